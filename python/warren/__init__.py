@@ -1,7 +1,7 @@
 """The client: producer, claims, administration; `warren.local` starts a local cluster.
 
-The names below are loaded when first asked for, so that a program which needs only addresses does
-not load the protocol engine.
+The names below are loaded at their first use, so that a program which needs only addresses does not
+load the protocol engine.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ QUEUES_PER_PAGE = 500
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A claim reader as its queue knows it; open are settled + 1 … settled + open_claims."""
+    """A claim reader's state in its queue; claims settled + 1 … settled + open_claims are open."""
 
     name: str
     epoch: int
@@ -29,11 +29,11 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A queue's settings and counts, all of messages but consumer_count.
+    """A queue's settings and counts; all but consumer_count count messages.
 
     leader       the leading node's name; "" when none is known
     by_priority  ready messages by priority; absent: none
-    messages_set_aside  could not be handled, since the leading node was started
+    messages_set_aside  could not be handled, counted since the leading node was started
     """
 
     name: str
@@ -58,15 +58,17 @@ class Queue:
 
 
 class Admin(MembershipCalls, UserCalls):
-    """Management calls over one connection; each raises NotFound, Conflict, AccessRefused,
-    Unavailable. Those for nodes with the members of queues are in `MembershipCalls`, those for
-    users, vhosts and permissions in `UserCalls`."""
+    """Management calls over one connection.
+
+    Each raises NotFound, Conflict, AccessRefused, Unavailable. The calls for nodes and the members
+    of queues are in `MembershipCalls`, those for users, vhosts and permissions in `UserCalls`.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
 
     def overview(self) -> dict[str, Any]:
-        """The answering node, its cluster and the cluster's nodes."""
+        """Return the answering node, its cluster and the cluster's nodes."""
         return dict(self.connection.request("GET", "/overview"))
 
     # -------------------------------------------------------------- queues
@@ -96,7 +98,7 @@ class Admin(MembershipCalls, UserCalls):
     def queues(self) -> list[Queue]:
         """Return all queues of the vhost, by name."""
         found: list[Queue] = []
-        while True:  # the most that one answer holds
+        while True:  # one page of the answer
             after = f"&after={quote(found[-1].name, safe='')}" if found else ""
             page = self.connection.request("GET", f"/queues?count={QUEUES_PER_PAGE}{after}")
             found += [_queue(body) for body in page]
@@ -108,8 +110,8 @@ class Admin(MembershipCalls, UserCalls):
     ) -> int:
         """Delete a queue if it exists; return how many ready messages it had.
 
-        force  without asking the queue, for one that has lost its majority for good: its messages
-               are lost, uncounted. Needs the tag `administrator`; not together with the other two
+        force  without asking the queue, for one that has permanently lost its majority: its
+               messages are lost, uncounted. Needs the tag `administrator`; not with the other two
         """
         asked = (("if-unused", if_unused), ("if-empty", if_empty), ("force", force))
         flags = "&".join(f"{flag}=true" for flag, on in asked if on)
@@ -209,7 +211,7 @@ class Admin(MembershipCalls, UserCalls):
         return self.queue(queue).readers
 
     def settle_claims(self, queue: str, reader: str, number: int) -> int:
-        """Acknowledge a reader's claims up to `number` for it; returns how many messages."""
+        """Settle a reader's claims up to `number`; return the number of messages."""
         body = {"epoch": self._current_epoch(queue, reader), "number": number}
         return int(
             self.connection.request("POST", reader_path(queue, reader) + "/settle", body)[
@@ -220,7 +222,7 @@ class Admin(MembershipCalls, UserCalls):
     def release_claims(
         self, queue: str, reader: str, number: int = 0, *, failed: bool = False
     ) -> int:
-        """Give a reader's claim back (0: all, and forget the reader); returns how many messages."""
+        """Release a reader's claim (0: all, and forget the reader); return the message count."""
         body = {"epoch": -1, "number": number, "failed": failed}
         return int(
             self.connection.request("POST", reader_path(queue, reader) + "/release", body)[
@@ -229,7 +231,7 @@ class Admin(MembershipCalls, UserCalls):
         )
 
     def _current_epoch(self, queue: str, reader: str) -> int:
-        """The epoch of the driver that an operator acts for."""
+        """Return the epoch of the driver on behalf of which an operator acts."""
         for known in self.readers(queue):
             if known.name == reader:
                 return known.epoch
@@ -239,14 +241,14 @@ class Admin(MembershipCalls, UserCalls):
 
 
 def _queue_path(name: str) -> str:
-    """Where a queue's requests go."""
+    """Return the path of a queue's requests."""
     if not name:
         raise UsageError("a queue's name must not be empty")
     return f"/queues/{quote(name, safe='')}"
 
 
 def _destination(queue: str | None, exchange: str | None) -> dict[str, str]:
-    """A binding's destination."""
+    """Return a binding's destination."""
     if (queue is None) == (exchange is None):
         raise UsageError(
             f"bind to queue={queue!r}, exchange={exchange!r}: give exactly one of them"
@@ -259,7 +261,7 @@ def _destination(queue: str | None, exchange: str | None) -> dict[str, str]:
 
 
 def _queue(body: Mapping[str, Any]) -> Queue:
-    """A queue from a reply's body; keys that this version does not know are left out."""
+    """Convert a reply's body to a Queue; keys that this version does not know are ignored."""
     known = {name: body[name] for name in Queue.__dataclass_fields__ if name in body}
     known["replicas"] = tuple(body["replicas"])
     known["arguments"] = dict(body.get("arguments") or {})

@@ -1,4 +1,4 @@
-"""Claims: numbered holds on messages of a queue, which the broker remembers.
+"""Claims: numbered holds on messages of a queue, stored by the broker.
 
 A driver registers a reader, opens claims and settles them; any client that knows a claim's
 number can fetch its messages, any number of times.
@@ -20,7 +20,7 @@ CLAIM_MESSAGES_MAX = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A reader's standing: its epoch (newer ones fence older ones) and its last settled claim."""
+    """A reader's registration: epoch (newer ones fence older ones) and last settled claim."""
 
     epoch: int
     settled: int
@@ -28,7 +28,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a claim holds.
+    """The content of a claim.
 
     open  False: nothing was ready, and no claim was opened
     """
@@ -61,8 +61,8 @@ class FetchedBlock:
 class ClaimReader:
     """A named reader of one queue, as its driver sees it.
 
-    epoch  what `register` gave; None before. A driver that takes up an older registration may set
-           it
+    epoch  the epoch of `register`; None before. A driver that continues an earlier registration may
+           set it
     """
 
     def __init__(
@@ -76,12 +76,12 @@ class ClaimReader:
         self.epoch = epoch
 
     def register(self, *, go_on_after: int = 0) -> Registration:
-        """Take over: a new epoch, from which on every older driver is `Fenced`.
+        """Register with a new epoch: every older driver is `Fenced` from now on.
 
-        go_on_after  claims up to this number that were lost (`ClaimLost`) are to count as settled;
-                     their messages are in the queue, or with others
+        go_on_after  lost claims (`ClaimLost`) up to this number count as settled; their messages
+                     are in the queue, or held by others
         """
-        # One name for all attempts: one that was held up must not fence the driver when it arrives.
+        # One name for all attempts: a delayed attempt must not fence the driver when it arrives.
         body = {"call": uuid.uuid4().hex, "go_on_after": go_on_after}
         answer = self.connection.request("POST", self._path(), body)
         self.epoch = int(answer["epoch"])
@@ -96,12 +96,12 @@ class ClaimReader:
         ttl_ms: int = 0,
         keep_empty: bool = False,
     ) -> Claim:
-        """Take up to that much from the head of the queue as claim `number`.
+        """Claim up to that much from the head of the queue as claim `number`.
 
-        number      the last settled + 1, see `register`; when it is open it is answered unchanged
-        ttl_ms      0: the claim does not expire; else it does unless renewed
-        keep_empty  when nothing is ready, open a claim without messages: a repeat answers the same
-                    even when messages have come, and it must be settled before the next one
+        number      the last settled + 1, see `register`; if it is open it is returned unchanged
+        ttl_ms      0: the claim does not expire; else it expires unless renewed
+        keep_empty  when nothing is ready, open a claim without messages: a repeat returns the same
+                    even when messages have arrived, and it must be settled before the next one
         raises      ClaimLost for any other number (settled, released, expired, too far); Fenced
         """
         if max_messages < 1 or max_bytes < 1:
@@ -128,40 +128,40 @@ class ClaimReader:
         return fetch_claim(self.connection, self.queue, self.reader, number, first, last)
 
     def settle(self, number: int) -> int:
-        """Acknowledge all claims up to `number`; returns how many messages that settled now.
+        """Settle all claims up to `number`; return the number of messages settled by this call.
 
         Raises ClaimLost when one of them expired or was released: none is settled then, and its
-        messages may be read again. `register(go_on_after=number)` continues nevertheless.
+        messages may be read again. `register(go_on_after=number)` continues after them.
         """
         body = {"epoch": self._epoch(), "number": number}
         return int(self.connection.request("POST", self._path("/settle"), body)["messages"])
 
     def renew(self) -> None:
-        """Renew claims: those with a ttl expire that long from now."""
+        """Renew claims: those with a ttl expire after that time from now."""
         self.connection.request("POST", self._path("/renew"), {"epoch": self._epoch()})
 
     def release(self, number: int = 0, *, failed: bool = False) -> int:
-        """Give claim `number` back to the queue (0: all, and forget the reader).
+        """Release claim `number`: its messages become ready (0: all, and forget the reader).
 
         failed   count it as a failed delivery of each message
-        returns  how many messages went back
+        returns  the number of messages released
         """
         body = {"epoch": self._epoch(), "number": number, "failed": failed}
         return int(self.connection.request("POST", self._path("/release"), body)["messages"])
 
     def _epoch(self) -> int:
-        """The epoch, which must be known."""
+        """Return the epoch; raises UsageError when not registered."""
         if self.epoch is None:
             raise UsageError(f"reader {self.reader!r} is not registered; call register() first")
         return self.epoch
 
     def _path(self, tail: str = "") -> str:
-        """A path below the reader's."""
+        """Return a path below the reader's."""
         return reader_path(self.queue, self.reader) + tail
 
 
 def reader_path(queue: str, reader: str) -> str:
-    """Where a reader's requests go."""
+    """Return the path of a reader's requests."""
     return f"/queues/{quote(queue, safe='')}/readers/{quote(reader, safe='')}"
 
 
@@ -173,9 +173,9 @@ def fetch_claim(
     first: int,
     last: int,
 ) -> Iterator[FetchedBlock]:
-    """The messages first ≤ i < last of an open claim, in claim order, from any node.
+    """Yield messages first ≤ i < last of an open claim, in claim order, from any node.
 
-    Changes nothing; may be called any number of times, at the same time, by any client. When a
+    Changes nothing; may be called any number of times, concurrently, by any client. When a
     connection is lost, the next one continues where it stopped. Raises ClaimLost when there is no
     such claim (any more), NotFound when there is no such queue, Unavailable.
     """
@@ -202,9 +202,9 @@ def fetch_claim(
 
 
 def browse(connection: Connection, queue: str, max_messages: int) -> Iterator[FetchedBlock]:
-    """Yield up to that many ready messages, in delivery order, without taking them.
+    """Yield up to that many ready messages, in delivery order, without a change.
 
-    A connection lost after the first piece raises ConnectionLost: it cannot be continued.
+    A connection lost after the first piece raises ConnectionLost: browsing cannot be continued.
     """
     if max_messages < 1:
         raise UsageError(f"browse {max_messages} messages: at least 1")

@@ -1,4 +1,4 @@
-"""A connection to a cluster, which moves to the next node when one is lost."""
+"""A connection to a cluster, which fails over to the next node."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ CLOSE_S = 1.0
 
 
 class Connection:
-    """A cluster, through whichever node answers.
+    """A connection to a cluster through any node that answers.
 
-    It connects when first used, and again when used after it was lost or idle for long; requests
-    that were under way are repeated on the next node until their deadline (every request of this
-    package may be repeated). A lock makes calls from several threads take turns. It does not
-    survive a fork: the child connects again.
+    It connects at the first use, and again at a use after it was lost or idle for long; requests
+    in progress are repeated on the next node until their deadline (every request of this package
+    may be repeated). A lock serializes calls from several threads. It does not survive a fork:
+    the child connects again.
 
     where  an Address or a URI, see `warren.uri.parse_uri`
     name   shown by the broker
@@ -88,9 +88,9 @@ class Connection:
         timeout_s: float | None = None,
         is_answer: Callable[[int, Any], bool] = lambda status, answer: False,
     ) -> Any:
-        """A management request: its answer's body, or the refusal as an error.
+        """Make a management request; return the answer's body or raise the refusal.
 
-        is_answer  whether a status of 400 and above is an answer all the same
+        is_answer  whether an answer with a status of 400 and above is returned, not raised
         """
 
         def ask(wire: Wire, deadline: float) -> Any:
@@ -103,9 +103,9 @@ class Connection:
         return self.use(ask, timeout_s=timeout_s)
 
     def use(self, operation: Callable[[Wire, float], T], *, timeout_s: float | None = None) -> T:
-        """Run an operation that may be repeated: again, on the next node, when Unavailable.
+        """Run an operation; when Unavailable, repeat it on the next node.
 
-        operation  gets a live wire and the deadline (time.monotonic)
+        operation  must be repeatable; gets an open wire and the deadline (time.monotonic)
         """
         timeout = self.address.request_timeout_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + timeout
@@ -121,8 +121,8 @@ class Connection:
     def stream(self, source: Callable[[], str], *, resumable: bool = True) -> Iterator[memoryview]:
         """Yield the messages that a receiver from `source()` gets until the broker closes the link.
 
-        Each message's bytes are a view of its own. With resumable, a connection that is lost is
-        opened again and `source` called again: it must then name what is still to come.
+        Each message's bytes are a view of its own. With resumable, a lost connection is opened
+        again and `source` is called again: it must then name what is still missing.
         """
         timeout = self.address.request_timeout_s
         pause = Pause(time.monotonic() + timeout, timeout)
@@ -149,15 +149,15 @@ class Connection:
             pause.after(failure)
 
     def wire(self, deadline: float) -> Wire:
-        """Return an open connection to some node; the caller must hold the lock.
+        """Return an open connection to any node; the caller must hold the lock.
 
-        Raises AccessRefused and other refusals that no other node would take back; Unavailable.
+        Raises AccessRefused and other refusals that every node would give; Unavailable.
         """
         if self._closed:
             raise UsageError("this connection was closed")
         wire = self._wire
         if wire is not None and self._pid != os.getpid():
-            wire.abandon()  # a parent's socket: its bytes are not ours
+            wire.abandon()  # the parent process's socket must not be used
             wire = None
         if wire is not None:
             wire.poll()
@@ -168,7 +168,7 @@ class Connection:
         self._wire = None
         self._pid = os.getpid()
         host = self.address.hosts[self._turn % len(self.address.hosts)]
-        self._turn += 1  # so that the next attempt goes elsewhere; put back when this one succeeds
+        self._turn += 1  # the next attempt uses another node; reset when this one succeeds
         limit = min(deadline, time.monotonic() + self.address.connect_timeout_s)
         wire = Wire(host, self.address, self.name, limit)
         self._turn -= 1
@@ -176,7 +176,7 @@ class Connection:
         return wire
 
     def skip_node(self, wire: Wire) -> None:
-        """Do not use this node for now: the next use connects to another one."""
+        """Disconnect from this node: the next use connects to another one."""
         with self.lock:
             if self._wire is wire:
                 wire.abandon()
@@ -201,7 +201,7 @@ class Pause:
     def after(self, failure: WarrenError) -> None:
         """Wait; raises Unavailable when there is no time for another attempt.
 
-        What it says is the last failure that was more than the deadline's passing.
+        Its text is that of the last failure other than a passed deadline.
         """
         if self._reason is None or not isinstance(failure, DeadlinePassed):
             self._reason = failure
@@ -213,7 +213,7 @@ class Pause:
 
 
 class _Receiver(LinkHandler):
-    """Messages that have arrived whole, as many as the credit lets come."""
+    """A receiving link with its completely received messages, bounded by the credit."""
 
     def __init__(self, link: Link) -> None:
         super().__init__(link)
@@ -221,7 +221,7 @@ class _Receiver(LinkHandler):
 
     @classmethod
     def attach(cls, wire: Wire, source: str) -> _Receiver:
-        """Attach a receiver; a refusal shows when the first message is taken."""
+        """Attach a receiver; a refusal is raised when the first message is taken."""
 
         def make(session: Session, name: str) -> _Receiver:
             link = session.receiver(name)
@@ -235,7 +235,7 @@ class _Receiver(LinkHandler):
         return made
 
     def take(self) -> memoryview | None:
-        """The next message; None: the broker has closed the link. Raises its refusal."""
+        """Return the next message; None: the broker has closed the link. Raises its refusal."""
         if self.messages:
             if not self.ended:
                 self.link.flow(1)
@@ -245,7 +245,7 @@ class _Receiver(LinkHandler):
         return None
 
     def delivered(self, event: Event) -> None:
-        """Take a message in when it is there as a whole."""
+        """Take a message when it is complete."""
         delivery = event.delivery
         if delivery.partial or not delivery.readable:
             return
@@ -255,7 +255,7 @@ class _Receiver(LinkHandler):
 
 
 def _problem(answer: Any) -> tuple[str, str]:
-    """Detail and condition of a refusal's body: a map, or a text as other brokers send it."""
+    """Return detail and condition of a refusal's body: a map, or a text from other brokers."""
     if isinstance(answer, dict):
         return str(answer.get("detail", "")), str(answer.get("condition", ""))
     return str(answer or ""), ""

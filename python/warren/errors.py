@@ -1,17 +1,17 @@
-"""The errors that a user of `warren` sees, by the party that must act.
+"""The errors of `warren`, by the party that must act.
 
 WarrenError
-  UsageError        you: an argument, an option, an address
+  UsageError      the caller: an argument, an option, an address
   PeerError         the broker refused, and will refuse again
     NotFound          no such queue, exchange, vhost
     AccessRefused     wrong credentials, or not allowed
-    Conflict          there already, with other settings; in use; not empty
+    Conflict        exists with other settings; in use; not empty
     TooLarge          above a size limit
     Unroutable        no queue for a message
     ClaimLost         the claim was released or expired: its rows cannot be read again
     StageLost         staged rows are missing: nothing was published, stage the batch again
     BatchConflict     the batch was published with other rows: nothing was published now
-    BatchPast         the batch lies before the last one of its run
+    BatchPast       the batch precedes the last one of its run
     Fenced            a newer driver has registered this reader, or this run of a sink
   Unavailable       no action, try later: no node answers, no majority, deadline passed
     StillUnderWay     the operation continues, but was not complete in time
@@ -21,17 +21,17 @@ from __future__ import annotations
 
 
 class WarrenError(Exception):
-    """The parent of all errors of this package."""
+    """The base of all errors of this package."""
 
 
 class UsageError(WarrenError):
-    """An argument that cannot be right."""
+    """An invalid argument."""
 
 
 class PeerError(WarrenError):
     """The broker refused.
 
-    status     HTTP's code, 0 when the refusal did not come with one
+    status     HTTP status code, 0 when the refusal has none
     condition  the AMQP error condition
     """
 
@@ -50,11 +50,11 @@ class NotFound(PeerError):
 
 
 class AccessRefused(PeerError):
-    """Wrong credentials, or this user may not do this."""
+    """Wrong credentials, or missing permissions."""
 
 
 class Conflict(PeerError):
-    """It is there with other settings, is in use, or is not empty."""
+    """The object exists with other settings, is in use, or is not empty."""
 
 
 class TooLarge(PeerError):
@@ -62,7 +62,7 @@ class TooLarge(PeerError):
 
 
 class Unroutable(PeerError):
-    """At least one message has no queue to go to; none of its block was published."""
+    """At least one message is unroutable; none of its block was published."""
 
 
 class ClaimLost(PeerError):
@@ -70,18 +70,18 @@ class ClaimLost(PeerError):
 
 
 class StageLost(PeerError):
-    """A stage to be published is missing or not whole; nothing was published of it in that queue.
+    """A stage to be published is missing or incomplete; nothing of it was published in that queue.
 
     Stage the batch again, under new attempts, and publish those.
     """
 
 
 class BatchConflict(PeerError):
-    """The run has published this batch with other rows; what was staged now was not published."""
+    """The run has published this batch with other rows; those staged now were not published."""
 
 
 class BatchPast(PeerError):
-    """The batch lies before the last one that the run has published, and is not remembered."""
+    """The batch precedes the last one that the run has published, and is not recorded any more."""
 
 
 class Fenced(PeerError):
@@ -93,7 +93,7 @@ class Unavailable(WarrenError):
 
 
 class ConnectionLost(Unavailable):
-    """A connection ended under a request; whether the request was carried out is not known."""
+    """A connection ended during a request; it is not known whether that was carried out."""
 
 
 class DeadlinePassed(Unavailable):
@@ -135,7 +135,7 @@ _LATER = frozenset({"warren:unavailable", "amqp:connection:forced", "amqp:resour
 
 
 def refusal(status: int, condition: str, detail: str) -> WarrenError:
-    """The error for a refusal that came over the wire; status 0: none came."""
+    """Return the error for a refusal received from the broker; status 0: it had none."""
     if status == 503 or (status == 0 and condition in _LATER):
         return Unavailable(detail)
     kind = _BY_CONDITION.get(condition) or _BY_STATUS.get(status) or PeerError

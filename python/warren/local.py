@@ -45,13 +45,13 @@ class LocalCluster:
     """Broker processes `python -m warren_broker` on loopback, numbered 0, 1, 2 …
 
     nodes      how many, 1 to 9
-    directory  where configuration, data and logs are; None: a temporary one that goes with `stop`.
-               One that holds a cluster already is taken up as it is: nodes, ports and data
+    directory  where configuration, data and logs are; None: a temporary one that `stop` deletes.
+               One with an existing cluster is used as it is: nodes, ports and data
     settings   more keys of the nodes' configuration, such as {"raft": {"heartbeat_ms": 50}}
     detached   the processes outlive this one; stop them with `LocalCluster(directory=…).stop()`
-    port       the first node's for clients, the others' follow; None: any that are free
+    port       the first node's client port, the others follow; None: any free ones
 
-    `start` waits until every node serves; using it as a context manager starts and stops it.
+    `start` waits until every node serves clients; a context manager starts and stops it.
     """
 
     def __init__(
@@ -90,12 +90,12 @@ class LocalCluster:
 
     @property
     def address(self) -> Address:
-        """All nodes, as user guest."""
+        """The address of all nodes, as user guest."""
         return Address(hosts=tuple(("127.0.0.1", node.amqp_port) for node in self.nodes))
 
     @property
     def uri(self) -> str:
-        """All nodes as a URI, with the password (guest)."""
+        """The URI of all nodes, with the password (guest)."""
         return self.address.uri()
 
     @property
@@ -109,15 +109,15 @@ class LocalCluster:
         return ",".join(self.addresses)
 
     def node_address(self, i: Which) -> Address:
-        """Node i alone."""
+        """Return the address of node i only."""
         return Address(hosts=(("127.0.0.1", self.node(i).amqp_port),))
 
     def connect(self) -> Connection:
-        """A new connection to the cluster."""
+        """Open a new connection to the cluster."""
         return Connection(self.address)
 
     def node(self, i: Which) -> LocalNode:
-        """A node by number or name; NotFound."""
+        """Return a node by number or name; raises NotFound."""
         for number, node in enumerate(self.nodes):
             if i in (number, node.name):
                 return node
@@ -133,11 +133,11 @@ class LocalCluster:
         self.stop()
 
     def start(self, i: Which | None = None, timeout_s: float = START_S) -> LocalCluster:
-        """Start node i, or every node that does not run.
+        """Start node i, or every node that is not running.
 
-        One node: waits until it listens (it serves as soon as a majority does). All: waits until
-        every one has answered. Unavailable, with the end of the node's log, when that takes too
-        long.
+        One node: waits until it listens (it serves clients once a majority runs). All: waits until
+        every one has answered. Raises Unavailable, with the end of the node's log, when that takes
+        too long.
         """
         wanted = self.nodes if i is None else (self.node(i),)
         return self._start(wanted, i is None, time.monotonic() + timeout_s)
@@ -159,25 +159,25 @@ class LocalCluster:
         return self
 
     def spawn(self, i: Which) -> None:
-        """Start node i's process unless it runs, and wait for nothing."""
+        """Start node i's process unless it runs, without waiting."""
         if not self.is_running(i):
             self._spawn(self.node(i))
 
     def kill(self, i: Which) -> None:
-        """kill -9: node i loses what was not on disk."""
+        """Kill node i with SIGKILL: it loses what was not on disk."""
         node = self.node(i)
         self._signal(node, signal.SIGKILL)
         self._reap(node, time.monotonic() + STOP_S)
 
     def stop_node(self, i: Which, timeout_s: float = STOP_S) -> None:
-        """Ask node i to stop; kills it when it has not by then."""
+        """Stop node i with SIGTERM; kill it after the timeout."""
         node = self.node(i)
         self._signal(node, signal.SIGTERM)
         if not self._reap(node, time.monotonic() + timeout_s):
             self.kill(i)
 
     def restart(self, i: Which, *, kill: bool = False, timeout_s: float = START_S) -> None:
-        """Stop (or kill -9) node i, start it again."""
+        """Stop (or kill) node i and start it again."""
         if kill:
             self.kill(i)
         else:
@@ -189,13 +189,13 @@ class LocalCluster:
         self._signal(self.node(i), signal.SIGSTOP)
 
     def resume(self, i: Which) -> None:
-        """SIGCONT after `pause`."""
+        """Send SIGCONT after `pause`."""
         self._signal(self.node(i), signal.SIGCONT)
 
     def stop(self) -> None:
         """Stop every node; delete a temporary directory."""
         for node in self.nodes:
-            self._signal(node, signal.SIGCONT)  # a paused one could not stop
+            self._signal(node, signal.SIGCONT)  # a paused process could not stop
             self._signal(node, signal.SIGTERM)
         deadline = time.monotonic() + STOP_S
         for node in self.nodes:
@@ -206,7 +206,7 @@ class LocalCluster:
             self._temporary.cleanup()
 
     def is_running(self, i: Which) -> bool:
-        """Whether node i's process lives."""
+        """Return whether node i's process is running."""
         node = self.node(i)
         process = self._processes.get(node.name)
         if process is not None:
@@ -214,7 +214,7 @@ class LocalCluster:
         return _is_node(self._pids.get(node.name, 0), node)
 
     def pid(self, i: Which) -> int:
-        """Node i's process; 0: none was started."""
+        """Return the pid of node i's process; 0: none was started."""
         return self._pids.get(self.node(i).name, 0)
 
     def log(self, i: Which) -> str:
@@ -225,11 +225,11 @@ class LocalCluster:
     # -------------------------------------------------------------- adding and removing nodes
 
     def add_node(self, *, start: bool = True, timeout_s: float = START_S) -> LocalNode:
-        """One more node, the last of `nodes` from now on; the others need no new configuration.
+        """Add a node, the last one of `nodes`; the others need no new configuration.
 
-        It joins the running cluster as soon as it is started, which waits until it serves; it has
-        no members of queues until some are given to it (`Admin.grow`). In a cluster that was
-        never started it is one of the founders.
+        It joins the running cluster when it is started, which waits until it serves clients; it
+        has no members of queues until some are added (`Admin.grow`). In a cluster that was never
+        started it is one of the founders.
         """
         if len(self.nodes) == NODES_MAX:
             raise UsageError(f"a local cluster has 1 to {NODES_MAX} nodes")
@@ -247,8 +247,10 @@ class LocalCluster:
         return node
 
     def wipe_node(self, i: Which) -> None:
-        """Kill node i and empty its data directory, as a lost disk would. Started again, it gets
-        everything from the others, and does not vote before it has it."""
+        """Kill node i and empty its data directory, as a lost disk would.
+
+        Started again, it gets all data from the others, and does not vote before it has it.
+        """
         self.kill(i)
         data = self.node(i).data_dir
         for each in sorted(data.iterdir()) if data.exists() else ():
@@ -258,8 +260,10 @@ class LocalCluster:
                 each.unlink()
 
     def remove_node(self, i: Which) -> None:
-        """Kill node i and delete its directory: after `Admin.forget`, which tells the cluster.
-        The numbers of the nodes after it go down by one."""
+        """Kill node i and delete its directory, after `Admin.forget` for the cluster.
+
+        The numbers of the nodes after it decrease by one.
+        """
         node = self.node(i)
         if len(self.nodes) == 1:
             raise UsageError(f"{node.name} is the only node: `stop` the cluster instead")
@@ -273,7 +277,7 @@ class LocalCluster:
     # -------------------------------------------------------------- leaders
 
     def leader_of(self, queue: str, *, vhost: str = "/", timeout_s: float = START_S) -> int:
-        """The number of the node that leads the queue; waits for one. NotFound, Unavailable."""
+        """Return the number of the queue's leader; waits for one. Raises NotFound, Unavailable."""
         deadline = time.monotonic() + timeout_s
         names = [node.name for node in self.nodes]
         address = Address(hosts=self.address.hosts, vhost=vhost, request_timeout_s=timeout_s)
@@ -310,13 +314,13 @@ class LocalCluster:
             atexit.register(self.stop)
 
     def _wait_listening(self, node: LocalNode, deadline: float) -> None:
-        """Until the node says so itself."""
+        """Wait until the node reports that it listens."""
         while not (node.data_dir / LISTENING_FILE).exists():
             self._check_alive(node, deadline, "does not listen")
             time.sleep(POLL_S)
 
     def _wait_serving(self, node: LocalNode, deadline: float) -> None:
-        """Until it serves clients, for which the cluster needs its majority."""
+        """Wait until it serves clients, for which the cluster needs a majority."""
         while not (node.data_dir / READY_FILE).exists():
             self._check_alive(node, deadline, "does not serve clients")
             time.sleep(POLL_S)
@@ -334,7 +338,7 @@ class LocalCluster:
             os.kill(self._pids[node.name], which)
 
     def _reap(self, node: LocalNode, deadline: float) -> bool:
-        """Wait for the node's end; whether it came in time."""
+        """Wait for the end of the node's process; return whether it came in time."""
         while self.is_running(node.name):
             if time.monotonic() > deadline:
                 return False
@@ -344,7 +348,7 @@ class LocalCluster:
         return True
 
     def _dismiss_guard(self, node: LocalNode) -> None:
-        """Before the number of a node that has ended can be another process's."""
+        """End a stopped node's guard before the pid can be another process's."""
         dismissed = self._guards.pop(node.name, None)
         if dismissed is not None:
             dismissed.kill()
@@ -359,20 +363,20 @@ class LocalCluster:
 
 
 def existing_cluster(directory: str | Path) -> LocalCluster:
-    """The cluster in that directory; NotFound when there is none."""
+    """Return the cluster in that directory; raises NotFound when there is none."""
     if not (Path(directory) / STATE_FILE).exists():
         raise NotFound(f"no cluster in {directory}; start one with `warren cluster start`")
     return LocalCluster(directory=directory, detached=True)
 
 
 def _forget_files(node: LocalNode) -> None:
-    """What a process that was killed could not take away."""
+    """Remove the files that a killed process could not remove."""
     for name in (READY_FILE, LISTENING_FILE):
         (node.data_dir / name).unlink(missing_ok=True)
 
 
 def guard(pid: int) -> subprocess.Popen[bytes]:
-    """Start a process that kills `pid` (negative: its group) when this one ends, however it ends.
+    """Start a process that kills `pid` (negative: its group) when this one ends.
 
     Then its input is closed.
     """
@@ -386,7 +390,7 @@ def guard(pid: int) -> subprocess.Popen[bytes]:
 
 
 def _environment() -> dict[str, str]:
-    """This process's environment, with the packages that it has imported itself on the path."""
+    """Return this process's environment, with its own import paths in PYTHONPATH."""
     environment = dict(os.environ)
     places = []
     for package in ("warren_broker", "warren_raft"):
@@ -400,7 +404,7 @@ def _environment() -> dict[str, str]:
 
 
 def _is_node(pid: int, node: LocalNode) -> bool:
-    """Whether that process is this node, not another that got its number later."""
+    """Return whether that process is this node, not another one that got its pid later."""
     if pid <= 0:
         return False
     try:

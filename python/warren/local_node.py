@@ -1,4 +1,4 @@
-"""The nodes of a local cluster on disk: where each lives, its configuration, the state file."""
+"""The nodes of a local cluster on disk: directories, configuration, the state file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from warren.errors import UsageError
 
 STATE_FILE = "cluster.json"
 PEERS_PORT_OFFSET = 20_000
-"""RabbitMQ's: 5672 for clients goes with 25672 between nodes."""
+"""RabbitMQ's ports: 5672 for clients, 25672 between nodes."""
 PORT_MAX = 65_535 - PEERS_PORT_OFFSET
 
 
@@ -23,7 +23,7 @@ class PortTaken(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class LocalNode:
-    """One node's place: its name, ports on loopback, directory."""
+    """One node: its name, ports on loopback, directory."""
 
     name: str
     amqp_port: int
@@ -32,32 +32,32 @@ class LocalNode:
 
     @property
     def config_file(self) -> Path:
-        """The TOML file that it is started with."""
+        """Its configuration in TOML."""
         return Path(self.directory) / "warren.toml"
 
     @property
     def data_dir(self) -> Path:
-        """Where it keeps its data, with LISTENING_FILE and READY_FILE while it does that."""
+        """Its data directory, with LISTENING_FILE and READY_FILE while it listens and serves."""
         return Path(self.directory) / "data"
 
     @property
     def log_file(self) -> Path:
-        """Its standard output and error."""
+        """Its log: standard output and error."""
         return Path(self.directory) / "log.txt"
 
     @property
     def peers_address(self) -> str:
-        """Where the other nodes reach it."""
+        """The address at which the other nodes reach it."""
         return f"127.0.0.1:{self.peers_port}"
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the state file says.
+    """The content of the state file.
 
     pids      the process last started for a node, by name
     settings  more keys of every node's configuration
-    next      the number of the next node that is added; one is never used twice
+    next      the number of the next node that is added; numbers are not reused
     """
 
     nodes: tuple[LocalNode, ...]
@@ -67,7 +67,7 @@ class State:
 
 
 def read_state(directory: Path) -> State:
-    """The cluster that is in the directory; there must be one."""
+    """Read the state of the cluster in the directory, which must exist."""
     values = json.loads((directory / STATE_FILE).read_text(encoding="utf-8"))
     nodes = tuple(LocalNode(**node) for node in values["nodes"])
     pids = {str(name): int(pid) for name, pid in values["pids"].items()}
@@ -78,7 +78,7 @@ def read_state(directory: Path) -> State:
 
 
 def write_state(directory: Path, state: State) -> None:
-    """Whole, or not at all."""
+    """Write the state file atomically."""
     values = {
         "nodes": [asdict(node) for node in state.nodes],
         "pids": dict(state.pids),
@@ -93,10 +93,10 @@ def write_state(directory: Path, state: State) -> None:
 def new_nodes(
     numbers: Sequence[int], directory: Path, port: int | None = None
 ) -> tuple[LocalNode, ...]:
-    """Nodes on ports that are free now.
+    """Return nodes on ports that are free now.
 
-    port  where the first one listens for clients, 1 to PORT_MAX, raises PortTaken; the others
-          follow, where these are free. None: any
+    port  the first one's client port, 1 to PORT_MAX, raises PortTaken; the others get the next
+          ones if they are free. None: any free ports
     """
     if port is not None and not 1 <= port <= PORT_MAX - len(numbers):
         raise UsageError(f"port {port}: from 1 to {PORT_MAX - len(numbers)} is possible")
@@ -119,7 +119,7 @@ def new_nodes(
 
 
 def _take(held: list[socket.socket], port: int | None) -> int:
-    """Hold that port, or any free one when it is taken; which."""
+    """Bind that port, or any free one if it is taken; return its number."""
     try:
         made = socket.create_server(("127.0.0.1", port or 0))
     except OSError:
@@ -129,7 +129,7 @@ def _take(held: list[socket.socket], port: int | None) -> int:
 
 
 def write_config(node: LocalNode, nodes: Sequence[LocalNode], settings: Mapping[str, Any]) -> None:
-    """The node's TOML file; see `warren_broker.config`."""
+    """Write the node's TOML file; see `warren_broker.config`."""
     values: dict[str, Any] = {
         "node": node.name,
         "cluster": "local",
@@ -147,7 +147,7 @@ def write_config(node: LocalNode, nodes: Sequence[LocalNode], settings: Mapping[
 
 
 def _table(lines: list[str], path: str, values: Mapping[str, Any]) -> None:
-    """A table's own keys, then the tables in it."""
+    """Append a table's own keys, then the tables in it."""
     if path:
         lines += ["", f"[{path}]"]
     for key, value in values.items():
@@ -159,7 +159,7 @@ def _table(lines: list[str], path: str, values: Mapping[str, Any]) -> None:
 
 
 def _toml(value: Any) -> str:
-    """A string, number or flag as TOML, which for these is JSON."""
+    """Encode a string, number or flag as TOML, which for these is JSON."""
     if not isinstance(value, (str, int, float)):
         raise UsageError(f"setting {value!r}: a text, number or flag is expected")
     return json.dumps(value)

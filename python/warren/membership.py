@@ -1,7 +1,7 @@
 """Operations on the nodes of a cluster, with the members of its queues.
 
-The values are the broker's own (`warren_broker.management.membership`). A call starts long
-work, which continues in the cluster without the caller: `wait` waits for its end.
+The values are the broker's own (`warren_broker.management.membership`). A call starts a long
+operation, which continues in the cluster without the caller: `wait` waits for its end.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ HEALTH = "/health/checks/node-is-quorum-critical"
 
 
 class MembershipCalls:
-    """The part of `Admin` that concerns nodes; a user with the tag `administrator` is needed for
-    changes, `monitoring` for looking.
+    """The part of `Admin` for nodes and the members of queues.
 
-    Each raises NotFound (no such queue, no such node), Conflict (it is refused, with the reason
-    and the way out), AccessRefused, Unavailable. Calls that begin something long take
+    Changes need the tag `administrator`, reads the tag `monitoring`. Each call raises NotFound (no
+    such queue, no such node), Conflict (refused, with the reason and the remedy), AccessRefused,
+    Unavailable. Calls that start a long operation have the parameters
 
-    wait      seconds until it must be done, more than 0; None: do not wait. StillUnderWay, which
-              says what is missing, when it takes longer: the work continues nevertheless
-    progress  called with what is seen, at least once, about once a second while waiting
+    wait      seconds until it must be done, more than 0; None: do not wait. Raises StillUnderWay,
+              which says what is missing, when it takes longer: the operation continues
+    progress  called with the observed state, at least once, about once a second while waiting
     """
 
     connection: Connection
@@ -58,17 +58,19 @@ class MembershipCalls:
     # -------------------------------------------------------------- one queue's members
 
     def queue_members(self, queue: str, *, timeout_s: float | None = None) -> QueueMembers:
-        """Its members as its leader sees them: role, how far behind (entries), snapshots on their
-        way (bytes); against those it is to have."""
+        """Return its members as the leader sees them, and its intended members.
+
+        With role, entries behind, and bytes of a snapshot being sent.
+        """
         return self._ask("GET", _on_queue(queue, "status"), QueueMembers, timeout_s=timeout_s)
 
     def add_member(
         self, queue: str, node: str, *, wait: float | None = None, progress: QueueProgress = None
     ) -> MembersChanged:
-        """Give the queue a member on the node: it learns, then counts. A repeat is harmless.
+        """Add a member of the queue on the node: a learner, then a voter. A repeat is harmless.
 
-        Conflict for a queue that lives on one node (classic, exclusive, transient), for a node
-        that is down or drained.
+        Conflict for a queue on one node only (classic, exclusive, transient), and for a node that
+        is down or drained.
         """
         began = self._ask(
             "POST", _on_queue(queue, "replicas/add"), MembersChanged, {"node": node}, wait=wait
@@ -79,8 +81,10 @@ class MembershipCalls:
     def delete_member(
         self, queue: str, node: str, *, wait: float | None = None, progress: QueueProgress = None
     ) -> MembersChanged:
-        """Take the queue's member off the node; one that leads hands over first. A repeat is
-        harmless. Conflict for the last member, and where the majority would be lost."""
+        """Remove the queue's member from the node; a leader transfers its leadership first.
+
+        A repeat is harmless. Conflict for the last member, and if the majority would be lost.
+        """
         began = self._ask(
             "DELETE",
             _on_queue(queue, "replicas/delete"),
@@ -92,7 +96,7 @@ class MembershipCalls:
         return began
 
     def transfer_leadership(self, queue: str, node: str) -> LeaderMoved:
-        """Have that node's member lead; answers when it does. Conflict: it is not in step."""
+        """Transfer leadership to that node's member and wait for it. Conflict: it is behind."""
         path = _on_queue(queue, "leader/transfer")
         return self._ask("POST", path, LeaderMoved, {"node": node})
 
@@ -108,7 +112,7 @@ class MembershipCalls:
         wait: float | None = None,
         progress: NodeProgress = None,
     ) -> Resizing:
-        """Give every quorum queue that matches, of all vhosts, a member on the node.
+        """Add a member on the node to every matching quorum queue of all vhosts.
 
         strategy  even: only queues with an even number of members
         patterns  regular expressions that are found anywhere in a name
@@ -130,9 +134,9 @@ class MembershipCalls:
         wait: float | None = None,
         progress: NodeProgress = None,
     ) -> Resizing:
-        """Take the members of all quorum queues off the node; those that cannot be are named.
+        """Remove the members of all quorum queues from the node; failures are named.
 
-        errors_only  name only these
+        errors_only  name only the failures
         """
         body = {"errors_only": errors_only}
         began = self._ask("DELETE", _replicas_on(node, "shrink"), Resizing, body, wait=wait)
@@ -149,7 +153,7 @@ class MembershipCalls:
     ) -> Rebalanced:
         """Move leaders until no node leads more of the matching quorum queues than it must.
 
-        Asking again moves what has not moved; with `wait` this does so until nothing is left, and
+        A repeated call moves what has not moved; `wait` repeats it until nothing is left, and
         returns the first answer.
         """
         body = {"vhost_pattern": vhost_pattern, "queue_pattern": queue_pattern}
@@ -160,7 +164,7 @@ class MembershipCalls:
             try:
                 seen = self._ask("POST", "/rebalance/queues", Rebalanced, body, timeout_s=left)
             except Conflict:
-                pass  # the moves that were begun are under way: that is what was seen last
+                pass  # the moves that were started are in progress: use the last observation
             return seen
 
         if wait is not None:
@@ -176,20 +180,20 @@ class MembershipCalls:
     # -------------------------------------------------------------- nodes
 
     def nodes(self) -> tuple[NodeInfo, ...]:
-        """All nodes of the cluster, by name."""
+        """Return all nodes of the cluster, by name."""
         return self._ask("GET", "/nodes", tuple[NodeInfo, ...])
 
     def node_status(self, node: str, *, timeout_s: float | None = None) -> NodeStatus:
-        """One node with what is under way on it."""
+        """Return one node with the operations in progress on it."""
         return self._ask("GET", _node(node), NodeStatus, timeout_s=timeout_s)
 
     def drain(
         self, node: str, *, wait: float | None = None, progress: NodeProgress = None
     ) -> NodeStatus:
-        """Put the node into maintenance: no clients, no leaders, no new members; until `revive`,
-        or until it starts again. With `wait`, returns when it leads nothing any more.
+        """Put the node into maintenance: no clients, no leaders, no new members.
 
-        This connection must know other nodes, too: that one serves no client from then on.
+        Until `revive`, or until it restarts. With `wait`, returns when it leads nothing any more.
+        This connection must know other nodes, too: the drained one serves no clients.
         """
         try:
             began = self._ask("POST", _node(node, "/drain"), NodeStatus, wait=wait)
@@ -200,7 +204,7 @@ class MembershipCalls:
                 raise
             raise Unavailable(
                 f"{error}; if {node!r} is the only node that this connection knows, it is in "
-                "maintenance now and serves nobody: give the others' addresses, too"
+                "maintenance now and serves no clients: give the others' addresses, too"
             ) from error
 
     def revive(
@@ -213,11 +217,11 @@ class MembershipCalls:
     def forget(
         self, node: str, *, wait: float | None = None, progress: NodeProgress = None
     ) -> Forgetting:
-        """Remove the node from the cluster for good; it must have been stopped (else Conflict).
+        """Remove the node from the cluster permanently; it must be stopped (else Conflict).
 
-        Quorum queues give up their member there; queues that lived on it alone are deleted, and
+        Quorum queues remove their member there; queues that were only on it are deleted, and
         named in the answer. Its data directory can never join this cluster again. With `wait`,
-        returns when `nodes` shows it no longer.
+        returns when `nodes` no longer shows it.
         """
         began = self._ask("DELETE", _node(node), Forgetting, wait=wait)
         if wait is not None:
@@ -231,13 +235,15 @@ class MembershipCalls:
         return began
 
     def quorum_critical(self, node: str = "") -> QuorumCritical:
-        """What would lose its majority if that node (empty: the one that answers) stopped; `safe`
-        says that nothing would. The only node of a cluster is safe, as for RabbitMQ."""
+        """Return what would lose its majority if that node stopped; `safe`: nothing would.
+
+        node  empty: the one that answers. The only node of a cluster is safe, as in RabbitMQ
+        """
         path = f"{HEALTH}/{quote(node, safe='')}" if node else HEALTH
 
         def is_answer(status: int, body: Any) -> bool:
-            # 503 for a critical node, as RabbitMQ has it; 503 without `status` is a node that
-            # cannot say, and another may.
+            # 503 for a critical node, as in RabbitMQ; 503 without `status` is a node that cannot
+            # tell, while another one may.
             return status == 503 and isinstance(body, Mapping) and "status" in body
 
         return _convert(self.connection.request("GET", path, is_answer=is_answer), QuorumCritical)
@@ -296,7 +302,7 @@ def _until(
     progress: Callable[[T], None] | None,
     missing: Callable[[T], str],
 ) -> T:
-    """Look until it is done; `look` gets the seconds that are left."""
+    """Call `look` until it is done; it gets the seconds that are left."""
     deadline = time.monotonic() + wait
     pause = POLL_S_FIRST
     while True:
@@ -304,7 +310,7 @@ def _until(
             seen = look(max(deadline - time.monotonic(), POLL_S_MAX))
         except Unavailable as error:
             raise StillUnderWay(
-                f"not known to be done within {wait:g} s: {error}; it goes on by itself"
+                f"not known to be done within {wait:g} s: {error}; it continues in the background"
             ) from error
         if progress is not None:
             progress(seen)
@@ -313,14 +319,14 @@ def _until(
         left = deadline - time.monotonic()
         if left <= 0:
             raise StillUnderWay(
-                f"not done within {wait:g} s: {missing(seen)}; it goes on by itself"
+                f"not done within {wait:g} s: {missing(seen)}; it continues in the background"
             )
         time.sleep(min(pause, left))
         pause = min(2 * pause, POLL_S_MAX)
 
 
 def describe_member(member: MemberInfo) -> str:
-    """One member's state with what it lacks, in words."""
+    """Describe one member's state with what it lacks."""
     text = f"{member.node} {member.state.replace('_', ' ')}"
     if member.total_bytes:
         return f"{text} ({member.sent_bytes:,} of {member.total_bytes:,} bytes)"
@@ -340,9 +346,9 @@ def _unsettled(seen: QueueMembers) -> str:
 
 
 def _left(seen: NodeStatus) -> str:
-    """What is under way on a node."""
+    """Describe the operations in progress on a node."""
     node = seen.node
-    parts = [f"{node.moving:,} queues' members are on their way"] if node.moving else []
+    parts = [f"members of {node.moving:,} queues are in transit"] if node.moving else []
     parts += [f"it leads {node.leaders:,} queues"] if node.drained and node.leaders else []
     parts += ["it is being forgotten"] if node.forgetting else []
     parts += [f"{m.name}: {describe_member(m.member)}" for m in seen.moving[:1]]
@@ -354,7 +360,7 @@ def _convert(answer: Any, kind: type[T]) -> T:
         return msgspec.convert(answer, kind)
     except msgspec.ValidationError as error:
         raise PeerError(
-            f"the node's answer is not one that this client knows ({error}): use the client of "
+            f"the node's answer is not known to this client ({error}): use the client of "
             "the cluster's version"
         ) from error
 

@@ -1,4 +1,4 @@
-"""Sending blocks over a link with a window, again over the next connection when one is lost."""
+"""A sender of blocks over a link with a window, which resends them over the next connection."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from warren.wire import LinkHandler, Wire, refusal_of
 from warren_broker.amqp10.wire.fetched import STAGED_STATE, encode_section_head
 
 SEND_WINDOW_BYTES = 16 << 20
-"""Under way unaccepted on one link, unless a caller says otherwise."""
+"""Default limit of unaccepted bytes in flight on one link."""
 BLOCKS_MAX = 1024
-"""Blocks under way on one link, beside the window's bytes."""
+"""Limit of blocks in flight on one link, beside the limit of bytes."""
 
 
 @dataclass(slots=True, eq=False)
 class Outgoing:
-    """A block on its way.
+    """A block in flight.
 
     number   1, 2, 3 … within its sender
-    error    why it was refused; meaningful when answered
-    queues   those a stage's block is in
+    error    why it was refused; valid when answered
+    queues   those that hold it, for a block of a stage
     """
 
     number: int
@@ -38,13 +38,13 @@ class Outgoing:
 
 
 class BlockSender:
-    """Blocks to one target, in order, with an answer for each.
+    """A sender of blocks to one target, in order, with an answer for each.
 
-    target    the link's address, given the number of the first block that goes over it
-    numbered  the broker drops what it has seen of the numbers: after a lost connection everything
-              from the first unanswered block on is sent again, for the link numbers without gaps.
-              Otherwise only what is unanswered is sent again, and may arrive twice
-    raising   a refused block ends the sender: `send` and `flush` raise why
+    target    the link's address, given the number of the first block sent over it
+    numbered  the broker drops repeated numbers: after a lost connection everything from the first
+              unanswered block on is sent again, because the link numbers without gaps. Otherwise
+              only unanswered blocks are sent again, and may arrive twice
+    raising   a refused block ends the sender: `send` and `flush` raise the reason
 
     Invariant: `_blocks` are in order; its first is not answered; `_bytes` is the sum of their
     sizes; `_unsent` is those of them that the present link has not sent, in order
@@ -60,7 +60,7 @@ class BlockSender:
         numbered: bool = False,
         raising: bool = True,
     ) -> None:
-        self.queues: dict[str, int] = {}  # that hold blocks of this sender, with how many
+        self.queues: dict[str, int] = {}  # queues with blocks of this sender: number of blocks
         self._connection = connection
         self._target = target
         self._window_bytes = window_bytes
@@ -78,7 +78,7 @@ class BlockSender:
 
     @property
     def unanswered(self) -> int:
-        """Blocks that were not answered yet."""
+        """The number of unanswered blocks."""
         return sum(not block.answered for block in self._blocks)
 
     def send(
@@ -86,8 +86,7 @@ class BlockSender:
         block: bytes | bytearray | memoryview,
         on_answer: Callable[[Outgoing], None] | None = None,
     ) -> None:
-        """Take a block on; waits while the window is full. It must not change until it is
-        answered."""
+        """Send a block; waits while the window is full. It must not change until it is answered."""
         self._raise_failure()
         outgoing = Outgoing(self._next, block, on_answer=on_answer)
         self._blocks.append(outgoing)
@@ -103,12 +102,12 @@ class BlockSender:
         self._raise_failure()
 
     def poll(self) -> None:
-        """Send and hear what can be without waiting."""
+        """Send and receive without waiting."""
         if self._blocks:
             self._drive(lambda: True)
 
     def close(self) -> None:
-        """Detach; what is not answered stays undecided."""
+        """Detach; the outcome of unanswered blocks stays unknown."""
         if self._wire is not None and self._link is not None:
             self._wire.detach(self._link)
         self._wire = self._link = None
@@ -120,8 +119,7 @@ class BlockSender:
     # -------------------------------------------------------------- driving
 
     def _drive(self, done: Callable[[], bool], timeout_s: float | None = None) -> None:
-        """Send and wait until `done` or the sender has failed; each answer gives the wait new
-        time."""
+        """Send and wait until `done` or a failure; each answer restarts the timeout."""
         timeout = self._timeout_s if timeout_s is None else timeout_s
         pause = Pause(time.monotonic() + timeout, timeout)
         progress = self._progress
@@ -150,7 +148,7 @@ class BlockSender:
                 deadline = max(deadline, time.monotonic() + self._timeout_s)
 
     def _await_change(self, wire: Wire, link: _SenderLink, deadline: float) -> bool:
-        """Until there is an answer (then True), credit, or the link's end."""
+        """Wait for an answer (then return True), credit, or the link's end."""
         seen = self._progress
         wire.run(lambda: self._progress != seen or link.ended or self._sendable(link), deadline)
         return self._progress != seen
@@ -165,7 +163,7 @@ class BlockSender:
             self._fail_all(failure)
 
     def _fail_all(self, failure: WarrenError) -> None:
-        """The link was refused: so is every block on it."""
+        """Fail every block: the link was refused."""
         self._failure = self._failure or failure
         for block in list(self._blocks):
             self._answer(block, failure)
@@ -183,7 +181,7 @@ class BlockSender:
         return self._link, wire
 
     def _forget_link(self) -> None:
-        """What was sent over it and not answered is to be sent again."""
+        """Forget the link; what was sent over it and not answered must be sent again."""
         if self._wire is not None and self._wire.lost is None and self._link is not None:
             self._wire.detach(self._link)
             self._link.sender = None
@@ -204,7 +202,7 @@ class BlockSender:
     def _answer(
         self, block: Outgoing, error: WarrenError | None, queues: tuple[str, ...] = ()
     ) -> None:
-        """A block's outcome; one sent twice keeps its first."""
+        """Record a block's outcome; one sent twice keeps the first."""
         if block.answered:
             return
         self._progress += 1
@@ -220,7 +218,7 @@ class BlockSender:
 
 
 class _SenderLink(LinkHandler):
-    """The link's side: deliveries out, dispositions in."""
+    """The link of a BlockSender: deliveries out, dispositions in."""
 
     def __init__(self, link: Link, sender: BlockSender) -> None:
         super().__init__(link)
@@ -229,7 +227,7 @@ class _SenderLink(LinkHandler):
 
     @classmethod
     def attach(cls, wire: Wire, target: str, sender: BlockSender) -> _SenderLink:
-        """Attach a sender; a refusal shows when the wire is driven."""
+        """Attach a sender; a refusal is raised when the wire is driven."""
 
         def make(session: Session, name: str) -> _SenderLink:
             link = session.sender(name)
@@ -241,7 +239,7 @@ class _SenderLink(LinkHandler):
         return made
 
     def send(self, block: Outgoing) -> None:
-        """One delivery of one data section; the engine copies the bytes."""
+        """Send one delivery of one data section; the engine copies the bytes."""
         tag = str(block.number)
         self._under_way[tag] = block
         self.link.delivery(tag)
@@ -262,7 +260,7 @@ class _SenderLink(LinkHandler):
             queues = tuple(str(name) for name in (remote.data or [[]])[0])
         elif state == Delivery.RELEASED:
             error = Unroutable(
-                "a message of the block has no queue to go to; none was published",
+                "a message of the block is unroutable; none was published",
                 status=404,
                 condition="warren:no-route",
             )
@@ -272,7 +270,7 @@ class _SenderLink(LinkHandler):
                 error = refusal_of(remote.condition)
         elif state != Delivery.ACCEPTED:
             error = PeerError(
-                f"the broker answered with delivery state {state}, which means nothing here"
+                f"the broker answered with delivery state {state}, which is not expected here"
             )
         delivery.settle()
         if block is not None and self.sender is not None:

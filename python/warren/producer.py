@@ -1,4 +1,4 @@
-"""Publishing messages with confirms, many in one block."""
+"""A producer that publishes messages in blocks, with confirms."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _LENGTH = [bytes((size,)) for size in range(256)]
 
 
 class Confirm:
-    """What came of a message; messages of one block with one routing key share it.
+    """The outcome of a message; messages of one block with one routing key share it.
 
-    done   decided
-    error  why it was not published; None: not decided yet, or published
+    done   the outcome is known
+    error  why it was not published; None: not known yet, or published
     """
 
     __slots__ = ("_producer", "done", "error")
@@ -38,8 +38,7 @@ class Confirm:
         self.error: WarrenError | None = None
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Until it is decided; raises why it was not published. Sends what waits in the
-        producer."""
+        """Wait for the outcome; raises why it was not published. Sends gathered messages."""
         if not self.done:
             self._producer.flush(timeout_s, raising=False)
         assert self.done, "flush returned before everything was decided"
@@ -49,7 +48,7 @@ class Confirm:
 
 @dataclass(slots=True)
 class _Batch:
-    """Messages that will go as one block."""
+    """Messages that will be sent as one block."""
 
     bodies: list[bytes] = field(default_factory=list)
     properties: list[bytes] = field(default_factory=list)
@@ -65,7 +64,7 @@ class _Batch:
         return blocks.encode(self.bodies, self.properties, self.routes, self.priorities, ttls)
 
     def only(self, route: blocks.Route) -> _Batch:
-        """The messages of one route."""
+        """Return the messages of one route."""
         chosen = [i for i, each in enumerate(self.routes) if each == route]
         return _Batch(
             bodies=[self.bodies[i] for i in chosen],
@@ -78,19 +77,19 @@ class _Batch:
 
 
 class Producer:
-    """Messages in, blocks out.
+    """A producer, which gathers messages into blocks.
 
-    A message leaves at once when nothing is under way; while something is, messages gather and
-    leave together when it is answered or `batch_bytes` are reached. What has gathered leaves at
-    the latest in `flush`, `close` or a Confirm's `wait`: a program that stops sending must call
+    A message is sent at once when nothing is in flight; otherwise messages gather and are sent
+    together when the answer arrives or `batch_bytes` are reached. Gathered messages are sent at
+    the latest by `flush`, `close` or a Confirm's `wait`: a program that stops sending must call
     one of them.
 
-    Confirmed means: on the disks of a majority, in every queue that it goes to. After a lost
-    connection what was not confirmed is sent again, so a message may be there twice (at least
-    once); each gets a message_id that stays the same, by which a consumer can tell.
+    Confirmed means: on the disks of a majority, in every queue that it is routed to. After a lost
+    connection unconfirmed messages are sent again, so a message may be delivered twice (at least
+    once); its message_id stays the same, so that a consumer can detect duplicates.
 
     exchange      "": the default exchange, where the routing key is a queue's name
-    window_bytes  how much may be unconfirmed; `send` waits when it is reached
+    window_bytes   limit of unconfirmed bytes; `send` waits when it is reached
     message_ids   give every message without one a message_id
     """
 
@@ -143,7 +142,7 @@ class Producer:
         """Publish a message; returns at once unless the window is full.
 
         priority       0 to 31, higher first; None: the queue's default
-        expiration_ms  how long it may wait in a queue
+        expiration_ms  its time to live in a queue
         others         correlation_id, reply_to, type, timestamp (seconds), user_id, app_id,
                        content_encoding, delivery_mode (persistent unless given)
         raises         UsageError, TooLarge (16 MiB unless the broker says otherwise), Unavailable
@@ -182,10 +181,9 @@ class Producer:
         return confirm
 
     def flush(self, timeout_s: float | None = None, *, raising: bool = True) -> None:
-        """Wait until everything that was sent is decided; raises the first error since the last
-        flush.
+        """Wait for all outcomes; raises the first error since the last flush.
 
-        Unavailable when the deadline passes: what is undecided stays under way, call it again.
+        Raises Unavailable when the deadline passes: the rest stays in flight, call it again.
         """
         while self._batch.bodies or self._retries or self._sender.unanswered:
             self._ship_all()
@@ -235,8 +233,7 @@ class Producer:
         self._sender.send(batch.encode(), lambda outgoing: self._answered(batch, outgoing))
 
     def _answered(self, batch: _Batch, outgoing: Outgoing) -> None:
-        """A block's outcome is that of its messages; one that lacked a route somewhere is taken
-        apart."""
+        """Record a block's outcome for its messages; an unroutable block is split by route."""
         if isinstance(outgoing.error, Unroutable) and len(batch.confirms) > 1:
             self._retries.extend(batch.only(route) for route in batch.confirms)
             return
@@ -255,7 +252,7 @@ class Producer:
             confirm.done, confirm.error = True, error
 
     def _route(self, routing_key: str) -> blocks.Route:
-        """The key as a block has it."""
+        """Return the route of a routing key, as a block encodes it."""
         if len(self._routes) >= _ROUTES_KEPT_MAX:
             self._routes.clear()
         route = self._routes[routing_key] = (self._exchange, _short(routing_key))
@@ -268,14 +265,14 @@ class Producer:
         content_type: str | None,
         message_id: str | None,
     ) -> bytes:
-        """The properties of a message without headers: all but the id are the same for many."""
+        """Encode the properties of a message without headers; many share all but the id."""
         key = (priority, expiration_ms, content_type, not message_id)
         template = self._templates.get(key)
         if template is None:
             if len(self._templates) >= _TEMPLATES_MAX:
                 self._templates.clear()
             template = _encode(priority, expiration_ms, content_type, None, None, {})
-            if message_id:  # the last of those present: it goes to the end
+            if message_id:  # the last of those present: it is appended
                 flags = int.from_bytes(template[:2], "big") | codec.flag("message_id")
                 template = flags.to_bytes(2, "big") + template[2:]
             self._templates[key] = template
@@ -302,7 +299,7 @@ def _encode(
     headers: Mapping[str, Any] | None,
     others: Mapping[str, Any],
 ) -> bytes:
-    """The properties as bytes of a 0.9.1 content header."""
+    """Encode the properties as in a 0.9.1 content header."""
     for name in others:
         if name not in _OTHERS:
             raise UsageError(f"unknown property {name!r}; known: {', '.join(sorted(_OTHERS))}")
@@ -327,7 +324,7 @@ def _encode(
 
 
 def _short(text: str) -> bytes:
-    """A text that travels as a short string."""
+    """Encode a text as a short string."""
     encoded = text.encode()
     if len(encoded) > 255:
         raise UsageError(f"{text[:40]!r}… has {len(encoded)} bytes; 255 is the limit")

@@ -1,8 +1,7 @@
-"""Staged publishing: blocks that stay invisible until their batch is published, entirely or not
-at all.
+"""Staged publishing: blocks stay invisible until their batch is published as a whole.
 
-A batch belongs to a run of a sink: a name that stays, and a run that is new whenever batches are
-counted from the beginning again. A program that writes a run registers as its driver.
+A batch belongs to a run of a sink: the sink's name is permanent, and a run is new whenever batch
+numbers start again. A program that writes a run registers as its driver.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from warren_broker.arguments import NAME_BYTES_MAX
 
 ATTEMPT_BITS = 62
 REQUEST_BYTES = 1 << 20
-"""A batch over so many queues and attempts that naming them takes more goes in several requests."""
+"""Limit of one request's size; a batch over more queues and attempts takes several requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +26,8 @@ class SinkDriver:
     """A program that writes one run of a sink; picklable, for the tasks that stage for it.
 
     sink   names an output
-    run    batches are numbered upwards within it, and begin again with the next one
-    epoch  newer ones fence older ones, in each queue from the first time it meets the newer one
+    run    batch numbers ascend within it, and start again in the next one
+    epoch  newer ones fence older ones, in each queue from its first request with the newer one
     """
 
     sink: str
@@ -41,28 +40,30 @@ class SinkDriver:
                 raise UsageError(f"{what} {name!r}: a name has 1 to {NAME_BYTES_MAX} bytes")
 
     def path(self, tail: str = "") -> str:
-        """A path below the run's."""
+        """Return a path below the run's."""
         return f"/sinks/{quote(self.sink, safe='')}/runs/{quote(self.run, safe='')}{tail}"
 
 
 def draw_epoch(connection: Connection, *, timeout_s: float | None = None) -> int:
-    """Draw a number above every one that was drawn before in this cluster, for a `SinkDriver`."""
+    """Draw a number above all that were drawn before in this cluster, for a `SinkDriver`."""
     return int(connection.request("POST", "/epochs", {}, timeout_s=timeout_s)["epoch"])
 
 
 def register_sink(
     connection: Connection, sink: str, run: str, *, timeout_s: float | None = None
 ) -> SinkDriver:
-    """Take a run over: drivers registered before can neither stage nor publish nor drop any more
-    in a queue where this driver does."""
+    """Register the driver of a run.
+
+    Earlier drivers can no longer stage, publish or drop in a queue that this driver uses.
+    """
     return SinkDriver(sink, run, draw_epoch(connection, timeout_s=timeout_s))
 
 
 @dataclass(frozen=True, slots=True)
 class StagedPart:
-    """What one attempt at one partition has staged; picklable, for the driver.
+    """The stage of one attempt at one partition; picklable, for the driver.
 
-    queues  (name, number of blocks) of those that hold some of it, by name
+    queues  (name, number of blocks) of the queues that hold some of it, by name
     """
 
     partition: int
@@ -73,16 +74,16 @@ class StagedPart:
 
 
 class StageWriter:
-    """Writes one attempt at one partition of a batch.
+    """A writer of one attempt at one partition of a batch.
 
-    A block goes to the exchange (empty: the default exchange, where routing keys are queue names)
-    by the routing keys in its routes. Accepted blocks are on a majority's disks. When a connection
-    is lost the blocks that were not yet accepted are sent again through another node; they are
-    numbered, so that none is staged twice.
+    A block is routed by the exchange (empty: the default exchange, where routing keys are queue
+    names) with the routing keys in its routes. Accepted blocks are on a majority's disks. When a
+    connection is lost the unaccepted blocks are sent again through another node; they are numbered,
+    so that none is staged twice.
 
-    attempt       must be unlike that of every other writer of this partition and batch, even of
-                  one that died with its program, for that may have left blocks; None: by chance
-    window_bytes  how much may be under way unaccepted; `write` waits when it is reached
+    attempt       must differ from that of every other writer of this partition and batch, even of
+                  one that ended with its program, which may have left blocks; None: random
+    window_bytes  limit of unaccepted bytes in flight; `write` waits when it is reached
     timeout_s     the longest wait for one block to be accepted, over all reconnections
     """
 
@@ -120,7 +121,7 @@ class StageWriter:
     def write(self, block: bytes | bytearray | memoryview) -> None:
         """Send one encoded block; waits while the window is full.
 
-        Raises Unroutable when a message has no queue, NotFound when the exchange is not there,
+        Raises Unroutable when a message has no queue, NotFound when the exchange does not exist,
         TooLarge, Fenced, BatchPast, Unavailable. After an error the attempt cannot continue.
         """
         self._sender.send(block)
@@ -128,14 +129,14 @@ class StageWriter:
         self._size_bytes += len(block)
 
     def finish(self) -> StagedPart:
-        """Wait until every block is accepted; what the driver needs for `publish_batch`."""
+        """Wait until every block is accepted; return what the driver needs for `publish_batch`."""
         self._sender.flush()
         self._sender.close()
         queues = tuple(sorted(self._sender.queues.items()))
         return StagedPart(self.partition, self.attempt, queues, self._blocks, self._size_bytes)
 
     def close(self) -> None:
-        """Give up: what was staged stays invisible, goes when the batch is published or dropped."""
+        """Close without finishing: staged blocks stay invisible until the batch ends."""
         self._sender.close()
 
     def __enter__(self) -> StageWriter:
@@ -155,11 +156,11 @@ def publish_batch(
 ) -> int:
     """Make the batch visible in every queue that it was staged in, in the order of `parts`.
 
-    Each queue does it as a whole, or refuses: StageLost when it has not exactly the blocks that
-    `parts` say, BatchConflict when the run has published this batch there with other messages,
-    BatchPast, Fenced. A BatchConflict is raised when every other queue has published. Returns how
-    many messages the batch has; a repeat (the same parts, or others that hold the same messages in
-    any order) publishes nothing and returns the same. So a call that was cut short is finished by
+    Each queue publishes it as a whole, or refuses: StageLost when its blocks are not exactly those
+    of `parts`, BatchConflict when the run has published this batch there with other messages,
+    BatchPast, Fenced. A BatchConflict is raised after every other queue has published. Returns the
+    number of messages of the batch; a repeat (the same parts, or others with the same messages in
+    any order) publishes nothing and returns the same. So an interrupted call is completed by
     repeating it.
     """
     total = 0
@@ -179,7 +180,7 @@ def publish_batch(
 def drop_batch(
     connection: Connection, driver: SinkDriver, batch: int, parts: Iterable[StagedPart]
 ) -> None:
-    """Drop these parts of an aborted batch, no others; harmless when there is nothing."""
+    """Drop only these parts of an aborted batch; harmless when there is nothing."""
     for path, body in _requests(driver, batch, parts, False):
         connection.request("DELETE", path, body)
 
@@ -187,7 +188,7 @@ def drop_batch(
 def _requests(
     driver: SinkDriver, batch: int, parts: Iterable[StagedPart], counted: bool
 ) -> Iterator[tuple[str, dict[str, object]]]:
-    """Path and body of each request; counted: attempts are named with their number of blocks."""
+    """Return path and body of each request; counted: with the number of blocks per attempt."""
     rows: dict[str, list[str]] = {}
     for part in parts:
         for name, blocks in part.queues:

@@ -13,12 +13,12 @@ HOSTS_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a cluster is; the password is never shown.
+    """The address of a cluster; the password is never shown.
 
-    hosts              (name or address, port), tried in this order, from a random one on
+    hosts              (name or address, port), tried in this order, starting with a random one
     connect_timeout_s  for one host: TCP, SASL, Open
-    request_timeout_s  how long a request may take over all retries
-    heartbeat_s        the longest silence; 0: none
+    request_timeout_s  timeout of a request over all retries
+    heartbeat_s         the idle timeout; 0: none
     """
 
     hosts: tuple[tuple[str, int], ...] = (("127.0.0.1", PORT),)
@@ -45,7 +45,7 @@ class Address:
         return f"amqp://{quote(self.user, safe='')}@{hosts}/{quote(self.vhost, safe='')}"
 
     def uri(self) -> str:
-        """The address with its password, for handing on; never log it."""
+        """Return the URI with the password, for passing on; never log it."""
         hosts = ",".join(_host_text(name, port) for name, port in self.hosts)
         user, password = quote(self.user, safe=""), quote(self.password, safe="")
         return (
@@ -55,7 +55,7 @@ class Address:
         )
 
     def with_credentials(self, user: str | None, password: str | None) -> Address:
-        """The same address for another user; None leaves what is there."""
+        """Return the same address for another user; None: unchanged."""
         return replace(
             self,
             user=self.user if user is None else user,
@@ -64,13 +64,13 @@ class Address:
 
 
 def parse_uri(text: str, **unsaid: float) -> Address:
-    """An Address from `amqp://user:password@host:port,host:port/vhost?option=value`.
+    """Parse `amqp://user:password@host:port,host:port/vhost?option=value` to an Address.
 
-    Everything but the scheme and a host may be left out. Options: connect_timeout,
+    Everything but the scheme and a host is optional. Options: connect_timeout,
     request_timeout, heartbeat, each in seconds. The vhost is percent-encoded: `%2F` and an empty
     path are the vhost `/`. UsageError never shows the password.
 
-    unsaid  fields of the Address where its text has no option for them
+    unsaid  fields of the Address for which the text has no option
     """
     scheme, separator, rest = text.partition("://")
     if not separator or scheme != "amqp":
@@ -89,18 +89,18 @@ def parse_uri(text: str, **unsaid: float) -> Address:
 
 
 def parse_hosts(text: str | list[str] | tuple[str, ...]) -> tuple[tuple[str, int], ...]:
-    """Hosts from `host:port,host:port` or a list of such; [..] around IPv6 addresses."""
+    """Parse hosts as `host:port,host:port` or a list of them; [..] around IPv6 addresses."""
     parts = text.split(",") if isinstance(text, str) else list(text)
     return tuple(_host(part.strip()) for part in parts if part.strip())
 
 
 def as_address(where: str | Address) -> Address:
-    """An Address as it is, or parsed from a URI."""
+    """Return an Address as it is, or parse a URI."""
     return where if isinstance(where, Address) else parse_uri(where)
 
 
 def _host(text: str) -> tuple[str, int]:
-    """One host with its port."""
+    """Parse one host with its port."""
     if text.startswith("["):
         name, bracket, tail = text[1:].partition("]")
         port = tail[1:] if tail.startswith(":") else ""
@@ -116,7 +116,7 @@ def _host(text: str) -> tuple[str, int]:
 
 
 def _host_text(name: str, port: int) -> str:
-    """The inverse of `_host`."""
+    """Invert `_host`."""
     return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
 
 
@@ -128,7 +128,7 @@ _OPTIONS = {
 
 
 def _options(query: str) -> dict[str, float]:
-    """The options after the question mark."""
+    """Parse the options after the question mark."""
     found: dict[str, float] = {}
     for key, value in parse_qsl(query, keep_blank_values=True):
         if key not in _OPTIONS:

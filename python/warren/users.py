@@ -1,4 +1,4 @@
-"""Users, vhosts, permissions, as an administrator sees and changes them.
+"""Administration of users, vhosts and permissions.
 
 The values are the broker's own (`warren_broker.management.user_values`).
 """
@@ -25,12 +25,11 @@ T = TypeVar("T")
 
 
 class UserCalls:
-    """The part of `Admin` that concerns users; the tag `administrator` is needed for all but
-    `whoami` and `vhosts`.
+    """The part of `Admin` for users, vhosts and permissions.
 
-    Each raises NotFound, AccessRefused, Conflict (the last administrator stays), Unavailable.
-    Changes hold from the next operation on, also of clients that are connected; clients of a user
-    or vhost that is deleted are sent away.
+    All but `whoami` and `vhosts` need the tag `administrator`. Each raises NotFound, AccessRefused,
+    Conflict (the last administrator cannot be deleted), Unavailable. Changes take effect for the
+    next operation, also of connected clients; clients of a deleted user or vhost are disconnected.
     """
 
     connection: Connection
@@ -38,15 +37,15 @@ class UserCalls:
     # -------------------------------------------------------------- users
 
     def whoami(self) -> WhoAmI:
-        """The user of this connection."""
+        """Return the user of this connection."""
         return self._value("/whoami", WhoAmI)
 
     def users(self) -> list[UserInfo]:
-        """All users, by name."""
+        """Return all users, by name."""
         return self._values("/users", UserInfo)
 
     def user(self, name: str) -> UserInfo:
-        """One user; NotFound."""
+        """Return one user; raises NotFound."""
         return self._value(_user(name), UserInfo)
 
     def put_user(
@@ -60,9 +59,9 @@ class UserCalls:
     ) -> None:
         """Add a user, or change an existing one.
 
-        password, password_hash  at most one of them; None: it stays. A hash is one of RabbitMQ's
+        password, password_hash  at most one of them; None: unchanged. A hash is one of RabbitMQ's
                                  forms, "" for a user who cannot log in with a password
-        tags                     None: they stay
+        tags                     None: unchanged
         """
         body: dict[str, Any] = {"password": password, "password_hash": password_hash}
         if hashing_algorithm:
@@ -73,25 +72,25 @@ class UserCalls:
         self.connection.request("PUT", _user(name), given)
 
     def delete_user(self, name: str) -> None:
-        """Delete it with its permissions; its clients are sent away."""
+        """Delete a user with its permissions; its clients are disconnected."""
         self.connection.request("DELETE", _user(name))
 
     # -------------------------------------------------------------- vhosts
 
     def vhosts(self) -> list[VhostInfo]:
-        """The vhosts that this user may enter, by name; all with the tag `monitoring`."""
+        """Return the vhosts that this user may use, by name; all with the tag `monitoring`."""
         return self._values("/vhosts", VhostInfo)
 
     def vhost(self, name: str) -> VhostInfo:
-        """One vhost; NotFound."""
+        """Return one vhost; raises NotFound."""
         return self._value(_vhost(name), VhostInfo)
 
     def put_vhost(
         self, name: str, *, description: str | None = None, tags: Iterable[str] | None = None
     ) -> None:
-        """Add a vhost, in which this user gets all permissions; or change the one that is there.
+        """Add a vhost, in which this user gets all permissions; or change an existing one.
 
-        description, tags  None: they stay
+        description, tags  None: unchanged
         """
         body: dict[str, Any] = {} if description is None else {"description": description}
         if tags is not None:
@@ -99,7 +98,7 @@ class UserCalls:
         self.connection.request("PUT", _vhost(name), body)
 
     def delete_vhost(self, name: str) -> None:
-        """Delete it with everything in it; its clients are sent away."""
+        """Delete a vhost with everything in it; its clients are disconnected."""
         self.connection.request("DELETE", _vhost(name))
 
     # -------------------------------------------------------------- permissions
@@ -107,39 +106,43 @@ class UserCalls:
     def permissions(
         self, *, vhost: str | None = None, user: str | None = None
     ) -> list[PermissionInfo]:
-        """By vhost and user; None: of all."""
+        """Return the permissions by vhost and user; None: of all."""
         found = self._values(_listing("permissions", vhost, user), PermissionInfo)
         return [one for one in found if vhost in (None, one.vhost)]
 
     def set_permissions(
         self, vhost: str, user: str, *, configure: str, write: str, read: str
     ) -> None:
-        """Let the user into the vhost: each pattern is found in the names that are allowed; ".*"
-        allows all, "^$" nothing."""
+        """Set the user's permissions in the vhost.
+
+        Each pattern must be found in a name to allow it: ".*" allows all, "^$" nothing.
+        """
         body = {"configure": configure, "write": write, "read": read}
         self.connection.request("PUT", _granted("permissions", vhost, user), body)
 
     def clear_permissions(self, vhost: str, user: str) -> None:
-        """The user may not enter the vhost any more."""
+        """Remove the user's permissions in the vhost, so that it may no longer use it."""
         self.connection.request("DELETE", _granted("permissions", vhost, user))
 
     def topic_permissions(
         self, *, vhost: str | None = None, user: str | None = None
     ) -> list[TopicPermissionInfo]:
-        """By vhost, user, exchange; None: of all."""
+        """Return the topic permissions by vhost, user, exchange; None: of all."""
         found = self._values(_listing("topic-permissions", vhost, user), TopicPermissionInfo)
         return [one for one in found if vhost in (None, one.vhost)]
 
     def set_topic_permissions(
         self, vhost: str, user: str, exchange: str, *, write: str, read: str
     ) -> None:
-        """Restrict the routing keys that the user may publish with, and bind with, at a topic
-        exchange; without any, all are allowed."""
+        """Restrict the routing keys with which the user may publish or bind at a topic exchange.
+
+        Without topic permissions all are allowed.
+        """
         body = {"exchange": exchange, "write": write, "read": read}
         self.connection.request("PUT", _granted("topic-permissions", vhost, user), body)
 
     def clear_topic_permissions(self, vhost: str, user: str, exchange: str = "") -> None:
-        """Drop the restriction for that exchange; "": for all."""
+        """Remove the restriction for that exchange; "": for all."""
         query = f"?exchange={quote(exchange, safe='')}" if exchange else ""
         self.connection.request("DELETE", _granted("topic-permissions", vhost, user) + query)
 
@@ -170,7 +173,7 @@ def _granted(kind: str, vhost: str, user: str) -> str:
 
 
 def _listing(kind: str, vhost: str | None, user: str | None) -> str:
-    """Where the permissions of a user (then of all vhosts), of a vhost, or of all are."""
+    """Return the path of the permissions of a user (in all vhosts), of a vhost, or of all."""
     if user is not None:
         return f"{_user(user)}/{kind}"
     return f"/{kind}" if vhost is None else f"{_vhost(vhost)}/{kind}"

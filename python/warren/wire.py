@@ -1,4 +1,4 @@
-"""One TCP connection to one node, driven by Proton's engine over a non-blocking socket."""
+"""One TCP connection to one node: Proton's engine over a non-blocking socket."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ REPLIES_MAX = 64
 
 
 class LinkHandler:
-    """What happens to one link; the wire calls it while it runs.
+    """The callbacks of one link, called by the wire while it runs.
 
-    failure  set when the peer closed the link with an error; ended: when it was closed at all
+    failure  set when the peer closed the link with an error; ended: set when it closed the link
     """
 
     def __init__(self, link: Link) -> None:
@@ -41,10 +41,10 @@ class LinkHandler:
         self.failure: WarrenError | None = None
 
     def delivered(self, event: Event) -> None:
-        """A delivery changed."""
+        """Handle a change of a delivery."""
 
     def closed(self) -> None:
-        """The peer closed or detached the link."""
+        """Handle the close or detach of the link by the peer."""
         self.ended = True
         condition = self.link.remote_condition
         if condition is not None:
@@ -52,9 +52,9 @@ class LinkHandler:
 
 
 class Wire:
-    """A connection that is open, or lost for good.
+    """A connection that is open, or permanently lost.
 
-    Everything happens inside `run`: the thread that waits drives the socket. Not thread-safe.
+    All work is done inside `run`: the thread that waits drives the socket. Not thread-safe.
     """
 
     def __init__(self, host: tuple[str, int], address: Address, name: str, deadline: float) -> None:
@@ -87,13 +87,13 @@ class Wire:
 
     @property
     def lost(self) -> WarrenError | None:
-        """Why nothing can be done with it any more; None: it is usable."""
+        """Why the connection is lost; None: it is usable."""
         return self._lost
 
-    # -------------------------------------------------------------- what the layers above use
+    # -------------------------------------------------------------- for the layers above
 
     def request(self, method: str, path: str, body: Any, deadline: float) -> tuple[int, Any]:
-        """One management request: status and body of its answer."""
+        """Make one management request; return status and body of the answer."""
         if self._requests is not None and self._requests.ended:
             self._requests.close()
             self._requests = None
@@ -118,15 +118,15 @@ class Wire:
         return handler
 
     def detach(self, handler: LinkHandler) -> None:
-        """Close a link; what still arrives on it is dropped."""
+        """Close a link; later deliveries on it are dropped."""
         if self._lost is None and not handler.ended:
             handler.link.close()
 
     def run(self, done: Callable[[], bool], deadline: float) -> None:
         """Drive the connection until `done`.
 
-        Raises why the connection was lost (ConnectionLost, AccessRefused …), or Unavailable when
-        the deadline (time.monotonic) passes; then the connection is still usable.
+        Raises the reason when the connection is lost (ConnectionLost, AccessRefused …), or
+        Unavailable when the deadline (time.monotonic) passes; then the connection is still usable.
         """
         while True:
             self._handle_events()
@@ -141,7 +141,7 @@ class Wire:
             self.step(min(left, STEP_S_MAX))
 
     def step(self, timeout_s: float) -> None:
-        """Send and receive what can be, waiting at most that long for either."""
+        """Send and receive; wait at most that long for either."""
         self._send()
         if self._lost is not None:
             return
@@ -158,14 +158,13 @@ class Wire:
         self._engine.tick(int(time.monotonic() * 1000))
 
     def poll(self) -> None:
-        """Notice what has happened meanwhile, without waiting: a connection that has ended is
-        `lost`."""
+        """Process pending input without waiting; sets `lost` when the connection has ended."""
         if self._lost is None:
             self.step(0.0)
             self._handle_events()
 
     def close(self, deadline: float) -> None:
-        """Close in order, then close the socket; never raises."""
+        """Close the connection, then the socket; never raises."""
         if self._lost is None:
             self._engine.connection.close()
             try:
@@ -257,7 +256,7 @@ class Wire:
                 self._fail(event.transport.condition, "the protocol was violated")
 
     def _fail(self, condition: Any, otherwise: str) -> None:
-        """The connection ends; the first reason counts."""
+        """End the connection; the first reason is kept."""
         if self._lost is not None:
             return
         if condition is None:
@@ -290,7 +289,7 @@ _FINAL = frozenset(
         "amqp:precondition-failed",
     }
 )
-"""Conditions with which a node closes a connection that another node would close as well."""
+"""Conditions of a close by one node that every other node would repeat."""
 
 
 class _Requests:
@@ -305,7 +304,7 @@ class _Requests:
         self._receiver = wire.attach_on(session, self._make_receiver)
 
     def request(self, method: str, path: str, body: Any, deadline: float) -> tuple[int, Any]:
-        """Send one request, wait for its answer."""
+        """Send one request and wait for its answer."""
         self._next += 1
         number = self._next
         message = Message(id=number, address=path, subject=method, reply_to="$me", body=body)
@@ -327,13 +326,13 @@ class _Requests:
         return int(answer.subject or 0), plain(answer.body)
 
     def close(self) -> None:
-        """Detach what is still attached."""
+        """Detach the links that are still attached."""
         for handler in (self._sender, self._receiver):
             self._wire.detach(handler)
 
     @property
     def ended(self) -> bool:
-        """Whether either link is gone: then neither is of use."""
+        """Whether either link has ended, so that neither is usable."""
         return self._sender.ended or self._receiver.ended
 
     def _make_sender(self, session: Session, name: str) -> LinkHandler:
@@ -354,21 +353,21 @@ class _Requests:
 
 
 class _ManagementSender(LinkHandler):
-    """Requests are sent settled: their answer is what counts."""
+    """The link for requests, which are sent settled: only the answer matters."""
 
     def delivered(self, event: Event) -> None:
         event.delivery.settle()
 
 
 class _ManagementReceiver(LinkHandler):
-    """Answers, by their correlation id."""
+    """The link for answers, which are stored by correlation id."""
 
     def __init__(self, link: Link, answers: dict[int, Message]) -> None:
         super().__init__(link)
         self._answers = answers
 
     def delivered(self, event: Event) -> None:
-        """Take an answer in; one that no request waits for is dropped with the oldest."""
+        """Store an answer; one that no request waits for is dropped with the oldest."""
         delivery = event.delivery
         if delivery.partial or not delivery.readable:
             return
@@ -387,12 +386,12 @@ class _ManagementReceiver(LinkHandler):
 
 
 def _key(link: Link) -> tuple[str, bool]:
-    """A name may be used once in each direction."""
+    """Return a link's key: a name may be used once in each direction."""
     return link.name, link.is_sender
 
 
 def plain(value: Any) -> Any:
-    """A decoded AMQP value with Python's own numbers and texts."""
+    """Convert a decoded AMQP value to Python's own numbers and texts."""
     if isinstance(value, dict):
         return {plain(key): plain(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -403,7 +402,7 @@ def plain(value: Any) -> Any:
 
 
 def refusal_of(condition: Any) -> WarrenError:
-    """The error for an AMQP error that the peer sent."""
+    """Return the error for an AMQP error that the peer sent."""
     info = condition.info if isinstance(condition.info, dict) else {}
     status = info.get("status", 0)
     return refusal(

@@ -71,7 +71,7 @@ def test_members_are_shown_with_what_they_lack(run: Run, world: FakeCluster) -> 
     shown = run("queues", "members", "q").stdout
     assert "q: w-1 leads, term 3, committed 90 of 90" in shown
     assert "learner" in shown and "1,000 of 2,500 bytes" in shown
-    assert "on its way to w-1, w-4" in shown
+    assert "changing to members on w-1, w-4" in shown
     found = json.loads(run("queues", "members", "q", "--json").stdout)
     assert found["members"][1]["sent_bytes"] == 1000 and found["settled"] is False
 
@@ -91,7 +91,7 @@ def test_waiting_shows_who_has_caught_up(run: Run, world: FakeCluster) -> None:
         "adding w-4 to q: 2 of 2 members caught up",
     ]
     found = run("queues", "add-member", "q", "w-4")
-    assert "`warren queues members q` shows how far" in found.stdout and not found.stderr
+    assert "`warren queues members q` shows the progress" in found.stdout and not found.stderr
     world.script[m.AddMemberRequest] = [v.MembersChanged("/", "q", ("w-1", "w-4"), False)]
     assert "is a member already" in run("queues", "add-member", "q", "w-4").stdout
 
@@ -108,7 +108,7 @@ def test_what_is_not_done_in_time_exits_with_75(
     }
     wait = ("--wait", "--timeout", "0.2")
     assert as_a_process(monkeypatch, place, "queues", "delete-member", "q", "w-4", *wait) == 75
-    assert "it goes on by itself" in capsys.readouterr().err
+    assert "it continues in the background" in capsys.readouterr().err
 
 
 def test_a_refusal_exits_with_1_and_its_reason(

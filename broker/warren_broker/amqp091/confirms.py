@@ -1,4 +1,4 @@
-"""Publish sequence numbers to confirms, as ranges.
+"""The ledger from publish sequence numbers to confirms, as ranges.
 
 The unit is the batch: the consecutive messages of one Publish request. Routing decides
 which parts of it go to which queue; every queue answers for its part. In the usual case every part
@@ -100,7 +100,7 @@ class PublishLedger:
 
     next_seq  the next publish's sequence number, from 1
     batches   by the first sequence number, ascending, disjoint
-    refused   whether any was since `forget`
+    refused   whether any message was refused since `forget`
 
     Invariants: a batch stays until every message of it is acknowledged or refused, so the first
     batch's unanswered message is the lowest unconfirmed one.
@@ -129,7 +129,7 @@ class PublishLedger:
         return first
 
     def routed(self, first: int, parts: Sequence[ConfirmedPart], table_first: int) -> list[int]:
-        """The batch goes to these parts, one per queue; positions of those that go nowhere.
+        """Record the parts of a batch, one per queue; return the positions of unroutable messages.
 
         table_first  the position in the table of the batch's first message
         """
@@ -159,7 +159,7 @@ class PublishLedger:
     def answered(
         self, first: int, part: int, ok: bool, refused: Iterable[int] | None = None
     ) -> None:
-        """Record that one queue has its part, or has refused it.
+        """Record that one queue has accepted its part, or has refused it.
 
         refused  with ok=False: only these positions of the batch; None: all of the part
         """
@@ -285,7 +285,7 @@ def _normal(ranges: Ranges) -> Ranges:
 
 
 def _split(ranges: Ranges, cut: int) -> tuple[int, tuple[tuple[int, int], ...]]:
-    """The highest number below `cut`, and the ranges from `cut` on."""
+    """Return the highest number below `cut`, and the ranges from `cut` on."""
     up_to = 0
     rest: Ranges = []
     for first, last in ranges:
@@ -336,7 +336,7 @@ class Publishes(Generic[PublisherT]):
     def routed(
         self, token: Token, parts: Sequence[ConfirmedPart]
     ) -> tuple[PublisherT, MessageTable, list[int]] | None:
-        """Record which queues the messages go to, one part per queue.
+        """Record the queues that the messages are routed to, one part per queue.
 
         returns  when mandatory messages may be among the unroutable ones: the channel, the table
                  and the positions of all unroutable messages
@@ -358,7 +358,7 @@ class Publishes(Generic[PublisherT]):
         return (channel, table, lost) if published.mandatory and lost else None
 
     def confirmed(self, token: Token, part: int, ok: bool, refused: Iterable[int] | None) -> None:
-        """Record that a queue has its part, or refused it or (table positions) some of it."""
+        """Record that a queue accepted its part, or refused it or (table positions) some of it."""
         published = self._published.get(token)
         if published is None:
             return

@@ -2,7 +2,7 @@
 
 Bytes and the broker's answers go in, bytes and requests come out (`requests.py`); nothing waits.
 Phases: `header` (the protocol header), `starting`, `securing`, `tuning`, `opening`, `asking` (the
-handshake), `running`, `closing` (we sent connection.close), `ending` (the client did), `closed`.
+handshake), `running`, `closing` (connection.close was sent), `ending` (it was received), `closed`.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Connection:
         self._commit()
 
     def _wrong_header(self) -> None:
-        """Answer with the version we speak and close, as the specification requires."""
+        """Answer with the supported version and close, as the specification requires."""
         self.state.out += codec.PROTOCOL_HEADER
         self.state.finish("no AMQP 0.9.1 header")
 
@@ -215,7 +215,7 @@ class Connection:
             dispatch.answered(asked.channel, token, result, asked.then, asked.at)
 
     def routed(self, token: requests.Token, parts: Sequence[ConfirmedPart]) -> None:
-        """Record which queues the messages of a Publish go to: one part per queue."""
+        """Record the queues that the messages of a Publish are routed to: one part per queue."""
         unroutable = self.state.publishes.routed(token, parts)
         if unroutable is not None:
             publish.return_unroutable(*unroutable)
@@ -224,7 +224,7 @@ class Connection:
     def confirmed(
         self, token: requests.Token, part: int, ok: bool, refused: Iterable[int] | None = None
     ) -> None:
-        """Record that a queue has part number `part` of a Publish, or refused it (ok=False).
+        """Record that a queue accepted part number `part` of a Publish, or refused it (ok=False).
 
         refused  table positions, when only some of the part were refused
         """
@@ -234,7 +234,7 @@ class Connection:
     def _commit(self) -> None:
         """Answer the transactions that are complete.
 
-        One at a time: the answer lets its channel go on, maybe to its next commit.
+        One at a time: after the answer its channel continues, perhaps to its next commit.
         """
         to_commit = self.state.publishes.to_commit
         while to_commit:
@@ -286,12 +286,12 @@ class Connection:
             )
 
     def blocked(self, reason: str) -> None:
-        """A resource alarm is set: tell a publishing client that supports connection.blocked."""
+        """Send connection.blocked to a publishing client that supports it."""
         self._blocked_reason = reason
         self._tell_blocked()
 
     def unblocked(self) -> None:
-        """The resource alarm is cleared."""
+        """Send connection.unblocked: the resource alarm is cleared."""
         self._blocked_reason = ""
         self._tell_blocked()
 
@@ -328,7 +328,7 @@ class Connection:
     # -------------------------------------------------------------- out
 
     def take_output(self) -> list[bytearray]:
-        """Return the bytes to send now; ask when the socket can take them: windows move on it."""
+        """Return the bytes to send now; call it when the socket is writable: it moves windows."""
         state = self.state
         to_confirm = state.publishes.to_confirm
         if to_confirm:
@@ -344,7 +344,7 @@ class Connection:
         return [out]
 
     def _report(self) -> None:
-        """Tell the queues how far the deliveries to no_ack consumers have been sent."""
+        """Report to the queues how far the deliveries to no_ack consumers have been sent."""
         for consumer in self.state.to_report.values():
             consumer.unreported = consumer.unreported_bytes = 0
             self.state.requests.append(
@@ -374,7 +374,7 @@ class Connection:
 
     @property
     def wants_input(self) -> bool:
-        """False while too much waits for the broker's answers: leave the socket unread."""
+        """Whether to read the socket; not while too much waits for the broker's answers."""
         return self.state.waiting_bytes < self.state.config.waiting_bytes_max
 
     @property
@@ -394,7 +394,7 @@ class Connection:
         self.state.close(refusal)
 
     def disconnected(self, reason: str = "the socket was closed") -> None:
-        """The socket is gone: give everything back."""
+        """Return all deliveries: the socket is closed."""
         state = self.state
         state.finish(reason)
         state.out.clear()

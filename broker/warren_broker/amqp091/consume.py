@@ -126,7 +126,7 @@ def _cancel(channel: Channel, method: methods.BasicCancel) -> None:
         if method.consumer_tag and method.consumer_tag == channel.reply_consumer:
             channel.close_replies()
         if not method.no_wait:
-            channel.send(reply)  # unknown tags are no error: the server may have cancelled it
+            channel.send(reply)  # an unknown tag is no error: the server may have cancelled it
         return
 
     def cancelled(_: requests.RequestDone) -> None:
@@ -212,7 +212,7 @@ def deliver_reply(channel: Channel, table: MessageTable, at: int) -> None:
     try:
         shown = fitting(at, table.properties_of(at), connection.frame_max)
     except Unsendable:
-        return  # direct replies are at most once: what does not fit the client's frames is dropped
+        return  # direct replies are at most once: one that does not fit the frames is dropped
     tag = channel.deliveries.delivered(0, "", 0, 1, keep=False)
     route = table.route(at)
     channel.send(
@@ -248,7 +248,7 @@ def acknowledge(channel: Channel, run: AckRun) -> None:
 
 
 def settle(channel: Channel, kind: int, held: Held) -> None:
-    """Tell the queues what is settled; kind as in kernel.items."""
+    """Report settled deliveries to the queues; kind as in kernel.items."""
     for number, queue, msg_ids in by_consumer(held):
         if kind == ACK:
             channel.request(requests.AckRequest(consumer=number, queue=queue, msg_ids=msg_ids))

@@ -1,4 +1,4 @@
-"""Deliveries as frames: number them, keep them for acknowledgement, write them out.
+"""Deliveries: assigns delivery tags, records them for acknowledgement, writes frames.
 
 A message that cannot be sent to this client must neither close its connection nor block the queue:
 it is settled here on behalf of the consumer, and the messages around it are sent.

@@ -1,8 +1,8 @@
-"""Delivery tags to the deliveries they name, as ranges.
+"""The ledger from delivery tags to deliveries, as ranges.
 
 A channel numbers its deliveries 1, 2, 3 …; a queue numbers those to one consumer 0, 1, 2 …. Both
-are without gaps, so a run of deliveries to one consumer is one entry however long it is, and to
-acknowledge a hundred of them is an operation on one or two entries.
+are without gaps, so a run of deliveries to one consumer is one entry however long it is, and the
+acknowledgement of a hundred of them is an operation on one or two entries.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Held: TypeAlias = "tuple[HeldRun, ...]"
 class HeldRun:
     """Tags first … last (closed) of one consumer; the msg_id of tag t is t + offset.
 
-    consumer  its number
-    queue     where it is
+    consumer  the consumer's number
+    queue     the consumer's queue
     counted   False for basic.get: a channel-wide prefetch does not count it
     """
 
@@ -46,8 +46,8 @@ _LAST = attrgetter("last")
 class DeliveryLedger:
     """The unacknowledged deliveries of one channel.
 
-    next_tag  the next delivery's
-    runs      ascending, disjoint; neighbours that could be one are one when they were delivered so
+    next_tag  the tag of the next delivery
+    runs      ascending, disjoint; neighbours that fit together are joined at delivery
     counted   messages in the runs that a channel-wide prefetch counts
 
     Invariants: every run has first <= last < next_tag; counted is the sum over counted runs.

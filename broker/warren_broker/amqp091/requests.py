@@ -1,12 +1,12 @@
-"""What a client's connection asks of the broker, as values.
+"""The requests of a client's connection to the broker, as values.
 
-`Connection.take_requests()` hands these out in the order in which they must be carried out. One
+`Connection.take_requests()` returns these in the order in which they must be carried out. One
 with a `token` is answered with `Connection.answer(token, result)`, where result is a value of
 "results" below or a `Refusal` (then the connection closes the channel or itself). Names are those
 of the connection's vhost; its user's permissions have been checked before a request is made. Ask
 for requests after the output has been taken, too: windows move on it.
 
-Order that the carrier must keep: requests of one session to one queue in the order given, and a
+The caller must preserve this order: requests of one session to one queue in the order given, and a
 consumer's answer to `ConsumeRequest` before its first delivery.
 """
 
@@ -31,7 +31,7 @@ Arguments: TypeAlias = dict[str, Any]
 
 
 class ClientRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The parent of all requests."""
+    """The base of all requests."""
 
 
 class AnsweredRequest(ClientRequest, frozen=True, kw_only=True):
@@ -57,7 +57,7 @@ class ConsumerRequest(ClientRequest, frozen=True, kw_only=True):
 
 
 class AuthenticateRequest(AnsweredRequest, frozen=True, kw_only=True):
-    """Is this the user's password? Result: RequestDone or LoginRefused."""
+    """Check a user's password. Result: RequestDone or LoginRefused."""
 
     mechanism: str
     user: str
@@ -86,9 +86,9 @@ class OpenVhostRequest(AnsweredRequest, frozen=True, kw_only=True):
 
 
 class CloseConnectionRequest(AnsweredRequest, frozen=True, kw_only=True):
-    """The connection ended; its sessions are down already, by SessionDownRequest.
+    """End a connection: delete its exclusive queues. Result: RequestDone, when they are deleted.
 
-    Its exclusive queues are deleted. Result: RequestDone, when they are.
+    Its sessions are down already, by SessionDownRequest.
     """
 
     reason: str
@@ -98,17 +98,17 @@ class CloseConnectionRequest(AnsweredRequest, frozen=True, kw_only=True):
 
 
 class SessionUpRequest(ClientRequest, frozen=True, kw_only=True):
-    """A channel was opened. No answer."""
+    """Start the session of a channel that was opened. No answer."""
 
     session: SessionId
     channel: int
 
 
 class SessionDownRequest(SessionRequest, frozen=True, kw_only=True):
-    """A channel has ended: what it held returns, its consumers go. Result: RequestDone.
+    """End a channel's session: return its deliveries, remove its consumers. Result: RequestDone.
 
-    consumers  (consumer, queue) of all its consumers, cancelled ones that still hold messages and
-               those of basic.get included
+    consumers  (consumer, queue) of all its consumers, including cancelled ones that still hold
+               messages and those of basic.get
     failed     passed on to the queue's command
     """
 
@@ -120,10 +120,10 @@ class SessionDownRequest(SessionRequest, frozen=True, kw_only=True):
 
 
 class QueueDeclareRequest(SessionRequest, frozen=True, kw_only=True):
-    """Result: QueueDeclared, or `errors.inequivalent`, `locked_queue`, `no_queue` (passive) …
+    """queue.declare. Result: QueueDeclared, or `errors.inequivalent`, `locked_queue`, `no_queue` …
 
     name        never empty: a server-named one has its name already
-    server_named  the name was made up here (its `amq.` prefix is no offence)
+    server_named  the name was generated here (its `amq.` prefix is allowed)
     """
 
     name: str
@@ -136,7 +136,7 @@ class QueueDeclareRequest(SessionRequest, frozen=True, kw_only=True):
 
 
 class QueueDeleteRequest(SessionRequest, frozen=True, kw_only=True):
-    """Result: MessageCount (messages that were in it; 0 when there was no such queue)."""
+    """queue.delete. Result: MessageCount (its messages; 0 when there was no such queue)."""
 
     name: str
     if_unused: bool
@@ -150,7 +150,7 @@ class QueuePurgeRequest(SessionRequest, frozen=True, kw_only=True):
 
 
 class ExchangeDeclareRequest(SessionRequest, frozen=True, kw_only=True):
-    """Result: RequestDone, or `errors.inequivalent`, `reserved_name`, `no_exchange` (passive) …"""
+    """exchange.declare. Result: RequestDone, `errors.inequivalent`, `reserved_name` …"""
 
     name: str
     kind: str
@@ -162,7 +162,7 @@ class ExchangeDeclareRequest(SessionRequest, frozen=True, kw_only=True):
 
 
 class ExchangeDeleteRequest(SessionRequest, frozen=True, kw_only=True):
-    """Result: RequestDone, also when there was none."""
+    """exchange.delete. Result: RequestDone, also when there was none."""
 
     name: str
     if_unused: bool
@@ -193,14 +193,14 @@ class RemoveBindingRequest(BindingRequest, frozen=True, kw_only=True):
 
 
 class PublishRequest(SessionRequest, frozen=True, kw_only=True):
-    """Messages first <= i < last of the table, in order; exchanges, permissions, sizes, expirations
-    and user ids have been checked.
+    """Publish messages first <= i < last of the table, in order.
 
-    Then the carrier tells `Connection.routed(token, parts)`, as soon as it knows the queues: one
-    part per queue (a kernel Selection: table positions), so that a message which is in none is
-    unroutable. With confirm, every part is answered once, `Connection.confirmed(token, number of
-    the part, ok)`, when the queue has all of it, or has refused it (or some: `refused`). Without
-    confirm and without mandatory nothing needs to be told.
+    Exchanges, permissions, sizes, expirations and user ids have been checked. The caller calls
+    `Connection.routed(token, parts)` as soon as the queues are known: one part per queue (a kernel
+    Selection: table positions), so that a message which is in none is unroutable. With confirm,
+    `Connection.confirmed(token, number of the part, ok)` is called once for every part, when the
+    queue has all of it, or has refused it (or some: `refused`). Without confirm and without
+    mandatory no call is needed.
 
     mandatory  whether any message of the run is mandatory
     flags      of its messages, or-ed (`kernel.items`)
@@ -221,7 +221,7 @@ class ConsumeRequest(SessionRequest, frozen=True, kw_only=True):
     """basic.consume. Result: RequestDone, or `errors.exclusive_use`, `no_queue`, `locked_queue`.
 
     Fields as in `queue.commands.Checkout`; with explicit_credit the first SetCreditRequest follows.
-    arguments  as given, x-priority and x-consumer-timeout included (those two are decoded already)
+    arguments  as given, including x-priority and x-consumer-timeout (which are decoded already)
     """
 
     consumer: ConsumerId
@@ -244,7 +244,7 @@ class CancelRequest(SessionRequest, frozen=True, kw_only=True):
 
 
 class SetCreditRequest(ConsumerRequest, frozen=True, kw_only=True):
-    """As `queue.commands.Credit` (explicit, or what left for a no_ack consumer). No answer."""
+    """As `queue.commands.Credit` (explicit, or what was sent to a no_ack consumer). No answer."""
 
     delivered: int
     credit: int
@@ -259,26 +259,26 @@ class GetRequest(SessionRequest, frozen=True, kw_only=True):
 
 
 class AckRequest(ConsumerRequest, frozen=True, kw_only=True):
-    """Acknowledged. No answer."""
+    """Acknowledge deliveries. No answer."""
 
     msg_ids: MsgIds
 
 
 class RequeueRequest(ConsumerRequest, frozen=True, kw_only=True):
-    """Back to the queue. No answer. failed: basic.reject; not: basic.nack, basic.recover."""
+    """Requeue deliveries. No answer. failed: by basic.reject, not basic.nack or basic.recover."""
 
     msg_ids: MsgIds
     failed: bool
 
 
 class RejectRequest(ConsumerRequest, frozen=True, kw_only=True):
-    """Rejected for good. No answer."""
+    """Reject deliveries without requeue. No answer."""
 
     msg_ids: MsgIds
 
 
 class SetAsideRequest(ClientRequest, frozen=True, kw_only=True):
-    """A message for a consumer could not be sent as it is; for the log and the count. No answer.
+    """Report a message that could not be sent as it is, for log and counter. No answer.
 
     index   of its entry in the queue's log
     msg_id  the delivery's number
@@ -291,15 +291,18 @@ class SetAsideRequest(ClientRequest, frozen=True, kw_only=True):
 
 
 class OpenRepliesRequest(ClientRequest, frozen=True, kw_only=True):
-    """basic.consume of amq.rabbitmq.reply-to: what is published to the default exchange with that
-    name as routing key, on any node, goes to `Connection.deliver_reply(session, …)`. No answer."""
+    """basic.consume of amq.rabbitmq.reply-to. No answer.
+
+    Messages that are published to the default exchange with that name as routing key, on any node,
+    are passed to `Connection.deliver_reply(session, …)`.
+    """
 
     session: SessionId
     name: str
 
 
 class CloseRepliesRequest(ClientRequest, frozen=True, kw_only=True):
-    """No more of those. No answer."""
+    """Cancel the consumer of direct replies. No answer."""
 
     session: SessionId
     name: str
@@ -313,7 +316,7 @@ class RequestDone(msgspec.Struct, frozen=True):
 
 
 class QueueDeclared(msgspec.Struct, frozen=True):
-    """The queue is there, with that many ready messages and consumers."""
+    """The queue exists, with that many ready messages and consumers."""
 
     name: str
     messages: int
@@ -329,7 +332,7 @@ class MessageCount(msgspec.Struct, frozen=True):
 class GotMessage(msgspec.Struct, frozen=True):
     """One message.
 
-    block     the decoded block that the delivery speaks of
+    block           the decoded block that the delivery refers to
     messages_ready  left in the queue
     """
 
@@ -345,50 +348,52 @@ class GotNothing(msgspec.Struct, frozen=True):
 Result: TypeAlias = RequestDone | QueueDeclared | MessageCount | GotMessage | GotNothing | Refusal
 
 
-# ------------------------------------------------------------------ what is looked up at once
+# ------------------------------------------------------------------ local lookups
 
 
 class ExchangeFacts(msgspec.Struct, frozen=True):
-    """What a publish needs to know of an exchange."""
+    """The properties of an exchange that a publish depends on."""
 
     kind: str
     internal: bool = False
 
 
 class BrokerView(Protocol):
-    """The definitions as this node knows them now: pure lookups, no waiting."""
+    """This node's present view of the definitions: lookups without waiting."""
 
     def exchange(self, vhost: str, name: str) -> ExchangeFacts | None:
-        """None: there is none. The default exchange is never asked for."""
+        """Return an exchange; None: there is none. Not called for the default exchange."""
 
     def permissions(self, vhost: str, user: str) -> Permissions | None:
-        """None: the user may not use the vhost."""
+        """Return the user's permissions; None: the user may not use the vhost."""
 
     def topic_permissions(self, vhost: str, user: str, exchange: str) -> Permissions | None:
-        """None: no topic permissions are set for that exchange: everything is allowed."""
+        """Return the topic permissions; None: none are set for that exchange: all is allowed."""
 
     def tags(self, user: str) -> tuple[str, ...]:
-        """The user's tags; none when there is no such user any more."""
+        """Return the user's tags; none when the user no longer exists."""
 
     def queue_type(self, vhost: str, queue: str) -> Kind | None:
-        """`quorum` when the queue was declared with x-queue-type=quorum by name, `classic` for
-        all others, None: there is none."""
+        """Return a queue's declared type; None: there is none.
+
+        `quorum` if it was declared with x-queue-type=quorum, else `classic`.
+        """
 
     def reply_queue_exists(self, name: str) -> bool:
-        """Whether a consumer of amq.rabbitmq.reply-to has that name, on any node."""
+        """Return whether a consumer of amq.rabbitmq.reply-to has that name, on any node."""
 
 
 class IdSource(Protocol):
-    """Numbers and names that the node gives out."""
+    """The source of a node's session and consumer numbers and of generated names."""
 
     def session(self) -> SessionId:
-        """A new session's."""
+        """Return a new session's number."""
 
     def consumer(self) -> ConsumerId:
-        """A new consumer's."""
+        """Return a new consumer's number."""
 
     def name(self, prefix: str) -> str:
-        """`prefix` followed by 22 random characters of base64url (`amq.gen-…`, `amq.ctag-…`)."""
+        """Return `prefix` and 22 random characters of base64url (`amq.gen-…`, `amq.ctag-…`)."""
 
     def reply_name(self) -> str:
-        """A routable `amq.rabbitmq.reply-to.…` that names this node, hard to guess."""
+        """Return a routable `amq.rabbitmq.reply-to.…` that names this node, hard to guess."""

@@ -1,7 +1,7 @@
 """The state of a 0.9.1 connection with that of its channels.
 
-Each of the two refers to the other, so both stand here, below the handlers of methods, which change
-them, and below `connection`, which reads bytes and calls the handlers.
+Each of the two refers to the other, so both are in this module, below the handlers of methods,
+which change them, and below `connection`, which reads bytes and calls the handlers.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ class TableRun:
 
 
 ChannelItem: TypeAlias = "Method | TableRun | AckRun | Refusal"
-"""A Refusal among the items: the scanner found a channel error at this place."""
+"""A Refusal among the items: the scanner found a channel error at this position."""
 
 
 @dataclass(slots=True)
 class ChannelConsumer:
     """A consumer of this channel, as the session sees it.
 
-    next_msg_id    deliveries below have been seen
+    next_msg_id       deliveries below it have been received
     prefetch       basic.qos when it was made; 0: none
     explicit       its credit is given by `SetCredit` (channel-wide prefetch)
-    granted        with explicit: deliveries below may come
+    granted        with explicit: deliveries below it are allowed
     settled        with explicit: how many of those have been settled
-    early          deliveries that came before consume-ok was sent
+    early             deliveries that arrived before consume-ok was sent
     unreported     with no_ack: deliveries formatted since the last SetCredit
     unreported_bytes  their frames
     """
@@ -75,11 +75,11 @@ class ChannelConsumer:
 
 @dataclass(slots=True)
 class Transaction:
-    """What waits for tx.commit.
+    """The publishes and acknowledgements that wait for tx.commit.
 
     publishes  not yet numbered
     acks       (kind of kernel.items, what it settles)
-    commit     the commit's token: it is answered when all publishes are; 0: none under way
+    commit     the commit's token: it is answered when all publishes are; 0: no commit in progress
     """
 
     publishes: list[CheckedRun] = field(default_factory=list)
@@ -90,10 +90,10 @@ class Transaction:
 class Channel:
     """One channel of a connection.
 
-    state     `new`: channel.open has not come; `open`; `closing`: we sent channel.close and drop
-              everything but the client's close or close-ok; `ending`: the client closed it
+    state     `new`: before channel.open; `open`; `closing`: channel.close was sent, everything but
+              the client's close or close-ok is dropped; `ending`: the client closed it
     waiting   token of the answer that everything in `inbox` waits for; 0: none
-    at        code of the method being dealt with, for a close's class and method id
+    at        code of the method being handled, for a close's class and method id
     past      cancelled consumers that may still hold deliveries: number to queue
     getters   queue to the number that basic.get uses there
     held_back deliveries beyond the channel-wide prefetch, in order
@@ -146,14 +146,14 @@ class Channel:
         self.reply_consumer = ""
         self.reply_name = ""
 
-    # -------------------------------------------------------------- what it tells
+    # -------------------------------------------------------------- output
 
     def send(self, method: Method) -> None:
         """Send a method to the client."""
         self.connection.send(self.number, method)
 
     def request(self, request: requests.ClientRequest) -> None:
-        """Make a request of the broker that has no answer."""
+        """Make a request to the broker that has no answer."""
         self.connection.requests.append(request)
 
     def hold(self, then: Then) -> requests.Token:
@@ -163,7 +163,7 @@ class Channel:
         return self.waiting
 
     def ask(self, request: type[Any], then: Then, /, **values: Any) -> None:
-        """Make a request of the broker; the channel's later items wait for the answer."""
+        """Make a request to the broker; the channel's later items wait for the answer."""
         token = self.hold(then)
         self.connection.requests.append(request(token=token, session=self.session, **values))
 
@@ -332,7 +332,7 @@ class ConnectionState:
 
     @property
     def access(self) -> Access:
-        """The user's rights; only for a connection that is open."""
+        """Return the user's access checks; only for an open connection."""
         return Access(self.view, self.vhost, self.user)
 
     def negotiated(self, frame_max: int, channel_max: int, heartbeat_s: int) -> None:
@@ -413,7 +413,7 @@ class ConnectionState:
     # -------------------------------------------------------------- the end of the connection
 
     def close(self, refusal: Refusal, at: int = 0) -> None:
-        """Send connection.close and give everything back; `closed` once the client has answered.
+        """Send connection.close and return all deliveries; `closed` once the client has answered.
 
         at  the code of the method that caused it
         """
@@ -441,7 +441,7 @@ class ConnectionState:
         self._leave(lambda _: None)
 
     def client_closes(self, reason: str) -> None:
-        """Handle connection.close: send close-ok once everything is given back."""
+        """Handle connection.close: send close-ok once all deliveries are returned."""
         self.close_reason = reason or "closed by the client"
         self._end_channels()
         self.phase = "ending"

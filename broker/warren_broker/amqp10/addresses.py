@@ -1,4 +1,4 @@
-"""What a link's address asks for."""
+"""The parser of link addresses."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class ManagementNode(msgspec.Struct, frozen=True):
 class StageTarget(msgspec.Struct, frozen=True):
     """`/exchanges/:x/stage?sink=&run=&epoch=&batch=&partition=&attempt=&seq=`.
 
-    epoch  of the run's driver
-    seq    of the link's first block
+    epoch  the epoch of the run's driver
+    seq    the number of the link's first block
     """
 
     exchange: str
@@ -65,7 +65,7 @@ Source: TypeAlias = ManagementNode | ClaimSource | BrowseSource
 
 
 def parse_target(address: str) -> Target:
-    """Where a client's sender sends to; raises Refusal."""
+    """Parse the address of a client's sender; raises Refusal."""
     segments, query = _split(address)
     if segments == ["management"]:
         return ManagementNode()
@@ -91,7 +91,7 @@ def parse_target(address: str) -> Target:
 
 
 def parse_source(address: str) -> Source:
-    """Where a client's receiver receives from; raises Refusal."""
+    """Parse the address of a client's receiver; raises Refusal."""
     segments, query = _split(address)
     if segments == ["management"]:
         return ManagementNode()

@@ -1,7 +1,8 @@
-"""A block from a client: what is refused before any of its messages goes anywhere.
+"""The checks of a block from a client before any of its messages is routed.
 
-The same that an AMQP 0.9.1 publish is refused for, with the same words; `message_rules` has what
-both protocols ask of a message's properties. Of a block all messages are taken or none.
+A block is refused for the same reasons as an AMQP 0.9.1 publish, with the same texts;
+`message_checks` has what both protocols require of a message's properties. All messages of a block
+are accepted, or none.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from warren_broker.kernel import MessageTable, check_structure, flags_of, load_b
 
 @dataclass(frozen=True, slots=True)
 class BlockLimits:
-    """What the node's settings allow; in bytes.
+    """The node's limits, in bytes.
 
     message_bytes_max     one message's body (limits.message_size_max)
-    properties_bytes_max  one message's properties: what an AMQP 0.9.1 client could have published,
-                          whose content header is one frame (limits.frame_max)
+    properties_bytes_max  one message's properties: as many as an AMQP 0.9.1 client could publish,
+                          with a content header of one frame (limits.frame_max)
     """
 
     message_bytes_max: int
@@ -29,22 +30,22 @@ class BlockLimits:
 
     @classmethod
     def of(cls, message_size_max: int, frame_max: int) -> BlockLimits:
-        """From the settings of those names."""
+        """Return the limits for the settings of those names."""
         return cls(message_size_max, frame_max - HEADER_FRAME_BYTES)
 
 
 def admit(data: bytes | memoryview, exchange: str, limits: BlockLimits) -> MessageTable:
-    """The messages of a block that was sent to an exchange; raises Refusal.
+    """Return the messages of a block that was sent to an exchange; raises Refusal.
 
     Their routes name that exchange, whatever the block says: a consumer is told where a message
-    was published, and the right to publish was asked for there.
+    was published, and the permission to publish was checked there.
     """
     try:
         block = Block.decode(data, messages_max=BLOCK_MESSAGES_MAX, columns=False)
         check_structure(block)
     except BlockError as error:
         raise errors.InvalidArgument(f"not a block: {error}") from error
-    if block.form != FORM_AMQP091:  # what such properties say would not be known to any check
+    if block.form != FORM_AMQP091:  # no check can read such properties
         raise errors.InvalidArgument(
             f"a block whose properties are of form {block.form}; give AMQP 0.9.1's, form "
             f"{FORM_AMQP091}"
@@ -70,7 +71,7 @@ def admit(data: bytes | memoryview, exchange: str, limits: BlockLimits) -> Messa
 
 def _check_sizes(block: Block, limit: int) -> None:
     if block.body_offsets[-1] <= limit:
-        return  # none of them can be above it
+        return  # none of them can exceed it
     ends = block.body_offsets.tolist()
     largest = max(end - start for start, end in itertools.pairwise(ends))
     if largest > limit:

@@ -1,4 +1,4 @@
-"""Who asks through a 1.0 connection, with what they may do."""
+"""The user of a 1.0 connection, with its permissions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Asker:
     """A connection's user in its vhost.
 
     connection  its number on this node
-    guard       makes a callback's fault end that connection, nothing else (`server.fault_boundary`)
+    guard       makes a callback's fault end only that connection (`server.fault_boundary`)
     """
 
     broker: Broker
@@ -33,18 +33,18 @@ class Asker:
 
     @property
     def access(self) -> Access:
-        """What the user may do."""
+        """Return the user's access checks."""
         return Access(self.broker, self.vhost, self.user)
 
     def queue(self, name: str) -> QueueRecord:
-        """A queue the user may read; raises NotFound, ResourceLocked, AccessRefused."""
+        """Return a queue that the user may read; raises NotFound, ResourceLocked, AccessRefused."""
         self.access.read_queue(name)
         return self.broker.queues.find(self.vhost, name, self.connection)
 
     def ask(
         self, queue: QueueRecord, command: AnyCommand, answer: Answer, result: Callable[[Any], Any]
     ) -> None:
-        """A queue's command; `result` makes the answer of its reply."""
+        """Send a command to a queue; `result` converts its reply to the answer."""
 
         def done(reply: Any) -> None:
             refused = isinstance(reply, errors.Refusal)
@@ -54,7 +54,7 @@ class Asker:
 
 
 def refusal_of(reply: Any, queue: QueueRecord) -> errors.Refusal | None:
-    """The refusal that a queue's reply is, or None."""
+    """Return the refusal that a queue's reply stands for, or None."""
     if isinstance(reply, errors.Refusal):
         return reply
     return to_refusal(reply, queue) if isinstance(reply, Refused) else None

@@ -51,20 +51,20 @@ LINKS_MAX = 1024
 VHOST_PREFIX = "vhost:"
 DEFAULT_VHOST = "/"
 REQUESTS_HELD_MAX = 256
-"""Requests of a client that does not wait for Open's answer."""
+"""Pending requests of a client that does not wait for Open's answer."""
 
 
 class Connection10:
-    """A connection from its protocol header on; knows no socket and no clock.
+    """A connection from its protocol header on, without a socket and a clock.
 
     user, vhost  set once `opened`
-    opened       the vhost was opened; before that no request but Login and OpenVhost is made
-    client       what the client says of itself: container id, product, version
-    faults       what it was refused, for the log
-    failure      why it ends, for the log; "" while it does not
-    done         nothing more will be sent: when `take_output` is empty, the socket is to be closed
+    opened       the vhost was opened; before that only Login and OpenVhost are requested
+    client      the client's own description: container id, product, version
+    faults      refusals, for the log
+    failure     why the connection ends, for the log; "" while it is open
+    done        nothing more will be sent: when `take_output` is empty, the socket is to be closed
 
-    Invariant: every token in `_waiting` was handed out once by `take_requests` (or is held until
+    Invariant: every token in `_waiting` was returned once by `take_requests` (or is held until
     `opened`) and is answered at most once
     """
 
@@ -98,15 +98,15 @@ class Connection10:
         self._early = bytearray()
         self._ended = False
 
-    # -------------------------------------------------------------- the shell's side
+    # -------------------------------------------------------------- for the socket
 
     @property
     def done(self) -> bool:
-        """Nothing more will be sent."""
+        """Whether nothing more will be sent."""
         return self._ended or self._engine.output_ended
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
-        """Take bytes in."""
+        """Process received bytes."""
         if self._ended:
             return
         if self._sasl is not None:
@@ -116,21 +116,21 @@ class Connection10:
             self._handle_events()
 
     def end_of_input(self) -> None:
-        """The client sends nothing more: the connection is lost unless it was closed."""
+        """Handle the end of input: the connection is lost unless it was closed."""
         if self._sasl is None and not self._ended:
             self._engine.end_of_input()
             self._handle_events()
         self._end("the client closed the connection")
 
     def take_output(self, limit: int = OUTPUT_BYTES) -> list[bytes | bytearray]:
-        """Bytes to send, in order, about `limit` at most; call again when they have left."""
+        """Return bytes to send, about `limit` at most; call again when they have been sent."""
         out: list[bytes | bytearray] = []
         if self._sasl is not None:
             self._early, self._sasl.output = self._sasl.output, bytearray()
         if self._early:
             out.append(
                 bytes(self._early)
-            )  # the login's outcome goes before the connection's own bytes
+            )  # the outcome of the login precedes the connection's own bytes
             self._early.clear()
         if self._sasl is not None:
             return out
@@ -144,25 +144,24 @@ class Connection10:
         return out
 
     def take_faults(self) -> list[LinkFault]:
-        """What is to be logged, in order."""
+        """Return and clear the faults to be logged, in order."""
         taken, self.faults = self.faults, []
         return taken
 
     def take_requests(self) -> list[AnyRequest]:
-        """What is to be carried out, in this order; each is answered by its token."""
+        """Return and clear the requests to carry out, in order; each is answered by its token."""
         requests, self._requests = self._requests, []
         return requests
 
     def answer(self, token: Token, result: AnyAnswer) -> None:
-        """A request's result; one that comes after the connection's end is dropped."""
+        """Handle a request's result; dropped after the end of the connection."""
         on_answer = self._waiting.pop(token, None)
         if on_answer is not None and not self._ended:
             on_answer(result)
             self._handle_events()
 
     def tick(self, now_ms: int) -> int | None:
-        """Heartbeats and the client's silence; returns when to call again at the latest, or
-        None."""
+        """Send heartbeats and check the idle timeout; return when to call again at the latest."""
         if self._sasl is not None or self._ended:
             return None
         deadline = self._engine.tick(now_ms)
@@ -170,14 +169,14 @@ class Connection10:
         return deadline
 
     def close(self, refusal: Refusal) -> None:
-        """End it with an error: the node stops, an operator wants it."""
+        """End the connection with an error: the node stops, or an operator closes it."""
         if self._sasl is not None:
             self._end(refusal.detail)
         elif not self._ended:
             self._close_with(refusal)
 
     def free(self) -> None:
-        """The socket is gone; drop everything."""
+        """Drop everything: the socket is closed."""
         self._end("the socket was closed")
         self._links.clear()
         self._requests.clear()
@@ -185,10 +184,10 @@ class Connection10:
         self._early.clear()
         self._engine.free()
 
-    # -------------------------------------------------------------- the links' side
+    # -------------------------------------------------------------- for the links
 
     def ask(self, request: AnyRequest, on_answer: OnAnswer) -> None:
-        """Hand a request on under a new token."""
+        """Make a request under a new token."""
         token, self._next_token = self._next_token, self._next_token + 1
         self._waiting[token] = on_answer
         request = msgspec.structs.replace(request, token=token)
@@ -202,17 +201,17 @@ class Connection10:
             )
 
     def overrun(self) -> None:
-        """End it: too many blocks have been begun and not finished."""
+        """End the connection: too many bytes of incomplete blocks."""
         self._close_with(
             ResourceError(
                 f"{self.unfinished_bytes} bytes of blocks that are not complete; a connection may "
-                f"have {self.limits.unfinished_bytes_max} (limits.unfinished_bytes_max): finish "
-                "some before you begin others"
+                f"have {self.limits.unfinished_bytes_max} (limits.unfinished_bytes_max): complete "
+                "some before sending others"
             )
         )
 
     def may_read(self) -> bool:
-        """Whether resources, and blocks in flight, leave room for another."""
+        """Return whether resource alarms and blocks in flight permit another block."""
         return not self.short and self.in_flight_bytes < self.limits.in_flight_bytes_max
 
     def _wake_links(self) -> bool:
@@ -287,7 +286,7 @@ class Connection10:
             try:
                 handler(self, event)
             except (UnicodeDecodeError, ProtonException) as error:
-                # names that are no UTF-8, maps that are no maps: the engine reads them late
+                # names that are not UTF-8, maps that are not maps: the engine decodes them late
                 self._close_with(SyntaxRefused(f"a field that cannot be read: {error}"))
 
     def _session_opened(self, event: Event) -> None:
@@ -336,7 +335,7 @@ class Connection10:
             self._links[link] = PiecesLink(link, self, source)
 
     def _pair_management(self, session: Session) -> None:
-        """Each link with requests answers on that of the same name in its session."""
+        """Connect each link of requests to the link of answers of the same name and session."""
         answers = {
             part.link.name: part
             for part in self._links.values()
@@ -391,7 +390,7 @@ class Connection10:
         self._forget(refusal.detail)
 
     def _forget(self, why: str) -> None:
-        """No link does anything any more; what is to be sent may still leave."""
+        """Stop all links; pending output may still be sent."""
         self.failure = self.failure or why
         self._held.clear()
         for part in self._links.values():

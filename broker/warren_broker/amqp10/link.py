@@ -1,4 +1,4 @@
-"""What every kind of 1.0 link has: a host to ask, a way to be refused."""
+"""The base of every kind of 1.0 link."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Limits10:
 
     block_bytes_max      one block on a link; advertised as its max-message-size
     request_bytes_max    one management request
-    unfinished_bytes_max blocks of which only a part has come, over all links: more ends it
-    in_flight_bytes_max  blocks handed on and not answered; above it nothing more is read
-    send_ahead_bytes_max what is fetched or written ahead of the client's reading
+    unfinished_bytes_max incomplete blocks over all links; more ends the connection
+    in_flight_bytes_max  blocks passed on and not answered; above it nothing more is read
+    send_ahead_bytes_max messages fetched or written ahead of the client's reading
     """
 
     block_bytes_max: int = 32 << 20
@@ -33,19 +33,19 @@ class Limits10:
 
 
 class LinkFault(NamedTuple):
-    """Why a link, a message on it or the connection was refused; link "": the connection."""
+    """A refusal of a link, a message on it or the connection; link "": the connection."""
 
     link: str
     refusal: Refusal
 
 
 class LinkHost(Protocol):
-    """What a link may use of its connection.
+    """A link's interface to its connection.
 
-    faults           what the client was refused, for the log
-    in_flight_bytes  of blocks that were handed on and not answered, over all links
-    unfinished_bytes of blocks that have come in part, over all links
-    short            memory or disk runs short: no block is taken, no credit given for one
+    faults            refusals, for the log
+    in_flight_bytes   of blocks that were passed on and not answered, over all links
+    unfinished_bytes  of incomplete blocks, over all links
+    short             a resource alarm is set: no block is accepted, no credit given for one
     """
 
     limits: Limits10
@@ -55,16 +55,15 @@ class LinkHost(Protocol):
     short: bool
 
     def ask(self, request: AnyRequest, on_answer: OnAnswer) -> None:
-        """Hand a request on; `on_answer` hears the result, once, unless the connection ends
-        first."""
+        """Make a request; `on_answer` gets the result, unless the connection ends first."""
         ...
 
     def overrun(self) -> None:
-        """End the connection: too much has been begun and not finished."""
+        """End the connection: too many bytes of incomplete blocks."""
         ...
 
     def may_read(self) -> bool:
-        """Whether resources, and in_flight_bytes, leave room for a block."""
+        """Return whether resource alarms and in_flight_bytes permit a block."""
         ...
 
 
@@ -80,16 +79,16 @@ class LinkPart:
         self.ended = False
 
     def delivery(self, delivery: Delivery) -> None:
-        """Something came of a delivery."""
+        """Handle new bytes or a new state of a delivery."""
 
     def gone(self) -> None:
-        """The client, or its session, has ended the link."""
+        """Handle the end of the link by the client or its session."""
 
     def flow(self) -> None:
-        """The client's credit or window changed."""
+        """Handle a change of the client's credit or window."""
 
     def wake(self) -> bool:
-        """Go on with what waited for room; returns whether something was written or read."""
+        """Continue what waited for room; return whether anything was written or read."""
         return False
 
     def refuse(self, refusal: Refusal) -> None:
@@ -101,15 +100,17 @@ class LinkPart:
             self.link.close()
 
     def finish(self) -> None:
-        """End the link; all is done."""
+        """End the link without an error."""
         if not self.ended:
             self.ended = True
             self.link.close()
 
 
 def accept_attach(link: Link, max_message_size: int = 0, paired: bool = False) -> None:
-    """Answer an attach with what the client proposed; paired: say so, as RabbitMQ's clients
-    want."""
+    """Answer an attach with what the client proposed.
+
+    paired  announce the link as paired, which RabbitMQ's clients require
+    """
     link.source.copy(link.remote_source)
     link.target.copy(link.remote_target)
     link.snd_settle_mode = link.remote_snd_settle_mode
@@ -133,11 +134,10 @@ def refuse_attach(link: Link, refusal: Refusal) -> None:
 
 
 def condition_of(refusal: Refusal) -> Condition:
-    """An AMQP error; the info carries the status that `/management` would give."""
+    """Return an AMQP error; its info has the status that `/management` would answer."""
     return Condition(refusal.condition, refusal.detail, {"status": refusal.http_status})
 
 
 def drop(delivery: Delivery) -> None:
-    """Forget an incoming delivery, whatever of it has come; the engine advances the link by
-    itself."""
+    """Forget an incoming delivery, complete or not; the engine advances the link."""
     delivery.settle()

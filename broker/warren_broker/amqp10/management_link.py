@@ -21,12 +21,12 @@ from warren_broker.management.members import MEMBER_VALUES
 from warren_broker.management.resource import ManagementRequest, Result
 
 REQUESTS_MAX = 64
-"""Requests of one link that may be unanswered; the link's credit."""
+"""Limit of unanswered requests of one link; the link's credit."""
 NESTING_MAX = 16
 
 
 class AnswersLink(LinkPart):
-    """The link on which answers leave; those that find no credit wait."""
+    """The link for answers; answers without credit wait."""
 
     def __init__(self, link: Link, host: LinkHost) -> None:
         super().__init__(link, host)
@@ -39,16 +39,16 @@ class AnswersLink(LinkPart):
         self.wake()
 
     def flow(self) -> None:
-        """The client has room for more."""
+        """Send waiting answers: the client gave credit."""
         self.wake()
 
     def delivery(self, delivery: Delivery) -> None:
-        """An answer's outcome is of no interest."""
+        """Ignore the outcome of an answer."""
         if delivery.settled or delivery.updated:
             delivery.settle()
 
     def wake(self) -> bool:
-        """Send what waits."""
+        """Send waiting answers."""
         wrote = False
         while self._waiting and not self.ended and self.link.credit > 0:
             delivery = self.link.delivery(str(self._sent))
@@ -61,9 +61,9 @@ class AnswersLink(LinkPart):
 
 
 class RequestsLink(LinkPart):
-    """The link on which requests come.
+    """The link for requests.
 
-    answers  where they are answered; set by the connection when the client has attached it
+    answers  the link for the answers; set by the connection when the client has attached it
     """
 
     def __init__(self, link: Link, host: LinkHost) -> None:
@@ -72,7 +72,7 @@ class RequestsLink(LinkPart):
         link.flow(REQUESTS_MAX)
 
     def delivery(self, delivery: Delivery) -> None:
-        """Some of a request has come, or all of it."""
+        """Handle a request of which a part, or everything, has arrived."""
         limit = self.host.limits.request_bytes_max
         if self.ended or delivery.aborted:
             drop(delivery)
@@ -132,8 +132,7 @@ class RequestsLink(LinkPart):
 
 
 def plain(value: Any, depth: int) -> Any:
-    """A decoded AMQP value in Python's own types; raises ValueError for what has no business
-    here."""
+    """Convert a decoded AMQP value to Python's own types; raises ValueError for other types."""
     if depth > NESTING_MAX:
         raise ValueError(f"values nested deeper than {NESTING_MAX}")
     if value is None or isinstance(value, (bool, float)):

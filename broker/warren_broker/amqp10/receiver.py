@@ -17,26 +17,26 @@ from warren_broker.amqp10.wire.fetched import STAGED_STATE, MalformedPiece, deco
 from warren_broker.errors import ContentTooLarge, InvalidArgument, Refusal
 
 CREDIT = 16
-"""Blocks that may be under way on one link; their bytes are bounded by the connection's window."""
+"""Blocks in flight on one link; their bytes are bounded by the connection's window."""
 
 
 class BlocksLink(LinkPart):
-    """Blocks in, dispositions out.
+    """A link that receives blocks and answers with dispositions.
 
-    A block that is refused on a stage ends the link: a later one must not be staged without it.
+    A refused block of a stage ends the link: a later one must not be staged without it.
     """
 
     def __init__(self, link: Link, host: LinkHost, target: BlocksTarget | StageTarget) -> None:
         super().__init__(link, host)
         self._target = target
         self._next_seq = target.seq if isinstance(target, StageTarget) else 0
-        self._waiting = False  # a whole block is there, but the connection has enough in flight
+        self._waiting = False  # a complete block waits because the connection has enough in flight
         self._credited = False
-        self._unfinished = 0  # bytes of the block that has come in part
+        self._unfinished = 0  # bytes of an incomplete block
         self.wake()
 
     def delivery(self, delivery: Delivery) -> None:
-        """Some of a block has come, or all of it."""
+        """Handle a block of which a part, or everything, has arrived."""
         if self.ended or delivery.aborted:
             drop(delivery)
             return
@@ -55,7 +55,7 @@ class BlocksLink(LinkPart):
             self.wake()
 
     def gone(self) -> None:
-        """The link is no more, nor is what it brought."""
+        """Drop the link's incomplete block: the link has ended."""
         self._count(0)
 
     def _count(self, unfinished: int) -> None:
@@ -66,7 +66,7 @@ class BlocksLink(LinkPart):
             host.overrun()
 
     def wake(self) -> bool:
-        """Read the blocks that are there, as long as there is room."""
+        """Read waiting blocks as long as there is room."""
         moved = False
         if not self._credited and not self.ended and not self.host.short:
             self._credited = moved = True

@@ -16,7 +16,7 @@ from warren_broker.management.users import AnyUserRequest, AnyUserResult
 
 
 class Login(Request, frozen=True):
-    """SASL PLAIN's name and password. Answer: LoggedIn or Refusal (its detail is not sent)."""
+    """Check SASL PLAIN's credentials. Answer: LoggedIn or Refusal (its detail is not sent)."""
 
     user: str
     password: str
@@ -26,19 +26,19 @@ class Login(Request, frozen=True):
 
 
 class OpenVhost(Request, frozen=True):
-    """May this user work in this vhost? Answer: VhostOpened or Refusal."""
+    """Check the user's access to the vhost. Answer: VhostOpened or Refusal."""
 
     user: str
     vhost: str
 
 
 class StageBlock(Request, frozen=True):
-    """One block for a stage. Answer: Staged or Refusal, such as NoRoute.
+    """Add one block to a stage. Answer: Staged or Refusal, such as NoRoute.
 
     stage  the stage, and the exchange to which the messages are published: a block's routes name
            the routing keys; its seq is that of the link's first block
     seq    1, 2, 3 … within the stage; a repeat of one already staged is accepted and dropped
-    block  an encoded block; not yet looked into
+    block  an encoded block, not checked yet
     """
 
     stage: StageTarget
@@ -47,10 +47,10 @@ class StageBlock(Request, frozen=True):
 
 
 class PublishBlock(Request, frozen=True):
-    """One block to publish now. Answer: Published or Refusal, such as NoRoute.
+    """Publish one block. Answer: Published or Refusal, such as NoRoute.
 
-    queue     straight to that queue; "" when an exchange is meant
-    exchange  the routes' routing keys decide; only looked at when queue is ""
+    queue     directly to that queue; "": to the exchange
+    exchange  routes by the routing keys of the block's routes; ignored unless queue is ""
     """
 
     queue: str
@@ -59,9 +59,9 @@ class PublishBlock(Request, frozen=True):
 
 
 class FetchClaim(Request, frozen=True):
-    """Some of a claim's messages first ≤ i < last, in claim order. Answer: Fetched or Refusal.
+    """Fetch messages first ≤ i < last of a claim, in claim order. Answer: Fetched or Refusal.
 
-    max_bytes  a hint: the answer should hold about that much, at least one block
+    max_bytes  a hint: the answer holds about that much, at least one block
     """
 
     queue: str
@@ -73,10 +73,10 @@ class FetchClaim(Request, frozen=True):
 
 
 class Browse(Request, frozen=True):
-    """Some of a queue's ready messages, untouched. Answer: Fetched or Refusal.
+    """Read some of a queue's ready messages without a change. Answer: Fetched or Refusal.
 
-    cursor        None, then what the last answer gave: where to continue
-    max_messages  how many are still wanted
+    cursor        None at first, then the cursor of the last answer
+    max_messages  the number of messages still wanted
     max_bytes     a hint, as in FetchClaim
     """
 
@@ -104,13 +104,13 @@ AnyRequest: TypeAlias = (
 
 
 class LoggedIn(msgspec.Struct, frozen=True):
-    """The password is right."""
+    """The credentials are accepted."""
 
 
 class VhostOpened(msgspec.Struct, frozen=True):
-    """The vhost is there and the user may use it.
+    """The vhost exists and the user may use it.
 
-    node, cluster  told to the client in Open's properties
+    node, cluster  sent to the client in Open's properties
     """
 
     node: str = ""
@@ -131,8 +131,8 @@ class Piece(msgspec.Struct, frozen=True):
     """A run of fetched messages.
 
     runs   (index, first, last, delivery_count, acquired_count), closed ranges, in the block's
-           order: message k of the block is the k-th message of the runs; the counts are as before
-           the claim
+           order: message k of the block is the k-th message of the runs; the counts are those
+           before the claim
     block  an encoded block with just these messages
     """
 
@@ -141,9 +141,9 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 class Fetched(msgspec.Struct, frozen=True):
-    """Pieces in order.
+    """Fetched pieces, in order.
 
-    messages  how many messages the pieces hold
+    messages  the number of messages in the pieces
     cursor    Browse: where to continue, None at the end; FetchClaim: not used
     """
 

@@ -1,5 +1,4 @@
-"""A link on which a client receives fetched messages: a claim's, or a queue's without touching
-them."""
+"""A link on which a client receives fetched messages: of a claim, or browsed in a queue."""
 
 from __future__ import annotations
 
@@ -15,13 +14,13 @@ from warren_broker.amqp10.wire.fetched import encode_runs, encode_section_head
 from warren_broker.errors import Refusal
 
 FETCH_BYTES = 4 << 20
-"""How much one request asks the cluster for."""
+"""Bytes requested from the cluster at a time."""
 
 
 class PiecesLink(LinkPart):
-    """Pieces out, each a settled message; closed after the last one.
+    """A link that sends pieces, each as a settled message, and closes after the last one.
 
-    Asks for the next pieces while those it has leave, at most one request at a time.
+    It fetches the next pieces while it sends those it has, with at most one request at a time.
     """
 
     def __init__(self, link: Link, host: LinkHost, source: ClaimSource | BrowseSource) -> None:
@@ -38,12 +37,11 @@ class PiecesLink(LinkPart):
         self.wake()
 
     def flow(self) -> None:
-        """The client has room for more."""
+        """Send more: the client gave credit."""
         self.wake()
 
     def wake(self) -> bool:
-        """Write what the client's credit and our own bound allow; ask for more when little is
-        left."""
+        """Write what credit and the send-ahead bound allow; fetch more if little is left."""
         wrote = False
         limit = self.host.limits.send_ahead_bytes_max
         while (

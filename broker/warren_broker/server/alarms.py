@@ -1,4 +1,4 @@
-"""When publishers must wait: memory or disk of this node runs short."""
+"""Resource alarms of this node: low memory or disk blocks publishers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def resident_bytes() -> int:
-    """This process's resident memory; 0 where the system does not tell."""
+    """Return this process's resident memory; 0 where the system does not report it."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * _PAGE_BYTES
@@ -27,7 +27,7 @@ def resident_bytes() -> int:
 
 
 def release_memory() -> None:
-    """Return memory to the system: collect cycles, and trim what the allocator keeps."""
+    """Return memory to the system: run the garbage collector and trim the allocator."""
     gc.collect()
     try:
         ctypes.CDLL(None).malloc_trim(0)
@@ -36,9 +36,9 @@ def release_memory() -> None:
 
 
 class Alarms:
-    """Looks at memory and disk now and then, and says at once when a write found no space.
+    """The alarms: memory and disk are checked periodically, a write without space at once.
 
-    What is short here blocks publishers on every node, see `cluster.resource_alarms`.
+    An alarm of one node blocks publishers on every node, see `cluster.resource_alarms`.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Alarms:
         shortage: ResourceAlarms,
         reclaim: Callable[[], None],
     ) -> None:
-        """reclaim: free what the log holds and no reader needs."""
+        """reclaim: releases what the log holds and nothing needs."""
         self._reclaim = reclaim
         self._loop = loop
         self._settings = settings
@@ -58,12 +58,12 @@ class Alarms:
         self._full = False
 
     def start(self) -> None:
-        """Look from now on."""
+        """Start the periodic check."""
         self._look()
         self._loop.call_later(self._settings.interval_ms, self._again)
 
     def disk_full(self, full: bool) -> None:
-        """A write of the log found no space; False: in the end it did."""
+        """Set the disk alarm: a write of the log found no space; False: it succeeded after all."""
         self._full = full
         self._look()
         self._shortage.disk_is_full(full)

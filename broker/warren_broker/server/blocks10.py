@@ -1,4 +1,4 @@
-"""Carries out what block links ask: stage, publish, fetch, browse."""
+"""The requests of block links: stage, publish, fetch, browse."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ from warren_broker.queue import commands
 def _allowed(
     asker: Asker, exchange: str, data: bytes | memoryview, key: str | None
 ) -> MessageTable:
-    """The block's messages, which the user may publish to the exchange; raises Refusal: then none
-    of them is published.
+    """Return the block's messages, checked; raises Refusal, and then none is published.
 
-    key  the routing key of all of them; None: each has its route's
+    key  the routing key of all of them; None: each has that of its route
     """
     limits = asker.broker.settings.limits
     table = admit(data, exchange, BlockLimits.of(limits.message_size_max, limits.frame_max))
@@ -54,7 +53,7 @@ def _allowed(
 def _split(
     asker: Asker, exchange: str, data: bytes | memoryview
 ) -> list[tuple[QueueRecord, bytes]]:
-    """The block's messages by queue; raises NoRoute when one has nowhere to go."""
+    """Split a block's messages by queue; raises NoRoute when one is unroutable."""
     table = _allowed(asker, exchange, data, None)
     definitions = asker.broker.definitions
     state = definitions.state
@@ -182,9 +181,9 @@ def _fetch(asker: Asker, request: requests.FetchClaim, answer: Answer) -> None:
         if not isinstance(runs, ReadFailed) or runs.unavailable:
             found(runs)
             return
-        # 1. A leader is paused; another one opens the claim.  2. The first wakes up, is asked
-        # before it hears of that, and knows no such claim.  What a leader has is told at once,
-        # for a claim never changes; that it has not, only after a command went through the log.
+        # 1. A leader is paused; another one opens the claim.  2. The first resumes, is asked
+        # before it learns of that, and has no such claim.  A claim that a leader has is answered at
+        # once, because it never changes; a missing one only after a command went through the log.
         asker.broker.queues.ask(queue, commands.Stat(touch=False), confirmed)
 
     def confirmed(reply: Any) -> None:
@@ -203,7 +202,7 @@ def _browse(asker: Asker, request: requests.Browse, answer: Answer) -> None:
         _read(asker, queue, runs, request.max_bytes, answer, browsed=True)
 
     if request.cursor is not None:
-        found(request.cursor)  # what is left of the first answer's snapshot
+        found(request.cursor)  # the rest of the first answer's snapshot
     else:
         asker.broker.reading.runs(queue.group, "", 0, 0, request.max_messages, asker.guard(found))
 
@@ -238,7 +237,7 @@ def _read(
 
 
 def _cut(runs: Runs, count: int) -> tuple[Runs, Runs]:
-    """The first `count` messages, and the others."""
+    """Return the first `count` messages, and the others."""
     taken = []
     for position, (index, first, last, failed, acquired) in enumerate(runs):
         size = last - first + 1

@@ -26,11 +26,11 @@ TICK_MS = 1000
 
 
 class Client091:
-    """One connection. Requests go to the broker as they come; output leaves at the turn's end.
+    """One connection. Requests are made at once; output is sent at the turn's end.
 
-    Deliveries wait in `_held` while the socket does not take what was formatted: they are ranges of
-    blocks, so that a slow consumer costs little.
-    _deleting  queue.delete that wait for their answer; what they take off is told afterwards
+    Deliveries wait in `_held` while the socket's output is congested: they are ranges of blocks, so
+    that a slow consumer takes little memory.
+    _deleting  unanswered queue.delete; cancelled consumers are reported after the answer
     Invariant: `_held` is empty or the stream is congested.
     """
 
@@ -60,23 +60,23 @@ class Client091:
 
     @property
     def opened_as(self) -> tuple[str, str] | None:
-        """Its user and vhost, once it may use the vhost."""
+        """The user and vhost, once the vhost is opened."""
         state = self._session.state
         return (state.user, state.vhost) if state.phase == "running" else None
 
     def failed(self, fault: Exception) -> None:
-        """Something broke in here: this connection ends, what it held goes back."""
+        """End this connection after an internal fault; its deliveries are returned."""
         self._stream.abort(fault)
 
-    # ------------------------------------------------------------ the socket's side
+    # ------------------------------------------------------------ for the socket
 
     def received(self, data: bytes) -> None:
-        """Bytes from the socket."""
+        """Process bytes from the socket."""
         self._session.receive(data)
         self._carry_out()
 
     def closed(self, error: Exception | None) -> None:
-        """The socket is gone."""
+        """Handle the end of the socket."""
         self._log.lost(error)
         self._gone = True
         if self._timer is not None:
@@ -94,13 +94,13 @@ class Client091:
 
     @guarded
     def shut_down(self, reason: str) -> None:
-        """The node stops."""
+        """Close the connection: the node stops."""
         self._session.close(errors.ConnectionForced(reason))
         self._carry_out()
 
     @guarded
     def blocked(self, reasons: tuple[str, ...]) -> None:
-        """Resources run short, or no longer."""
+        """Handle a change of the resource alarms; empty: none."""
         if reasons:
             self._session.blocked(f"low on {' & '.join(reasons)}")
         else:
@@ -119,11 +119,11 @@ class Client091:
         session.tick(loop.now_ms)
         if session.wants_output or session.state.requests or session.closed:
             self._carry_out()
-        # A heartbeat is due every half interval, as RabbitMQ sends them: clients with an interval
-        # of a second or two give up on whoever is late.
+        # A heartbeat is due every half interval, as in RabbitMQ: clients with an interval of a
+        # second or two close the connection when one is late.
         wait_ms = session.heartbeat_ms // 4 or TICK_MS
         if session.state.phase != "running":
-            wait_ms = TICK_MS // 4  # it may be about to agree on such an interval
+            wait_ms = TICK_MS // 4  # it may be about to negotiate such an interval
         self._timer = loop.call_later(min(TICK_MS, wait_ms), self._tick)
 
     def _flush_later(self) -> None:
@@ -153,7 +153,7 @@ class Client091:
         self._flush_later()
 
     def _pace(self) -> None:
-        """Read while there is room: at the queues, in the inboxes, on this node."""
+        """Read the socket while queues, inboxes and this node have room."""
         if self._gone or self._session.closed:
             return
         publishing_blocked = self._short and self._session.has_published
@@ -164,11 +164,11 @@ class Client091:
             else:
                 self._stream.pause_reading()
 
-    # ------------------------------------------------------------ the broker's side
+    # ------------------------------------------------------------ for the broker
 
     @guarded
     def deliver(self, consumer: int, delivery: Delivery, block: Block) -> None:
-        """Messages for one of its consumers."""
+        """Deliver messages to one of its consumers."""
         if self._held or self._stream.congested:
             self._held.append((consumer, delivery, block))
             return
@@ -176,10 +176,11 @@ class Client091:
         self._flush_later()
 
     def cancelled(self, consumer: int, reason: str, timeout_ms: int | None) -> None:
-        """A consumer was taken off.
+        """Handle the queue's cancellation of a consumer.
 
-        Who deletes a queue that it consumes from hears delete-ok first, then of its consumers, as
-        in RabbitMQ: clients that close the channel on basic.cancel would lose the answer.
+        A client that deletes a queue from which it consumes is sent delete-ok first, then
+        basic.cancel, as in RabbitMQ: clients that close the channel on basic.cancel would lose the
+        answer.
         """
         if reason == "deleted" and self._deleting:
             self._cancelled_later.append(consumer)
@@ -193,10 +194,10 @@ class Client091:
         self._carry_out()
 
     def _hand_out_held(self, consumer: int) -> None:
-        """What waited for the socket goes out before its consumer is told that nothing follows.
+        """Format the deliveries that wait for the socket before a consumer's cancellation.
 
-        Else the session would never hear of it: checked out until the channel ends, or lost where
-        nothing is acknowledged. It is no more than the consumer's prefetch or window.
+        Otherwise they would stay checked out until the channel ends, or be lost with no_ack. They
+        are at most the consumer's prefetch or window.
         """
         if any(held[0] == consumer for held in self._held):
             for number, delivery, block in self._held:
@@ -213,7 +214,7 @@ class Client091:
 
     def _log_faults(self) -> None:
         for fault in self._session.take_faults():
-            if not isinstance(fault.refusal, errors.LoginRefused):  # logged with its user
+            if not isinstance(fault.refusal, errors.LoginRefused):  # logged with its user already
                 where = f"channel {fault.channel}" if fault.channel else "the connection"
                 self._log.failed(where, fault.operation, fault.refusal)
 
@@ -461,7 +462,7 @@ class Client091:
 
 
 def _nothing(client: Client091, request: Any) -> None:
-    """A request that needs nothing done."""
+    """Ignore a request."""
 
 
 _HANDLERS: dict[type, Callable[[Client091, Any], None]] = {

@@ -26,15 +26,14 @@ from warren_raft.runtime.net.stream import Stream
 
 TICK_MS_MAX = 10_000
 HANDSHAKE_TICK_MS = 500
-"""While neither side's idle timeout is known; the client's may be shorter than TICK_MS_MAX."""
+"""Until an idle timeout is known; the client's may be shorter than TICK_MS_MAX."""
 PRODUCT = "Warren"
 
 
 class Client10:
-    """One connection; what it asks is carried out as it comes, what is answered leaves at the
-    turn's end.
+    """One connection. Requests are carried out at once; output is sent at the turn's end.
 
-    Invariant: at most one tick timer and one asked flush are under way.
+    Invariant: at most one tick timer and one flush are scheduled.
     """
 
     def __init__(self, broker: Broker, stream: Stream, peer: str) -> None:
@@ -57,14 +56,14 @@ class Client10:
 
     @property
     def opened_as(self) -> tuple[str, str] | None:
-        """Its user and vhost, once it may use the vhost."""
+        """The user and vhost, once the vhost is opened."""
         connection = self._connection
         return (connection.user, connection.vhost) if connection.opened else None
 
-    # ------------------------------------------------------------ the socket's side
+    # ------------------------------------------------------------ for the socket
 
     def received(self, data: bytes) -> None:
-        """Bytes from the socket."""
+        """Process bytes from the socket."""
         self._connection.receive(data)
         self._carry_out()
         if self._timer is None:
@@ -72,7 +71,7 @@ class Client10:
 
     @guarded
     def closed(self, error: Exception | None) -> None:
-        """The socket is gone."""
+        """Handle the end of the socket."""
         self._log.lost(error)
         self._gone = True
         if self._timer is not None:
@@ -82,18 +81,18 @@ class Client10:
 
     @guarded
     def shut_down(self, reason: str) -> None:
-        """The node stops."""
+        """Close the connection: the node stops."""
         self._connection.close(errors.ConnectionForced(reason))
         self._carry_out()
 
     def failed(self, fault: Exception) -> None:
-        """Something broke in here: this connection ends."""
+        """End this connection after an internal fault."""
         self._stream.abort(fault)
 
     def blocked(self, reasons: tuple[str, ...]) -> None:
-        """Resources run short, or no longer: links that bring blocks get no credit meanwhile.
+        """Handle a change of the resource alarms: links for blocks get no credit meanwhile.
 
-        The connection itself is read: heartbeats, management and readers' requests continue.
+        The connection is still read: heartbeats, management and readers' requests continue.
         """
         self._connection.short = bool(reasons)
         self._flush_later()
@@ -126,7 +125,7 @@ class Client10:
             output = self._connection.take_output()
             if output:
                 self._stream.write(output)
-            self._run_requests()  # links that have room again ask for more
+            self._run_requests()  # links with room again fetch more
             if output and not self._stream.congested:
                 self._flush_later()
                 return

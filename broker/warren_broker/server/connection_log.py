@@ -1,7 +1,7 @@
-"""What an operator reads in the log about one client's connection.
+"""The log lines about one client's connection.
 
-Levels are RabbitMQ's: a connection that opens or ends is INFO, a client that goes without a word
-WARNING, a refused login or an error of a channel, a link or the connection ERROR.
+Levels are RabbitMQ's: a connection that opens or ends is INFO, a client that disconnects without a
+close WARNING, a refused login or an error of a channel, a link or the connection ERROR.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class ConnectionLog:
-    """One connection's lines; everything that the client said is quoted.
+    """One connection's log lines; every value from the client is quoted.
 
     Invariant: `ended` or `lost` writes one line, the first time one of them is called.
     """
@@ -34,10 +34,10 @@ class ConnectionLog:
         log.debug("accepting AMQP %s connection %s", protocol, peer)
 
     def opened(self, user: str, vhost: str, client: Mapping[Any, Any], name: Any = None) -> None:
-        """The user is authenticated and may use the vhost.
+        """Log that the user is authenticated and may use the vhost.
 
-        client  what the client's library says of itself: product, version
-        name    what its program calls the connection
+        client  the client library's description: product, version
+        name    the connection's name, given by the client
         """
         self._user, self._vhost, self._opened = user, vhost, True
         log.info(
@@ -53,7 +53,7 @@ class ConnectionLog:
         )
 
     def login_refused(self, user: str, mechanism: str, why: str) -> None:
-        """Wrong credentials, or a user without permission to connect from there."""
+        """Log wrong credentials, or a user that may not connect from there."""
         log.error(
             "connection %s (AMQP %s): login refused: user %s, mechanism %s: %s",
             self._peer,
@@ -64,9 +64,9 @@ class ConnectionLog:
         )
 
     def failed(self, where: str, operation: str, refusal: Refusal) -> None:
-        """The client did what is refused.
+        """Log a refused operation.
 
-        where  what ends with it: "channel 1", "link 'x'", "the connection"; quoted already
+        where  what it closes: "channel 1", "link 'x'", "the connection"; quoted already
         """
         log.error(
             "connection %s (AMQP %s, user %s, vhost %s): %s: operation %s caused %s: %s",
@@ -81,11 +81,11 @@ class ConnectionLog:
         )
 
     def ended(self, reason: str) -> None:
-        """It was closed as the protocol has it, or given up by this node."""
+        """Log a connection that was closed by the protocol's close, or by this node."""
         self._end(logging.INFO if self._opened else logging.WARNING, "closed", reason)
 
     def lost(self, error: Exception | None) -> None:
-        """The socket was closed without a close of the protocol."""
+        """Log a socket that was closed without the protocol's close."""
         if not self._opened and error is None:
             self._end(logging.INFO, "ended before it was opened", "the client closed it")
             return

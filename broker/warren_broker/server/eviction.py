@@ -1,4 +1,4 @@
-"""Disconnects clients when their user or vhost was deleted."""
+"""Disconnection of clients after their user or vhost was deleted."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from warren_broker.server.listener import AmqpListener, Client
 from warren_raft.runtime.loop import Loop
 
 LEAVING_DELAY_MS = 1_000
-"""From the change to the disconnect: the answer to the request leaves before, because the client
-that made it may be concerned, too. These clients are permitted nothing from the change on."""
+"""Delay from the deletion to the disconnect, so that the answer to the request is sent first: the
+client that made it may be affected, too. These clients are permitted nothing in between."""
 
 
 class Admission:
-    """Sends away the open connections of users and vhosts that were deleted, as RabbitMQ does.
+    """The disconnection of clients of deleted users and vhosts, as in RabbitMQ.
 
-    Invariant: at most one timer is under way, exactly while `_leaving` is not empty.
+    Invariant: at most one timer is scheduled, exactly while `_leaving` is not empty.
     """
 
     def __init__(self, loop: Loop, definitions: Definitions, listener: AmqpListener) -> None:
@@ -25,9 +25,9 @@ class Admission:
         definitions.on_access = self.deleted
 
     def deleted(self, users: tuple[str, ...], vhosts: tuple[str, ...]) -> None:
-        """These were; or, where a snapshot was restored, others that are not there any more."""
-        # Now, not when they are sent away: 1. A user is deleted.  2. One of that name is added.
-        # 3. A client of the new one connects: it stays, those of the first go.
+        """Handle deleted users and vhosts, or those that a restored snapshot no longer has."""
+        # Selected now, not at the disconnect: 1. A user is deleted.  2. One of that name is added.
+        # 3. A client of the new user connects: it stays, the first user's are disconnected.
         state = self._definitions.state
         waiting = bool(self._leaving)
         for connection in self._listener.connections:

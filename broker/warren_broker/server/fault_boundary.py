@@ -1,4 +1,4 @@
-"""The rim of one client's connection: what goes wrong inside ends that connection, nothing else."""
+"""The fault boundary of one client's connection: a fault inside ends only that connection."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ F = TypeVar("F", bound=Failing)
 def guarded(
     method: Callable[Concatenate[F, P], None],
 ) -> Callable[Concatenate[F, P], None]:
-    """A method that is called from elsewhere than the connection's own socket.
+    """Guard a method that is not called by the connection's own socket.
 
-    Bytes from the socket have their rim in the loop, which ends the stream. Deliveries, answers,
-    timers and alarms come from code that serves every client: an exception must not get there.
+    The loop is the fault boundary for bytes from the socket: it ends the stream. Deliveries,
+    answers, timers and alarms come from code that serves all clients: an exception must not reach
+    it.
     """
 
     @functools.wraps(method)
@@ -43,7 +44,7 @@ def guarded(
 
 
 def guarded_call(client: Failing, call: Callable[..., Any]) -> Callable[..., None]:
-    """The same for a function that is handed on to be called back."""
+    """Guard a function that is passed on as a callback."""
 
     @functools.wraps(call)
     def guard(*args: Any, **values: Any) -> None:

@@ -1,4 +1,4 @@
-"""Accepts clients: the first eight bytes say which protocol they speak."""
+"""The listener for clients; the first eight bytes select the protocol."""
 
 from __future__ import annotations
 
@@ -24,38 +24,38 @@ REOPEN_MS = 1_000
 
 
 class Client(Protocol):
-    """One connection after its header, whichever its protocol."""
+    """One connection of either protocol, after its header."""
 
     @property
     def opened_as(self) -> tuple[str, str] | None:
-        """Its user and vhost, once it may use the vhost."""
+        """The user and vhost, once the vhost is opened."""
         ...
 
     def received(self, data: bytes) -> None:
-        """Bytes from the socket, the header first."""
+        """Process bytes from the socket, the header first."""
         ...
 
     def closed(self, error: Exception | None) -> None:
-        """The socket is gone."""
+        """Handle the end of the socket."""
         ...
 
     def shut_down(self, reason: str) -> None:
-        """The node stops: say so and close."""
+        """Close the connection with the reason: the node stops."""
         ...
 
     def blocked(self, reasons: tuple[str, ...]) -> None:
-        """Resources run short (or, empty, do so no longer)."""
+        """Handle a change of the resource alarms; empty: none."""
         ...
 
 
 MakeClient = Callable[[Stream, str], Client]
-"""(stream, the peer's address as text) to the client that speaks one protocol."""
+"""Makes the client of one protocol from (stream, the peer's address as text)."""
 
 
 class AcceptedSocket:
-    """A socket until and after its protocol is known.
+    """A socket before and after its protocol is known.
 
-    Invariant: `client` is None exactly until eight bytes have come.
+    Invariant: `client` is None exactly until eight bytes have arrived.
     """
 
     __slots__ = ("_header", "_listener", "_timer", "client", "peer", "stream")
@@ -96,9 +96,9 @@ class AcceptedSocket:
             return
         make = self._listener.protocols.get(header)
         if make is None:
-            # Both specifications: answer with a header that is spoken here, then close.
+            # Both specifications: answer with a supported header, then close.
             answer = HEADER_10_SASL if header == sasl.AMQP_HEADER else HEADER_091
-            log.warning("closing %s: protocol header %r is not spoken here", self.peer, header)
+            log.warning("closing %s: unsupported protocol header %r", self.peer, header)
             self.stream.send(answer)
             self.stream.end()
             return
@@ -146,7 +146,7 @@ class AmqpListener:
 
     @property
     def port(self) -> int:
-        """Where it listens, or did."""
+        """The port, also after `stop`."""
         return self._address[1]
 
     def _accept(self, sock: socket.socket, address: Any) -> None:
@@ -163,7 +163,7 @@ class AmqpListener:
         self.connections.add(AcceptedSocket(self, sock, peer))
 
     def blocked(self, reasons: tuple[str, ...]) -> None:
-        """Tell every client."""
+        """Report a change of the resource alarms to every client."""
         self.reasons = reasons
         for connection in list(self.connections):
             if connection.client is not None:
@@ -172,7 +172,7 @@ class AmqpListener:
     def suspend(self, reason: str) -> None:
         """Accept no client and close all connections until `resume`; a repeat is harmless.
 
-        The port is closed: a client's library tries the next node at once.
+        The port is closed, so that client libraries try the next node at once.
         """
         if self._reopening is not None:
             self._reopening.cancel()
@@ -187,7 +187,7 @@ class AmqpListener:
                 connection.stream.abort()
 
     def abandon(self) -> None:
-        """Close the port and every connection as the process's end would."""
+        """Close the port and every connection as the end of the process would."""
         if self._acceptor is not None:
             self._acceptor.close()
             self._acceptor = None
@@ -195,16 +195,16 @@ class AmqpListener:
             connection.stream.abort()
 
     def resume(self) -> None:
-        """Accept again, on the same port; another program may have it by now: try until it goes."""
+        """Accept again, on the same port; retried while another program has it."""
         self._reopening = None
         if self._acceptor is not None:
             return
         try:
             self._acceptor = Acceptor(self.loop, self._address, self._accept)
         except OSError as error:
-            log.error("cannot listen on port %d again (%s); it is tried again", self.port, error)
+            log.error("cannot listen on port %d again (%s): will be retried", self.port, error)
             self._reopening = self.loop.call_later(REOPEN_MS, self.resume)
 
     def stop(self, reason: str) -> None:
-        """The node ends: as `suspend`, for good."""
+        """Do as `suspend`, permanently: the node ends."""
         self.suspend(reason)

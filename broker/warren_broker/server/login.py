@@ -1,4 +1,4 @@
-"""Who a client is: the same for both protocols."""
+"""The login of a client, for both protocols."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from warren_broker.cluster.broker import Broker
 from warren_broker.server.connection_log import ConnectionLog
 
 LOGIN_REFUSED_DELAY_MS = 1000
-"""What guessing a password costs, per guess and connection."""
+"""Delay of the answer to a wrong password, which slows down guessing."""
 
 
 def log_in(
@@ -21,7 +21,7 @@ def log_in(
     login: tuple[str, str, str],
     done: Callable[[Any], None],
 ) -> None:
-    """Answer `done` with Done, LoginRefused after LOGIN_REFUSED_DELAY_MS, or Unavailable.
+    """Call `done` with Done, LoginRefused after LOGIN_REFUSED_DELAY_MS, or Unavailable.
 
     peer   the client's address and port
     login  user, password, SASL mechanism
@@ -46,7 +46,7 @@ def log_in(
 
 
 def is_loopback(peer: str) -> bool:
-    """Whether a client at `address:port` is on this machine, as far as its address tells."""
+    """Return whether the address of a client (`address:port`) is one of this machine."""
     try:
         address = ipaddress.ip_address(peer.rpartition(":")[0].strip("[]"))
     except ValueError:

@@ -9,12 +9,14 @@ from warren.cli.output import EXIT_REFUSED, fail
 from warren.errors import StillUnderWay, WarrenError
 
 EXIT_STILL_UNDER_WAY = 75
-"""What RabbitMQ's tools exit with after a timeout (sysexits: try later)."""
+"""The exit code of RabbitMQ's tools after a timeout (sysexits: try later)."""
 
 
 def main() -> None:
-    """Run it; a WarrenError is one line on standard error with exit code 1 (75: the operation
-    continues, but was not complete in time)."""
+    """Run the command; a WarrenError is one line on standard error with exit code 1.
+
+    Exit code 75: the operation continues, but was not complete in time.
+    """
     try:
         app()
     except WarrenError as error:

@@ -1,4 +1,4 @@
-"""The verbs of `warren`, put together."""
+"""The command `warren`, composed of its groups."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Look after a Warren cluster: its queues, nodes, claims; a local one for trying things.",
+    help="Manage a Warren cluster (queues, nodes, claims), or start a local one.",
 )
 app.add_typer(cluster, name="cluster")
 app.add_typer(queues, name="queues")

@@ -1,4 +1,4 @@
-"""`warren claims`: what Spark readers hold."""
+"""`warren claims`: the claims of Spark readers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from warren.admin import Reader as ClaimReader
 from warren.cli import output
 from warren.cli.target import Json, Queue, Uri, connect
 
-claims = typer.Typer(no_args_is_help=True, help="See, settle, release what claim readers hold.")
+claims = typer.Typer(no_args_is_help=True, help="List, settle and release claims of readers.")
 
 Reader = Annotated[str, typer.Argument(help="the reader's name, as `warren claims list` shows it")]
 
 
 @claims.command("list")
 def list_claims(queue: Queue, uri: Uri = None, json: Json = False) -> None:
-    """The readers of a queue with their open claims."""
+    """List the readers of a queue with their open claims."""
     with connect(uri) as connection:
         found = Admin(connection).readers(queue)
     now = time.time()
@@ -42,11 +42,10 @@ def _open_claims(reader: ClaimReader) -> str:
 def settle(
     queue: Queue,
     reader: Reader,
-    number: Annotated[int, typer.Argument(help="claims up to this one are acknowledged")],
+    number: Annotated[int, typer.Argument(help="claims up to this one are settled")],
     uri: Uri = None,
 ) -> None:
-    """Acknowledge a reader's claims: their batches were committed, its driver will not come
-    back."""
+    """Settle a reader's claims: their batches were committed, but its driver cannot settle them."""
     with connect(uri) as connection:
         count = Admin(connection).settle_claims(queue, reader, number)
     output.say(f"settled {count:,} messages of {reader}")
@@ -62,7 +61,7 @@ def release(
     failed: Annotated[bool, typer.Option("--failed", help="count it as a failed delivery")] = False,
     uri: Uri = None,
 ) -> None:
-    """Give claims back to the queue. A driver that comes back is told that its claim was lost."""
+    """Release claims to the queue. A driver that continues is told that its claim was lost."""
     with connect(uri) as connection:
         count = Admin(connection).release_claims(queue, reader, number, failed=failed)
     output.say(f"released {count:,} messages of {reader}")

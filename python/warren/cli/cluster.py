@@ -1,4 +1,4 @@
-"""`warren cluster`: a local cluster by hand."""
+"""`warren cluster`: management of a local cluster."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from warren.local import LocalCluster, existing_cluster
 from warren.local_node import STATE_FILE, LocalNode, PortTaken
 from warren.uri import Address
 
-cluster = typer.Typer(no_args_is_help=True, help="Start, look at, stop a cluster on this machine.")
+cluster = typer.Typer(no_args_is_help=True, help="Start, inspect, stop a local cluster.")
 
-Directory = Annotated[Path, typer.Option(help="where its configuration, data and logs are")]
+Directory = Annotated[Path, typer.Option(help="directory of its configuration, data and logs")]
 Node = Annotated[str, typer.Argument(help="the node's name, or its number from 0")]
 STATUS_S = 3.0
 PORT_FIRST = 5672
-"""RabbitMQ's: where every client looks first."""
+"""RabbitMQ's port, the default of every client."""
 FORGET_S = 60.0
 
 
 @cluster.command()
 def start(
     nodes: Annotated[
-        int, typer.Option(help="how many; a directory with a cluster keeps its own")
+        int, typer.Option(help="number of nodes; ignored for an existing cluster")
     ] = 3,
     directory: Directory = DIRECTORY,
     port: Annotated[
@@ -41,7 +41,7 @@ def start(
         ),
     ] = None,
 ) -> None:
-    """Start the cluster (or those of its nodes that do not run)."""
+    """Start the cluster (or those of its nodes that are not running)."""
     made = _cluster(nodes, directory, port).start()
     output.say(f"cluster of {len(made.nodes)} in {made.directory}")
     output.say(f"clients: {made.address} (password guest)")
@@ -54,7 +54,7 @@ def start(
 
 
 def _cluster(nodes: int, directory: Path, port: int | None) -> LocalCluster:
-    """The one in the directory, or a new one."""
+    """Return the cluster in the directory, or a new one."""
     if (directory / STATE_FILE).exists():
         found = LocalCluster(nodes, directory, detached=True)
         if port is not None and found.nodes[0].amqp_port != port:
@@ -86,7 +86,7 @@ def stop(
 
 @cluster.command()
 def status(directory: Directory = DIRECTORY, json: Json = False) -> None:
-    """Which nodes run, which answer."""
+    """Show which nodes run and which answer."""
     found = existing_cluster(directory)
     rows = []
     for i, node in enumerate(found.nodes):
@@ -113,11 +113,11 @@ def status(directory: Directory = DIRECTORY, json: Json = False) -> None:
 
 @cluster.command()
 def kill(node: Node, directory: Directory = DIRECTORY) -> None:
-    """kill -9 one node, to see what happens."""
+    """Kill one node with SIGKILL, as a crash would."""
     found = existing_cluster(directory)
     which = _node(node, found)
     found.kill(which.name)
-    output.say(f"killed {which.name}; `warren cluster start` brings it back")
+    output.say(f"killed {which.name}; `warren cluster start` restarts it")
 
 
 @cluster.command()
@@ -130,19 +130,19 @@ def add_node(directory: Directory = DIRECTORY) -> None:
 
 @cluster.command()
 def wipe_node(node: Node, directory: Directory = DIRECTORY) -> None:
-    """kill -9 one node and delete its data, as a lost disk would."""
+    """Kill one node with SIGKILL and delete its data, as a lost disk would."""
     found, which = _one_of_several(
         node,
         directory,
-        "nothing could give it its data back; `warren cluster stop --delete` deletes the cluster",
+        "its data would be lost; `warren cluster stop --delete` deletes the cluster",
     )
     found.wipe_node(which.name)
-    output.say(f"wiped {which.name}; `warren cluster start` brings it back, empty")
+    output.say(f"wiped {which.name}; `warren cluster start` restarts it, empty")
 
 
 @cluster.command()
 def remove_node(node: Node, directory: Directory = DIRECTORY) -> None:
-    """Stop one node, have the cluster forget it, delete its directory."""
+    """Stop one node, remove it from the cluster, and delete its directory."""
     found, which = _one_of_several(node, directory, "`warren cluster stop --delete`")
     found.stop_node(which.name)
     others = tuple(("127.0.0.1", each.amqp_port) for each in found.nodes if each is not which)
@@ -154,7 +154,7 @@ def remove_node(node: Node, directory: Directory = DIRECTORY) -> None:
 
 @cluster.command()
 def overview(directory: Directory = DIRECTORY, json: Json = False) -> None:
-    """What the nodes know of each other."""
+    """Show which peers each node has, and which of them are alive."""
     with existing_cluster(directory).connect() as connection:
         seen = Admin(connection).overview()
     if json:

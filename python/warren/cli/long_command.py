@@ -21,11 +21,11 @@ Wait = Annotated[
     bool,
     typer.Option(
         "--wait",
-        help="wait until it is done, and show how far it is; without it, it goes on by itself",
+        help="wait until it is done and show progress; otherwise it continues in the background",
     ),
 ]
 Timeout = Annotated[
-    float, typer.Option("--timeout", min=0.001, help="with --wait: so many seconds at most")
+    float, typer.Option("--timeout", min=0.001, help="with --wait: at most that many seconds")
 ]
 
 

@@ -16,7 +16,7 @@ from warren.membership import MembersChanged, QueueMembers, Resizing
 __all__ = ["queues"]
 
 EXIT_PARTLY = 1
-"""Some queues could not be changed; they are named."""
+"""Exit code when some queues, which are named, could not be changed."""
 
 Node = Annotated[str, typer.Argument(help="the node's name, as `warren nodes list` shows it")]
 VhostPattern = Annotated[
@@ -32,7 +32,7 @@ ErrorsOnly = Annotated[
 
 @queues.command()
 def members(queue: Queue, uri: Uri = None, json: Json = False) -> None:
-    """Where a queue's members are, who leads, how far each is behind."""
+    """Show a queue's members: their nodes, the leader, how far each is behind."""
     with connect(uri) as connection:
         found = Admin(connection).queue_members(queue)
     if json:
@@ -43,7 +43,7 @@ def members(queue: Queue, uri: Uri = None, json: Json = False) -> None:
 
 @long_command(queues)
 def add_member(queue: Queue, node: Node, call: LongCall) -> None:
-    """Give a queue a member on a node: it catches up first, then it counts for the majority."""
+    """Add a member of a queue on a node: it catches up, then counts for the majority."""
     with call.begin(f"adding {node} to {queue}") as (admin, progress):
         changed = admin.add_member(queue, node, wait=call.wait_s, progress=progress.queue)
     _show_change(changed, call, f"{node} is a member already")
@@ -51,7 +51,7 @@ def add_member(queue: Queue, node: Node, call: LongCall) -> None:
 
 @long_command(queues)
 def delete_member(queue: Queue, node: Node, call: LongCall) -> None:
-    """Take a queue's member off a node; one that leads hands over first."""
+    """Remove a queue's member from a node; a leader transfers its leadership first."""
     with call.begin(f"deleting {node} from {queue}") as (admin, progress):
         changed = admin.delete_member(queue, node, wait=call.wait_s, progress=progress.queue)
     _show_change(changed, call, f"{node} is no member")
@@ -59,7 +59,7 @@ def delete_member(queue: Queue, node: Node, call: LongCall) -> None:
 
 @queues.command()
 def transfer_leader(queue: Queue, node: Node, uri: Uri = None, json: Json = False) -> None:
-    """Have a queue's member on that node lead it."""
+    """Transfer the leadership of a queue to its member on that node."""
     with connect(uri) as connection:
         moved = Admin(connection).transfer_leadership(queue, node)
     if json:
@@ -80,7 +80,7 @@ def grow(
     queue_pattern: QueuePattern = ".*",
     errors_only: ErrorsOnly = False,
 ) -> None:
-    """Give all matching quorum queues, of all vhosts, a member on a node."""
+    """Add a member on a node to all matching quorum queues of all vhosts."""
     with call.begin(f"growing {node}") as (admin, progress):
         found = admin.grow(
             node,
@@ -95,7 +95,7 @@ def grow(
 
 @long_command(queues)
 def shrink(node: Node, call: LongCall, errors_only: ErrorsOnly = False) -> None:
-    """Take the members of all quorum queues, of all vhosts, off a node."""
+    """Remove the members of all quorum queues, of all vhosts, from a node."""
     with call.begin(f"shrinking {node}") as (admin, progress):
         found = admin.shrink(
             node, errors_only=errors_only, wait=call.wait_s, progress=progress.node
@@ -142,12 +142,12 @@ def _show_members(found: QueueMembers) -> None:
         for member in found.members
     ]
     title = (
-        f"{found.name}: {found.leader or 'nobody'} leads, term {found.term}, "
+        f"{found.name}: {found.leader or 'no node'} leads, term {found.term}, "
         f"committed {found.commit_index:,} of {found.last_index:,}"
     )
     output.table(title, ("node", "role", "state", "votes", "behind", "snapshot sent"), rows)
     if not found.settled:
-        output.say(f"on its way to {', '.join(found.wanted)}")
+        output.say(f"changing to members on {', '.join(found.wanted)}")
 
 
 def _show_change(changed: MembersChanged, call: LongCall, unchanged: str) -> None:
@@ -156,10 +156,10 @@ def _show_change(changed: MembersChanged, call: LongCall, unchanged: str) -> Non
     elif not changed.changed:
         output.say(f"{changed.name}: {unchanged}")
     else:
-        how = "has its members on" if call.waits else "is on its way to members on"
+        how = "has its members on" if call.waits else "is changing to members on"
         output.say(f"{changed.name} {how} {', '.join(changed.wanted)}")
         if not call.waits:
-            output.say(f"`warren queues members {changed.name}` shows how far it is")
+            output.say(f"`warren queues members {changed.name}` shows the progress")
 
 
 def _show_resizing(found: Resizing, json: bool, errors_only: bool, done: str) -> None:

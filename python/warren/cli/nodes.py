@@ -14,16 +14,16 @@ from warren.cli.target import Json, Uri, connect
 from warren.membership import NodeInfo, NodeStatus, describe_member
 
 EXIT_CRITICAL = 69
-"""What `rabbitmq-queues check_if_node_is_quorum_critical` exits with (sysexits: unavailable)."""
+"""The exit code of `rabbitmq-queues check_if_node_is_quorum_critical` (sysexits: unavailable)."""
 
 nodes = typer.Typer(
-    no_args_is_help=True, help="List nodes, take them into maintenance, out of the cluster."
+    no_args_is_help=True, help="List nodes, put them into maintenance, remove them from a cluster."
 )
 
 
 @nodes.command("list")
 def list_nodes(uri: Uri = None, json: Json = False) -> None:
-    """All nodes of the cluster."""
+    """List all nodes of the cluster."""
     with connect(uri) as connection:
         found = Admin(connection).nodes()
     columns: dict[str, output.Column] = {"node": "name", "address": "address", "state": _state}
@@ -34,7 +34,7 @@ def list_nodes(uri: Uri = None, json: Json = False) -> None:
 
 @nodes.command()
 def status(node: Node, uri: Uri = None, json: Json = False) -> None:
-    """One node with what is under way on it."""
+    """Show one node with the operations in progress on it."""
     with connect(uri) as connection:
         found = Admin(connection).node_status(node)
     _show(found, json)
@@ -61,10 +61,9 @@ def revive(node: Node, call: LongCall) -> None:
 
 @long_command(nodes)
 def forget(node: Node, call: LongCall) -> None:
-    """Remove a stopped node from the cluster for good, with its members of queues.
+    """Remove a stopped node from the cluster permanently, with its members of queues.
 
-    Queues that lived on it alone are deleted. What is in its data directory can never join this
-    cluster again.
+    Queues that were only on it are deleted. Its data directory can never join this cluster again.
     """
     with call.begin(f"forgetting {node}") as (admin, progress):
         found = admin.forget(node, wait=call.wait_s, progress=progress.node)
@@ -72,20 +71,20 @@ def forget(node: Node, call: LongCall) -> None:
         output.as_json(found)
         return
     if found.lost:
-        output.table("queues that lived on it alone", ("vhost", "queue"), found.lost)
+        output.table("queues that were only on it", ("vhost", "queue"), found.lost)
     if len(found.lost) < found.lost_count:
         output.say(f"({found.lost_count - len(found.lost):,} more are not shown)")
     output.say(
         f"{node} is {'forgotten' if call.waits else 'being forgotten'}: {found.queues:,} queues "
-        f"give up their member there, {found.lost_count:,} that lived on it alone are deleted"
+        f"give up their member there, {found.lost_count:,} that were only on it are deleted"
     )
 
 
 @nodes.command()
 def check_if_quorum_critical(node: Node, uri: Uri = None, json: Json = False) -> None:
-    """Whether queues would lose their majority if the node stopped: exit code 69 when they would.
+    """Check whether queues would lose their majority if the node stopped: exit code 69 if so.
 
-    To be asked before a node is stopped, and in scripts that restart one node after the other.
+    Run it before a node is stopped, and in scripts that restart one node after the other.
     """
     with connect(uri) as connection:
         found = Admin(connection).quorum_critical(node)
@@ -124,13 +123,13 @@ def _show(found: NodeStatus, json: bool) -> None:
             "definitions": node.metadata,
             "members of quorum queues": node.members,
             "leads": node.leaders,
-            "queues on it alone": node.local_queues,
-            "members on their way": node.moving,
+            "queues only on it": node.local_queues,
+            "members in transit": node.moving,
         },
     )
     if found.moving:
         rows = [(each.vhost, each.name, describe_member(each.member)) for each in found.moving]
-        output.table("on their way", ("vhost", "queue", "member"), rows)
+        output.table("members in transit", ("vhost", "queue", "member"), rows)
 
 
 def _state(node: NodeInfo) -> str:

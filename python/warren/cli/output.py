@@ -18,7 +18,7 @@ Column: TypeAlias = str | Callable[[Any], Any]
 _OUT = Console()
 EXIT_REFUSED = 1
 ERRORS = Console(stderr=True)
-"""Standard error: what is not the answer."""
+"""Standard error, for everything but the answer."""
 
 
 def as_json(value: Any) -> None:
@@ -64,12 +64,12 @@ def say(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Print a line on standard error that is not a failure."""
+    """Print a note on standard error."""
     ERRORS.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def plain_text(text: str) -> str:
-    """Text in which nothing is taken for rich's markup."""
+    """Escape a text so that nothing in it is taken for rich's markup."""
     return escape(text)
 
 

@@ -13,7 +13,7 @@ from warren.cli.users import User
 
 permissions = typer.Typer(
     no_args_is_help=True,
-    help="What users may do: regular expressions over names, per vhost; '.*' is all, '^$' nothing.",
+    help="Permissions of users per vhost: regular expressions; '.*' is all, '^$' nothing.",
 )
 Vhost = Annotated[str, typer.Option("--vhost", "-p", help="the vhost")]
 MaybeVhost = Annotated[str | None, typer.Option("--vhost", "-p", help="of that vhost only")]
@@ -42,7 +42,7 @@ def set_permissions(
     vhost: Vhost = "/",
     uri: Uri = None,
 ) -> None:
-    """Let a user into a vhost, or change what it may do there."""
+    """Set a user's permissions in a vhost."""
     with connect(uri) as connection:
         Admin(connection).set_permissions(vhost, user, configure=configure, write=write, read=read)
     output.say(f"permissions of user {user} in vhost {vhost} set")
@@ -50,7 +50,7 @@ def set_permissions(
 
 @permissions.command()
 def clear(user: User, vhost: Vhost = "/", uri: Uri = None) -> None:
-    """A user may not enter the vhost any more."""
+    """Remove a user's permissions in a vhost, so that it may no longer use it."""
     with connect(uri) as connection:
         Admin(connection).clear_permissions(vhost, user)
     output.say(f"permissions of user {user} in vhost {vhost} cleared")
@@ -60,7 +60,7 @@ def clear(user: User, vhost: Vhost = "/", uri: Uri = None) -> None:
 def list_topic(
     vhost: MaybeVhost = None, user: MaybeUser = None, uri: Uri = None, json: Json = False
 ) -> None:
-    """All topic permissions."""
+    """List topic permissions."""
     with connect(uri) as connection:
         found = Admin(connection).topic_permissions(vhost=vhost, user=user)
     output.listing(found, json, ("vhost", "user", "exchange", "write", "read"))

@@ -8,11 +8,11 @@ from warren.cli import output
 from warren.membership import NodeStatus, QueueMembers, Rebalanced, describe_member
 
 NAMED_MAX = 3
-"""Members or queues named at once."""
+"""Limit of members or queues named at a time."""
 
 
 class ProgressLine:
-    """One line that changes on a terminal; elsewhere a line for every change."""
+    """A progress line that is updated on a terminal; elsewhere a line per change."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -30,7 +30,7 @@ class ProgressLine:
             self._status.stop()
 
     def queue(self, seen: QueueMembers) -> None:
-        """A queue whose members change."""
+        """Show a queue with changing members."""
         moving = [member for member in seen.members if member.state != "running"]
         caught_up = sum(member.voter for member in seen.members if member.node in seen.wanted)
         parts = [f"{caught_up} of {len(seen.wanted)} members caught up"]
@@ -38,7 +38,7 @@ class ProgressLine:
         self._show(", ".join(parts))
 
     def node(self, seen: NodeStatus) -> None:
-        """A node with members that come or go."""
+        """Show a node with members that are added or removed."""
         parts = [f"{seen.node.moving:,} queues left"]
         if seen.node.drained:
             parts.append(f"{seen.node.leaders:,} leaders left")
@@ -48,7 +48,7 @@ class ProgressLine:
         self._show(", ".join(parts))
 
     def rebalanced(self, seen: Rebalanced) -> None:
-        """Leaders that have not moved yet."""
+        """Show the number of leaders that have not moved yet."""
         self._show(f"{seen.count:,} leaders left to move")
 
     def _show(self, text: str) -> None:

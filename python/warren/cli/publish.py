@@ -1,4 +1,4 @@
-"""`warren publish`: lines to messages."""
+"""`warren publish`: one message per line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def publish(
     priority: Annotated[int | None, typer.Option(help="0 to 31, higher first")] = None,
     uri: Uri = None,
 ) -> None:
-    """Publish lines with confirms; ends when every one is confirmed."""
+    """Publish lines with confirms; end when all are confirmed."""
     started = time.monotonic()
     count = 0
     source = sys.stdin.buffer if file is None else file.open("rb")

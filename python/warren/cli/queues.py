@@ -17,7 +17,7 @@ queues = typer.Typer(no_args_is_help=True, help="List, show, declare, delete, pu
 
 @queues.command("list")
 def list_queues(uri: Uri = None, json: Json = False) -> None:
-    """All queues of the vhost."""
+    """List all queues of the vhost."""
     with connect(uri) as connection:
         found = Admin(connection).queues()
     columns = {
@@ -35,7 +35,7 @@ def list_queues(uri: Uri = None, json: Json = False) -> None:
 
 @queues.command()
 def show(queue: Queue, uri: Uri = None, json: Json = False) -> None:
-    """One queue with everything that is known of it."""
+    """Show all properties and counts of one queue."""
     with connect(uri) as connection:
         found = Admin(connection).queue(queue)
     if json:
@@ -67,7 +67,7 @@ def declare(
         bool, typer.Option("--transient", help="lost when the node stops")
     ] = False,
 ) -> None:
-    """Make a queue, or find it there with the same settings."""
+    """Declare a queue, which may exist with the same settings."""
     arguments = dict(_argument(text) for text in argument or ())
     with connect(uri) as connection:
         made = Admin(connection).declare_queue(queue, durable=not transient, arguments=arguments)
@@ -79,11 +79,11 @@ def delete(
     queue: Queue,
     uri: Uri = None,
     if_empty: Annotated[
-        bool, typer.Option("--if-empty", help="only when it holds nothing")
+        bool, typer.Option("--if-empty", help="only if it has no messages")
     ] = False,
     if_unused: Annotated[bool, typer.Option("--if-unused", help="only without consumers")] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="without asking it: its majority is lost for good")
+        bool, typer.Option("--force", help="without asking it: its majority is permanently lost")
     ] = False,
 ) -> None:
     """Delete a queue with its messages."""
@@ -92,9 +92,9 @@ def delete(
             queue, if_unused=if_unused, if_empty=if_empty, force=force
         )
     if force:
-        output.say(f"deleted {queue}, with whatever it held")
+        output.say(f"deleted {queue} with its messages")
     else:
-        output.say(f"deleted {queue}: {count:,} ready messages went with it")
+        output.say(f"deleted {queue}: {count:,} ready messages deleted")
 
 
 @queues.command()

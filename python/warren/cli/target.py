@@ -1,4 +1,4 @@
-"""Which cluster a command speaks to."""
+"""The cluster that a command connects to."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ DIRECTORY = Path("warren-cluster")
 GUESS_TIMEOUT_S = 15.0
 """Timeout of a request to the default address, where there may be no broker."""
 TIMEOUT_S = 40.0
-"""Of one request, where the address does not say: longer than the broker's operation_timeout_ms, so
-that a cluster without a majority is heard to say so; a library waits longer, for it has to."""
+"""Timeout of one request if the address has none: longer than the broker's operation_timeout_ms, so
+that the answer of a cluster without a majority arrives; the library's default is longer still."""
 
 Uri = Annotated[
     str | None,
@@ -35,12 +35,12 @@ Queue = Annotated[str, typer.Argument(help="the queue's name")]
 
 
 def connect(uri: str | None) -> Connection:
-    """A connection to the cluster that is meant."""
+    """Connect to the cluster of that address, or to the default one."""
     return Connection(address_of(uri), name=f"warren cli {os.getpid()}")
 
 
 def address_of(uri: str | None) -> Address:
-    """Where the cluster that is meant can be reached, as which user."""
+    """Return the address and user of that URI, or of the default cluster."""
     if uri:
         return parse_uri(uri, request_timeout_s=TIMEOUT_S)
     if (DIRECTORY / STATE_FILE).exists():

@@ -34,7 +34,7 @@ Tags = Annotated[
 
 @users.command("list")
 def list_users(uri: Uri = None, json: Json = False) -> None:
-    """All users with their tags."""
+    """List all users with their tags."""
     with connect(uri) as connection:
         found = Admin(connection).users()
     if json:
@@ -53,7 +53,7 @@ def add(
     ] = False,
     uri: Uri = None,
 ) -> None:
-    """Add a user; without permissions it may not enter any vhost."""
+    """Add a user; without permissions it may not use any vhost."""
     given = _password(user, password, twice=not hashed)
     with connect(uri) as connection:
         admin = Admin(connection)
@@ -63,12 +63,12 @@ def add(
             admin.put_user(user, password_hash=given)
         else:
             admin.put_user(user, password=given)
-    output.say(f"user {user} added; `warren permissions set` lets it into a vhost")
+    output.say(f"user {user} added; `warren permissions set` gives it access to a vhost")
 
 
 @users.command()
 def change_password(user: User, password: Password = None, uri: Uri = None) -> None:
-    """Give a user another password; open connections stay open."""
+    """Change a user's password; open connections stay open."""
     given = _password(user, password, twice=True)
     with connect(uri) as connection:
         admin = Admin(connection)
@@ -79,7 +79,7 @@ def change_password(user: User, password: Password = None, uri: Uri = None) -> N
 
 @users.command()
 def delete(user: User, uri: Uri = None) -> None:
-    """Delete a user with its permissions; its clients are sent away."""
+    """Delete a user with its permissions; its clients are disconnected."""
     with connect(uri) as connection:
         Admin(connection).delete_user(user)
     output.say(f"user {user} deleted")
@@ -87,7 +87,7 @@ def delete(user: User, uri: Uri = None) -> None:
 
 @users.command()
 def set_tags(user: User, tags: Tags = None, uri: Uri = None) -> None:
-    """Set a user's tags in place of those it has."""
+    """Replace a user's tags."""
     with connect(uri) as connection:
         admin = Admin(connection)
         admin.user(user)
@@ -97,7 +97,7 @@ def set_tags(user: User, tags: Tags = None, uri: Uri = None) -> None:
 
 @users.command()
 def authenticate(user: User, password: Password = None, uri: Uri = None) -> None:
-    """Log in as that user from this machine: exit code 1 when that is refused."""
+    """Log in as that user from this machine: exit code 1 if that is refused."""
     given = _password(user, password, twice=False)
     asked = replace(address_of(uri), user=user, password=given)
     with Connection(asked, name="warren users authenticate") as connection:
@@ -110,7 +110,7 @@ def authenticate(user: User, password: Password = None, uri: Uri = None) -> None
 
 
 def _password(user: str, given: str | None, *, twice: bool) -> str:
-    """The password that is meant; raises UsageError for none."""
+    """Return the password from the option, the terminal or standard input; raises UsageError."""
     if given is None and sys.stdin.isatty():
         given = str(
             typer.prompt(

@@ -17,7 +17,7 @@ Yes = Annotated[bool, typer.Option("--yes", help="do not ask")]
 
 @vhosts.command("list")
 def list_vhosts(uri: Uri = None, json: Json = False) -> None:
-    """The vhosts that the user may enter; all of them for the tag `monitoring`."""
+    """List the vhosts that the user may use; all of them with the tag `monitoring`."""
     with connect(uri) as connection:
         found = Admin(connection).vhosts()
     output.listing(found, json, {"vhost": "name", "description": "description", "tags": "tags"})
@@ -30,11 +30,10 @@ def add(
     tag: Annotated[list[str] | None, typer.Option("--tag", help="may be repeated")] = None,
     uri: Uri = None,
 ) -> None:
-    """Add a vhost, in which the user who adds it gets all permissions; or change its description
-    and tags."""
+    """Add a vhost, with all permissions for the user, or change its description and tags."""
     with connect(uri) as connection:
         Admin(connection).put_vhost(vhost, description=description, tags=tag or None)
-    output.say(f"vhost {vhost} is there")
+    output.say(f"vhost {vhost} exists")
 
 
 @vhosts.command()

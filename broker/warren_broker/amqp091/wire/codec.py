@@ -15,9 +15,9 @@ from warren_broker.errors import NotImplementedHere, SyntaxRefused
 FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT = 1, 2, 3, 8
 FRAME_END = 0xCE
 FRAME_OVERHEAD_BYTES = 8
-"""Type, channel, size in front of a frame's payload, the end octet behind."""
+"""Type, channel and size before a frame's payload, and the end octet after it."""
 FRAME_BYTES_MIN = 4096
-"""No limit may be negotiated below."""
+"""The lowest frame_max that may be negotiated."""
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 CLASS_BASIC = 60
@@ -60,7 +60,7 @@ def wire_types(method: type[Method]) -> tuple[tuple[str, str], ...]:
 
 
 class _Layout(NamedTuple):
-    """How a method is written and read, derived from its fields.
+    """The layout of a method, derived from its fields.
 
     Consecutive bits share octets, eight in each, the first bit lowest. Steps in wire order:
 
@@ -103,13 +103,13 @@ _LAYOUTS: dict[int, _Layout] = {code: _layout(method) for code, method in METHOD
 
 
 def method_name(code: int) -> str:
-    """`queue.declare` for its code; "" for none, or one that is not known."""
+    """Return a method's name by its code, as `queue.declare`; "" for an unknown code."""
     method = METHODS.get(code)
     return "" if method is None else method.name
 
 
 def decode_method(payload: bytes | memoryview) -> Method:
-    """The method in a method frame's payload.
+    """Decode the method in a method frame's payload.
 
     fails  SyntaxRefused: its fields cannot be read, or bytes are left over;
            NotImplementedHere: there is no such method
@@ -134,25 +134,25 @@ def decode_method(payload: bytes | memoryview) -> Method:
 
 
 def encode_method(method: Method) -> bytes:
-    """A method frame's payload."""
+    """Encode a method as a method frame's payload."""
     _, prefix, writes, _ = _LAYOUTS[method.code]
     return prefix + b"".join([write(get(method)) for get, write in writes])
 
 
 def frame(kind: int, channel: int, payload: bytes) -> bytes:
-    """A frame around a payload."""
+    """Return a frame with that payload."""
     return b"".join((_HEADER.pack(kind, channel, len(payload)), payload, b"\xce"))
 
 
 def method_frame(channel: int, method: Method) -> bytes:
-    """A method in its frame."""
+    """Encode a method in its frame."""
     return frame(FRAME_METHOD, channel, encode_method(method))
 
 
 def content_frames(
     channel: int, properties: bytes | memoryview, body: bytes | memoryview, frame_max: int
 ) -> list[bytes]:
-    """A content header and its body frames.
+    """Encode a content header and its body frames.
 
     properties  flags and list, as in a content header
     frame_max   bytes of the largest frame; 0: no limit

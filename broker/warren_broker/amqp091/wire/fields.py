@@ -12,11 +12,11 @@ Values of a table, by type octet (RabbitMQ's set, which is what clients send):
 | `A` `F` | list, dict | `V` | None |
 
 The number of a `D` is signed, as clients write it (the specification's grammar has it unsigned,
-which leaves no way to say -0.5).
+which cannot represent -0.5).
 
-Decoding is bounded by the bytes given: a length that points past them is refused, so is a nesting
-deeper than `DEPTH_MAX`. Nothing is evaluated. The limit has this one owner: what the kernel lets in
-is what every decoder of the broker, the client and the Spark connector reads.
+Decoding is bounded by the bytes given: a length that points past them is refused, and so is a
+nesting deeper than `DEPTH_MAX`. The limit is defined only here: what the kernel accepts is what
+every decoder of the broker, the client and the Spark connector can read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import msgspec
 from warren_broker.errors import FrameError, SyntaxRefused
 
 DEPTH_MAX = 64
-"""Tables and arrays inside one another, the outermost not counted."""
+"""Nesting limit of tables and arrays, not counting the outermost."""
 SHORT_STRING_BYTES_MAX = 255
 
 
@@ -67,7 +67,7 @@ _I32 = struct.Struct(">i")
 
 
 class FieldReader:
-    """A position in bytes that come from outside; every read is checked against their end."""
+    """A reader of untrusted bytes; every read is checked against their end."""
 
     __slots__ = ("data", "end", "position")
 
@@ -78,7 +78,7 @@ class FieldReader:
         assert position <= self.end <= len(data)
 
     def skip(self, size: int) -> int:
-        """Move on by `size` bytes; the position before."""
+        """Advance by `size` bytes; return the position before."""
         start = self.position
         if size > self.end - start:
             raise SyntaxRefused(f"a field of {size} bytes has only {self.end - start} bytes left")
@@ -86,12 +86,12 @@ class FieldReader:
         return start
 
     def take(self, size: int) -> bytes:
-        """The next `size` bytes."""
+        """Read `size` bytes."""
         start = self.skip(size)
         return bytes(self.data[start : self.position])
 
     def octet(self) -> int:
-        """The next byte as a number."""
+        """Read one byte as a number."""
         start = self.position
         if start >= self.end:
             raise SyntaxRefused("a field of 1 bytes has only 0 bytes left")
@@ -99,7 +99,7 @@ class FieldReader:
         return self.data[start]
 
     def unsigned(self, size: int) -> int:
-        """The next `size` bytes as a number."""
+        """Read `size` bytes as a number."""
         return int.from_bytes(self.take(size), "big")
 
     def short_string(self) -> str:
@@ -114,18 +114,18 @@ class FieldReader:
         return self.take(self.unsigned(4))
 
     def fields(self, depth: int = 0) -> Iterator[tuple[str, Field]]:
-        """The entries of a table, whose u32 length comes first."""
+        """Read the entries of a table, after its u32 length."""
         inner = self._inner(depth)
         while inner.position < inner.end:
             name = inner.take(inner.octet()).decode("utf-8", "surrogateescape")
             yield name, inner.field(depth)
 
     def table(self, depth: int = 0) -> dict[str, Any]:
-        """A table as plain values; the last of entries with one name counts."""
+        """Read a table as plain values; of entries with one name the last is used."""
         return {name: field.value for name, field in self.fields(depth)}
 
     def array(self, depth: int = 0) -> list[Any]:
-        """An array as plain values."""
+        """Read an array as plain values."""
         inner = self._inner(depth)
         values = []
         while inner.position < inner.end:
@@ -192,14 +192,14 @@ def long_string(value: bytes) -> bytes:
 
 
 def table(values: dict[str, Any]) -> bytes:
-    """A table; a value may be a `Field` to choose its type."""
+    """Encode a table; a value may be a `Field` to choose its type."""
     return long_string(
         b"".join(short_string(name) + field(value) for name, value in values.items())
     )
 
 
 def field(value: Any) -> bytes:
-    """A type octet, then the value: integers as `I` when they fit 32 bits, else `l`; str as `S`."""
+    """Encode a type octet and a value: int as `I` if it fits 32 bits, else `l`; str as `S`."""
     if isinstance(value, Field):
         return value.code.encode() + _encoded(value.code, value.value)
     code = _code(value)
@@ -233,7 +233,7 @@ def _encoded(code: str, value: Any) -> bytes:
     if fixed is not None:
         return fixed.pack(value)
     if code in "Sx":
-        # A short string that was no UTF-8 (`surrogateescape`) may be put into a table.
+        # A short string that was not UTF-8 (`surrogateescape`) may be put into a table.
         raw = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
         return long_string(raw)
     if code == "t":

@@ -1,9 +1,9 @@
-"""Properties that are made to fit into a client's frames.
+"""Shortening of properties so that they fit into a client's frames.
 
 A content header is one frame; AMQP 0.9.1 has no way to split it. Broker and client agree on the
 size of the largest frame, each connection for itself, so a message that one client could publish
-may be too large for another one. What the broker itself has added grows: `x-death` has an entry
-for each queue and reason. Its oldest entries go first. What the publisher wrote is never shortened.
+may be too large for another one. The headers that the broker adds grow: `x-death` has an entry for
+each queue and reason. Its oldest entries are removed first; the publisher's data stays complete.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from warren_broker.amqp091.wire import properties
 from warren_broker.amqp091.wire.fields import FieldReader
 
 HEADER_FRAME_BYTES = 20
-"""Of a content header's frame, beside the properties."""
+"""Bytes of a content header's frame beside the properties."""
 _ARRAY = ord("A")
 _DEATHS = b"x-death"
 
@@ -20,16 +20,16 @@ Span = tuple[int, int]
 
 
 def fit(data: bytes, bytes_max: int) -> bytes | None:
-    """Well-formed properties in at most `bytes_max` bytes; None: they cannot be made to fit."""
+    """Return well-formed properties of at most `bytes_max` bytes; None: that is impossible."""
     fitted = shortened(data, bytes_max, 0)
     return fitted if len(fitted) <= bytes_max else None
 
 
 def shortened(data: bytes, bytes_max: int, deaths_min: int) -> bytes:
-    """Well-formed properties without as many of the oldest deaths as `bytes_max` asks for.
+    """Return well-formed properties without as many oldest deaths as `bytes_max` requires.
 
-    `x-death` has the newest death first. Everything that stays is left byte for byte.
-    deaths_min  so many of the newest stay even where the properties are too long with them
+    `x-death` has the newest death first. What stays is unchanged, byte for byte.
+    deaths_min  number of the newest that stay even if the properties are too long with them
     """
     surplus = len(data) - bytes_max
     span = properties.spans(data).get("headers") if surplus > 0 else None
@@ -54,7 +54,7 @@ def shortened(data: bytes, bytes_max: int, deaths_min: int) -> bytes:
 
 
 def _deaths(data: bytes, start: int, end: int) -> tuple[tuple[int, int, int], list[Span]] | None:
-    """(start of the entry, its value, its end) of x-death among the headers, and its elements."""
+    """Return (start of the entry, its value, its end) of x-death, and its elements."""
     reader = FieldReader(data, start + 4, end)
     while reader.position < end:
         entry = reader.position

@@ -1,4 +1,4 @@
-"""The methods of AMQP 0.9.1 with RabbitMQ's extensions: the table of facts.
+"""The methods of AMQP 0.9.1 with RabbitMQ's extensions.
 
 One class per method: class id, method id, and the fields in wire order with their wire types as
 annotations. Everything else is derived from that when the module is imported: the value classes by
@@ -25,7 +25,7 @@ _WORDS = re.compile("[A-Z][a-z]*")
 
 
 class Method(msgspec.Struct, frozen=True):
-    """The parent of all methods; the name of BasicRecoverAsync is `basic.recover_async`."""
+    """The base of all methods; the name of BasicRecoverAsync is `basic.recover_async`."""
 
     code: ClassVar[int] = 0  # class id << 16 | method id
     name: ClassVar[str] = ""

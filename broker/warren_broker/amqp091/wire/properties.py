@@ -1,6 +1,6 @@
-"""A message's properties in the bytes of its content header.
+"""The codec of a message's properties in its content header.
 
-`u16 flags` (bit 15 content_type … bit 2 cluster_id; bit 0 would continue, which no client does),
+`u16 flags` (bit 15 content_type … bit 2 cluster_id; bit 0, continuation, is used by no client),
 then the present ones in order.
 """
 
@@ -18,7 +18,7 @@ NONE = b"\x00\x00"
 
 
 class Properties(msgspec.Struct, frozen=True):
-    """The fourteen; None: absent.
+    """The fourteen properties; None: absent.
 
     delivery_mode  1 transient, 2 persistent
     expiration     milliseconds as decimal digits
@@ -45,20 +45,20 @@ NAMES: tuple[str, ...] = Properties.__struct_fields__
 _ALL = frozenset(NAMES)
 _TABLE, _OCTET, _TIMESTAMP = {"headers"}, {"delivery_mode", "priority"}, {"timestamp"}
 _SIZES = {"delivery_mode": 1, "priority": 1, "timestamp": 8}
-"""Bytes of the properties that have no length of their own."""
+"""Sizes in bytes of the properties of fixed size."""
 _KNOWN_BITS = 0xFFFC
 
 
 def flag(name: str) -> int:
-    """The bit that says a property is present."""
+    """Return the bit for the presence of a property."""
     return 1 << (15 - NAMES.index(name))
 
 
 def decode(data: bytes | memoryview) -> Properties:
-    """Properties as plain values; bytes that are not UTF-8 stay as they are (surrogateescape).
+    """Decode properties as plain values; bytes that are not UTF-8 are kept (surrogateescape).
 
-    The publisher's properties are its own: RabbitMQ does not look into them, and what was accepted
-    once must be readable ever after.
+    RabbitMQ does not inspect the publisher's properties, and what was accepted once must stay
+    readable.
     fails  SyntaxRefused: unknown flags, fields past the end, bytes left over
     """
     values = select(data, _ALL)
@@ -68,9 +68,9 @@ def decode(data: bytes | memoryview) -> Properties:
 
 
 def select(data: bytes | memoryview, wanted: frozenset[str]) -> dict[str, Any]:
-    """The wanted properties that are present, in order; the whole list is checked all the same.
+    """Return the wanted properties that are present, in order; the whole list is checked.
 
-    Written for bulk reading: one walk without an object per property. `headers` is a list of
+    Written for bulk reading: one pass without an object per property. `headers` is a list of
     (name, Field), in the order sent, repeated names included; a table that is not wanted is only
     measured.
     fails  SyntaxRefused, as `decode`
@@ -79,7 +79,7 @@ def select(data: bytes | memoryview, wanted: frozenset[str]) -> dict[str, Any]:
     end = len(data)
     flags = data[0] << 8 | data[1] if end >= 2 else -1
     if flags < 0 or flags & ~_KNOWN_BITS:
-        _begin(data)  # refuses, and says why
+        _begin(data)  # raises the error with its reason
     found: dict[str, Any] = {}
     at = 2
     while flags:
@@ -108,7 +108,7 @@ def select(data: bytes | memoryview, wanted: frozenset[str]) -> dict[str, Any]:
 
 
 def spans(data: bytes | memoryview) -> dict[str, tuple[int, int]]:
-    """Where each present property's bytes are: name to (start, end)."""
+    """Return the position of each present property: name to (start, end)."""
     reader, flags = _begin(data)
     found: dict[str, tuple[int, int]] = {}
     for at, name in enumerate(NAMES):
@@ -121,13 +121,13 @@ def spans(data: bytes | memoryview) -> dict[str, tuple[int, int]]:
 
 
 def headers(data: bytes | memoryview) -> dict[str, fields.Field]:
-    """The headers with their types, so that they can be written back as they came."""
+    """Return the headers with their types, so that they can be written back unchanged."""
     span = spans(data).get("headers")
     return {} if span is None else dict(fields.FieldReader(data, *span).fields())
 
 
 def encode(properties: Properties) -> bytes:
-    """Flags and list."""
+    """Encode properties: flags, then the list."""
     flags, parts = 0, []
     for at, name in enumerate(NAMES):
         value = getattr(properties, name)
@@ -138,7 +138,7 @@ def encode(properties: Properties) -> bytes:
 
 
 def replace(data: bytes | memoryview, **changes: Any) -> bytes:
-    """The same properties with some set (or, with None, taken away); the others byte for byte."""
+    """Return the properties with some set (None: removed); the others stay byte for byte."""
     found = spans(data)
     flags, parts = 0, []
     for at, name in enumerate(NAMES):

@@ -8,16 +8,16 @@ from cproton import pn_transport_push
 from proton import Collector, Connection, Event, Transport, TransportException
 
 MAX_FRAME_SIZE = 1 << 20
-"""Bytes. A block of 1 MiB then needs two frames, and moves at twice the speed of 64 KiB frames."""
+"""Bytes. A block of 1 MiB then needs two frames, twice as fast as with frames of 64 KiB."""
 SESSION_WINDOW_BYTES = 64 << 20
-"""How much the peer may send on one session before we read it."""
+"""Bytes that the peer may send on one session ahead of reading."""
 CHANNEL_MAX = 63
 OUTPUT_BYTES = 4 << 20
 """What one call of `output` hands out at the most, unless told otherwise."""
 
 
 class Engine:
-    """Proton's transport and connection; knows no socket.
+    """Proton's transport and connection, without a socket.
 
     transport, connection  Proton's objects, to be opened and configured by the owner
     """
@@ -36,21 +36,21 @@ class Engine:
         self._output_ended = False
 
     def bind(self) -> None:
-        """Begin; what is set on the connection (user, password, hostname) is taken from here on."""
+        """Bind the transport; user, password and hostname of the connection must be set before."""
         self.transport.bind(self.connection)
 
     @property
     def input_ended(self) -> bool:
-        """The peer's close was read, or its bytes made no sense: nothing more is taken in."""
+        """Whether the peer's close, or invalid bytes, ended the input."""
         return self._input_ended
 
     @property
     def output_ended(self) -> bool:
-        """Everything was put out, the close included."""
+        """Whether all output was taken, including the close."""
         return self._output_ended
 
     def receive(self, data: bytes | bytearray | memoryview) -> Iterator[None]:
-        """Take bytes in; yields whenever events should be read, so that buffers stay bounded."""
+        """Process received bytes; yields whenever events must be read, to bound the buffers."""
         view = memoryview(data)
         while len(view):
             capacity = self._capacity()
@@ -58,7 +58,7 @@ class Engine:
                 self._input_ended = True
                 break
             assert capacity > 0, "Proton takes nothing though its events were read"
-            # bounded by the engine's own buffer, which grows to one frame at most
+            # bounded by the engine's own buffer, which holds one frame at most
             taken = pn_transport_push(self.transport._impl, view[:capacity])
             if taken < 0:
                 self._input_ended = True
@@ -68,15 +68,15 @@ class Engine:
         yield
 
     def end_of_input(self) -> None:
-        """The peer sends nothing more."""
+        """Handle the end of the peer's input."""
         self._input_ended = True
         try:
             self.transport.close_tail()
         except TransportException:
-            return  # it says so itself, as a TRANSPORT_ERROR event
+            return  # Proton reports it as a TRANSPORT_ERROR event
 
     def output(self, limit: int = OUTPUT_BYTES) -> list[bytearray]:
-        """What is to be sent now, at most about `limit` bytes; call again when that has left."""
+        """Return bytes to send, about `limit` at most; call again when they have been sent."""
         pieces: list[bytearray] = []
         while limit > 0 and not self._output_ended:
             pending = self._pending()
@@ -93,7 +93,7 @@ class Engine:
         return pieces
 
     def events(self) -> Iterator[Event]:
-        """The events since the last call; an event is valid until the next one is taken."""
+        """Iterate over new events; an event is valid until the next one is taken."""
         while (event := self._collector.peek()) is not None:
             try:
                 yield event
@@ -101,7 +101,7 @@ class Engine:
                 self._collector.pop()
 
     def tick(self, now_ms: int) -> int | None:
-        """Heartbeats and the peer's silence; returns when to call again at the latest, or None.
+        """Send heartbeats and check the idle timeout; return when to call again at the latest.
 
         Call when all input so far was received.
         """
@@ -109,7 +109,7 @@ class Engine:
         return int(deadline * 1000) if deadline else None
 
     def free(self) -> None:
-        """Drop Proton's objects; nothing may be called afterwards."""
+        """Free Proton's objects; no method may be called afterwards."""
         self._input_ended = self._output_ended = True
         self.transport.unbind()
         self.connection.free()

@@ -4,8 +4,8 @@
     per run: u64 index, u32 first, u32 last, u32 delivery_count, u32 acquired_count   (24 bytes)
     block
 
-little-endian. It travels as the binary of one AMQP data section whose head is always 8 bytes long,
-so a block keeps its alignment to 8 within the message.
+little-endian. It is sent as the binary of one AMQP data section with a head of always 8 bytes, so a
+block keeps its alignment to 8 within the message.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 Run: TypeAlias = tuple[int, int, int, int, int]
-"""index, first, last, delivery_count, acquired_count; first and last are both in the run."""
+"""index, first, last, delivery_count, acquired_count; first and last are included."""
 
 _HEAD = struct.Struct("<II")
 _RUN = struct.Struct("<QIIII")
@@ -24,7 +24,7 @@ _DATA = b"\x00\x53\x75\xb0"  # described type, smallulong 0x75 (data), vbin32
 SECTION_BYTES = 8
 PIECE_RUNS_MAX = 1 << 20
 STAGED_STATE = 0x57424C4B
-"""The delivery state that says a block is durable in its stages: a list with the queues' names."""
+"""The delivery state of a block that is durable in its stages: a list of the queues' names."""
 
 
 class MalformedPiece(ValueError):
@@ -32,13 +32,13 @@ class MalformedPiece(ValueError):
 
 
 def encode_runs(runs: Sequence[Run]) -> bytes:
-    """The head of a piece; the block follows it."""
+    """Encode the head of a piece, which the block follows."""
     assert 0 < len(runs) <= PIECE_RUNS_MAX, len(runs)
     return _HEAD.pack(len(runs), 0) + b"".join(_RUN.pack(*run) for run in runs)
 
 
 def decode_piece(data: memoryview) -> tuple[tuple[Run, ...], memoryview]:
-    """Runs and block; the block is a view."""
+    """Decode runs and block; the block is a view."""
     if len(data) < _HEAD.size:
         raise MalformedPiece(
             f"a piece of {len(data)} bytes is shorter than its head of {_HEAD.size}"
@@ -52,13 +52,13 @@ def decode_piece(data: memoryview) -> tuple[tuple[Run, ...], memoryview]:
 
 
 def encode_section_head(size: int) -> bytes:
-    """What stands before `size` bytes to make them an AMQP message of one data section."""
+    """Encode the head that makes the next `size` bytes an AMQP message of one data section."""
     assert 0 <= size < 1 << 32, size
     return _SECTION.pack(_DATA, size)
 
 
 def decode_section(data: memoryview) -> memoryview:
-    """The binary of a message that is one data section, as a view."""
+    """Return the binary of a message of one data section, as a view."""
     if len(data) >= SECTION_BYTES:
         head, size = _SECTION.unpack_from(data)
         if head == _DATA and size == len(data) - SECTION_BYTES:

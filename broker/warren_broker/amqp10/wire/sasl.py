@@ -1,4 +1,4 @@
-"""SASL PLAIN as a server, for Proton is built without the library that would do it.
+"""A SASL PLAIN server, because Proton is built without the library for it.
 
 The client sends a protocol header and one sasl-init frame; the bytes that follow are the
 connection's.
@@ -15,30 +15,30 @@ SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 FRAME_BYTES_MAX = 4096
 EARLY_BYTES_MAX = 65_536
-"""What a client may send ahead of the outcome."""
+"""Bytes that a client may send ahead of the outcome."""
 _SASL_MECHANISMS = 0x40
 _SASL_INIT = 0x41
 _SASL_OUTCOME = 0x44
 
 
 class SaslState(Enum):
-    """How far the exchange is."""
+    """The state of the exchange."""
 
     HEADER = "header"
     INIT = "init"
-    DECIDING = "deciding"  # credentials are known, an outcome is awaited
+    DECIDING = "deciding"  # credentials received, the outcome is pending
     ACCEPTED = "accepted"
     FAILED = "failed"
 
 
 class SaslFailed(Exception):
-    """The client's bytes end the connection; the text says why."""
+    """Invalid bytes of the client, which end the connection; the text says why."""
 
 
 class SaslServer:
     """The server's side.
 
-    user, password  what the client gave, from DECIDING on
+    user, password  the client's credentials, from DECIDING on
     output          bytes to send, taken by the owner
 
     Invariant: early bytes are kept only in DECIDING and ACCEPTED
@@ -52,8 +52,7 @@ class SaslServer:
         self._buffer = bytearray()
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
-        """Take bytes in; raises SaslFailed, after which `output` is to be sent and the socket
-        closed."""
+        """Process bytes; raises SaslFailed, after which `output` is sent and the socket closed."""
         self._buffer += data
         if self.state is SaslState.HEADER and len(self._buffer) >= len(SASL_HEADER):
             self._read_header()
@@ -63,7 +62,7 @@ class SaslServer:
             self._fail(f"more than {EARLY_BYTES_MAX} bytes before the login was decided")
 
     def accept(self) -> bytes:
-        """The credentials are right; returns what the client has sent already behind them."""
+        """Accept the credentials; return the bytes that the client has sent after them."""
         assert self.state is SaslState.DECIDING, self.state
         self.state = SaslState.ACCEPTED
         self.output += _frame(_SASL_OUTCOME, b"\x50\x00")
@@ -71,7 +70,7 @@ class SaslServer:
         return bytes(self._buffer)
 
     def refuse(self) -> None:
-        """The credentials are wrong (outcome `auth`)."""
+        """Refuse the credentials (outcome `auth`)."""
         self.state = SaslState.FAILED
         self.password = ""
         self.output += _frame(_SASL_OUTCOME, b"\x50\x01")
@@ -80,7 +79,7 @@ class SaslServer:
         header = bytes(self._buffer[:8])
         if header != SASL_HEADER:
             self.output += (
-                SASL_HEADER  # the specification: answer with what would be taken, then close
+                SASL_HEADER  # the specification: answer with the supported header, then close
             )
             self._fail(
                 f"protocol header {header!r}; this broker wants SASL PLAIN first, {SASL_HEADER!r}"
@@ -144,6 +143,6 @@ class SaslServer:
 
 
 def _frame(code: int, field: bytes) -> bytes:
-    """A SASL frame: a described list of one field."""
+    """Encode a SASL frame: a described list of one field."""
     body = b"\x00\x53" + bytes([code]) + b"\xd0" + struct.pack(">II", 4 + len(field), 1) + field
     return struct.pack(">IBBH", 8 + len(body), 2, 1, 0) + body
