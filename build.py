@@ -3,7 +3,7 @@
 
 python3 build.py demo            a year of flights through a three-node cluster into Spark and back
 python3 build.py test            style, linters, tests, simulation, the demo at a tenth
-python3 build.py sim --seed 81   one simulated world again
+python3 build.py sim --seed 81   repeat one simulated world
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from tools.environment import LOGS, ROOT, python
 
 
 def prepare() -> bool:
-    """Create the environment and compile the kernel; whether the kernel is compiled."""
+    """Create the environment and compile the kernel; return whether it is compiled."""
     environment.ensure_venv()
     return environment.ensure_kernel()
 
 
 def demo(options: argparse.Namespace) -> int:
-    """The main job, with kills, and the proof that nothing was lost."""
+    """Run the demo: the main job, with kills, and the proof that nothing was lost."""
     prepare()
     env = environment.java_environment()
     return console.loud(suite.demo_command(options.rest), env=env, cwd=ROOT)
 
 
 def demo_repeat(options: argparse.Namespace) -> int:
-    """The demo many times, each with kills at other moments; ends at the first that fails."""
+    """Run the demo many times, with kills at other moments; stop at the first failure."""
     prepare()
     env = environment.java_environment()
     began = time.monotonic()
@@ -55,13 +55,13 @@ def demo_repeat(options: argparse.Namespace) -> int:
 
 
 def test(options: argparse.Namespace) -> int:
-    """Style, linters, tests (compiled and interpreted kernel), simulation, the demo at a tenth."""
+    """Run style, linters, tests (compiled and interpreted kernel), simulation, a small demo."""
     compiled = prepare()
     return suite.Suite(options.fast, options.only, compiled).run()
 
 
 def structure(options: argparse.Namespace) -> int:
-    """The source tree measured: import cycles, names used twice; --draw; --walks through a node."""
+    """Measure the source tree: import cycles, names used twice; --draw; --walks through a node."""
     if "--walks" not in options.rest:
         return console.loud([sys.executable, "-m", "tools.structure", *options.rest], cwd=ROOT)
     environment.ensure_venv()
@@ -71,7 +71,7 @@ def structure(options: argparse.Namespace) -> int:
 
 
 def lint(options: argparse.Namespace) -> int:
-    """tests/tidy, ruff, mypy; all of them run, even after one has failed."""
+    """Run tests/tidy, ruff and mypy, even after one has failed."""
     environment.ensure_venv()
     tidy = [str(python()), "-m", "pytest", "-q", "tests/tidy"]
     console.section("tidy")
@@ -83,28 +83,28 @@ def lint(options: argparse.Namespace) -> int:
 
 
 def sim(options: argparse.Namespace) -> int:
-    """Simulated worlds: --seeds N, or --seed N for one, --plant NAME for a planted bug."""
+    """Run simulated worlds: --seeds N, or --seed N for one, --plant NAME for a planted bug."""
     environment.ensure_venv()
     command = [str(python()), "-m", "sim.run", *options.rest]
     return console.loud(command, env=suite.with_tests(environment.environment()), cwd=ROOT)
 
 
 def nemesis(options: argparse.Namespace) -> int:
-    """Real nodes under faults, judged by their history: --minutes N --seed S."""
+    """Run real nodes under faults and check their history: --minutes N --seed S."""
     prepare()
     command = [str(python()), "-m", "nemesis.run", *options.rest]
     return console.loud(command, env=suite.with_tests(environment.environment()), cwd=ROOT)
 
 
 def mutate(options: argparse.Namespace) -> int:
-    """Mutants of Raft, recovery and queues against the tests: --sample N --seed S, or one part."""
+    """Run the tests on mutants of Raft, recovery, queues: --sample N --seed S, or one part."""
     prepare()
     command = [str(python()), "-m", "mutation.run", *options.rest]
     return console.loud(command, env=suite.with_tests(environment.environment()), cwd=ROOT)
 
 
 def crash(options: argparse.Namespace) -> int:
-    """Spark on real nodes, crashed at drawn moments: --runs N --seed S."""
+    """Run Spark on real nodes, killed at random moments: --runs N --seed S."""
     prepare()
     command = [str(python()), "-m", "spark_world.crash", *options.rest]
     env = dict(environment.java_environment(), PYTHONPATH=str(ROOT / "tests" / "connector"))
@@ -119,7 +119,7 @@ def bench(options: argparse.Namespace) -> int:
 
 
 def wheel(options: argparse.Namespace) -> int:
-    """A wheel in dist/, with the compiled kernel where there is a compiler."""
+    """Build a wheel in dist/, with the compiled kernel if there is a compiler."""
     environment.ensure_venv()
     shutil.rmtree(ROOT / "build", ignore_errors=True)
     command = [
@@ -144,7 +144,7 @@ def wheel(options: argparse.Namespace) -> int:
 
 
 def cluster(options: argparse.Namespace) -> int:
-    """Start, stop or look at a local cluster by hand."""
+    """Start, stop or inspect a local cluster."""
     prepare()
     command = [str(python()), "-m", "warren.cli", "cluster", *(options.rest or ["status"])]
     return console.loud(command, env=environment.environment(), cwd=ROOT)
@@ -198,11 +198,11 @@ PASSES_ON = (
     "demo-repeat",
     "structure",
 )
-"""Verbs that hand arguments they do not know to the program they start."""
+"""Verbs that pass unknown arguments to the program they start."""
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """The command line; arguments of the started program end up in `rest`."""
+    """Parse the command line; arguments for the started program are in `rest`."""
     parser = argparse.ArgumentParser(
         prog="build.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -227,10 +227,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def main() -> int:
-    """Run one verb; its exit code."""
+    """Run one verb; return its exit code."""
     options = parse(sys.argv[1:])
     if sys.flags.optimize:
-        console.stop("python -O drops the asserts that this project rests on; run it without")
+        console.stop("python -O removes the asserts that this project depends on; run it without")
     environment.require_python()
     os.chdir(ROOT)
     try:

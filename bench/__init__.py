@@ -1,1 +1,1 @@
-"""Measurements against peers, on the machine at hand."""
+"""Benchmarks against other brokers and Raft implementations, on this machine."""

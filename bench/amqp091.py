@@ -10,7 +10,7 @@ from collections.abc import Sequence
 PUBLISHED_AT_ONCE = 100
 REFUSED_PAUSE_S = 0.002
 PATIENCE_S = 5.0
-"""After so long without an answer a client reconnects and republishes what is unconfirmed."""
+"""After that long without an answer a client reconnects and republishes what is unconfirmed."""
 TABLE_EMPTY = b"\0\0\0\0"
 METHOD, HEADER, BODY, END = 1, 2, 3, 0xCE
 
@@ -114,7 +114,7 @@ class Client:
         return []
 
     def get(self, queue: str, timeout_s: float) -> bool:
-        """Tell whether a message can be got (it is acknowledged); raises NotServed."""
+        """Return whether basic.get returns a message (it is acknowledged); raises NotServed."""
         self._deadline = time.monotonic() + timeout_s
         self._method(1, 60, 70, b"\0\0" + short(queue) + b"\1")
         while True:

@@ -21,7 +21,7 @@ SETTLE_S = 5
 STEPS = 5
 TRIAL = 20_000
 FILL_S_MAX = 150.0
-"""A cluster gets at most what, by a trial, it can take in this time."""
+"""A backlog is limited to what the cluster can accept in this time, by a trial."""
 DISK_AFTER_S = 30
 MIB = 2**20
 

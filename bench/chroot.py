@@ -1,4 +1,4 @@
-"""A Debian chroot, for the newest RabbitMQ that Debian carries."""
+"""A Debian chroot, for the newest RabbitMQ that Debian packages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MIRROR = "http://deb.debian.org/debian"
 TOOL = "mmdebstrap"
 PACKAGE = "rabbitmq-server"
 OLD_MIRROR = 'Acquire::Check-Valid-Until "false"'
-"""Accept a mirror that lags; signatures are checked nevertheless."""
+"""Accept an outdated mirror; signatures are still checked."""
 
 
 class NotMade(Exception):

@@ -14,7 +14,7 @@ PLACE = ROOT / ".warren" / "bench"
 
 
 class Missing(Exception):
-    """Something that a measurement needs is not installed; the text says how to install it."""
+    """A missing prerequisite of a measurement; the text says how to install it."""
 
 
 def find() -> Path:

@@ -17,7 +17,7 @@ QUEUE = "idle"
 IDLE_S = 30
 SETTLE_S = 10
 RESTART_S = 300.0
-"""A cluster that does not serve every queue by then counts as if it did, with a note."""
+"""After that time a cluster is measured even if it does not serve every queue, with a note."""
 COLUMNS = [
     Column("declared per s", ",.0f", lambda one: one["declared_per_s"]),
     Column("declare p99 ms", ".1f", lambda one: one["declare_p99_ms"]),

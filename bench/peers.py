@@ -28,23 +28,23 @@ class Peer(Protocol):
         ...
 
     def targets(self) -> str:
-        """host:port of every node, comma-separated."""
+        """Return host:port of every node, comma-separated."""
         ...
 
     def pids(self) -> list[int]:
-        """Every node's process."""
+        """Return the pid of every node."""
         ...
 
     def leader(self, queue: str) -> int:
-        """The number of the node that leads that queue, from 0."""
+        """Return the number, from 0, of the node that leads that queue."""
         ...
 
     def data_bytes(self) -> list[int]:
-        """Bytes that each node's data take on disk."""
+        """Return the bytes that each node's data take on disk."""
         ...
 
     def stop(self) -> None:
-        """Ask every node to stop, and wait for that; the data stay."""
+        """Stop every node and wait for that; the data stay."""
         ...
 
     def stop_node(self, i: int) -> None:

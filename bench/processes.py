@@ -16,7 +16,7 @@ KIB = 1024
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Between two moments: seconds, CPU seconds of each process and of all others."""
+    """The use between two moments: seconds, CPU seconds of each process and of all others."""
 
     seconds: float
     cpu_s: tuple[float, ...]
@@ -34,7 +34,7 @@ class Spent:
 
 
 class Meter:
-    """CPU time used since construction."""
+    """A meter of the CPU time used since its construction."""
 
     def __init__(self, pids: Sequence[int]) -> None:
         self.pids = tuple(pids)

@@ -1,4 +1,4 @@
-"""RabbitMQ as Debian packages it: found or set up, and run as three nodes on loopback."""
+"""RabbitMQ from Debian: found or installed, and run as three nodes on loopback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results as a table on the terminal, as JSON on disk."""
+"""Reports of results: a table on the terminal, JSON on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows per second through the Spark source, beside a source that reads from memory."""
+"""Rows per second through the Spark source, compared with a source in memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ARROW_ROWS = 10_000
 
 
 class MemoryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Yields the same Arrow batch again and again: the ceiling for a Python source."""
+    """A reader that repeats the same Arrow batch: the upper bound for a Python source."""
 
     def __init__(self, rows: int) -> None:
         self.rows = rows

@@ -28,7 +28,7 @@ def section(title: str) -> None:
 
 
 def stop(text: str, code: int = 1) -> NoReturn:
-    """Print what is wrong and exit."""
+    """Print an error and exit."""
     sys.stdout.flush()
     print(f"\nbuild.py: {text}", file=sys.stderr, flush=True)
     raise SystemExit(code)
@@ -80,7 +80,7 @@ def quiet(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> bool:
-    """Run a command with its output in `log`, print the tail if it fails; whether it worked."""
+    """Run a command with its output in `log`; print the tail if it fails; return success."""
     started = time.monotonic()
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     log.parent.mkdir(parents=True, exist_ok=True)

@@ -33,7 +33,7 @@ def python() -> Path:
 
 
 def can_make_venv(interpreter: str) -> bool:
-    """Tell whether an interpreter has the modules that create environments."""
+    """Return whether an interpreter has the modules that create environments."""
     probe = subprocess.run(
         [interpreter, "-c", "import venv, ensurepip"], capture_output=True, check=False
     )
@@ -49,7 +49,7 @@ def require_python() -> None:
         if newer is None:
             continue
         if can_make_venv(newer):
-            console.say(f"Python {sys.version.split()[0]} is too old; going on with {newer}")
+            console.say(f"Python {sys.version.split()[0]} is too old; continuing with {newer}")
             os.execv(newer, [newer, *sys.argv])
     wanted = ".".join(map(str, PYTHON_MIN))
     console.stop(
@@ -101,7 +101,7 @@ def _read(path: Path) -> str:
 
 
 def ensure_venv() -> None:
-    """Create .venv when it is missing or was made from something else."""
+    """Create .venv when it is missing or outdated."""
     stamp = VENV / ".stamp"
     if _read(stamp) != _lock_stamp():
         require_venv()

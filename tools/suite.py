@@ -67,9 +67,9 @@ class Totals:
 class Section:
     """One process of the suite.
 
-    title    for the reader; unique within a run
+    title    shown to the user; unique within a run
     command  program and arguments
-    env      its whole environment
+    env      its complete environment
     report   the JUnit report that it writes; None: it counts as one test
     """
 

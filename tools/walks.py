@@ -1,4 +1,4 @@
-"""Count the source files that one operation enters on a node, and the changes of file.
+"""Counts of the source files that one operation enters on a node, and of changes of file.
 
 A node runs in this process, in the main thread; a client in another thread does each operation
 once while the node's calls of functions of the tree are recorded. The compiled kernel is not seen.
@@ -32,7 +32,7 @@ BODY = b"message"
 
 
 class Recorder:
-    """Records the file that each call on the node's thread enters."""
+    """A recorder of the file that each call on the node's thread enters."""
 
     def __init__(self) -> None:
         self.on = False

@@ -1,1 +1,1 @@
-"""Programs of one member each, of the Raft implementations that are measured alone."""
+"""One-member programs of the Raft implementations that are measured without a broker."""

@@ -1,4 +1,4 @@
-"""Commits counted and timed, in the leader's process; standard library only."""
+"""Measurement of commits in the leader's process; standard library only."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def task() -> Task:
 
 
 class Gauge:
-    """Keeps `outstanding` commands under way, and times each from proposal to applied.
+    """A load of `outstanding` commands, each timed from proposal to applied.
 
     propose(number)  sends a command of that number
     """

@@ -20,7 +20,7 @@ def main() -> None:
     """Run the member until it is killed."""
     what = task()
     what.directory.mkdir(parents=True, exist_ok=True)
-    os.chdir(what.directory)  # it writes its log where it is started
+    os.chdir(what.directory)  # it writes its log to the working directory
     addresses = {str(i): f"127.0.0.1:{what.port(i)}" for i in range(3)}
     own = str(what.number)
     node = raft.RaftNode(own, addresses.pop(own), addresses)

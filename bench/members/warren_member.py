@@ -48,7 +48,7 @@ class Count:
 
 
 class Member(NullObserver):
-    """Proposes when it leads and both others are connected."""
+    """A member that proposes when it leads and both others are connected."""
 
     def __init__(self, what: Task) -> None:
         self.loop = Loop()

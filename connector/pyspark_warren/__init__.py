@@ -1,7 +1,7 @@
 """Warren as a Spark Structured Streaming source or sink.
 
-Spark imports every module named `pyspark_*` once to look for data sources, so this one is light:
-the class is made when it is first asked for.
+Spark imports every module named `pyspark_*` once to look for data sources, so this one is small:
+the class is imported at its first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Encoded rows to blocks of a bounded size, in the rows' order within each priority."""
+"""Division of encoded rows into blocks of bounded size, in order within each priority."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from warren_broker.block.block import BLOCK_MESSAGES_MAX, BlockError, encode_col
 from warren_broker.block.layout import PRIORITY_DEFAULT
 
 OVERHEAD_BYTES = 64
-"""What a row counts for beside its body and properties, so that empty ones are bounded, too."""
+"""Overhead of a row beside its body and properties, so that empty ones are bounded, too."""
 
 
 def blocks_of(rows: EncodedRows, block_bytes: int) -> Iterator[bytes]:
-    """The rows as blocks of about `block_bytes` at most; one row is taken even if larger.
+    """Yield blocks of about `block_bytes` at most; a larger row is a block of its own.
 
     raises  SchemaError when a body is above the broker's limit
     """
@@ -29,7 +29,7 @@ def blocks_of(rows: EncodedRows, block_bytes: int) -> Iterator[bytes]:
 
 
 def _cuts(rows: EncodedRows, block_bytes: int) -> Iterator[tuple[int, int]]:
-    """(first, count) of runs, by halving: sizes are known without looking at rows one by one."""
+    """Yield (first, count) of runs, by halving: sizes are computed without a loop over rows."""
     pending = [(0, len(rows))] if len(rows) else []
     while pending:
         first, count = pending.pop()
@@ -51,13 +51,13 @@ def _area_bytes(values: pa.BinaryArray) -> int:
 
 
 def _offsets(values: pa.BinaryArray) -> memoryview:
-    """The array's own offsets, count + 1 of them; they may start above 0."""
+    """Return the array's offsets, count + 1 of them; they may start above 0."""
     words = memoryview(values.buffers()[1]).cast("B").cast("i")
     return words[values.offset : values.offset + len(values) + 1]
 
 
 def _sorted(rows: EncodedRows) -> EncodedRows:
-    """Highest priority first; the order of arrival is kept within one."""
+    """Sort by priority, highest first, stable within one."""
     if rows.priorities is None:
         return rows
     low_high = pc.min_max(rows.priorities)
@@ -68,7 +68,7 @@ def _sorted(rows: EncodedRows) -> EncodedRows:
 
 
 def _used_routes(rows: EncodedRows) -> tuple[tuple[tuple[str, str], ...], pa.Array | None]:
-    """The routes and the rows' numbers in them; a block may have no more routes than messages."""
+    """Return the used routes and each row's index into them; at most one route per message."""
     if rows.route_ids is None or len(rows.routes) <= BLOCK_MESSAGES_MAX:
         return rows.routes, rows.route_ids
     coded = rows.route_ids.dictionary_encode()
@@ -99,7 +99,7 @@ def _data(values: pa.BinaryArray) -> memoryview:
 
 
 def _column(values: pa.Array, width: int) -> bytes:
-    """A fixed-width array's values, without nulls."""
+    """Return the bytes of a fixed-width array without nulls."""
     assert not values.null_count, values.null_count
     start = values.offset * width
     return bytes(memoryview(values.buffers()[1])[start : start + len(values) * width])

@@ -22,12 +22,12 @@ from warren.uri import Address
 
 _CONNECTIONS_MAX = 8
 _connections: dict[Address, Connection] = {}
-"""Kept while the process runs: Spark reuses its Python workers. They may vanish
-at any time, so nothing that has to be acknowledged hangs on a connection."""
+"""Kept while the process runs, because Spark reuses its Python workers. They may end at any
+time, so nothing that must be acknowledged depends on a connection."""
 
 
 def connect(options: Options) -> WarrenBroker:
-    """The connection this process has to that address, or a new one (made when first used)."""
+    """Return this process's connection to that address, or a new one (opened at its first use)."""
     address = options.address()
     connection = _connections.get(address)
     if connection is None:
@@ -58,11 +58,11 @@ class WarrenBroker:
         return fetch_claim(self._connection, queue, reader, number, first, last)
 
     def browse(self, queue: str, max_messages: int) -> Iterator[FetchedBlock]:
-        """Yield ready messages without taking them."""
+        """Yield ready messages without a change."""
         return browse(self._connection, queue, max_messages)
 
     def draw_epoch(self, timeout_s: float) -> int:
-        """Draw a number above all drawn before."""
+        """Draw a number above all that were drawn before."""
         return draw_epoch(self._connection, timeout_s=timeout_s)
 
     def stage(
@@ -102,7 +102,7 @@ class WarrenBroker:
 
 
 class DirectWriter:
-    """Publishes blocks straight away; confirmed by `finish`. A lost connection may double some."""
+    """A publisher of blocks, confirmed by `finish`; a lost connection may duplicate some."""
 
     def __init__(self, connection: Connection, exchange: str, timeout_s: float) -> None:
         target = f"/exchanges/{quote(exchange, safe='')}/blocks"
@@ -125,5 +125,5 @@ class DirectWriter:
         return StagedPart(0, 0, (), 0, 0)
 
     def close(self) -> None:
-        """Give up waiting."""
+        """Close without waiting for confirms."""
         self._sender.close()

@@ -1,4 +1,4 @@
-"""The table of columns of a source or a sink, by name with Spark type."""
+"""The columns of sources and sinks: names and Spark types."""
 
 from __future__ import annotations
 
@@ -54,5 +54,5 @@ CORRUPT_DEFAULT: Final = "_corrupt_record"
 READ_ONLY: Final = frozenset(
     {"delivery_count", "acquired_count", "redelivered", "queue", "position"}
 )
-"""Columns that a sink ignores: they say how a message was received."""
+"""Columns that a sink ignores: they describe how a message was received."""
 SCHEMA_DDL: Final = ", ".join(f"`{name}` {ddl}" for name, ddl in COLUMNS.items())

@@ -1,4 +1,4 @@
-"""The client's errors as the named conditions that a Spark user sees."""
+"""Conversion of the client's errors to named conditions for Spark users."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ _OF_ROWS: Final = (client_errors.Conflict, client_errors.TooLarge)
 
 @contextmanager
 def named_conditions(doing: str, publishing: bool = False) -> Iterator[None]:
-    """Client errors as named conditions that say what the query was doing.
+    """Convert client errors to named conditions that say what the query was doing.
 
     doing       such as "reading queue 'flights' at a:5672"
-    publishing  a queue that is full, a message that is too large are refusals of rows
+    publishing  a full queue and a message that is too large are refusals of rows
 
-    The cause's text is in the condition's; the cause itself is not chained, because Spark prints a
-    chain from its far end, and what the user has to do would stand at the bottom.
+    The condition's text includes the cause's; the cause itself is not chained, because Spark prints
+    a chain from its far end, so that the remedy would be at the bottom.
     """
     try:
         yield

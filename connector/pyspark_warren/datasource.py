@@ -1,4 +1,4 @@
-"""`format("warren")`: the class that Spark finds by its name."""
+"""`format("warren")`: the data source class that Spark finds by its name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SPARK_MIN = (4, 2)
 
 
 def connect(options: Options) -> BrokerPort:
-    """Reach the broker that the options name; see `client.connect`."""
+    """Connect to the broker of the options; see `client.connect`."""
     from pyspark_warren import client
 
     return client.connect(options)
@@ -36,22 +36,22 @@ def connect(options: Options) -> BrokerPort:
 class WarrenDataSource(DataSource):
     """A queue of a Warren broker as a stream or a table; an exchange as a sink.
 
-    What needs the client or Arrow is imported when it is used: Spark imports this module in every
-    session to look for sources, whether the session uses Warren or not.
+    Modules that need the client or Arrow are imported at their first use: Spark imports this module
+    in every session to look for sources, whether the session uses Warren or not.
 
-    connect  how to reach the broker; a class attribute, so that a subclass can have another one
+    connect  opens a connection; a class attribute, so that a subclass can replace it
     """
 
     connect = staticmethod(connect)
 
     @classmethod
     def name(cls) -> str:
-        """What `format` takes."""
+        """Return the name for `format`."""
         return "warren"
 
     @told
     def schema(self) -> str:
-        """Every column; with `.schema(...)` a query takes fewer and saves their making."""
+        """Return every column; a query with `.schema(...)` reads fewer, which is cheaper."""
         corrupt = self._parsed("read").corrupt
         return SCHEMA_DDL if corrupt is None else f"{SCHEMA_DDL}, `{corrupt}` {CORRUPT_DDL}"
 

@@ -1,4 +1,4 @@
-"""The source's decisions on Spark's driver: which claim to settle, which to open, when to wait."""
+"""The source's logic on Spark's driver: which claim to settle, which to open, when to wait."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ _DOUBLED = (
     "time, by this query or by another consumer. "
 )
 _REMEDY = (
-    "Messages that went back will be read again; others were settled or deleted by somebody "
-    "else. Start the query with onClaimLost=continue to go on from here, or with a new "
+    "Messages that went back will be read again; others were settled or deleted by another "
+    "client. Start the query with onClaimLost=continue to continue from here, or with a new "
     "checkpoint"
 )
 IDLE_POLL_MS_MAX = 1000
-"""An idle query polls less and less often, down to this: each poll is a log entry."""
+"""The longest poll interval of an idle query, which grows because each poll is a log entry."""
 
 
 class ClaimDriver:
     """One run of one query.
 
-    What Spark calls, and in which order, decides everything here:
+    It depends on the order of Spark's calls:
     1. `latest(start)`: start is always the end of a batch in the commit log, so claims up to
-       it are settled, and the next one is opened. A driver that dies after this and before the
-       offset log comes back with the same start and is given the same claim.
+       it are settled, and the next one is opened. A driver that ends after this and before the
+       offset log restarts with the same start and gets the same claim.
     2. `plan(start, end)` may be the first call of a run, and comes after the offset log. The claim
        is open then, unless an operator released it.
-    3. `settle(end)` adds nothing, and may be late or never come.
+    3. `settle(end)` is not needed: it may be late or never come.
 
     With claimTtl a claim can expire when no driver renews it (`renew`): between a query's end and
-    its next start, or when this process is stopped for longer. The query then fails with
+    its next start, or when this process is stopped for longer than that. The query then fails with
     ClaimLostError, or continues if the user has set onClaimLost=continue:
-    - `plan`, the batch was not committed: it becomes an empty one, its messages are in the queue;
-    - `latest(start)`, the batch was committed: its messages are in the queue again, and will be in
-       a second batch, or another consumer has them. Without an error they would silently be in
-       the very next batch.
+    - in `plan` the batch was not committed: it becomes an empty one, its messages are in the queue;
+    - in `latest(start)` the batch was committed: its messages are in the queue again, and will be
+       in a second batch, or another consumer has them. Without an error they would silently be in
+       the next batch.
 
     clock_ms  monotonic milliseconds
     sleep_s   waits that many seconds
-    mint      a new reader name
+    mint      generates a new reader name
 
     Invariant: settled claims never exceed the number of a `start` or `end` that Spark has named.
     """
@@ -84,7 +84,7 @@ class ClaimDriver:
         self._backlog: dict[str, Any] | None = None
         self._backlog_at_ms = 0
 
-    # -------------------------------------------------------------- what Spark asks
+    # -------------------------------------------------------------- Spark's calls
 
     def initial(self) -> Offset:
         """Return the offset where a query without a checkpoint starts; always the same."""
@@ -99,7 +99,7 @@ class ClaimDriver:
     def latest(self, start: Offset, limit: int | None) -> Offset:
         """Settle up to `start`, then open the next claim; `start` when there is nothing to read.
 
-        limit  most messages; None: all that are ready, whatever the options say
+        limit  maximum number of messages; None: all that are ready, whatever the options say
         """
         self._check_is_ours(start)
         try:
@@ -117,8 +117,8 @@ class ClaimDriver:
         for offset in (start, end):
             self._check_is_ours(offset)
         claims = claims_between(start, end)
-        # An earlier run has begun the batch unless this one has opened its claim. That a reader is
-        # attached says nothing: `initial` attaches one by the name that readerId gives.
+        # An earlier run has begun the batch unless this one has opened its claim. An attached
+        # reader proves nothing: `initial` attaches one by the name in readerId.
         if start != end and end.claims and self._opened != (end.reader, end.number):
             self._attach(end.reader)
             if end.claims[-1].messages and self._gone(end.claims):
@@ -129,7 +129,7 @@ class ClaimDriver:
         return cut(opened, end.reader, self._options.partitions)
 
     def settle(self, upto: Offset) -> None:
-        """Acknowledge claims up to that offset; repeating is harmless."""
+        """Settle claims up to that offset; a repeat is harmless."""
         self._attach(upto.reader)
         if upto.number > self._settled:
             assert self._reader is not None
@@ -138,7 +138,7 @@ class ClaimDriver:
             self._settled = upto.number
 
     def prepare_available_now(self) -> None:
-        """Limit what is read from here on to the messages that are ready now."""
+        """Limit further batches to the messages that are ready now."""
         found = self._broker.queue(self._options.queue)
         self._budget = found.messages_ready
         self._open_at_start = {
@@ -148,7 +148,7 @@ class ClaimDriver:
     def backlog(self) -> dict[str, Any]:
         """Return the queue's counts, at most BACKLOG_REFRESH_MS old, for the query's progress.
 
-        An idle query does not ask again: there was nothing to open, so nothing is ready.
+        An idle query does not request them again: there was nothing to open, so nothing is ready.
         """
         now = self._clock_ms()
         if self._backlog is not None and self._idle_polls:
@@ -178,21 +178,21 @@ class ClaimDriver:
         if wanted and offset.registered and offset.reader.partition(_AFTER_LOSS)[0] != wanted:
             raise CheckpointError(
                 f"the checkpoint is of reader {offset.reader!r}, the option readerId says "
-                f"{wanted!r}; leave readerId out to go on with this checkpoint, or give the query "
+                f"{wanted!r}; leave readerId out to use this checkpoint, or give the query "
                 "another checkpointLocation"
             )
 
     def _first(self, start: Offset, limit: int | None) -> Offset:
-        """The end of the first batch of a query that has no checkpoint.
+        """Return the end of the first batch of a query without a checkpoint.
 
         The reader's name must be in the checkpoint before a claim is opened under it:
-        1. We mint R1 and open its claim.  2. The driver dies before the offset log.  3. The next
-        run mints R2, and R1's claim holds its messages for ever.
-        So the first batch is an empty one that only records the reader's name. Where there is to
-        be one batch (trigger once), its claim is opened when it is planned: after the offset log,
-        and again, as the same claim, by a driver that plans it after a crash. Other consumers may
-        have taken everything by then: the claim is empty, and stays so (keep_empty), as the batch
-        must not have rows when it is planned again.
+        1. This run generates R1 and opens its claim.  2. The driver ends before the offset log.
+        3. The next run generates R2, and R1's claim holds its messages forever.
+        So the first batch is an empty one that only records the reader's name. With a single batch
+        (trigger once), its claim is opened when it is planned: after the offset log, and again, as
+        the same claim, by a driver that plans it after a crash. Other consumers may have taken
+        everything by then: the claim is empty, and stays so (keep_empty), because the batch must
+        not have rows when it is planned again.
         """
         hello = self._hello(start.reader)
         if limit is not None:
@@ -220,7 +220,7 @@ class ClaimDriver:
         return ClaimInfo(claim.number, found.messages, found.size_bytes)
 
     def _gone(self, claims: tuple[ClaimInfo, ...]) -> bool:
-        """Tell whether a claim of a batch that was begun is no longer open."""
+        """Return whether a claim of a batch that was begun is no longer open."""
         readers = self._broker.queue(self._options.queue).readers
         mine = next((each for each in readers if each.name == self._reader_name), None)
         first, last = claims[0].number, claims[-1].number
@@ -230,7 +230,7 @@ class ClaimDriver:
         if self._options.on_claim_lost == "fail":
             raise ClaimLostError(
                 f"queue {self._options.queue!r}: claim {end.number} of reader {end.reader!r} is "
-                "open no more, and the unfinished batch of the checkpoint reads it: it expired or "
+                "not open, and the unfinished batch of the checkpoint reads it: it expired or "
                 f"was released. {_REMEDY}"
             )
         log.warning(
@@ -244,7 +244,7 @@ class ClaimDriver:
         return ()
 
     def _hello(self, reader: str) -> Offset:
-        """The offset of a reader before its first claim, or where an earlier checkpoint left it."""
+        """Return a reader's offset before its first claim, or after an earlier checkpoint's."""
         self._attach(reader)
         return self._offset(reader, self._settled)
 
@@ -260,7 +260,7 @@ class ClaimDriver:
         self._reader, self._reader_name = reader, name
 
     def _check_standing(self, start: Offset) -> None:
-        """Check that what the checkpoint says is settled, bar the claim of its last batch."""
+        """Check that the checkpoint's claims are settled, except that of its last batch."""
         behind = start.number - (start.claims[0].number - 1 if start.claims else start.number)
         if not start.number - behind <= self._settled <= start.number:
             raise client_errors.ClaimLost(
@@ -293,7 +293,7 @@ class ClaimDriver:
             self._poll_at_ms = self._clock_ms() + min(pause_ms, longest_ms)
             self._idle_polls += 1
             if self._budget is not None:
-                self._budget = 0  # others took what was there: done
+                self._budget = 0  # other consumers took the rest: done
             return start
         assert claim.number == number, (claim, number)
         self._opened = (start.reader, number)
@@ -303,16 +303,16 @@ class ClaimDriver:
         return start.after(ClaimInfo(number, claim.messages, claim.size_bytes))
 
     def _wait_for_poll(self) -> None:
-        """Spark asks 95 times a second when idle; the queue is asked after pollInterval or more."""
+        """Wait between polls: Spark polls 95 times a second when idle, the queue less often."""
         wait_ms = self._poll_at_ms - self._clock_ms()
         if wait_ms > 0:
             self._sleep_s(wait_ms / 1000)
 
     def _lost(self, start: Offset, lost: Exception) -> Offset:
-        """A claim that the checkpoint counts on is gone: fail, or continue from the queue's head.
+        """Handle the loss of a claim of the checkpoint: fail, or continue from the queue's head.
 
-        With the same reader when it is the last batch's claim: its loss is accepted, the numbers
-        continue. Else with a new one.
+        If it is the last batch's claim, the same reader continues: the loss is accepted, the
+        numbers continue. Otherwise a new reader does.
         """
         committed = bool(start.claims) and self._settled < start.number
         if self._options.on_claim_lost == "fail":
@@ -320,7 +320,7 @@ class ClaimDriver:
                 f"queue {self._options.queue!r}: {lost}. {_DOUBLED if committed else ''}{_REMEDY}"
             ) from lost
         log.warning(
-            "queue %r: %s. %sGoing on (onClaimLost=continue)",
+            "queue %r: %s. %sContinuing (onClaimLost=continue)",
             self._options.queue,
             lost,
             _DOUBLED if committed else "",
@@ -335,13 +335,13 @@ class ClaimDriver:
             if self._reader is not None:
                 self._reader.release()
         except client_errors.PeerError as refused:
-            log.info("reader %r was gone already: %s", start.reader, refused)
+            log.info("reader %r did not exist any more: %s", start.reader, refused)
         wanted = self._options.reader_id
         return self._hello(f"{wanted}{_AFTER_LOSS}{self._mint()}" if wanted else self._mint())
 
 
 class _Fencing:
-    """Turns the client's Fenced into the connector's."""
+    """A context manager that converts the client's Fenced to the connector's."""
 
     def __init__(self, offset: Offset) -> None:
         self._offset = offset

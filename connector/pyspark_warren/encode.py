@@ -1,4 +1,4 @@
-"""Arrow columns of a sink's rows to the columns of a block, without touching rows one by one.
+"""Conversion of a sink's Arrow columns to a block's columns, without a loop over rows.
 
 Only `headers` is encoded row by row; everything else is whole-column arithmetic.
 """
@@ -47,7 +47,7 @@ class EncodedRows:
         return len(self.bodies)
 
     def take(self, indices: pa.Array) -> EncodedRows:
-        """Those rows, in that order."""
+        """Return those rows, in that order."""
         return EncodedRows(
             self.bodies.take(indices),
             self.properties.take(indices),
@@ -58,7 +58,7 @@ class EncodedRows:
         )
 
     def slice(self, first: int, count: int) -> EncodedRows:
-        """A run of them, sharing memory."""
+        """Return a run of rows, which shares memory."""
         return EncodedRows(
             self.bodies.slice(first, count),
             self.properties.slice(first, count),
@@ -76,12 +76,12 @@ def encode_rows(
     persistent: bool,
     message_ids: pa.Array | None = None,
 ) -> EncodedRows:
-    """The rows of one Arrow batch.
+    """Encode the rows of one Arrow batch.
 
-    exchange, routing_key  of every row; None: the row's column, an absent or null exchange is the
-                           default one. With a routing key and no exchange that is the default one
+    exchange, routing_key  of every row; None: from the row's column, where absent or null is the
+                           default exchange. With a routing key and no exchange, the default one
     message_ids            strings for rows without a message_id of their own
-    raises                 SchemaError: which column, which value, which limit
+    raises                 SchemaError with the column, the value and the limit
     """
     columns = {name: rows.column(i) for i, name in enumerate(rows.schema.names)}
     count = rows.num_rows
@@ -125,7 +125,7 @@ def _priorities(columns: dict[str, pa.Array]) -> pa.UInt8Array | None:
 
 
 def _expirations(column: pa.Array) -> pa.StringArray:
-    """Milliseconds as text, as the property wants it."""
+    """Convert to milliseconds as text, as in the property."""
     if pa.types.is_integer(column.type):
         low = pc.min(column).as_py()
         if low is not None and low < 0:
@@ -151,7 +151,7 @@ def _ttls(columns: dict[str, pa.Array]) -> pa.UInt32Array | None:
 def _routes(
     columns: dict[str, pa.Array], count: int, exchange: str | None, routing_key: str | None
 ) -> tuple[tuple[tuple[str, str], ...], pa.Int32Array | None]:
-    """Each row's route. What is given as an option holds for every row (`Options`)."""
+    """Return each row's route. An option applies to every row (`Options`)."""
     if routing_key is not None:
         return ((exchange or "", routing_key),), None
     keys = columns.get("routing_key")
@@ -200,7 +200,7 @@ def _properties(columns: dict[str, pa.Array], count: int) -> pa.BinaryArray:
 
 
 def _encoded(name: str, column: pa.Array) -> pa.BinaryArray:
-    """The property's bytes, null where the row has none."""
+    """Encode a property; null where the row has none."""
     if name in ("delivery_mode", "priority"):
         low, high = pc.min_max(column).values()
         if low.as_py() < 0 or high.as_py() > 255:
@@ -223,7 +223,7 @@ def _short_strings(name: str, column: pa.StringArray) -> pa.BinaryArray:
 
 
 def _timestamps(column: pa.Array) -> pa.BinaryArray:
-    """Seconds since the epoch, eight bytes, highest first."""
+    """Encode seconds since the epoch in eight bytes, big-endian."""
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("us", column.type.tz))
         seconds = pc.divide(column.cast(pa.int64()), 1_000_000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class WarrenSparkError(Exception):
-    """The parent; `condition` is a stable name that a program may test for."""
+    """The base; `condition` is a stable name that a program may test for."""
 
     condition = "WARREN"
 
@@ -25,7 +25,7 @@ class CheckpointError(WarrenSparkError):
 
 
 class ClaimLostError(WarrenSparkError):
-    """The claim a checkpoint counts on is gone: released, expired, or in a queue declared again."""
+    """A claim of the checkpoint is lost: released, expired, or its queue was declared again."""
 
     condition = "WARREN_CLAIM_LOST"
 
@@ -37,7 +37,7 @@ class FencedError(WarrenSparkError):
 
 
 class SchemaError(WarrenSparkError):
-    """A column that Warren does not know, or of a type it cannot carry."""
+    """An unknown column, or one of an unsupported type."""
 
     condition = "WARREN_SCHEMA"
 
@@ -55,7 +55,7 @@ class SameQueueError(WarrenSparkError):
 
 
 class StageLostError(WarrenSparkError):
-    """Rows that were staged are gone, or not all there: nothing was published."""
+    """Staged rows are missing, some or all: nothing was published."""
 
     condition = "WARREN_STAGE_LOST"
 
@@ -67,7 +67,7 @@ class BatchConflictError(WarrenSparkError):
 
 
 class BatchPastError(WarrenSparkError):
-    """The batch lies before the last one that was published under its run."""
+    """The batch precedes the last one that was published under its run."""
 
     condition = "WARREN_BATCH_PAST"
 

@@ -1,9 +1,9 @@
 """Boundary to Spark: a named condition reaches the user without its traceback.
 
 Spark's Python workers send an exception to the JVM as text: traceback, chained exceptions and all,
-and the JVM puts its own text before it. For our named conditions, which say what to do, the
-traceback through Spark and the connector says nothing more; it goes to the log instead. Any other
-exception is a bug and keeps its traceback.
+and the JVM puts its own text before it. For named conditions, which contain the remedy, the
+traceback through Spark and the connector adds nothing; it is logged instead. Any other exception
+is a bug and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def told(call: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def told_rows(call: Callable[_P, Iterator[_T]]) -> Callable[_P, Iterator[_T]]:
-    """`told`, for a generator of rows, which Spark iterates."""
+    """Wrap a generator of rows, which Spark iterates, like `told`."""
 
     @functools.wraps(call)
     def calling(*args: _P.args, **kwargs: _P.kwargs) -> Iterator[_T]:
@@ -53,7 +53,7 @@ def _alone(wrong: WarrenSparkError) -> WarrenSparkError:
     log.debug("%s", wrong, exc_info=wrong)
     if os.environ.get("SPARK_PYTHON_RUNTIME") == "PYTHON_WORKER":
         # Spark's own switch (spark.sql.execution.pyspark.udf.hideTraceback.enabled), which its
-        # worker looks at when it writes an exception. The worker ends after that: no other
-        # exception loses its traceback.
+        # worker reads when it writes an exception. The worker ends after that: no other exception
+        # loses its traceback.
         os.environ["SPARK_HIDE_TRACEBACK"] = "1"
     return wrong

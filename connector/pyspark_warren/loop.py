@@ -1,7 +1,7 @@
-"""Refuse a query that publishes into the queue it reads, unless it asks for that.
+"""Refusal of a query that publishes into the queue it reads, unless that is allowed.
 
-Such a query never ends: what it publishes, it reads. A sink is not told what its query reads, so
-this looks at what it can see:
+Such a query never ends: it reads what it publishes. A sink is not told what its query reads, so
+two indications are checked:
 
 1. the rows' column `queue`, which the source fills, on the executors;
 2. the offsets that Spark has written for the batch, on the driver, where the checkpoint is a
@@ -49,7 +49,7 @@ def refuse_checkpoint_queues(
 
 
 def offsets_of(checkpoint: str, batch: int) -> list[Offset]:
-    """The Warren offsets that a batch ends at; none where the checkpoint cannot be read here."""
+    """Return the Warren offsets at a batch's end; none if the checkpoint cannot be read here."""
     where = urlsplit(checkpoint)
     if not checkpoint or where.scheme not in ("", "file") or where.netloc not in ("", "localhost"):
         return []
@@ -59,12 +59,12 @@ def offsets_of(checkpoint: str, batch: int) -> list[Offset]:
     except (OSError, UnicodeDecodeError):
         return []
     found = []
-    for line in lines[2:]:  # a version and the batch's metadata come first
+    for line in lines[2:]:  # after a version and the batch's metadata
         try:
             stored = json.loads(line)
             found.append(Offset.from_dict(stored if isinstance(stored, dict) else {}))
         except (ValueError, CheckpointError):
-            continue  # the offset of a source that is not ours
+            continue  # the offset of another source
     return found
 
 

@@ -10,18 +10,18 @@ from typing import Any, Final
 from pyspark_warren.errors import CheckpointError
 
 VERSION: Final = 2
-"""1: claims are open when they are named. 2: the claim may be one that is opened when planned.
+"""1: claims are open when they are named. 2: the claim may be opened when it is planned.
 
-An offset is written with the lowest version that says it.
+An offset is written with the lowest version that can represent it.
 """
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ClaimInfo:
-    """A claim as `partitions` needs to know it, without asking the broker.
+    """A claim's data that `partitions` needs, without a request to the broker.
 
     number      ascending by one per reader
-    messages    0: not known, the claim is opened when its batch is planned, and may be empty
+    messages    0: unknown, the claim is opened when its batch is planned, and may be empty
     size_bytes  bodies and properties together
     """
 
@@ -34,7 +34,7 @@ class ClaimInfo:
 class Offset:
     """The position of one reader in a queue.
 
-    number      all claims up to this one lie before the offset; 0: none
+    number      all claims up to this one precede the offset; 0: none
     claims      those of the micro-batch that ends here, ascending; empty at the start
     registered  False only for the offset of a reader that no checkpoint knows yet
     Invariant: claims is empty or ends with `number`, without gaps.
@@ -55,7 +55,7 @@ class Offset:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what Spark stores. Keys are sorted: Spark compares offsets as text."""
+        """Return the stored form. Keys are sorted, because Spark compares offsets as text."""
         return {
             "claims": [[c.number, c.messages, c.size_bytes] for c in self.claims],
             "number": self.number,
@@ -72,12 +72,12 @@ class Offset:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Offset:
-        """Read back what a checkpoint holds; raises CheckpointError."""
+        """Parse the stored form of a checkpoint; raises CheckpointError."""
         version = stored.get("version")
         if "reader" not in stored or not isinstance(version, int):
             raise CheckpointError(
                 f"the checkpoint was not written by this source: offset {_short(stored)}; "
-                "use another checkpointLocation, or delete this one to start anew"
+                "use another checkpointLocation, or delete this one to start over"
             )
         if version > VERSION:
             raise CheckpointError(
@@ -97,7 +97,7 @@ class Offset:
         except (AssertionError, KeyError, TypeError, ValueError):
             raise CheckpointError(
                 f"the checkpoint's offset cannot be read: {_short(stored)}; it was changed or "
-                "damaged; restore it, or delete the checkpoint to start anew"
+                "damaged; restore it, or delete the checkpoint to start over"
             ) from None
         return offset
 

@@ -20,7 +20,7 @@ _TIME_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 8
 _TRUE: Final = ("true", "1", "yes", "on")
 _FALSE: Final = ("false", "0", "no", "off")
 _OURS_TO_IGNORE: Final = frozenset({"queryname", "path", "mergeschema"})
-"""Options Spark itself puts into the same bag."""
+"""Options that Spark itself adds."""
 NO_TABLES: Final = (
     "CREATE TABLE … USING warren is not supported: Spark keeps a table's options in its catalog "
     "and hands none of them to a Python data source that is read or written; use CREATE TEMPORARY "
@@ -32,7 +32,7 @@ NO_TABLES: Final = (
 
 
 def parse_size(text: str) -> int:
-    """Bytes from `1000`, `64k`, `256m`, `1g`, also with a trailing `b` or `ib`."""
+    """Parse bytes from `1000`, `64k`, `256m`, `1g`, also with a trailing `b` or `ib`."""
     found = re.fullmatch(r"\s*(\d+)\s*([kmgt]?)(?:i?b)?\s*", text.lower())
     if found is None:
         raise ValueError("give a number of bytes, or one with k, m or g, such as 256m")
@@ -40,7 +40,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_duration_ms(text: str) -> int:
-    """Milliseconds from `500ms`, `30s`, `5m`, `2h`, `1d`; 0 needs no unit."""
+    """Parse milliseconds from `500ms`, `30s`, `5m`, `2h`, `1d`; 0 needs no unit."""
     found = re.fullmatch(r"\s*(\d+)\s*(ms|s|m|h|d|)\s*", text.lower())
     if found is None or (found.group(2) == "" and int(found.group(1)) != 0):
         raise ValueError("give a number with its unit, such as 500ms, 30s, 5m or 2h")
@@ -48,7 +48,7 @@ def parse_duration_ms(text: str) -> int:
 
 
 def parse_bool(text: str) -> bool:
-    """true or false."""
+    """Parse true or false."""
     word = text.strip().lower()
     if word not in _TRUE + _FALSE:
         raise ValueError("give true or false")
@@ -56,14 +56,14 @@ def parse_bool(text: str) -> bool:
 
 
 def parse_count(text: str) -> int:
-    """A whole number."""
+    """Parse an integer."""
     if not re.fullmatch(r"\s*\d+\s*", text):
         raise ValueError("give a whole number")
     return int(text)
 
 
 def parse_hosts(text: str) -> tuple[tuple[str, int], ...]:
-    """Addresses from `a,b:5673,[::1]:5672`; the port is 5672 when left out."""
+    """Parse addresses from `a,b:5673,[::1]:5672`; the default port is 5672."""
     found: list[tuple[str, int]] = []
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         at = re.fullmatch(r"(\[[^\]]+\]|[^:\s/@]+)(?::(\d{1,5}))?", part)
@@ -97,7 +97,7 @@ class Spec:
 
     minimum, maximum  bounds of the parsed number, None: none
     where             "read", "write" or "both"
-    how               "batch" or "stream": it means nothing in the other one; "both"
+    how               "batch" or "stream": it is refused in the other one; "both"
     """
 
     name: str
@@ -117,7 +117,7 @@ _CALLS: Final = {
     ("write", "batch"): "df.write",
     ("write", "stream"): "df.writeStream",
 }
-"""What the user calls."""
+"""The Spark call for each use, for error texts."""
 _INT_MAX: Final = 2**31 - 1
 _DAY_MS: Final = _TIME_UNITS_MS["d"]
 
@@ -395,15 +395,15 @@ class Options:
 
     @property
     def corrupt(self) -> str | None:
-        """The column for property lists that cannot be decoded; None: those are errors."""
+        """Return the column for property lists that cannot be decoded; None: those are errors."""
         return self.corrupt_column if self.mode == "permissive" else None
 
     def addresses(self) -> str:
-        """Hosts and user as text, for messages."""
+        """Return hosts and user as text, for messages."""
         return ",".join(f"{host}:{port}" for host, port in self.hosts) + f" as {self.user}"
 
     def address(self) -> Address:
-        """As the client wants it."""
+        """Return the client's Address."""
         return Address(
             hosts=self.hosts,
             vhost=self.vhost,
@@ -416,11 +416,11 @@ class Options:
 
 
 def parse_options(given: Mapping[str, str], where: str, how: str = "both") -> Options:
-    """The options of a source (`where` "read") or a sink ("write").
+    """Parse the options of a source (`where` "read") or a sink ("write").
 
-    given   names in any case, as Spark hands them
+    given   names in any case, as Spark passes them
     how     "batch" or "stream"; "both": not known yet, options of either are accepted
-    raises  OptionError: what, which value, which limit, what to do
+    raises  OptionError with the option, the value, the limit and the remedy
     """
     assert (where, how) in _CALLS or (where in ("read", "write") and how == "both"), (where, how)
     if any(name.lower().startswith("option.") for name in given):
@@ -551,7 +551,7 @@ def _check(values: dict[str, Any], where: str, given: Mapping[str, str]) -> None
 
 
 def options_table(where: str) -> list[tuple[str, str, str]]:
-    """(name, default as text, meaning) of every option of a source or sink, for the manual."""
+    """Return (name, default as text, meaning) of every option of a source or sink, for docs."""
     return [
         (spec.name, _default_text(spec), spec.meaning)
         for spec in SPECS

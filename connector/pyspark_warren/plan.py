@@ -1,4 +1,4 @@
-"""Cut the claims between two offsets into slices, by arithmetic alone."""
+"""Division of the claims between two offsets into slices, by arithmetic only."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pyspark_warren.offset import ClaimInfo, Offset
 
 SLICE_MESSAGES: Final = 25_000
 SLICE_BYTES: Final = 32 << 20
-"""About what a slice holds at most when the number of slices is left to us: so much that a task's
-fixed cost (some 10 ms) is small beside its work, so little that a batch of the default size has
-work for eight cores. The number of cores itself is not known where slices are cut, and must not
-matter: a batch that is planned again after a restart elsewhere has the same slices."""
+"""Approximate limit of a slice by default: large enough that a task's fixed cost (some 10 ms) is
+small beside its work, small enough that a batch of the default size has work for eight cores. The
+number of cores is not known where slices are cut, and must not matter: a batch that is planned
+again after a restart on another machine has the same slices."""
 SLICES_MAX: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What one Spark task reads: messages first <= i < last of a claim, in claim order."""
+    """The work of one Spark task: messages first <= i < last of a claim, in claim order."""
 
     reader: str
     number: int
@@ -31,10 +31,10 @@ class Slice:
 def claims_between(start: Offset, end: Offset) -> tuple[ClaimInfo, ...]:
     """Return the claims of the micro-batch from start to end.
 
-    The end's own list is enough, whatever reader the start names: when a query dies in its first
-    batch, the start is drawn again and only the end is what the checkpoint says.
+    Only the end's list is used, whatever reader the start names: when a query ends in its first
+    batch, the start is generated again and only the end is from the checkpoint.
 
-    raises  CheckpointError when the end does not say how large each claim is
+    raises  CheckpointError when the end lacks the size of a claim
     """
     if start == end:
         return ()

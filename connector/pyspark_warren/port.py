@@ -1,6 +1,6 @@
 """The interface between the connector and the client.
 
-`client.connect` returns the real one; the connector's tests have their own.
+`client.connect` returns the real implementation; the connector's tests have their own.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class ReaderPort(Protocol):
         ttl_ms: int = 0,
         keep_empty: bool = False,
     ) -> Claim:
-        """Claim `number`, the same content however often; without messages only if keep_empty."""
+        """Open claim `number`; a repeat returns the same content. Empty only with keep_empty."""
 
     def settle(self, number: int) -> int:
-        """Acknowledge claims up to `number`."""
+        """Settle claims up to `number`."""
 
     def renew(self) -> None:
         """Renew claims with a time to live."""
@@ -61,21 +61,21 @@ class BrokerPort(Protocol):
     """One connection to a cluster. Errors are those of `warren.errors`."""
 
     def queue(self, name: str) -> Queue:
-        """Counts of a queue."""
+        """Return the counts of a queue."""
 
     def reader(self, queue: str, reader: str) -> ReaderPort:
-        """The driver's side of a claim reader."""
+        """Return the driver's side of a claim reader."""
 
     def fetch(
         self, queue: str, reader: str, number: int, first: int, last: int
     ) -> Iterator[FetchedBlock]:
-        """The messages first <= i < last of an open claim; changes nothing."""
+        """Yield messages first <= i < last of an open claim; changes nothing."""
 
     def browse(self, queue: str, max_messages: int) -> Iterator[FetchedBlock]:
-        """Ready messages, untouched."""
+        """Yield ready messages without a change."""
 
     def draw_epoch(self, timeout_s: float) -> int:
-        """A number above all drawn before, for a driver."""
+        """Draw a number above all that were drawn before, for a driver."""
 
     def stage(
         self,
@@ -86,19 +86,19 @@ class BrokerPort(Protocol):
         attempt: int,
         timeout_s: float,
     ) -> WriterPort:
-        """Somewhere to write blocks that stay invisible until published."""
+        """Open a writer of blocks that stay invisible until published."""
 
     def publish_batch(
         self, driver: SinkDriver, batch: int, parts: Iterable[StagedPart], timeout_s: float
     ) -> int:
-        """Make the batch visible, entirely; a repeat is answered as the first time."""
+        """Make the whole batch visible; a repeat has the answer of the first call."""
 
     def drop_batch(self, driver: SinkDriver, batch: int, parts: Iterable[StagedPart]) -> None:
-        """Forget these parts."""
+        """Drop these parts."""
 
     def publisher(self, exchange: str, timeout_s: float) -> WriterPort:
-        """Somewhere to write blocks that are visible at once."""
+        """Open a writer of blocks that are visible at once."""
 
 
 Connect: TypeAlias = Callable[[Options], BrokerPort]
-"""Gives a connection, perhaps one that this process has already."""
+"""Returns a connection, perhaps one that this process has already."""

@@ -1,8 +1,8 @@
-"""AMQP 0.9.1 properties as Spark sees them: text columns, typed header values.
+"""Conversion between AMQP 0.9.1 properties and Spark columns: text, typed header values.
 
-The bytes are read and written by the broker's own codec, so that a message that a node lets in is
-one that this can read, with one limit on nesting (`fields.DEPTH_MAX`). What is here is the way
-between that codec's values and the columns.
+The bytes are read and written by the broker's own codec, so that every message that a node accepts
+can be read here, with one limit on nesting (`fields.DEPTH_MAX`). This module converts between that
+codec's values and the columns.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _KINDS: Final[dict[str, str]] = {
     "F": "table",
     "A": "array",
 }
-"""Type octet of a field table to the `type` of a header value."""
+"""The `type` of a header value by the type octet of a field table."""
 
 
 def decode_properties(data: bytes, wanted: frozenset[str]) -> dict[str, Any]:
-    """The wanted properties that are present; headers as (name, typed value) in their order.
+    """Decode the wanted properties that are present; headers as (name, typed value) in order.
 
-    A typed value has those of HEADER_FIELDS that say something. Bytes of a text that are not UTF-8
-    are U+FFFD.
+    A typed value has only the HEADER_FIELDS that apply. Bytes of a text that are not UTF-8 become
+    U+FFFD.
     raises  SyntaxRefused, as the broker's codec
     """
     found = properties.select(data, wanted)
@@ -92,11 +92,11 @@ def _jsonable(value: Any) -> Any:
 
 
 def encode_headers(entries: Mapping[str, Any] | list[tuple[str, Any]] | None) -> bytes:
-    """A field table, with its length; the last of entries with one name counts.
+    """Encode a field table, with its length; of entries with one name the last is used.
 
     entries  name to str, int, float, bool, bytes, None, or a typed value (HEADER_FIELDS)
     raises   ValueError: a name above 255 bytes, a value of another type, a number above 64 bits,
-             tables and arrays nested deeper than the broker takes
+             tables and arrays nested deeper than the broker accepts
     """
     return fields.table({_name(name): _field(value) for name, value in dict(entries or ()).items()})
 

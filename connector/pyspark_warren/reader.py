@@ -1,4 +1,4 @@
-"""An executor's work for a slice: fetch, make Arrow batches, never settle."""
+"""The executor's side of a slice: fetches messages and makes Arrow batches, never settles."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read_slice(
     """Yield the rows of a slice, always the same ones in the same order.
 
     With onClaimLost=continue a slice of a lost claim has no rows: its messages are in the queue
-    again and come in a later batch.
+    again and will be in a later batch.
     """
     wanted = part.last - part.first
     got = 0
@@ -55,7 +55,7 @@ def read_slice(
 def read_browsed(
     connect: Connect, options: Options, max_messages: int, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Yield up to that many ready messages, in delivery order, without taking them."""
+    """Yield up to that many ready messages, in delivery order, without a change."""
     with named_conditions(f"browsing queue {options.queue!r} at {options.addresses()}"):
         for fetched in connect(options).browse(options.queue, max_messages):
             piece = ClaimedBlock.decode(fetched.data, fetched.runs, options.queue)

@@ -12,10 +12,10 @@ log = logging.getLogger("pyspark_warren")
 
 
 class Renewer:
-    """Renews a reader's claims every third of their time to live, on a thread of its own.
+    """A thread that renews a reader's claims every third of their time to live.
 
-    It ends with its process, or when a newer driver has taken over. The thread lives on Spark's
-    driver only and in the object that is never pickled.
+    It ends with its process, or when a newer driver has registered. It exists on Spark's driver
+    only, in the object that is never pickled.
     """
 
     def __init__(self, reader: ReaderPort, ttl_ms: int) -> None:
@@ -36,7 +36,7 @@ class Renewer:
 
     @property
     def alive(self) -> bool:
-        """Tell whether it still renews."""
+        """Return whether it still renews."""
         return self._thread.is_alive()
 
     def _run(self) -> None:
@@ -44,6 +44,6 @@ class Renewer:
             try:
                 self.reader.renew()
             except Fenced:
-                return  # the next call that Spark makes is refused, and says so
+                return  # Spark's next call is refused with the reason
             except WarrenError as wrong:
-                log.warning("claims could not be renewed, trying again: %s", wrong)
+                log.warning("claims could not be renewed, will be retried: %s", wrong)

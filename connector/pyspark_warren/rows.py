@@ -1,11 +1,11 @@
-"""Blocks to Arrow: the columns a reader gives, and how each is made of a block's bytes.
+"""Conversion of blocks to Arrow columns.
 
-Nothing is done for a column that was not asked for. The body is a view of the block. Properties are
-decoded once per distinct property list, which for most publishers is once per block.
+Columns that are not wanted cost nothing. The body is a view of the block. Properties are decoded
+once per distinct property list, which for most publishers is once per block.
 
-A property list that the codec refuses, or that holds a number which a column cannot, is an error
-that names the message; with a column for corrupt records it is there, and the other columns made of
-it are null.
+A property list that the codec refuses, or with a number that a column cannot hold, is an error that
+names the message; with a column for corrupt records the list is there, and the other columns
+derived from it are null.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ClaimedBlock:
     def decode(
         cls, data: memoryview, runs: Sequence[tuple[int, int, int, int, int]], queue: str
     ) -> ClaimedBlock:
-        """From the bytes a broker sent; raises BrokerRefusedError when they are damaged."""
+        """Decode a block from the broker; raises BrokerRefusedError when it is damaged."""
         try:
             block = Block.decode(data)
         except BlockError as wrong:
@@ -162,7 +162,7 @@ def _body(piece: ClaimedBlock, wanted: pa.DataType) -> pa.Array:
 
 
 def _binary(offsets: memoryview, data: memoryview, count: int) -> pa.BinaryArray:
-    """A view; offsets are little-endian 32 bit and start at 0, as Arrow wants them."""
+    """Return a view; offsets are little-endian 32 bit and start at 0, as in Arrow."""
     return pa.BinaryArray.from_buffers(
         pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     )
@@ -300,7 +300,7 @@ def _micros(seconds: int) -> int:
 
 
 def _decoded(raw: bytes, wanted: frozenset[str]) -> dict[str, Any]:
-    """The properties as their columns want them; raises SyntaxRefused, _OutOfRange."""
+    """Decode the properties as column values; raises SyntaxRefused, _OutOfRange."""
     found = decode_properties(raw, wanted)
     if "timestamp" in found:
         found["timestamp"] = _micros(found["timestamp"])

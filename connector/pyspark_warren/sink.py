@@ -34,20 +34,20 @@ _BATCH_ID = "streaming.sql.batchId"
 """Local properties that Spark gives to every task of a streaming query, and to the tasks of
 `df.write` inside its foreachBatch."""
 RUN_DEFAULT = "default"
-"""The run of a batchId that is given without a runId outside a streaming query."""
+"""The run of a batchId without a runId outside a streaming query."""
 WRITES = "spark-write"
 """The sink of writes without a sinkId; each is a run."""
 
 
 class Written(WriterCommitMessage):
-    """What a task's attempt has written, on its way to the driver."""
+    """The commit message of a task's attempt, sent to the driver."""
 
     def __init__(self, part: WrittenPart) -> None:
         self.part = part
 
 
 class _Sink:
-    """What both writers share: write a partition, publish the winners, drop the rest."""
+    """The base of both writers: write a partition, publish the winners, drop the rest."""
 
     def __init__(self, options: Options, schema: StructType, connect: Connect) -> None:
         self._options = options
@@ -97,7 +97,7 @@ class _Sink:
                 if self._options.on_batch_conflict == "fail":
                     raise
                 log.warning(
-                    "%s: %s; what was published first stands (onBatchConflict=keep)",
+                    "%s: %s; what was published first is kept (onBatchConflict=keep)",
                     self._doing,
                     conflict,
                 )
@@ -105,8 +105,8 @@ class _Sink:
     def drop(self, messages: list[Any]) -> None:
         """Drop what the finished attempts of a failed batch have staged.
 
-        What unfinished attempts have staged stays invisible, and is dropped with the batch's next
-        run, or when the broker's time limit for stages is over.
+        The stages of unfinished attempts stay invisible, and are dropped with the batch's next
+        run, or after the broker's time limit for stages.
         """
         parts = [each.part for each in messages if each is not None and each.part.stages]
         if not parts:
@@ -125,7 +125,7 @@ def _target(options: Options) -> str:
 
 
 def _streaming() -> tuple[str, int] | None:
-    """The id of the streaming query that this task belongs to, with the micro-batch's number."""
+    """Return the id of this task's streaming query, and the micro-batch's number."""
     context = TaskContext.get()
     assert context is not None, "write runs in a task"
     query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
@@ -154,7 +154,7 @@ class WarrenStreamWriter(DataSourceStreamArrowWriter):
 
     @told
     def commit(self, messages: list[Any], batchId: int) -> None:
-        """All partitions are staged: publish."""
+        """Publish the batch: all partitions are staged."""
         self._sink.publish(messages)
 
     @told
@@ -164,8 +164,10 @@ class WarrenStreamWriter(DataSourceStreamArrowWriter):
 
 
 class WarrenBatchWriter(DataSourceArrowWriter):
-    """`df.write`: published entirely or not at all; once, if sinkId says which output it is and the
-    micro-batch around it, or batchId, which batch."""
+    """The sink of `df.write`: rows are published as a whole or not at all.
+
+    Once, if sinkId names the output, and the surrounding micro-batch or batchId gives the number.
+    """
 
     def __init__(self, options: Options, schema: StructType, connect: Connect) -> None:
         self._sink = _Sink(options, schema, connect)
@@ -181,7 +183,7 @@ class WarrenBatchWriter(DataSourceArrowWriter):
     def _named(self) -> tuple[str, str, int]:
         """Return sink, run and batch of this write, as its tasks see them.
 
-        Without a number it is a batch like no other, and published whenever it is run.
+        Without a number it is a batch of its own, published whenever it is run.
         """
         given, found = self._options, _streaming()
         if not given.sink_id:
@@ -201,7 +203,7 @@ class WarrenBatchWriter(DataSourceArrowWriter):
 
     @told
     def commit(self, messages: list[Any]) -> None:
-        """All partitions are staged: publish."""
+        """Publish the batch: all partitions are staged."""
         self._sink.publish(messages)
 
     @told

@@ -1,4 +1,4 @@
-"""Which columns a sink takes, and of which types."""
+"""The check of a sink's columns and their types."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TAKES: Final[dict[str, tuple[str, ...]]] = {
 
 
 def check_sink_schema(columns: Mapping[str, str], options: Options) -> None:
-    """Raise SchemaError: which column, of which type, what to do.
+    """Raise SchemaError, with the remedy, for a column or type that a sink cannot publish.
 
     columns  name to Spark's simple type
     """

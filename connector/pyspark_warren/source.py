@@ -35,7 +35,7 @@ log = logging.getLogger("pyspark_warren")
 
 
 def arrow_schema(schema: StructType, corrupt: str | None) -> pa.Schema:
-    """The schema as Spark will compare it with our batches; raises SchemaRefused."""
+    """Convert the schema for comparison with the source's batches; raises SchemaRefused."""
     check_columns(schema.names, corrupt)
     made = to_arrow_schema(schema, timezone="UTC")
     check_schema(made, corrupt)
@@ -43,7 +43,7 @@ def arrow_schema(schema: StructType, corrupt: str | None) -> pa.Schema:
 
 
 class SlicePartition(InputPartition):
-    """A slice of a claim, as Spark sends it to an executor."""
+    """A Spark partition: a slice of a claim."""
 
     def __init__(self, part: Slice) -> None:
         super().__init__(part)
@@ -53,9 +53,9 @@ class SlicePartition(InputPartition):
 class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A streaming query's source.
 
-    One lives in the query's driver-side process, where it holds a connection; pickled copies
-    without one go to the executors, which only call `read`. Spark does not call `stop` when a
-    query stops: nothing may depend on it.
+    One exists in the query's driver-side process, where it holds a connection; pickled copies
+    without one are sent to the executors, which only call `read`. Spark does not call `stop` when
+    a query stops: nothing may depend on it.
     """
 
     def __init__(self, options: Options, schema: StructType, connect: Connect) -> None:
@@ -73,20 +73,20 @@ class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @told
     def initialOffset(self) -> dict[str, Any]:
-        """A reader of its own for a query that has no checkpoint yet."""
+        """Return the offset of a new reader, for a query without a checkpoint."""
         with named_conditions(self._doing):
             return self._claims().initial().to_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """maxMessagesPerTrigger; the limit in bytes is kept by the broker."""
+        """Return maxMessagesPerTrigger; the broker enforces the limit in bytes."""
         return ReadMaxRows(self._options.max_messages)
 
     @told
     def latestOffset(
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
-        """Settle up to `start`, where a committed batch ends, and open the next claim."""
-        assert start is not None, "Spark 4.2 and later hand over the start"
+        """Settle up to `start`, the end of a committed batch, and open the next claim."""
+        assert start is not None, "Spark 4.2 and later pass the start"
         rows = (
             None
             if isinstance(limit, ReadAllAvailable)
@@ -100,7 +100,7 @@ class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @told
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The backlog, shown as `latestOffset` in the query's progress."""
+        """Return the backlog, shown as `latestOffset` in the query's progress."""
         try:
             with named_conditions(self._doing):
                 return self._claims().backlog()
@@ -116,7 +116,7 @@ class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @told
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The slices of a batch; after a crash this is the first call."""
+        """Return the slices of a batch; after a crash this is the first call."""
         with named_conditions(self._doing):
             slices = self._claims().plan(Offset.from_dict(start), Offset.from_dict(end))
         self._keep_alive()
@@ -124,15 +124,15 @@ class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @told
     def commit(self, end: dict[str, Any]) -> None:
-        """Settle again, harmlessly: this call may be late, or never come."""
+        """Settle once more, which is harmless: this call may be late, or never come."""
         try:
             with named_conditions(self._doing):
                 self._claims().settle(Offset.from_dict(end))
         except (BrokerUnavailableError, ClaimLostError) as wrong:
-            log.warning("claims not settled yet, the next poll does it or says why not: %s", wrong)
+            log.warning("claims not settled yet, the next poll will retry: %s", wrong)
 
     def stop(self) -> None:
-        """Called by Spark only when the query failed or its JVM died."""
+        """Stop; Spark calls it only when the query failed or its JVM ended."""
         if self._renewer is not None:
             self._renewer.stop()
 
@@ -140,7 +140,7 @@ class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @told_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a slice; may be called many times for one, also at the same time."""
+        """Yield the rows of a slice; may be called repeatedly and concurrently for one."""
         assert isinstance(partition, SlicePartition), partition
         yield from read_slice(self._connect, self._options, partition.part, self._schema)
 
@@ -158,7 +158,7 @@ class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._driver
 
     def _keep_alive(self) -> None:
-        """With claimTtl: renew while Spark works on the batch."""
+        """Renew claims while Spark works on the batch, with claimTtl."""
         reader = self._claims().attached
         if not self._options.claim_ttl_ms or reader is None:
             return
@@ -169,7 +169,7 @@ class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Stands in for a reader that could not be made; raises the reason when first called.
+    """A substitute for a reader that could not be made; raises the reason at its first call.
 
     Spark's process for streaming sources calls `stop` on the reader even when there is none because
     `streamReader` raised, and shows the UnboundLocalError of that last.
@@ -217,7 +217,7 @@ class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class BrowsePartition(InputPartition):
-    """A browse of a queue: how many messages at most."""
+    """A Spark partition: a browse of a queue, with a maximum number of messages."""
 
     def __init__(self, max_messages: int) -> None:
         super().__init__(max_messages)
@@ -225,7 +225,7 @@ class BrowsePartition(InputPartition):
 
 
 class WarrenBatchReader(DataSourceReader):
-    """`spark.read`: browses a queue without touching it."""
+    """The source of `spark.read`: browses a queue without a change."""
 
     def __init__(self, options: Options, schema: StructType, connect: Connect) -> None:
         self._options = options
@@ -234,7 +234,7 @@ class WarrenBatchReader(DataSourceReader):
 
     @told
     def partitions(self) -> list[InputPartition]:
-        """One task for as many messages as are ready now, or maxMessages of them."""
+        """Return one task for the messages that are ready now, or maxMessages of them."""
         options = self._options
         with named_conditions(f"browsing queue {options.queue!r} at {options.addresses()}"):
             ready = self._connect(self._options).queue(self._options.queue).messages_ready
@@ -243,7 +243,7 @@ class WarrenBatchReader(DataSourceReader):
 
     @told_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows, in delivery order."""
+        """Yield the rows, in delivery order."""
         assert isinstance(partition, BrowsePartition), partition
         if partition.max_messages:
             yield from read_browsed(

@@ -1,4 +1,4 @@
-"""An executor's work for a partition of a sink: encode, send, wait for confirms."""
+"""The executor's side of a sink's partition: encodes, sends and waits for confirms."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Attempt:
     """One execution of one partition of one batch.
 
     driver  the batch's sink, run and epoch
-    number  random, not Spark's attempt number: that starts from 0 again when a query is
-            restarted, and a stage of the same name could hold rows of the attempt that died
+    number  random, not Spark's attempt number: that starts at 0 again when a query is
+            restarted, and a stage of the same name could hold rows of an earlier attempt
     """
 
     driver: SinkDriver
@@ -35,16 +35,15 @@ class Attempt:
 
     @classmethod
     def drawn(cls, driver: SinkDriver, batch: int, partition: int) -> Attempt:
-        """Make an attempt with a name of its own."""
+        """Return an attempt with a new random number."""
         return cls(driver, batch, partition, secrets.randbits(SPARK_ATTEMPT_BITS))
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenPart:
-    """What an attempt has written, for the driver.
+    """The output of an attempt, for the driver.
 
-    stages  one per exchange that rows went to; none when the partition was empty, or published
-            straight away
+    stages  one per exchange with rows; none when the partition was empty, or published directly
     """
 
     driver: SinkDriver
@@ -57,11 +56,11 @@ class WrittenPart:
 def write_staged(
     broker: BrokerPort, options: Options, attempt: Attempt, rows: Iterator[pa.RecordBatch]
 ) -> WrittenPart:
-    """Stage the rows: when this returns they are on a majority's disks, and invisible."""
+    """Stage the rows: on return they are on a majority's disks, and invisible."""
     timeout_s = options.confirm_timeout_ms / 1000
 
     def open_stage(exchange: str, ordinal: int) -> WriterPort:
-        # A stage per exchange: its blocks are numbered, so two exchanges may not share one.
+        # One stage per exchange: its blocks are numbered, so two exchanges cannot share one.
         return broker.stage(
             exchange,
             attempt.driver,
@@ -78,17 +77,17 @@ def write_staged(
 def write_direct(
     broker: BrokerPort, options: Options, attempt: Attempt, rows: Iterator[pa.RecordBatch]
 ) -> WrittenPart:
-    """Publish the rows at once, confirmed when this returns; a re-run publishes them again.
+    """Publish the rows, confirmed on return; a re-run publishes them again.
 
-    Rows without a message_id get one that a re-run of the same rows in the same order gives again,
-    for consumers to tell duplicates by.
+    Rows without a message_id get one that is the same in a re-run of the same rows in the same
+    order, so that consumers can detect duplicates.
     """
     timeout_s = options.confirm_timeout_ms / 1000
 
     def open_publisher(exchange: str, ordinal: int) -> WriterPort:
         return broker.publisher(exchange, timeout_s)
 
-    # With the run: under a new checkpoint batch 0 has other rows, which are no duplicates.
+    # Includes the run: under a new checkpoint batch 0 has other rows, which are no duplicates.
     driver = attempt.driver
     name = driver.sink if driver.sink == driver.run else f"{driver.sink}-{driver.run}"
     prefix = f"{name}-{attempt.batch}-{attempt.partition}-"
@@ -120,7 +119,7 @@ def _write(
             count += batch.num_rows
             if "queue" in batch.schema.names:
                 read.update(filter(None, pc.unique(batch.column("queue")).to_pylist()))
-                # The default exchange says where it leads; others are known once they are staged.
+                # The default exchange names its queues; those of others are known once staged.
                 refuse_read_queues(options, read, (key for name, key in encoded.routes if not name))
             for exchange, part in _by_exchange(encoded):
                 if exchange not in writers:
@@ -137,7 +136,7 @@ def _write(
 
 
 def _by_exchange(rows: EncodedRows) -> Iterator[tuple[str, EncodedRows]]:
-    """The rows of each exchange, in their order; nearly always that is all of them."""
+    """Yield the rows of each exchange, in their order; usually there is one exchange."""
     exchanges = list(dict.fromkeys(exchange for exchange, _ in rows.routes))
     if len(exchanges) == 1:
         yield exchanges[0], rows

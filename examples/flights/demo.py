@@ -1,10 +1,10 @@
-"""A year of flights through a three-node cluster into Spark and back, with two kill -9 on the way.
+"""A year of flights through a three-node cluster into Spark and back, with two kills (SIGKILL).
 
     python demo.py [--fraction 0.1] [--seed N] [--directory D]
 
 Publishes every departure from New York in 2013 to queue `flights`, reads it with a Spark job that
 writes Parquet and publishes long delays to queue `alerts`; kills the node that leads `flights` and
-the Spark driver at moments that the seed says; ends with the proof that nothing was lost or done
+the Spark driver at moments drawn from the seed; ends with the proof that nothing was lost or done
 twice.
 """
 
@@ -49,11 +49,11 @@ console = Console()
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """When to kill, as shares of all messages.
+    """The moments of the kills, as fractions of all messages.
 
-    kill_node_at    once the mean of what is published and what is read is that much: up to about a
-                    half while pika publishes, above that while Spark catches up
-    kill_spark_at   once so many are read and committed
+    kill_node_at    at that mean of the published and the read fraction: up to about a half while
+                    pika publishes, above that while Spark catches up
+    kill_spark_at   at that fraction of messages read and committed
     down_s          how long the node stays down
     """
 
@@ -63,13 +63,13 @@ class Plan:
 
     @classmethod
     def drawn(cls, seed: int) -> Plan:
-        """The moments that this seed means."""
+        """Draw the moments from the seed."""
         chance = random.Random(seed)
         return cls(chance.uniform(0.05, 0.9), chance.uniform(0.05, 0.8), chance.uniform(0.5, 3))
 
 
 class Job:
-    """The Spark job as a process: started, killed, started again, stopped."""
+    """The process of the Spark job."""
 
     def __init__(self, uri: str, directory: Path, per_batch: int) -> None:
         self._command = [sys.executable, str(HERE / "job.py"), str(directory)]
@@ -93,7 +93,7 @@ class Job:
 
     @property
     def started(self) -> bool:
-        """Whether there was a process at all."""
+        """Whether the job was ever started."""
         return self._process is not None
 
     @property
@@ -103,7 +103,7 @@ class Job:
         return self._process.poll()
 
     def kill(self) -> None:
-        """kill -9 the driver, JVM first; its workers end when they see that."""
+        """Kill the driver with SIGKILL, JVM first; its workers end by themselves."""
         assert self._process is not None
         jvm = self._directory / "job.jvm"
         for pid in ([int(jvm.read_text())] if jvm.exists() else []) + [self._process.pid]:
@@ -114,7 +114,7 @@ class Job:
         self._process.wait()
 
     def stop(self, timeout_s: float = 90) -> int:
-        """Ask it to stop; its exit code."""
+        """Stop the job; return its exit code."""
         assert self._process is not None
         (self._directory / "stop").touch()
         try:
@@ -125,7 +125,7 @@ class Job:
 
 
 class Demo:
-    """One run: cluster, publisher and job, what was seen of them, what was done to them."""
+    """One run: cluster, publisher and job, the samples and the kills."""
 
     def __init__(self, cluster: LocalCluster, directory: Path, fraction: float, plan: Plan) -> None:
         self.cluster = cluster
@@ -151,7 +151,7 @@ class Demo:
     # -------------------------------------------------------------- the run
 
     def run(self, progress: Progress) -> None:
-        """To the moment when everything is published, read and settled."""
+        """Run until everything is published, read and settled."""
         self._prepare()
         published = progress.add_task("published", total=self.total)
         read = progress.add_task("read by Spark", total=self.total)
@@ -179,14 +179,14 @@ class Demo:
         progress.update(alerts, completed=self.alerts)
 
     def _prepare(self) -> None:
-        """Both queues, replicated; the publisher at a node that does not lead `flights`."""
+        """Declare both queues, replicated; connect the publisher to a follower of `flights`."""
         admin = Admin(self._connection)
         for name in (QUEUE, ALERTS):
             admin.declare_queue(name, arguments={"x-queue-type": "quorum"})
         self.publisher.address = self._address(self._other_than(self.cluster.leader_of(QUEUE)))
 
     def _wait_for_spark(self) -> None:
-        """Until the job reads, so that kills meet both it and the publisher at work."""
+        """Wait until the job reads, so that kills happen while it and the publisher work."""
         deadline = time.monotonic() + STALL_S_MAX
         while not Admin(self._connection).queue(QUEUE).readers:
             self._check_health(time.monotonic())
@@ -221,7 +221,7 @@ class Demo:
             )
 
     def queue(self, name: str) -> Queue | None:
-        """A queue's counts; None while no node answers."""
+        """Return a queue's counts; None while no node answers."""
         try:
             return Admin(self._connection).queue(name)
         except WarrenError:
@@ -229,7 +229,7 @@ class Demo:
 
     def _sample(self) -> None:
         now = time.monotonic() - self.began
-        confirmed = self.publisher.confirmed  # before we look, so that `read` is never too high
+        confirmed = self.publisher.confirmed  # before the sample, so that `read` is never too high
         flights, alerts = self.queue(QUEUE), self.queue(ALERTS)
         if flights is not None:
             left = (
@@ -245,20 +245,20 @@ class Demo:
         ):
             self.story.samples[name].append((now, count))
 
-    # -------------------------------------------------------------- what is done to it
+    # -------------------------------------------------------------- the kills
 
     def _mark(self, text: str) -> None:
         self.story.marks.append((time.monotonic() - self.began, text))
         console.log(text)
 
     def _kill_node(self) -> bool:
-        """kill -9 the node that leads `flights`, once enough has moved; whether it was done."""
+        """Kill the leader of `flights` once enough was processed; return whether it was done."""
         if self.publisher.confirmed + self.read < 2 * self.plan.kill_node_at * self.total:
             return False
         leader = self.cluster.leader_of(QUEUE)
         if self._address(leader) == self.publisher.address:
-            # Leadership has moved to the publisher's node: let it confirm everything and go
-            # elsewhere, for what is in doubt when a connection dies can only be sent again.
+            # Leadership has moved to the publisher's node: let it confirm everything and connect
+            # to another one, because what is in doubt after a lost connection must be resent.
             self.publisher.move(self._address(self._other_than(leader)))
         self.cluster.kill(leader)
         self._mark(f"kill -9 node {leader + 1} (leads {QUEUE})")
@@ -275,7 +275,7 @@ class Demo:
         self._node_back_at = None
 
     def _kill_spark(self) -> bool:
-        """kill -9 the Spark driver, once enough is read, and start it again."""
+        """Kill the Spark driver once enough is read, and start it again."""
         if self.read < self.plan.kill_spark_at * self.total:
             return False
         self.job.kill()
@@ -293,9 +293,9 @@ class Demo:
     # -------------------------------------------------------------- the proof
 
     def prove(self) -> list[Check]:
-        """Stop the job; look at everything it and the broker left."""
+        """Stop the job and check its output and the queues."""
         code = self.job.stop()
-        checks = [Check("Spark stopped in good order", f"exit code {code}", code == 0)]
+        checks = [Check("Spark stopped cleanly", f"exit code {code}", code == 0)]
         table = proof.parquet_table(self.directory)
         proof.write_result(table, self.directory / "delays.parquet")
         checks.append(
@@ -326,7 +326,7 @@ class Demo:
 
 
 def closing_table(checks: list[Check], seconds: float) -> Table:
-    """The proof, line by line."""
+    """Return the table of the checks."""
     table = Table(title=f"the proof, after {seconds:.0f} s")
     for name in ("", "claim", "found"):
         table.add_column(name)
@@ -338,7 +338,7 @@ def closing_table(checks: list[Check], seconds: float) -> Table:
 
 @contextmanager
 def workplace(given: str | None) -> Iterator[Path]:
-    """The directory of this run; a temporary one goes unless the run failed."""
+    """Return the directory of this run; a temporary one is deleted unless the run failed."""
     if given is not None:
         directory = Path(given).absolute()
         for name in ("checkpoint", "delays", "cluster"):
@@ -357,7 +357,7 @@ def workplace(given: str | None) -> Iterator[Path]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """One run, from nothing to the report."""
+    """Run once, from an empty cluster to the report."""
     plan = Plan.drawn(options.seed)
     with workplace(options.directory) as directory:
         console.print(f"cluster of three nodes, seed {options.seed}; {plan}")
@@ -405,7 +405,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    """The command line."""
+    """Run the demo with the arguments of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

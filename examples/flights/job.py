@@ -2,9 +2,9 @@
 
     FLIGHTS_URI=amqp://user:password@host:port/%2F python job.py DIRECTORY
 
-(The address may also be the first argument; but other users of the machine can see arguments.)
-It runs until DIRECTORY/stop exists. It may be killed at any moment and started again: it continues
-from its checkpoint, and nothing is lost or done twice.
+(The address may also be the first argument, but other users of the machine can see arguments.)
+It runs until DIRECTORY/stop exists. It may be killed at any moment and restarted: it continues from
+its checkpoint, and nothing is lost or done twice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
 SINK = "flights-to-alerts"
-"""Under this name the broker remembers which batches are in `alerts`."""
+"""The name under which the broker records the batches in `alerts`."""
 FLIGHT = (
     "number int, carrier string, year int, month int, day int, dep_time int, dep_delay int, "
     "flight int, origin string, dest string"
@@ -27,7 +27,7 @@ FLIGHT = (
 
 
 def session() -> SparkSession:
-    """Two cores, no web page, quiet; a Java that starts quickly rather than runs for long."""
+    """Start Spark with two cores, no web UI, little logging, and a JVM tuned for short runs."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = (
         SparkSession.builder.master("local[2]")
@@ -46,7 +46,7 @@ def session() -> SparkSession:
 
 
 def per_carrier_and_day(flights: DataFrame) -> DataFrame:
-    """Totals of one micro-batch; `proof.py` adds the batches up."""
+    """Compute the totals of one micro-batch; `proof.py` adds the batches up."""
     return flights.groupBy(
         "carrier", F.format_string("%04d-%02d-%02d", "year", "month", "day").alias("date")
     ).agg(
@@ -58,7 +58,7 @@ def per_carrier_and_day(flights: DataFrame) -> DataFrame:
 
 
 def alerts(flights: DataFrame) -> DataFrame:
-    """A message for every flight delayed by more than an hour; the longer, the more urgent."""
+    """Return a message per flight delayed by more than an hour; longer delays rank higher."""
     urgency = F.least(F.lit(31), F.lit(1) + F.floor((F.col("dep_delay") - 61) / 20))
     return flights.where("dep_delay > 60").select(
         F.to_json(F.struct("number", "carrier", "flight", "origin", "dest", "dep_delay")).alias(
@@ -77,7 +77,7 @@ def start(spark: SparkSession, uri: str, directory: Path) -> StreamingQuery:
         flights = messages.select(F.from_json(F.col("body").cast("string"), FLIGHT).alias("f"))
         flights = flights.select("f.*").persist()
         try:
-            # Both outputs may be repeated: a directory per batch is written over, and the broker
+            # Both outputs may be repeated: the directory of a batch is overwritten, and the broker
             # publishes a batch of a sink once.
             (
                 per_carrier_and_day(flights)

@@ -1,4 +1,4 @@
-"""The proof at the end: what is in Parquet and in `alerts` is what the CSV says."""
+"""The proof at the end: Parquet and `alerts` agree with the CSV."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Check:
 
 
 def parquet_table(directory: Path) -> Table:
-    """The totals over all batches' directories."""
+    """Return the totals over all batches' directories."""
     table: Table = {}
     rows = ds.dataset(directory / "delays", format="parquet", partitioning="hive").to_table()
     for row in rows.to_pylist():
@@ -39,7 +39,7 @@ def parquet_table(directory: Path) -> Table:
 
 
 def write_result(table: Table, path: Path) -> None:
-    """The year in one file, sorted: carrier, date, flights, departed, delay_minutes, delayed."""
+    """Write the year, sorted: carrier, date, flights, departed, delay_minutes, delayed."""
     import pyarrow as pa
 
     keys = sorted(table)
@@ -59,7 +59,7 @@ def write_result(table: Table, path: Path) -> None:
 
 
 def check_parquet(found: Table, wanted: Table) -> Check:
-    """Equal, carrier by carrier, day by day."""
+    """Compare by carrier and day."""
     wrong = [
         key for key in sorted(wanted.keys() | found.keys()) if found.get(key) != wanted.get(key)
     ]
@@ -74,7 +74,7 @@ def check_parquet(found: Table, wanted: Table) -> Check:
 def read_alerts(
     address: tuple[str, int], user: str = "guest", password: str = "guest"
 ) -> list[tuple[int, int, str]]:
-    """Consume `alerts` to its end with pika: (flight, priority, message id) as delivered."""
+    """Consume `alerts` with pika; return (flight, priority, message id) as delivered."""
     connection = pika.BlockingConnection(
         pika.ConnectionParameters(
             address[0], address[1], credentials=pika.PlainCredentials(user, password)
@@ -85,7 +85,7 @@ def read_alerts(
     wanted = channel.queue_declare("alerts", passive=True).method.message_count
     got: list[tuple[int, int, str]] = []
     tag = 0
-    # After the last one, wait a little for one that ought not to be there.
+    # After the last one, wait a little for a superfluous one.
     for method, properties, body in channel.consume("alerts", inactivity_timeout=2):
         if method is None:
             break
@@ -99,7 +99,7 @@ def read_alerts(
 
 
 def check_alerts(got: list[tuple[int, int, str]], wanted: dict[int, int]) -> list[Check]:
-    """Each delayed flight once; never a more urgent one after a less urgent one."""
+    """Check that each delayed flight is there once, in strict priority order."""
     numbers = [number for number, _, _ in got]
     missing, extra = wanted.keys() - set(numbers), set(numbers) - wanted.keys()
     twice = len(numbers) - len(set(numbers))

@@ -1,6 +1,6 @@
-"""Publishes the flights with plain pika and publisher confirms, from a thread of its own.
+"""A thread that publishes the flights with pika and publisher confirms.
 
-Nothing here knows Warren: it is a plain client of any AMQP 0.9.1 broker.
+Nothing here is specific to Warren: it is a client of any AMQP 0.9.1 broker.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ import pika
 from data import Flight
 
 WINDOW = 2000
-"""Messages on their way without a confirm."""
+"""Limit of unconfirmed messages."""
 BURST = 200
-"""Messages published before the connection's events are looked at again."""
+"""Messages published before the connection's events are processed again."""
 QUEUE = "flights"
 
 
 class Publisher(threading.Thread):
-    """Publishes a list of flights, each once.
+    """A publisher of a list of flights, each once.
 
-    A message whose confirm is outstanding when the connection is lost may be in the queue or not.
-    To publish it again may double it, not to publish it may lose it: AMQP 0.9.1 has no third way.
-    So it is published again and counted in `in_doubt`, and `move` lets a caller that is about to
-    stop this publisher's node have it confirm everything and go elsewhere first.
+    A message with an outstanding confirm when the connection is lost may be in the queue or not.
+    Publishing it again may duplicate it, not publishing it may lose it: AMQP 0.9.1 offers no other
+    choice. So it is published again and counted in `in_doubt`. Before a caller stops this
+    publisher's node, it calls `move`, which waits for all confirms and reconnects to another node.
 
-    confirmed   how many the broker has confirmed
-    in_doubt    how many were published again because it was not known
+    confirmed   number of messages that the broker has confirmed
+    in_doubt    number of messages published again because their outcome was not known
     failure     why the thread has ended early; None: it has not
     """
 
@@ -63,7 +63,7 @@ class Publisher(threading.Thread):
         return self.confirmed == len(self.flights)
 
     def move(self, address: tuple[str, int], timeout_s: float = 60) -> bool:
-        """Confirm what is outstanding, then continue at that address; whether that was in time."""
+        """Wait for all confirms, then continue at that address; return whether that was in time."""
         if self.done or not self.is_alive():
             return True
         self._moved.clear()
@@ -73,7 +73,7 @@ class Publisher(threading.Thread):
     # -------------------------------------------------------------- the thread
 
     def run(self) -> None:
-        """Until everything is confirmed."""
+        """Run until everything is confirmed."""
         try:
             while not self.done:
                 self._connect()
@@ -140,7 +140,7 @@ class Publisher(threading.Thread):
                 self.confirmed += 1
 
     def _pump(self) -> None:
-        """Publish a burst, if the window has room; come back soon."""
+        """Publish a burst if the window has room, and schedule the next one."""
         if self.done or (self._go_to is not None and not self._pending):
             self._leave()
             return
@@ -180,7 +180,7 @@ class Publisher(threading.Thread):
             self._connection.close()
 
     def _lost(self) -> None:
-        """The connection has ended: by us, with nothing outstanding, or not."""
+        """Handle the end of the connection, with or without outstanding confirms."""
         if self._pending:
             self.in_doubt += len(self._pending)
             self._again += list(self._pending.values())

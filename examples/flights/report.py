@@ -16,7 +16,7 @@ COLORS = {"published": "#2563eb", "read by Spark": "#059669", "alerts": "#d97706
 
 @dataclass(slots=True)
 class Story:
-    """What happened, in seconds since the start.
+    """The events of a run, in seconds since the start.
 
     samples  name to (second, count so far) pairs
     marks    (second, text): the kills and the restarts
@@ -29,7 +29,7 @@ class Story:
 
 
 def rates(samples: Sequence[tuple[float, int]], seconds: float = 1.0) -> list[tuple[float, float]]:
-    """Counts so far as messages per second, over windows of at least `seconds`."""
+    """Convert counts so far to messages per second, over windows of at least `seconds`."""
     made: list[tuple[float, float]] = []
     start = 0
     for i, (now, count) in enumerate(samples):
@@ -41,13 +41,13 @@ def rates(samples: Sequence[tuple[float, int]], seconds: float = 1.0) -> list[tu
 
 
 def round_up(rate: float) -> float:
-    """The next of 1, 2, 4, 6, 8 times a power of ten: four even steps on the axis."""
+    """Round up to 1, 2, 4, 6 or 8 times a power of ten, for four even steps on the axis."""
     power = float(10 ** math.floor(math.log10(rate)))
     return next((step * power for step in (1, 2, 4, 6, 8) if step * power >= rate), 10.0 * power)
 
 
 def chart(story: Story) -> str:
-    """Messages per second over time, with the marks, as SVG."""
+    """Draw messages per second over time, with the marks, as SVG."""
     lines = {name: rates(samples) for name, samples in story.samples.items()}
     points = [point for line in lines.values() for point in line]
     last = max([t for t, _ in points] + [t for t, _ in story.marks] + [1.0])
@@ -116,7 +116,7 @@ table { border-collapse: collapse; width: 100% } td, th { text-align: left; padd
 def write(
     path: Path, title: str, story: Story, checks: Sequence[Check], facts: Sequence[tuple[str, str]]
 ) -> None:
-    """The page: the verdict, the chart, the proof, the facts."""
+    """Write the page: the verdict, the chart, the proof, the facts."""
     worked = all(check.worked for check in checks)
     verdict = "Exact: nothing lost, nothing twice." if worked else "NOT EXACT: see below."
     proof = "".join(

@@ -135,9 +135,7 @@ def test_what_takes_too_long_says_what_is_missing_and_goes_on(
     }
     with pytest.raises(StillUnderWay) as caught:
         admin.add_member("q", "w-4", wait=0.3)
-    assert "(1,000 of 2,500 bytes); it continues in the background" in str(
-        caught.value
-    )
+    assert "(1,000 of 2,500 bytes); it continues in the background" in str(caught.value)
     assert "w-1" not in str(caught.value)
     world.script[m.GetMembersRequest] = [members(RUNNING, settled=False, leader=None)]
     with pytest.raises(StillUnderWay, match="no leader"):
@@ -156,9 +154,7 @@ def test_when_nobody_can_say_how_far_it_is_it_is_still_under_way(
         m.AddMemberRequest: [v.MembersChanged("/", "q", ("w-1", "w-4"), True)],
         m.GetMembersRequest: [errors.Unavailable("most nodes are out of reach")],
     }
-    with pytest.raises(
-        StillUnderWay, match="out of reach.*continues in the background"
-    ):
+    with pytest.raises(StillUnderWay, match="out of reach.*continues in the background"):
         admin.add_member("q", "w-4", wait=0.2)
 
 
