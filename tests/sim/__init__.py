@@ -1,1 +1,1 @@
-"""Whole clusters in one process, under a clock, a network and disks that a seed decides."""
+"""Simulated clusters in one process: clock, network and disks are determined by a seed."""

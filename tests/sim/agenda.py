@@ -1,4 +1,4 @@
-"""What happens next in a simulated world, in an order that only the seed decides."""
+"""The event queue of a simulated world; the order of events depends only on the seed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Agenda:
-    """Virtual time in milliseconds; events of one moment run in the order they were planned."""
+    """Virtual time in milliseconds; events of one moment run in the order of their scheduling."""
 
     __slots__ = ("events", "now_ms", "planned", "run_count")
 
@@ -19,12 +19,12 @@ class Agenda:
         self.events: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
 
     def at(self, when_ms: int, act: Callable[..., None], *args: Any) -> None:
-        """Plan `act(*args)`; what is in the past happens now."""
+        """Schedule `act(*args)`; a time before the present one means now."""
         self.planned += 1
         heapq.heappush(self.events, (max(when_ms, self.now_ms), self.planned, act, args))
 
     def after(self, delay_ms: int, act: Callable[..., None], *args: Any) -> None:
-        """Plan `act(*args)` that much later."""
+        """Schedule `act(*args)` that much later."""
         self.planned += 1
         heapq.heappush(self.events, (self.now_ms + delay_ms, self.planned, act, args))
 
@@ -34,7 +34,7 @@ class Agenda:
         heapq.heapify(self.events)
 
     def run_until(self, when_ms: int, stop: Callable[[], bool] | None = None) -> bool:
-        """Run everything up to that moment; returns whether `stop` ended it before."""
+        """Run all events up to that time; return whether `stop` ended it before."""
         events = self.events
         while events and events[0][0] <= when_ms:
             moment, _, act, args = heapq.heappop(events)

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from sim.member import Member
 
 REPEAT_MS = 400
-"""An offer that is not answered is made again after that long."""
+"""An offer without an answer is repeated after that long."""
 
 
 def no_live(index: Index) -> Entry:
-    """The ledger refers to no entries."""
+    """Fail, because the ledger refers to no live entries."""
     raise AssertionError(index)
 
 
 class Carrier:
-    """What a member does with snapshots in one life; everything here dies with the process."""
+    """A member's snapshot handling in one process; its state is lost with the process."""
 
     def __init__(self, member: Member, group: int) -> None:
         self.member = member
@@ -35,7 +35,7 @@ class Carrier:
         self.incoming: Incoming | None = None
 
     def take(self) -> None:
-        """Take one when enough was applied, and let go of the log that it replaces."""
+        """Take a snapshot when enough was applied, and release the log that it replaces."""
         member, node = self.member, self.member.node
         assert node is not None
         every = member.world.profile.snapshot_every
@@ -45,7 +45,7 @@ class Carrier:
             return
         members = node.membership_at(index)
         if members is None or node.log.durable < index:
-            return  # not told who is in the group, or not all of it on disk
+            return  # the membership is not known, or not all of it is on disk
         member.world.checkers.configurations.snapshot(member, index, members)
         state = member.world.machine.save(member.state)
         safe.drop_to(index)
@@ -56,7 +56,7 @@ class Carrier:
     # ------------------------------------------------------------------ sending
 
     def send_to(self, to: NodeId) -> None:
-        """The core names a member that only a snapshot helps."""
+        """Send a snapshot to a member that the core names."""
         kept = self.member.disk.snapshot
         assert kept is not None
         payload = msgspec.msgpack.encode((kept.time_ms, encode(kept.membership), kept.state))
@@ -74,7 +74,7 @@ class Carrier:
         self.offer(self.member.life, to, self.outgoing[to])
 
     def offer(self, life: int, to: NodeId, sending: OutgoingSnapshot) -> None:
-        """Ask where it stands, until it holds it or is helped otherwise."""
+        """Repeat the offer until the member holds the snapshot or no longer needs it."""
         member, node = self.member, self.member.node
         if life != member.life or node is None or self.outgoing.get(to) is not sending:
             return
@@ -84,10 +84,10 @@ class Carrier:
         member.send((sending.offer(node.term),))
         member.world.agenda.after(REPEAT_MS, self.offer, life, to, sending)
 
-    # ------------------------------------------------------------------ what came
+    # ------------------------------------------------------------------ receiving
 
     def take_chunk(self, chunk: SnapshotChunk | SnapshotWanted) -> None:
-        """From the core: a part of a snapshot, or what somebody wants of one."""
+        """Handle a part of a snapshot, or a request for one, from the core."""
         member, node = self.member, self.member.node
         assert node is not None
         if isinstance(chunk, SnapshotWanted):
@@ -117,16 +117,16 @@ class Carrier:
         member.send((wanted,))
 
     def install_later(self, coming: Incoming, after: int) -> None:
-        """Write it after everything that was to be written before.
+        """Write the snapshot after all earlier writes.
 
         1. A leader of term 2 sends a snapshot that ends in term 2.  2. It is on disk, this member's
-        new term is not.  3. A crash: the log would end in a term that this member was never in.
+        new term is not.  3. It crashes: the log would end in a term that this member was never in.
         """
         member = self.member
         member.world.agenda.after(member.sync_ms(), self.install, member.life, coming, after)
 
     def install(self, life: int, coming: Incoming, after: int) -> None:
-        """It is on disk: begin anew after it, unless the log has caught up by itself."""
+        """Continue after the durable snapshot, unless the log has caught up by itself."""
         member, node = self.member, self.member.node
         if life != member.life or node is None or self.incoming is not coming:
             return

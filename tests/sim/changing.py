@@ -1,4 +1,4 @@
-"""What tests of members and their identities begin with: `b` leads, or hears a CONFIG."""
+"""Set-up for tests of members and their ids: `b` leads, or receives a CONFIG."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HOLD = RaftConfig(promote_learners=False)
 
 
 def leader(membership: Membership = THREE, config: RaftConfig | None = None) -> One:
-    """It leads, and everybody holds and knows its first entry."""
+    """Return a leader with a first entry that every member holds and knows committed."""
     one = One(membership=membership, config=config).lead()
     for member in (*membership.voters, *membership.learners):
         if member != "b":
@@ -26,18 +26,18 @@ def leader(membership: Membership = THREE, config: RaftConfig | None = None) -> 
 
 
 def config(membership: Membership, prev: tuple[int, int], term: int, commit: int = 0) -> Append:
-    """An Append from `a` with a CONFIG."""
+    """Return an Append from `a` with a CONFIG."""
     wire = ((term, EntryKind.CONFIG, NOW, encode(membership)),)
     return Append(1, "a", "b", term, *prev, commit, wire)
 
 
 def sent(messages: list[AnyRaftMessage], kind: type, to: str) -> list[AnyRaftMessage]:
-    """Those of a kind, to somebody."""
+    """Return the messages of a kind to a member."""
     return [message for message in messages if type(message) is kind and message.to == to]
 
 
 def catch_up(one: One, learner: str, member: int) -> list[AnyRaftMessage]:
-    """The learner holds everything and says who it is."""
+    """Answer for a learner that holds everything, under its id."""
     out = one.agree(learner, one.node.last_index, one.node.commit, member)
     for message in sent(out, ReadIndexHeartbeat, learner):
         assert isinstance(message, ReadIndexHeartbeat)

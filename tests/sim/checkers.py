@@ -1,6 +1,6 @@
-"""What must hold in every world, one small checker per property.
+"""The properties of every world, one small checker each.
 
-They stand outside the code under test and see what no member can: all disks, all members at once.
+The checkers are outside the code under test and see all disks and all members at once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def require(holds: bool, what: str, *evidence: Any) -> None:
 
 
 class ElectionSafety:
-    """At most one leader per term (Raft paper, figure 3), a node and the life of its log."""
+    """At most one leader per term (Raft paper, figure 3), identified by node and member id."""
 
     def __init__(self) -> None:
         self.leaders: dict[int, tuple[str, int]] = {}
@@ -44,9 +44,9 @@ class ElectionSafety:
 
 
 class OneVote:
-    """A life of a member votes for one candidate per term, and remembers it through a crash.
+    """A member id votes for one candidate per term, also across crashes.
 
-    Whoever leads was voted for by a majority of the lives that its membership names.
+    A leader has the votes of a majority of the ids that its membership names.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class OneVote:
             )
 
     def sent(self, member: Member, message: VoteReply) -> None:
-        """A vote leaves."""
+        """Check a vote that is sent."""
         disk = member.disk.hard_state
         vote = (member.name, member.disk.member_id, message.term)
         known = self.votes.setdefault(vote, message.to)
@@ -94,7 +94,7 @@ class LogMatching:
         self.seen: dict[tuple[int, int], tuple[int, Entry]] = {}
 
     def written(self, member: Member, entries: tuple[Entry, ...]) -> None:
-        """Entries go to a member's disk."""
+        """Check entries that are written to a member's disk."""
         first = entries[0].index
         before = member.term_at(first - 1)
         for entry in entries:
@@ -112,10 +112,10 @@ def term_on_disk(member: Member, message: AppendReply | Vote, otherwise: str) ->
 
 
 class Acknowledgement:
-    """A member vouches only for what its disk holds."""
+    """A member acknowledges only what its disk holds."""
 
     def sent(self, member: Member, message: AppendReply) -> None:
-        """An append reply leaves."""
+        """Check an append reply that is sent."""
         disk = term_on_disk(member, message, "a term is told before it is on disk")
         if message.ok and disk.hard_state.term == message.term:
             require(
@@ -127,7 +127,7 @@ class Acknowledgement:
             )
 
     def turned(self, member: Member) -> None:
-        """After a turn: the cursor of the core against the disk."""
+        """Compare the core's cursor with the disk after a turn."""
         assert member.node is not None
         log = member.node.log
         safe = member.disk.safe
@@ -151,16 +151,16 @@ class Acknowledgement:
 class Candidate:
     """A candidate asks for votes with what its disk holds.
 
-    1. A asks for votes in term 5 with entries 8, 9 unsynced.  2. It crashes, comes back with 7 in
-    term 4, and campaigns in term 5 again.  3. A vote for its first life arrives: it would lead with
-    a log that the voter would have refused.
+    1. A asks for votes in term 5 with entries 8, 9 unsynced.  2. It crashes, restarts with 7 in
+    term 4, and campaigns in term 5 again.  3. A vote for its first attempt arrives: it would lead
+    with a log that the voter would have refused.
     """
 
     def sent(self, member: Member, message: Vote) -> None:
-        """A request for a vote leaves."""
+        """Check a request for a vote that is sent."""
         disk = term_on_disk(member, message, "a vote is asked for in a term that is not on disk")
-        # One that has found a leader of that term meanwhile, and cut its log for it, stands no
-        # more: its term is on disk with its own vote, so no vote can elect it any more.
+        # A member that has followed a leader of that term meanwhile, and truncated its log, no
+        # longer campaigns: its term is on disk with its own vote, so no vote can elect it.
         if member.node is not None and member.node.role is Role.CANDIDATE:
             require(
                 disk.safe.last_index() >= message.last_index,
@@ -171,13 +171,13 @@ class Candidate:
 
 
 class Committed:
-    """What is committed is on a majority's disks, and stays what it is.
+    """Committed entries are on a majority's disks and never change.
 
-    The majority is of the membership of whoever knows it first, and a voter's disk that of the life
-    which is meant there: one that was lost since then counts, as it did when it acknowledged.
+    The majority is of the membership of the first member that knows it, and a voter's disk that of
+    the id named there: one that was lost since then counts, as it did when it acknowledged.
 
-    entries  what was ever committed, in order
-    terms    the term in which that was first known, of each
+    entries  all committed entries, in order
+    terms    the term in which each was first known to be committed
     """
 
     def __init__(self, world: World) -> None:
@@ -186,7 +186,7 @@ class Committed:
         self.terms: list[int] = []
 
     def turned(self, member: Member) -> None:
-        """Whether the member believes more to be committed than was known."""
+        """Check entries that the member is the first to know committed."""
         assert member.node is not None
         node = member.node
         if node.role is Role.LEADER and node.commit > len(self.entries):
@@ -202,7 +202,7 @@ class Committed:
             entry = node.log.slice(index, index, 0)[0]
             allowed = [node.membership]
             if node.configs.latest_index > member.last_seen:
-                # It came in this very turn, perhaps right after the commit.
+                # It arrived in this turn, perhaps right after the commit.
                 allowed.append(node.configs.at(node.configs.latest_index - 1) or node.membership)
             require(
                 any(self.held(members, entry) for members in allowed),
@@ -216,7 +216,7 @@ class Committed:
             self.world.roster.commit(entry)
 
     def held(self, members: Membership, entry: Entry) -> bool:
-        """A majority of those voters has it on disk, or had it on a disk that was lost since."""
+        """Return whether a majority of those voters has, or had on a lost disk, the entry."""
         disks = [
             self.world.members[voter].disk.held_as(members.id_of(voter)) for voter in members.voters
         ]
@@ -226,8 +226,8 @@ class Committed:
     def role(self, member: Member, soft: SoftState) -> None:
         """Leader completeness: a leader holds what was committed in lower terms (figure 3).
 
-        Not in higher ones: its votes may have been under way for so long that the next leader
-        has committed already. Such a leader commits nothing.
+        Not in higher ones: its votes may have been delayed for so long that the next leader has
+        committed already. Such a leader commits nothing.
         """
         if soft.role is Role.LEADER:
             assert member.node is not None
@@ -245,7 +245,7 @@ class Committed:
                 )
 
     def applied(self, member: Member, entry: Entry) -> None:
-        """State machine safety: what is applied at an index is the same everywhere (figure 3)."""
+        """Check state machine safety: all members apply the same at an index (figure 3)."""
         # The member may be the first to know: `turned` has not seen its commit yet.
         if entry.index > len(self.entries):
             self.turned(member)
@@ -257,13 +257,13 @@ class Committed:
 
 
 class Configurations:
-    """Memberships change one voter at a time, each in effect from where it stands (thesis, 4.1)."""
+    """Memberships change one voter at a time, each in effect from its index on (thesis, 4.1)."""
 
     def __init__(self, world: World) -> None:
         self.world = world
 
     def written(self, member: Member, entries: tuple[Entry, ...]) -> None:
-        """Entries go to a member's disk; the last of them is the end of its log."""
+        """Check entries written to a member's disk; the last of them is the end of its log."""
         assert member.node is not None
         node = member.node
         configs = [entry for entry in entries if entry.kind is EntryKind.CONFIG]
@@ -286,14 +286,14 @@ class Configurations:
             )
 
     def snapshot(self, member: Member, index: int, members: Membership) -> None:
-        """A snapshot names the members as of its last entry."""
+        """Check that a snapshot names the members as of its last entry."""
         known = [m for place, m in self.world.roster.committed if place <= index][-1]
         require(
             members == known, "a snapshot names other members", member.name, index, members, known
         )
 
     def proposed(self, member: Member, entry: Entry) -> None:
-        """A leader has begun a change: nothing may be open that another leader could complete."""
+        """Check a leader's new change: no other leader may be able to complete an earlier one."""
         assert member.node is not None
         log = member.node.log
         earlier = [place for place, _ in member.node.configs.entries if place < entry.index]
@@ -314,12 +314,12 @@ class Configurations:
 
 
 def voters(membership: Membership) -> set[tuple[str, int]]:
-    """With the ids under which they vote."""
+    """Return the voters with the ids under which they vote."""
     return {(voter, membership.id_of(voter)) for voter in membership.voters}
 
 
 class AppliedOnce:
-    """Each life of a member applies what follows its snapshot, without gap or repeat."""
+    """Each process of a member applies what follows its snapshot, without gap or repeat."""
 
     def __init__(self) -> None:
         self.last: dict[str, int] = {}
@@ -354,7 +354,7 @@ class TimeAscends:
 
 
 class Checkers:
-    """All of them, and what the clients were told."""
+    """All checkers, and the answers that clients received."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -372,18 +372,18 @@ class Checkers:
         self.messages = 0
 
     def started(self, member: Member) -> None:
-        """A process began."""
+        """Take note of a new process."""
         self.once.started(member)
         self.time.started(member)
 
     def ready(self, member: Member, ready: Ready) -> None:
-        """A Ready was taken, and not carried out yet."""
+        """Check a Ready that was taken and not carried out yet."""
         if ready.entries:
             self.matching.written(member, ready.entries)
             self.configurations.written(member, ready.entries)
 
     def sent(self, member: Member, message: Any) -> None:
-        """A message leaves a member."""
+        """Check a message that a member sends."""
         self.messages += 1
         if type(message) is AppendReply:
             self.acknowledgement.sent(member, message)
@@ -393,35 +393,35 @@ class Checkers:
             self.votes.sent(member, message)
 
     def turned(self, member: Member) -> None:
-        """A member's turn is over."""
+        """Check a member after its turn."""
         self.acknowledgement.turned(member)
         self.committed.turned(member)
 
     def role(self, member: Member, soft: SoftState) -> None:
-        """A member's soft state changed."""
+        """Check a change of a member's soft state."""
         self.world.note(soft.role.name, member.name, soft.term)
         self.election.role(member, soft)
         self.votes.role(member, soft)
         self.committed.role(member, soft)
 
     def applied(self, member: Member, entry: Entry) -> None:
-        """A member applies an entry."""
+        """Check an entry that a member applies."""
         self.committed.applied(member, entry)
         self.once.applied(member, entry)
         self.time.applied(member, entry)
 
     def confirmed(self, command: bytes, index: int) -> None:
-        """A client was told that its command is done."""
+        """Record that a client was told that its command is done."""
         self.world.note("confirmed", command, index)
         self.told[command] = index
         self.highest_confirmed = max(self.highest_confirmed, index)
 
     def read(self, member: Member, index: int, current: int) -> None:
-        """A read was answered: it sees what anybody was told before it was asked."""
+        """Check a read: it sees everything that a client was told before it was requested."""
         require(index >= current, "a stale read", member.name, index, current)
 
     def finished(self) -> None:
-        """Everything is calm: nothing confirmed is lost, nothing is done twice, all are equal."""
+        """Check the end: nothing confirmed is lost, nothing is done twice, all states are equal."""
         digests = {}
         for name, member in self.world.present():
             digests[name] = self.world.machine.snapshot(member.state)
@@ -434,7 +434,7 @@ class Checkers:
         self.world.note("digest", next(iter(digests.values())))
 
     def quiet(self) -> None:
-        """A group with nothing to do has no deadline on any member."""
+        """Check that an idle group has no deadline on any member."""
         for name, member in self.world.present():
             assert member.node is not None
             require(member.node.deadline_ms is None, "an idle member has a deadline", name)

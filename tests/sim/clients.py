@@ -1,4 +1,4 @@
-"""Clients that want every command done, through whatever node answers."""
+"""Clients that retry each command through any node until it is done."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAUSE_MS = 40
 
 
 class Ticket:
-    """One try of one command; what comes after the first answer is ignored."""
+    """One attempt of one command; answers after the first are ignored."""
 
     __slots__ = ("client", "command", "open")
 
@@ -25,26 +25,26 @@ class Ticket:
         self.open = True
 
     def confirmed(self, index: int) -> None:
-        """The command is done: at `index`, says the machine."""
+        """Handle the confirmation that the command was done at `index`."""
         if self.open:
             self.open = False
             self.client.done(self.command, index)
 
     def refused(self, leader: str | None) -> None:
-        """Not by this node; perhaps by that one."""
+        """Handle a refusal by this node, perhaps with the leader's name."""
         if self.open:
             self.open = False
             self.client.again(self.command, leader)
 
     def expired(self) -> None:
-        """No answer: nobody knows whether it was done."""
+        """Handle a missing answer: it is unknown whether the command was done."""
         self.refused(None)
 
 
 class Client:
-    """Keeps `window` commands under way until all are confirmed.
+    """A client that keeps `window` commands in flight until all are confirmed.
 
-    confirmed  command -> index, as the cluster said
+    confirmed  command -> index, as confirmed by the cluster
     """
 
     def __init__(self, world: World, number: int, commands: int) -> None:
@@ -73,9 +73,9 @@ class Client:
             self.attempt(self.todo.pop())
 
     def attempt(self, command: bytes) -> None:
-        """Try a command on the node that is believed to lead, or on any.
+        """Try a command on the presumed leader, or on any node.
 
-        Each try waits twice as long: a leader that is only slow must not be buried in repeats.
+        Each attempt waits twice as long, so that repeats do not overload a slow leader.
         """
         tries = self.tries.get(command, 0)
         self.tries[command] = tries + 1
@@ -86,7 +86,7 @@ class Client:
         self.world.agenda.after(self.rng.randrange(3), self.reach, name, ticket)
 
     def reach(self, name: str, ticket: Ticket) -> None:
-        """The try has come to the node; one that is down or paused says nothing."""
+        """Deliver the attempt to the node; one that is down or paused does not answer."""
         member = self.world.members[name]
         if member.node is None or member.later(self.reach, name, ticket):
             return
@@ -98,7 +98,7 @@ class Client:
             ticket.refused(refusal.leader)
 
     def read(self, member: Member) -> None:
-        """Ask for an index that is not older than anything anybody was told by now."""
+        """Request a read index, which must not be older than any confirmation so far."""
         self.world.contexts += 1
         try:
             member.read(self.world.contexts, self.world.checkers.highest_confirmed)
@@ -106,7 +106,7 @@ class Client:
             return
 
     def done(self, command: bytes, index: int) -> None:
-        """Confirmed: from here on the cluster must never forget it."""
+        """Record a confirmation: from now on the cluster must never lose the command."""
         assert command not in self.confirmed, command
         self.confirmed[command] = index
         self.world.checkers.confirmed(command, index)
@@ -115,11 +115,11 @@ class Client:
         self.world.agenda.after(self.rng.randrange(pause_ms), self.next)
 
     def again(self, command: bytes, leader: str | None) -> None:
-        """Refused, or no answer."""
+        """Repeat a command after a refusal, or without an answer."""
         self.leader = leader
         self.world.agenda.after(1 + self.rng.randrange(PAUSE_MS), self.attempt, command)
 
     @property
     def finished(self) -> bool:
-        """Everything is confirmed."""
+        """Whether everything is confirmed."""
         return not self.todo and self.under_way == 0

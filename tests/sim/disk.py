@@ -13,7 +13,7 @@ from warren_raft.types import Entry, EntryKind, HardState, Index, MemberId, Memb
 class Log:
     """A LogStore in a list; entry i stands at i - base - 1.
 
-    base  the snapshot that the log begins after holds everything up to there; 0: none
+    base  the last entry of the snapshot after which the log begins; 0: none
     """
 
     __slots__ = ("base", "base_term", "base_time_ms", "held")
@@ -44,7 +44,7 @@ class Log:
         return self.held[index - self.base - 1].term
 
     def live_entry(self, index: Index, term: Term) -> Entry | None:
-        """Nothing below the log is kept by itself."""
+        """Return None: no entries below the log are retained."""
         return None
 
     def entries(self, first: Index, last: Index, bytes_max: int) -> Sequence[Entry]:
@@ -62,7 +62,7 @@ class Log:
         return [(e.index, e.data) for e in self.held if e.kind is EntryKind.CONFIG]
 
     def holds(self, index: Index, term: Term) -> bool:
-        """That entry is here, or a snapshot has taken its place."""
+        """Return whether the entry is here, or covered by a snapshot."""
         return index <= self.base or (index <= self.last_index() and self.term(index) == term)
 
     def put(self, entries: Sequence[Entry]) -> None:
@@ -73,20 +73,20 @@ class Log:
         self.held.extend(entries)
 
     def drop_to(self, index: Index) -> None:
-        """A snapshot holds everything up to `index`."""
+        """Drop everything up to `index`, which a snapshot covers."""
         end = self.held[index - self.base - 1]
         del self.held[: index - self.base]
         self.base, self.base_term, self.base_time_ms = index, end.term, end.time_ms
 
     def begin_after(self, index: Index, term: Term, time_ms: int) -> None:
-        """Another member's snapshot takes the place of everything."""
+        """Replace everything by another member's snapshot."""
         self.held = []
         self.base, self.base_term, self.base_time_ms = index, term, time_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A snapshot as it stands on a disk."""
+    """A snapshot on a disk."""
 
     index: Index
     term: Term
@@ -109,14 +109,14 @@ class Write:
 
 
 class Disk:
-    """The disk of one member: what is safe, what is written and not yet safe.
+    """The disk of one member: synced data, and data written but not yet synced.
 
     member_id  the id with which the log on it was created
-    graves     what was safe of earlier lives, by their id: an acknowledgement was true when it left
+    graves     synced data of earlier member ids, which they had acknowledged rightly
 
-    One sync runs at a time and covers what was written before it began. A crash keeps what is safe
-    and, of the rest, as many whole writes as chance leaves, from the oldest on: a file system may
-    have written them back early; the first torn one is cut at recovery, with all after it.
+    One sync runs at a time and covers what was written before it began. A crash keeps synced data
+    and, of the rest, a random number of whole writes, the oldest first: a file system may have
+    written them back early; the first torn one is cut at recovery, with all after it.
     """
 
     def __init__(self, agenda: Agenda, rng: Random, sync_ms: Callable[[], int]) -> None:
@@ -140,12 +140,12 @@ class Disk:
             self.sync()
 
     def sync(self) -> None:
-        """Make safe what is written by now."""
+        """Sync what is written by now."""
         self.syncing = True
         self.agenda.after(self.sync_ms(), self.synced, self.life, len(self.unsynced))
 
     def synced(self, life: int, count: int) -> None:
-        """A sync came back."""
+        """Handle the completion of a sync."""
         if life != self.life:
             return
         done = self.unsynced[:count]
@@ -157,7 +157,7 @@ class Disk:
         self.on_synced(done[-1].sequence)
 
     def keep(self, writes: Sequence[Write]) -> None:
-        """These are safe from here on."""
+        """Mark these writes synced."""
         for write in writes:
             if write.hard_state is not None:
                 self.hard_state = write.hard_state
@@ -165,7 +165,7 @@ class Disk:
                 self.safe.put(write.entries)
 
     def crash(self) -> None:
-        """Lose what is not safe, or a part of it."""
+        """Lose the unsynced data, or a part of it."""
         self.life += 1
         self.syncing = False
         if self.rng.random() < 0.5:
@@ -173,7 +173,7 @@ class Disk:
         self.unsynced.clear()
 
     def lose(self) -> None:
-        """Another disk in its place: an empty log, created as joining."""
+        """Replace the disk: an empty log, created as joining."""
         self.life += 1
         self.syncing = False
         self.unsynced.clear()
@@ -184,12 +184,12 @@ class Disk:
         self.member_id = self.rng.randrange(1, 1 << 64)
 
     def install(self, kept: Kept) -> None:
-        """Another member's snapshot is here; writes under way hold nothing that counts now."""
+        """Install another member's snapshot; writes in flight are void."""
         self.snapshot = kept
         self.safe.begin_after(kept.index, kept.term, kept.time_ms)
         for write in self.unsynced:
             write.entries = ()
 
     def held_as(self, member: MemberId) -> Log:
-        """What is safe, or was, in the life with that id."""
+        """Return what is, or was, synced under that member id."""
         return self.safe if member == self.member_id else self.graves.get(member, Log())

@@ -1,4 +1,4 @@
-"""What goes wrong in a simulated world, and when."""
+"""The faults of a simulated world."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Faults(Planned):
         self.plan()
 
     def stop(self) -> None:
-        """No more faults, and what is broken is mended."""
+        """Stop the faults and repair everything."""
         self.stopped = True
         world = self.world
         world.network.calm = True
@@ -50,54 +50,54 @@ class Faults(Planned):
         return self.world.members[self.rng.choice(self.world.names)]
 
     def leader(self) -> Member:
-        """One that leads, or else anybody."""
+        """Return a leader, or else any member."""
         for member in self.world.members.values():
             if member.node is not None and member.node.role is Role.LEADER:
                 return member
         return self.anybody()
 
     def revive(self, member: Member) -> None:
-        """Start it if it is down; in the end only members."""
+        """Start it if it is down; at the end only members."""
         if member.node is None and not (
             self.stopped and not self.world.roster.mentions(member.name)
         ):
             member.start()
 
     def crash(self, member: Member | None = None) -> None:
-        """A process dies, and is started again some time later."""
+        """Crash a process, which is restarted some time later."""
         member = member or self.anybody()
         member.crash()
         self.world.agenda.after(self.rng.choice((1, 50, 400, 2_000)), self.revive, member)
 
     def crash_leader(self) -> None:
-        """The leader's process dies."""
+        """Crash the leader's process."""
         self.crash(self.leader())
 
     def crash_all(self) -> None:
-        """The power goes."""
+        """Cut the power of all nodes."""
         for member in self.world.members.values():
             self.crash(member)
 
     def pause(self) -> None:
-        """A process stands still."""
+        """Pause a process."""
         until = self.world.agenda.now_ms + self.rng.choice((50, 300, 900, 2_500))
         self.anybody().pause(until)
 
     def split(self) -> None:
-        """Two halves do not hear each other."""
+        """Partition the network into two halves."""
         names = self.world.names
         inside = [name for name in names if self.rng.random() < 0.5]
         self.cut([(a, b) for a in inside for b in names if b not in inside], both=True)
 
     def isolate(self) -> None:
-        """One member, often the leader, hears nobody."""
+        """Isolate one member, often the leader."""
         name = (self.leader() if self.rng.random() < 0.5 else self.anybody()).name
         self.cut([(name, other) for other in self.world.names if other != name], both=True)
 
     def strand(self) -> None:
-        """The leader, and sometimes one more, is cut off while clients go on asking it.
+        """Cut off the leader, and sometimes one more, while clients continue to use it.
 
-        It is the last to find out: until then it leads on, and perhaps another one does.
+        It notices last: until then it leads, and perhaps another one does, too.
         """
         world, leader = self.world, self.leader().name
         world.members[leader].suspect_ms = max(SUSPECT_MS)
@@ -114,12 +114,12 @@ class Faults(Planned):
         self.cut([(a, b) for a in inside for b in outside], both, self.rng.choice((1_500, 3_000)))
 
     def read(self, member: Member) -> None:
-        """Somebody reads from a member that perhaps leads no longer."""
+        """Read from a member that may no longer lead."""
         if member.node is not None and not member.is_paused():
             self.world.clients[0].read(member)
 
     def half_cut(self) -> None:
-        """Some links carry in one direction only."""
+        """Cut some links in one direction only."""
         names = self.world.names
         self.cut(
             [(a, b) for a in names for b in names if a != b and self.rng.random() < 0.3],
@@ -127,7 +127,7 @@ class Faults(Planned):
         )
 
     def cut(self, links: list[tuple[str, str]], both: bool, for_ms: int = 0) -> None:
-        """Cut links for a while; 0: as long as chance wants."""
+        """Cut links for a while; 0: for a random time."""
         network = self.world.network
         for one, other in links:
             network.cut[one, other] = True
@@ -137,7 +137,7 @@ class Faults(Planned):
         self.world.agenda.after(for_ms, network.heal)
 
     def reset(self) -> None:
-        """A connection breaks and is made anew."""
+        """Break a connection, which is established again."""
         one = self.anybody()
         other = self.world.members[self.rng.choice(one.others)]
         self.world.network.reset(one.name, other.name)
@@ -145,13 +145,13 @@ class Faults(Planned):
         other.reconnected(one.name)
 
     def doubt(self) -> None:
-        """A member suspects another one wrongly."""
+        """Make a member suspect another one wrongly."""
         one = self.anybody()
         if one.node is not None:
             one.suspect(self.rng.choice(one.others))
 
     def transfer(self) -> None:
-        """The operator moves leadership."""
+        """Transfer leadership on an operator's request."""
         member = self.leader()
         if member.node is not None:
             try:
@@ -163,19 +163,19 @@ class Faults(Planned):
             member.touch()
 
     def campaign(self) -> None:
-        """A member wants to lead for no reason."""
+        """Make a member campaign without a reason."""
         member = self.anybody()
         if member.node is not None:
             member.node.campaign(member.now())
             member.touch()
 
     def wipe(self) -> None:
-        """A disk is lost, if the group can go on without it; an empty one takes its place."""
+        """Replace a disk by an empty one, if the group can continue without it."""
         member = self.leader() if self.rng.random() < 0.3 else self.anybody()
         if self.world.roster.may_lose(member.name):
             member.lose_disk()
             self.world.agenda.after(self.rng.choice((1, 50, 400, 2_000)), self.revive, member)
 
     def slow_disk(self) -> None:
-        """A disk takes twenty times as long."""
+        """Slow a disk down by a factor of twenty."""
         self.anybody().slow_disk_until = self.world.agenda.now_ms + self.rng.choice((200, 1_500))

@@ -1,4 +1,4 @@
-"""The smallest machine that can tell whether a command was lost or done twice."""
+"""A minimal machine that detects whether a command was lost or done twice."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from warren_raft.machine import Applied, Meta
 
 
 class LedgerState:
-    """Which commands were done, in order."""
+    """The commands done, in order."""
 
     __slots__ = ("done", "order")
 
@@ -21,7 +21,7 @@ class LedgerState:
 
 
 class Ledger:
-    """Does each command once; a repeat is answered like the first time."""
+    """A machine that does each command once; a repeat gets the first answer."""
 
     version = 1
 
@@ -30,7 +30,7 @@ class Ledger:
         return LedgerState()
 
     def apply(self, meta: Meta, command: bytes, state: LedgerState) -> Applied:
-        """The index at which the command was done."""
+        """Do the command; reply with the index at which it was done."""
         index = state.done.get(command)
         if index is None:
             index = state.done[command] = meta.index
@@ -42,23 +42,23 @@ class Ledger:
         return ()
 
     def save(self, state: LedgerState) -> bytes:
-        """What `restore` takes."""
+        """Return the state as `restore` reads it."""
         return msgspec.msgpack.encode(state.order)
 
     def snapshot(self, state: LedgerState) -> bytes:
-        """A digest, to compare states by."""
+        """Return a digest, for the comparison of states."""
         digest = blake2b(digest_size=16)
         for index, time_ms, command in state.order:
             digest.update(b"%d %d %s;" % (index, time_ms, command))
         return digest.digest()
 
     def restore(self, data: bytes) -> LedgerState:
-        """The inverse of `save`."""
+        """Invert `save`."""
         state = LedgerState()
         state.order = msgspec.msgpack.decode(data, type=list[tuple[int, int, bytes]])
         state.done = {command: index for index, _, command in state.order}
         return state
 
     def live_indexes(self, state: LedgerState) -> tuple[int, ...]:
-        """All of them."""
+        """Return the indexes of all commands."""
         return tuple(index for index, _, _ in state.order)

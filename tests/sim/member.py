@@ -1,4 +1,4 @@
-"""One simulated node: what a host does around the core, with a simulated disk and network."""
+"""One simulated node: a host for the core, with a simulated disk and network."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 GROUP = 7
 HEARTBEAT_MS = 150
 SUSPECT_MS = (400, 600, 1_500)
-"""Members need not agree: one may lead on while the others have a new leader."""
+"""Members need not agree: one may still lead while the others have a new leader."""
 
 
 class Member:
     """A node with one group. `node` is None while it is down.
 
     skew_ms its clock against the world's
-    life    counts its processes; heartbeats carry it
-    heard   when each other node was last heard of; lives: in which life
+    life       counts its processes; heartbeats carry it
+    heard      when each other node last sent anything; lives: its process number then
     held    messages that wait for a write: (sequence, messages)
-    last_seen  the end of its log after the turn before
-    asked   proposals of this life that are not applied yet: index -> (term, ticket)
+    last_seen  the end of its log after the last turn
+    asked   proposals of this process that are not applied yet: index -> (term, ticket)
     """
 
     def __init__(self, world: World, name: str) -> None:
@@ -50,11 +50,11 @@ class Member:
         self.last_seen = 0
 
     def now(self) -> int:
-        """What its clock says."""
+        """Return the time of its clock."""
         return self.world.agenda.now_ms + self.skew_ms
 
     def sync_ms(self) -> int:
-        """How long the next sync takes."""
+        """Return how long the next sync takes."""
         profile = self.world.profile
         low, high = profile.sync_ms
         took = self.rng.randrange(low, high + 1)
@@ -64,10 +64,10 @@ class Member:
             return took * 10
         return took
 
-    # ------------------------------------------------------------------ living
+    # ------------------------------------------------------------------ processes
 
     def start(self) -> None:
-        """A new process on what the disk holds."""
+        """Start a new process from the disk."""
         assert self.node is None
         world = self.world
         self.life += 1
@@ -103,7 +103,7 @@ class Member:
         self.touch()
 
     def begin_after(self, kept: Kept) -> None:
-        """Another member's snapshot takes the place of the state."""
+        """Replace the state by another member's snapshot."""
         self.state = self.world.machine.restore(kept.state)
         self.snapshot_index = kept.index
         for index in [index for index in self.asked if index <= kept.index]:
@@ -111,7 +111,7 @@ class Member:
         self.world.checkers.started(self)
 
     def crash(self) -> None:
-        """The process ends; what was not synced may be gone."""
+        """End the process; unsynced data may be lost."""
         if self.node is not None:
             self.node = None
             self.paused_until = 0
@@ -119,28 +119,28 @@ class Member:
             self.world.note("crash", self.name, self.disk.safe.last_index())
 
     def lose_disk(self) -> None:
-        """The process ends and its disk is gone: what starts here next is another member."""
+        """End the process and lose its disk: the next process is another member."""
         self.crash()
         self.disk.lose()
         self.world.note("lost", self.name, self.disk.member_id)
 
     def is_paused(self) -> bool:
-        """It stands still."""
+        """Whether it is paused."""
         return self.world.agenda.now_ms < self.paused_until
 
     def pause(self, until_ms: int) -> None:
-        """Do nothing until then; what arrives waits."""
+        """Pause until then; what arrives waits."""
         self.paused_until = until_ms
 
     def later(self, act: Any, *args: Any) -> bool:
-        """Whether the member is paused; then `act` is planned for its end."""
+        """Return whether the member is paused; then `act` is scheduled for the pause's end."""
         if self.world.agenda.now_ms < self.paused_until:
             self.world.agenda.at(self.paused_until, act, *args)
             return True
         return False
 
     def heartbeat(self, life: int) -> None:
-        """Tell the others that this one lives, and see whom it has not heard of."""
+        """Send heartbeats, and suspect nodes that were silent for too long."""
         if life != self.life or self.node is None or self.later(self.heartbeat, life):
             return
         now_ms = self.world.agenda.now_ms
@@ -151,14 +151,14 @@ class Member:
         self.world.agenda.after(HEARTBEAT_MS, self.heartbeat, life)
 
     def suspect(self, other: str) -> None:
-        """Not heard of for too long."""
+        """Suspect a node that was silent for too long."""
         if self.node is not None and not self.suspects[other]:
             self.suspects[other] = True
             self.node.peer_suspected(other, self.now())
             self.touch()
 
     def hear(self, other: str, life: int) -> None:
-        """A sign of life."""
+        """Handle a heartbeat."""
         assert self.node is not None
         known = self.lives.get(other)
         if known is not None and life < known:
@@ -175,15 +175,15 @@ class Member:
             self.touch()
 
     def reconnected(self, other: str) -> None:
-        """The connection was made anew."""
+        """Handle a new connection."""
         if self.node is not None and not self.suspects[other]:
             self.node.peer_connected(other, self.now())
             self.touch()
 
-    # ------------------------------------------------------------------ what comes in
+    # ------------------------------------------------------------------ input
 
     def receive(self, sender: str, packet: Any) -> None:
-        """From the network."""
+        """Handle a packet from the network."""
         if self.node is None or self.later(self.receive, sender, packet):
             return
         if type(packet) is int:
@@ -191,43 +191,43 @@ class Member:
             return
         life, packet = packet
         if life < self.lives.get(sender, 0):
-            return  # of a process that is known to be over: its connection was closed
+            return  # from a process that is known to have ended: its connection was closed
         if type(packet) is bytes:
             packet = messages.decode(packet)
         self.node.step(packet, self.now())
         self.touch()
 
     def propose(self, data: bytes, ticket: Any) -> None:
-        """From a client; raises NotLeader."""
+        """Propose a client's command; raises NotLeader."""
         assert self.node is not None
         index = self.node.propose(data, self.now())
         self.asked[index] = (self.node.term, ticket)
         self.touch()
 
     def read(self, context: int, current: int) -> None:
-        """From a client: an answer must lie at or above `current`; raises NotLeader."""
+        """Read for a client: the index must be at least `current`; raises NotLeader."""
         assert self.node is not None
         self.node.read_index(context, self.now())
         self.reading[context] = current
         self.touch()
 
     def on_synced(self, sequence: int) -> None:
-        """From the disk."""
+        """Handle the completion of a sync."""
         self.hear_disk(self.life, sequence)
 
     def hear_disk(self, life: int, sequence: int) -> None:
-        """From the disk, in the life that wrote."""
+        """Handle the completion in the process that wrote."""
         if life != self.life or self.node is None or self.later(self.hear_disk, life, sequence):
             return
         if sequence <= self.node.synced:
-            return  # planned during a pause, overtaken when the pause was cut short
+            return  # scheduled during a pause that was cut short
         self.node.durable(sequence)
         while self.held and self.held[0][0] <= sequence:
             self.send(self.held.pop(0)[1])
         self.touch()
 
     def on_timer(self, life: int, at_ms: int) -> None:
-        """From the clock."""
+        """Handle a timer."""
         if life != self.life or self.node is None or self.later(self.on_timer, life, at_ms):
             return
         if at_ms == self.timer_at:
@@ -240,13 +240,13 @@ class Member:
     # ------------------------------------------------------------------ the turn
 
     def touch(self) -> None:
-        """Something happened: a turn follows."""
+        """Schedule a turn after an event."""
         if not self.dirty:
             self.dirty = True
             self.world.agenda.after(self.world.profile.turn_ms, self.turn, self.life)
 
     def turn(self, life: int) -> None:
-        """Do what the core asks for."""
+        """Carry out the core's Readys."""
         if life != self.life or self.node is None or self.later(self.turn, life):
             return
         self.dirty = False
@@ -263,7 +263,7 @@ class Member:
             self.world.agenda.at(deadline - self.skew_ms, self.on_timer, life, deadline)
 
     def carry_out(self, ready: Ready) -> None:
-        """One Ready, in the order that its docstring gives."""
+        """Carry out one Ready, in the order of its docstring."""
         node = self.node
         assert node is not None
         self.world.checkers.ready(self, ready)
@@ -293,12 +293,12 @@ class Member:
                 self.refuse_all()
 
     def may_leave(self, sequence: int) -> bool:
-        """Whether what rests on that write may be sent."""
+        """Return whether messages that depend on that write may be sent."""
         assert self.node is not None
         return sequence <= self.node.synced
 
     def send(self, batch: tuple[messages.AnyRaftMessage, ...]) -> None:
-        """Hand messages to the network."""
+        """Pass messages to the network."""
         codec = self.world.profile.codec
         for message in batch:
             self.world.checkers.sent(self, message)
@@ -306,7 +306,7 @@ class Member:
             self.world.network.send(self.name, message.to, (self.life, packet))
 
     def apply(self, entry: Entry) -> None:
-        """One committed entry."""
+        """Apply one committed entry."""
         self.world.checkers.applied(self, entry)
         reply = None
         if entry.kind is EntryKind.COMMAND:
@@ -321,12 +321,12 @@ class Member:
                 ticket.refused(None)
 
     def term_at(self, index: int) -> int:
-        """The term of an entry of the log as the core sees it; 0 before the first."""
+        """Return the term of an entry as the core sees it; 0 before the first."""
         assert self.node is not None
         return self.node.log.term(index)
 
     def refuse_all(self) -> None:
-        """Leadership is gone: who proposed asks the next leader."""
+        """Refuse all proposals after the loss of leadership: clients use the next leader."""
         for _, ticket in self.asked.values():
             ticket.refused(None)
         self.asked.clear()

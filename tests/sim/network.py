@@ -15,7 +15,7 @@ Receiver = Callable[[str, Any], None]
 class Network:
     """Directed links between named nodes.
 
-    cut    links (from, to) that carry nothing
+    cut    links (from, to) that drop everything
     calm   no loss, no repeats, nothing slow
     """
 
@@ -29,7 +29,7 @@ class Network:
         self.epochs: dict[tuple[str, str], int] = {}
 
     def send(self, sender: str, to: str, packet: Any) -> None:
-        """It may arrive, later, perhaps twice."""
+        """Send a packet, which may arrive later, twice, or never."""
         if (sender, to) in self.cut:
             return
         profile, rng = self.profile, self.rng
@@ -50,16 +50,16 @@ class Network:
             self.agenda.after(delay, self.arrive, sender, to, epoch, packet)
 
     def arrive(self, sender: str, to: str, epoch: int, packet: Any) -> None:
-        """At the other end, unless the link was cut or reset meanwhile."""
+        """Deliver a packet unless the link was cut or reset meanwhile."""
         if (sender, to) in self.cut or epoch != self.epochs.get((sender, to), 0):
             return
         self.receivers[to](sender, packet)
 
     def reset(self, one: str, other: str) -> None:
-        """The connection breaks: what is under way is lost."""
+        """Break the connection: packets in flight are lost."""
         for link in ((one, other), (other, one)):
             self.epochs[link] = self.epochs.get(link, 0) + 1
 
     def heal(self) -> None:
-        """Every link works."""
+        """Repair every link."""
         self.cut.clear()

@@ -1,4 +1,4 @@
-"""One member by itself, `b` of `a b c`, driven by the messages that a test makes up."""
+"""A single member, `b` of `a b c`, driven by the messages of a test."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VOTERS = ("a", "b", "c")
 
 
 class One:
-    """A member and its disk, which syncs at once unless told not to; `readys`: what it asked."""
+    """A member and its disk, which syncs at once by default; `readys`: the Readys taken."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class One:
         membership: Membership | None = None,
         member_id: int = 0,
     ) -> None:
-        """terms: of the entries that are there, COMMANDs."""
+        """terms: the terms of the existing entries, all COMMANDs."""
         self.log = Log(
             [Entry(1 + at, t, EntryKind.COMMAND, NOW, b"%d" % at) for at, t in enumerate(terms)]
         )
@@ -56,7 +56,7 @@ class One:
         self.readys: list[Ready] = []
 
     def out(self, sync: bool = True) -> list[AnyRaftMessage]:
-        """Everything it sends now, after the disk's answer when `sync`."""
+        """Return everything it sends now, after the disk's answer if `sync`."""
         sent: list[AnyRaftMessage] = []
         while (ready := self.node.ready()) is not None:
             self.readys.append(ready)
@@ -76,12 +76,12 @@ class One:
         return sent
 
     def hear(self, message: AnyRaftMessage, sync: bool = True) -> list[AnyRaftMessage]:
-        """What it answers."""
+        """Deliver a message; return the answers."""
         self.node.step(message, NOW)
         return self.out(sync)
 
     def lead(self) -> One:
-        """Elected, and its first entry sent."""
+        """Elect it and let it send its first entry."""
         self.node.campaign(NOW)
         asked = self.out()
         for voter in self.node.membership.voters:
@@ -98,7 +98,7 @@ class One:
     def agree(
         self, sender: str, index: int, commit: int = 0, member: int = 0
     ) -> list[AnyRaftMessage]:
-        """A follower holds everything up to index."""
+        """Acknowledge everything up to index for a follower."""
         return self.hear(
             AppendReply(1, sender, "b", self.node.term, True, index, commit, member=member)
         )
@@ -107,7 +107,7 @@ class One:
 def append(
     term: int, prev: tuple[int, int], *terms: int, commit: int = 0, sender: str = "a"
 ) -> Append:
-    """An Append of COMMANDs in those terms after `prev`, (index, term)."""
+    """Return an Append of COMMANDs in those terms after `prev`, (index, term)."""
     wire: tuple[WireEntry, ...] = tuple(
         (t, EntryKind.COMMAND, NOW, b"%d" % (prev[0] + at)) for at, t in enumerate(terms)
     )

@@ -1,4 +1,4 @@
-"""Somebody who changes who is in the group, now and then."""
+"""An operator that changes the membership now and then."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Operator(Planned):
-    """Adds, removes, promotes and demotes; takes the log from whoever is no member any more."""
+    """An operator: adds, removes, promotes and demotes; deletes the logs of removed members."""
 
     setting = "change_every_ms"
 
@@ -25,7 +25,7 @@ class Operator(Planned):
         self.changes = 0
 
     def act(self) -> None:
-        """One change, of whatever leader there is; two at once when there are two."""
+        """Request one change from each leader: two at once when there are two."""
         if self.stopped:
             return
         self.tidy()
@@ -36,7 +36,7 @@ class Operator(Planned):
         self.plan()
 
     def change(self, member: Member) -> None:
-        """Ask a leader for something that it may do or refuse."""
+        """Request a change, which the leader may refuse."""
         node = member.node
         assert node is not None
         change = self.choose(member)
@@ -52,7 +52,7 @@ class Operator(Planned):
         member.touch()
 
     def choose(self, member: Member) -> Change:
-        """What to ask for; grows a small group, shrinks a large one."""
+        """Choose a change; grow a small group, shrink a large one."""
         assert member.node is not None
         members = member.node.membership
         absent = [name for name in self.world.names if name not in members]
@@ -70,7 +70,7 @@ class Operator(Planned):
         return kind(name)
 
     def tidy(self) -> None:
-        """Whoever is no member any more, as far as anybody may believe, loses its log."""
+        """Delete the logs of nodes that no member can believe to be members."""
         for name, member in self.world.members.items():
             if self.world.roster.mentions(name):
                 continue
@@ -81,6 +81,6 @@ class Operator(Planned):
                 member.lose_disk()
 
     def stop(self) -> None:
-        """No more changes: whoever is no member stays away."""
+        """Stop changing; nodes that are not members stay down."""
         self.stopped = True
         self.tidy()

@@ -1,7 +1,7 @@
-"""Bugs to plant, so that the simulation itself is tested: each must be found.
+"""Bugs to plant, which test the simulation itself: each must be found.
 
-A plant replaces one function of the code under test, or of the simulated host, by a wrong one that
-somebody could have written.
+A plant replaces one function of the code under test, or of the simulated host, by a plausible wrong
+one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from warren_raft.core.state import NodeState
 from warren_raft.messages import AppendReply, Vote
 from warren_raft.types import Entry, HardState, Membership
 
-"""Where, which name, by what."""
+"""(object, name, replacement)."""
 
 
 def acknowledge_before_sync() -> list[Replacement]:
@@ -60,7 +60,7 @@ def commit_old_term_by_counting() -> list[Replacement]:
 
 
 def cursor_survives_truncation() -> list[Replacement]:
-    """A write under way keeps vouching for what was cut from under it."""
+    """A write in flight still acknowledges entries that were truncated."""
     truncate = LogView.truncate_from
 
     def forgetful(self: LogView, index: int) -> None:
@@ -131,7 +131,7 @@ def vote_request_before_sync() -> list[Replacement]:
 
 
 def acknowledge_the_end() -> list[Replacement]:
-    """The follower vouches for the end of its log, not of what it was sent."""
+    """The follower acknowledges the end of its log, not of what it was sent."""
     sends = Member.send
 
     def boasting(self: Member, batch: Any) -> None:
@@ -165,7 +165,7 @@ def commit_the_end() -> list[Replacement]:
 
 
 def keep_conflicting_entries() -> list[Replacement]:
-    """The follower only appends what lies beyond its end, and never compares."""
+    """The follower only appends what is beyond its end, and never compares."""
 
     def blind(node: NodeState, first: int, wire: Any) -> None:
         log = node.log
@@ -177,7 +177,7 @@ def keep_conflicting_entries() -> list[Replacement]:
 
 
 def stale_read() -> list[Replacement]:
-    """The leader answers reads without asking whether it still is one."""
+    """The leader answers reads without confirming that it still leads."""
 
     def at_once(node: NodeState, lead: Any) -> None:
         for asker, context in lead.reads.asked:
@@ -201,7 +201,7 @@ def read_before_own_commit() -> list[Replacement]:
 
 
 def apply_twice() -> list[Replacement]:
-    """After a restart of leadership the last entry is handed out again."""
+    """A new leader applies the last entry again."""
     become = leader.become_leader
 
     def again(node: NodeState) -> None:
@@ -300,7 +300,7 @@ def membership_survives_truncation() -> list[Replacement]:
 
 
 def wiped_member_votes() -> list[Replacement]:
-    """A vote is given without a look at the life it was asked of."""
+    """A vote is given without a check of the member id."""
     on_vote, on_pre_vote = follower.on_vote, follower.on_pre_vote
 
     def generous(node: NodeState, message: Any) -> None:
@@ -313,7 +313,7 @@ def wiped_member_votes() -> list[Replacement]:
 
 
 def old_match_believed() -> list[Replacement]:
-    """What the life before acknowledged is believed of the next one, which is counted."""
+    """Acknowledgements of an earlier member id count for the next one."""
 
     def trusting(node: NodeState, lead: Any, sender: str, member: int) -> Any:
         return lead.progress[sender]
@@ -322,7 +322,7 @@ def old_match_believed() -> list[Replacement]:
 
 
 def voter_under_any_id() -> list[Replacement]:
-    """A member that lost its disk thinks that it is the voter it was."""
+    """A member that lost its disk takes itself for the earlier voter."""
     return [(Membership, "votes", lambda self, node, member: node in self.voters)]
 
 
@@ -344,7 +344,7 @@ def removed_leader_counts_itself() -> list[Replacement]:
 
 
 def removed_leader_does_not_stand() -> list[Replacement]:
-    """A member that was removed stands no more although that is not committed."""
+    """A removed member no longer campaigns although the removal is not committed."""
     return [(NodeState, "stands", property(lambda self: self.is_voter))]
 
 
@@ -354,7 +354,7 @@ def snapshot_names_those_in_effect() -> list[Replacement]:
 
 
 def snapshot_leaves_the_membership() -> list[Replacement]:
-    """A snapshot that is installed does not bring its members."""
+    """An installed snapshot does not set its members."""
 
     def keep(self: Configs, index: int, membership: Membership) -> None:
         self.base_index, self.base = index, self.latest
@@ -364,7 +364,7 @@ def snapshot_leaves_the_membership() -> list[Replacement]:
 
 
 def snapshot_over_a_longer_log() -> list[Replacement]:
-    """A snapshot is installed although the log holds its last entry, and more."""
+    """A snapshot is installed although the log holds its last entry and later ones."""
     installed = follower.installed
 
     def eager(node: NodeState, index: int, term: int) -> bool:
@@ -378,7 +378,7 @@ def snapshot_over_a_longer_log() -> list[Replacement]:
 
 
 def _in_tables(*pairs: Callable[..., Any]) -> list[Replacement]:
-    """Replace handlers wherever the node's tables name them: old, new, old, new …"""
+    """Replace handlers in the node's tables: old, new, old, new …"""
     from warren_raft.core import node as module
 
     new = dict(zip(pairs[::2], pairs[1::2], strict=True))
@@ -423,7 +423,7 @@ PLANTS = by_name(
 
 @contextmanager
 def planted(plant: Callable[[], list[Replacement]] | None) -> Iterator[None]:
-    """The code with that bug in it, for as long as the context lasts; None: as it is."""
+    """Plant the bug while the context lasts; None: no bug."""
     replaced = []
     for where, what, by in plant() if plant is not None else ():
         replaced.append((where, what, getattr(where, what)))

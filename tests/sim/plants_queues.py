@@ -1,4 +1,4 @@
-"""Bugs to plant in queues, and in what a cluster does with them; see `plants`."""
+"""Bugs to plant in queues and in the cluster's handling of them; see `plants`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _handler(kind: type, handler: Any) -> list[Replacement]:
 
 
 def requeue_order_reversed() -> list[Replacement]:
-    """What comes back comes first, the last of it before the others."""
+    """Returned messages come first, but in reverse order."""
     let_go = ack.let_go
 
     def backwards(context: QueueContext, consumer: Any, pieces: list[Any], outcome: Any) -> None:
@@ -29,7 +29,7 @@ def requeue_order_reversed() -> list[Replacement]:
 
 
 def what_comes_back_goes_to_the_end() -> list[Replacement]:
-    """Returned messages wait until everything that is ready has left."""
+    """Returned messages wait until all ready messages are delivered."""
 
     def polite(self: Order) -> Any:
         if self.mask:
@@ -46,7 +46,7 @@ def what_comes_back_goes_to_the_end() -> list[Replacement]:
 
 
 def redelivered_is_not_in_the_snapshot() -> list[Replacement]:
-    """Who begins with a snapshot takes what was returned for fresh."""
+    """A member restored from a snapshot takes returned messages for new ones."""
     load = Order.load
 
     def forgetful(self: Order, returned: Any, lanes: Any) -> None:
@@ -56,7 +56,7 @@ def redelivered_is_not_in_the_snapshot() -> list[Replacement]:
 
 
 def priorities_are_not_in_the_snapshot() -> list[Replacement]:
-    """Who begins with a snapshot serves the lowest priority first."""
+    """A member restored from a snapshot serves the lowest priority first."""
     load = Order.load
 
     def confused(self: Order, returned: Any, lanes: Any) -> None:
@@ -72,7 +72,7 @@ def priorities_are_not_in_the_snapshot() -> list[Replacement]:
 
 
 def an_expired_claim_is_settled() -> list[Replacement]:
-    """A settle takes the number of a claim that expired, and goes on to the next."""
+    """A settle accepts the number of an expired claim, and continues with the next."""
     claim_settled = machine.HANDLERS[commands.SettleClaims]
 
     def lenient(context: QueueContext, command: commands.SettleClaims) -> Any:
@@ -99,7 +99,7 @@ def a_missing_attempt_counts_as_empty() -> list[Replacement]:
 
 
 def a_drop_takes_every_attempt() -> list[Replacement]:
-    """An aborted batch is dropped whole, whoever staged it."""
+    """An aborted batch is dropped whole, with the stages of all drivers."""
 
     def careless(context: QueueContext, command: commands.SinkDrop) -> Any:
         for run in context.state.runs.get(command.sink, {}).values():
@@ -147,7 +147,7 @@ def an_older_driver_is_not_fenced() -> list[Replacement]:
 
 
 def lives_are_remembered_in_a_window() -> list[Replacement]:
-    """A life that ended many lives ago is not known to be over."""
+    """A process that ended many processes ago is not known to have ended."""
 
     def narrow(state: Any, applied: int, node: str, uplink: int, number: int) -> bool:
         return is_retired(state, node, uplink)

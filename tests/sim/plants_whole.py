@@ -36,7 +36,7 @@ from warren_raft.types import HardState
 
 
 def wal_answers_before_the_sync() -> list[Replacement]:
-    """What is written, and not synced, is vouched for."""
+    """Written but unsynced data is acknowledged."""
     put = SimulatedWal.put
 
     def put_hastily(self: SimulatedWal, batch: Any) -> None:
@@ -80,7 +80,7 @@ def every_second_sync_is_skipped() -> list[Replacement]:
 
 
 def directory_not_synced_after_a_rename() -> list[Replacement]:
-    """A file has its new name, and nothing says so to the disk."""
+    """A file is renamed, and the directory is not synced."""
 
     def hasty(self: Files, old: Any, new: Any) -> None:
         self.system.rename(old, new)
@@ -131,7 +131,7 @@ def nothing_is_told_again() -> list[Replacement]:
 
 
 def resume_skips_one() -> list[Replacement]:
-    """A consumer asks its new leader to go on one message too late."""
+    """A consumer asks its new leader to continue one message too late."""
     found = GroupClient.leader_found
 
     def hasty(self: GroupClient, leader: str, term: int, reconnected: bool = False) -> None:
@@ -145,7 +145,7 @@ def resume_skips_one() -> list[Replacement]:
 
 
 def the_dead_keep_their_messages() -> list[Replacement]:
-    """Nobody tells the queues that a life of a node has ended."""
+    """The queues are not told that a node's process has ended."""
     return [
         (LeaderEffects, "_end", lambda self, group, life: None),
         (
@@ -160,7 +160,7 @@ def the_dead_keep_their_messages() -> list[Replacement]:
 
 
 def state_depends_on_the_member() -> list[Replacement]:
-    """Something outside the log gets into the state."""
+    """The state depends on something outside the log."""
     apply = machine.QueueMachine.apply
     calls = {"made": 0}
 
@@ -208,7 +208,7 @@ def a_claim_asked_for_again_is_another() -> list[Replacement]:
 
 
 def snapshot_before_its_entries_are_durable() -> list[Replacement]:
-    """A snapshot is written at once, however far the log has come to the disk."""
+    """A snapshot is written at once, before the log is on disk."""
 
     def hasty(self: Compactor, snapshots: Any, done: Any = lambda: None) -> None:
         self.busy = True
@@ -234,7 +234,7 @@ def compaction_drops_a_live_entry() -> list[Replacement]:
 
 
 def snapshot_forgets_who_submitted() -> list[Replacement]:
-    """De-duplication is not in the snapshot: a submission that comes again is applied again."""
+    """De-duplication is not in the snapshot: a repeated submission is applied again."""
     restore = machine.QueueMachine.restore
 
     def forgetful(self: Any, data: bytes) -> Any:
@@ -247,7 +247,7 @@ def snapshot_forgets_who_submitted() -> list[Replacement]:
 
 
 def a_file_of_what_is_being_received_is_retired() -> list[Replacement]:
-    """The log's files go although a snapshot that is on its way has its entries there."""
+    """Log files are retired although they hold entries of a snapshot being received."""
     return [(Compactor, "_may_retire", lambda self, file: True)]
 
 
@@ -262,13 +262,13 @@ def an_empty_disk_begins_as_a_founder() -> list[Replacement]:
 
 
 def a_member_goes_before_it_was_let_go() -> list[Replacement]:
-    """A node forgets its member of a queue as soon as that is to leave."""
+    """A node deletes its member of a queue before the removal is committed."""
     carriers = property(lambda self: self.nodes)
     return [(QueueRecord, "carriers", carriers)]
 
 
 def files_removed_before_the_manifest() -> list[Replacement]:
-    """The log's files go, and nothing tells what they said of groups, terms, votes."""
+    """Log files are removed before the manifest holds their groups, terms and votes."""
     return [(rewrite, "put_manifest", lambda files, path: None)]
 
 
@@ -277,7 +277,7 @@ def received_entries_not_synced() -> list[Replacement]:
 
     def hasty(self: Transfers, group: Any, incoming: Any) -> None:
         class Eager:
-            """Says that everything is on disk."""
+            """A store that reports everything as on disk."""
 
             def __getattr__(self, name: str) -> Any:
                 return getattr(store, name)
@@ -302,7 +302,7 @@ def received_entries_not_synced() -> list[Replacement]:
 
 
 def applied_again_after_a_restart() -> list[Replacement]:
-    """What a snapshot holds is applied to it once more: its last entry, when the log has that."""
+    """The last entry of a snapshot is applied again when the log has it."""
     apply = Group.apply
 
     def again(self: Group, committed: Any, observer: Any) -> None:
@@ -316,7 +316,7 @@ def applied_again_after_a_restart() -> list[Replacement]:
 
 
 def set_order_leak() -> list[Replacement]:
-    """Who returns first is decided by the order of a set, which differs from process to process."""
+    """The order of returns is that of a set, which differs between processes."""
     remove = disconnects._remove
     processes: dict[int, tuple[int, Any]] = {}
 
@@ -330,7 +330,7 @@ def set_order_leak() -> list[Replacement]:
 
 
 def every_member_carries_effects_out() -> list[Replacement]:
-    """Dead letters are published by whoever applies the entry."""
+    """Dead letters are published by every member that applies the entry."""
     applied = Cluster.applied
 
     def eager(self: Cluster, group: int, meta: Any, data: bytes, done: Any, leading: bool) -> None:
@@ -344,7 +344,7 @@ def every_member_carries_effects_out() -> list[Replacement]:
 
 
 def a_full_disk_counts_as_written() -> list[Replacement]:
-    """A write that found no space is not tried again."""
+    """A write that found no space is not repeated."""
 
     def careless(self: Wal, batch: Any) -> bool:
         with suppress(OSError):
@@ -356,7 +356,7 @@ def a_full_disk_counts_as_written() -> list[Replacement]:
 
 
 def what_was_refused_stays() -> list[Replacement]:
-    """A queue that is full says how much it refuses, and keeps it."""
+    """A full queue refuses messages, and keeps them."""
     cut_surplus = limits.cut_surplus
 
     def generous(context: QueueContext, lane: int, index: int) -> int:
@@ -368,7 +368,7 @@ def what_was_refused_stays() -> list[Replacement]:
 
 
 def expired_a_little_early() -> list[Replacement]:
-    """A message's time is over a tenth of a second before it is."""
+    """A message expires a tenth of a second too early."""
     expiry = Detail.expiry
 
     def hasty(self: Detail, ordinal: int) -> int | None:
@@ -379,17 +379,17 @@ def expired_a_little_early() -> list[Replacement]:
 
 
 def what_can_be_read_is_on_the_disk() -> list[Replacement]:
-    """A start vouches for what the process before had written, and not synced."""
+    """A start acknowledges what the earlier process had written and not synced."""
     return [(recovery, "_settle", lambda files, directory, newest: None)]
 
 
 def an_older_copy_is_judged_by_nobody() -> list[Replacement]:
-    """No node tells another one that its directory was a later one once."""
+    """No node tells another one that its directory is an older copy."""
     return [(PeerWriteMarks, "judge", lambda self, hello: None)]
 
 
 def one_message_ends_the_node() -> list[Replacement]:
-    """The fault of a dead letter that cannot be read goes as far as the loop."""
+    """The fault of an unreadable dead letter reaches the loop."""
 
     def unguarded(
         self: SetAsideCounts, group: int, where: str, call: Any, *args: Any, count: int = 1

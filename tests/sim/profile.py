@@ -1,4 +1,4 @@
-"""What kind of world a seed makes."""
+"""The parameters of the world of a seed."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from warren_raft.config import RaftConfig
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """How bad the world is.
+    """The parameters of a world.
 
-    nodes, learners                    how many there are; how many of them do not vote
+    nodes, learners                    number of nodes; number of them that do not vote
     loss_permille, duplicate_permille  of messages
     latency_ms, sync_ms                (min, max) of a message, of a sync; `slow_permille` of them
                                        take ten times as long
-    spares                             how many more nodes there are, not in the group at first
+    spares                             number of further nodes, not in the group at first
     change_every_ms                    mean time between changes of members; 0: none
     fault_every_ms                     mean time between faults; 0: none
-    kinds                              which faults happen, with weights
-    commands, pause_ms                 how many commands the clients have; how long a client waits
-                                       at most between two, while there are faults
+    kinds                              the faults that happen, with weights
+    commands, pause_ms                 number of the clients' commands; the longest wait of a client
+                                       between two, while there are faults
     codec                              messages travel as bytes
-    snapshot_every                     a member takes one when it applied that much since; 0: never
-    turn_ms                            a member collects events that long before it acts
+    snapshot_every                     a member takes one after that many entries; 0: never
+    turn_ms                            a member collects events for that long before it acts
     """
 
     nodes: int
@@ -71,7 +71,7 @@ KINDS = (
 
 
 def draw(rng: Random) -> Profile:
-    """A profile; the same generator state gives the same one."""
+    """Draw a profile, which depends only on the generator's state."""
     kinds = tuple((kind, rng.choice((0, 1, 2))) for kind in dict.fromkeys(KINDS))
     if not any(weight for _, weight in kinds):
         kinds = (("crash", 1),)

@@ -1,17 +1,18 @@
-"""Which memberships a simulated world has to reckon with, and which disks they rely on.
+"""The memberships that may be in effect in a simulated world, and the disks they depend on.
 
-No loss of disks can make a group forget or disagree: a member that lost its disk is dead under the
-id it had, and a group is safe whoever is dead. But a group goes on only while some majority lives,
-and a member under another id is not of it until it was promoted. So a world takes a disk only when
+A lost disk cannot make a group lose data or disagree: a member that lost its disk has failed under
+the id it had, and a group is safe whichever members fail. But a group continues only while a
+majority is up, and a member under another id is not in it until it is promoted. So a world takes a
+disk only when
 
-1. every member of every membership that anybody may act on is the one that is meant: who lost a
-   disk before is back under its new id, and the leader has heard that id;
+1. every member of every membership that may be in effect has the id named there: a member that
+   lost a disk before is back under its new id, and the leader knows that id;
 2. without the disk each of those memberships keeps a majority of intact disks, and so does each
    that follows by the promotion of a learner, which a leader may be about to append.
 
 And its operator proposes no change that leaves less than an intact majority: no leader can know of
-a disk that was lost a moment ago. Between a loss and its discovery the group has one voter less, as
-between a crash and a start; two of two, or the one of one, can never be spared.
+a disk that was just lost. Between a loss and its detection the group has one voter less, as between
+a crash and a start; two of two, or the one of one, are always needed.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
 
 
 class Roster:
-    """What is known of memberships from outside.
+    """The memberships, observed from outside.
 
     committed  (index, membership), ascending; the founders' stands at 0
-    proposed   every CONFIG that anybody ever wrote, unless another entry is committed there
+    proposed   every CONFIG that was ever written, unless another entry is committed there
     """
 
     def __init__(self, world: World, founders: Membership) -> None:
@@ -40,23 +41,23 @@ class Roster:
 
     @property
     def latest(self) -> Membership:
-        """The newest one that is committed."""
+        """Return the newest committed membership."""
         return self.committed[-1][1]
 
     def written(self, entry: Entry) -> None:
-        """Somebody writes a CONFIG."""
+        """Record a CONFIG that a member writes."""
         if entry.index > len(self.world.checkers.committed.entries):
             self.proposed[entry.index, entry.term] = rules.decode(entry.data)
 
     def commit(self, entry: Entry) -> None:
-        """An entry was committed: what stood at its index elsewhere is void."""
+        """Record a committed entry: other CONFIGs at its index are void."""
         if entry.kind is EntryKind.CONFIG:
             self.committed.append((entry.index, rules.decode(entry.data)))
         for place in [place for place in self.proposed if place[0] <= entry.index]:
             del self.proposed[place]
 
     def live(self) -> list[Membership]:
-        """Every membership that somebody may act on, now or after a message comes."""
+        """Return every membership that may be in effect, now or after a message arrives."""
         end = len(self.world.checkers.committed.entries)
         found = [self.latest, *self.proposed.values()]
         for member in self.world.members.values():
@@ -65,15 +66,15 @@ class Roster:
         return found
 
     def mentions(self, name: NodeId) -> bool:
-        """Somebody may believe it to be a member."""
+        """Return whether any node may believe it to be a member."""
         return any(name in membership for membership in self.live())
 
     def intact(self, voter: NodeId, member: MemberId) -> bool:
-        """That life of that voter has its disk."""
+        """Return whether that id of that voter has its disk."""
         return self.world.members[voter].disk.member_id == member
 
     def survives(self, membership: Membership) -> bool:
-        """A majority of its voters has its disks."""
+        """Return whether a majority of its voters has its disks."""
         voters = membership.voters
         held = sum(self.intact(voter, membership.id_of(voter)) for voter in voters)
         return held >= majority(len(voters))
@@ -94,7 +95,7 @@ class Roster:
         return True
 
     def may_lose(self, name: NodeId) -> bool:
-        """See 1 and 2."""
+        """Return whether 1 and 2 hold."""
         if not self.whole():
             return False
         for membership in self.live():

@@ -1,4 +1,4 @@
-"""Runs simulated worlds: `python -m sim.run --seeds 5000`, or one again with `--seed N`."""
+"""Simulated worlds: `python -m sim.run --seeds 5000`, or one with `--seed N`."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ TRACE_LINES = 40
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is simulated: the core by itself, or whole nodes; with which bug in it, if any."""
+    """The kind of simulation: the core, or whole nodes; with a planted bug, if any."""
 
     whole: bool = False
     plant: str | None = None
 
     def plants(self) -> dict[str, Any]:
-        """Those that can be planted in it."""
+        """Return the bugs that can be planted."""
         if self.whole:
             from sim import plants_whole
 
@@ -43,11 +43,11 @@ class Kind:
         return World(seed)
 
     def planted(self) -> Any:
-        """A context with the bug in the code."""
+        """Return a context with the bug in the code."""
         return plants.planted(None if self.plant is None else self.plants()[self.plant])
 
     def again(self, seed: int) -> str:
-        """The command that runs that world again."""
+        """Return the command that repeats that world."""
         words = [
             "python3 build.py sim",
             "--whole" if self.whole else "",
@@ -62,12 +62,12 @@ WHOLE = Kind(whole=True)
 
 
 BROKEN = ("AttributeError", "ImportError", "NameError", "TypeError")
-"""A planted bug that fails like that was not found: it does not fit the code any more."""
+"""Failures of a planted bug that does not match the code any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one seed; failure None: clean."""
+    """The result of one seed; failure None: clean."""
 
     seed: int
     digest: str
@@ -78,7 +78,7 @@ class Outcome:
 
     @property
     def found(self) -> bool:
-        """It failed, and as a world that has a bug in it fails."""
+        """Whether the planted bug was found: the world failed because of it."""
         return self.failure is not None and not self.failure.startswith(BROKEN)
 
 
@@ -109,7 +109,7 @@ def run_batch(work: tuple[int, int, Kind], go_on: bool = False) -> list[Outcome]
 def run_many(
     start: int, seeds: int, kind: Kind, jobs: int, go_on: bool = False
 ) -> Iterator[Outcome]:
-    """Outcomes in the order of the seeds; without `go_on` those after a failure may be missing."""
+    """Yield outcomes in the order of seeds; without `go_on` some after a failure are missing."""
     work = [
         (first, min(first + BATCH, start + seeds), kind)
         for first in range(start, start + seeds, BATCH)
@@ -124,7 +124,7 @@ def run_many(
 
 
 def replay(seed: int, kind: Kind, full: bool) -> int:
-    """One world, told in full."""
+    """Run one world with its trace."""
     world = kind.world(seed)
     world.log = []
     failure = None
@@ -144,7 +144,7 @@ def replay(seed: int, kind: Kind, full: bool) -> int:
 
 
 def many(kind: Kind, options: argparse.Namespace) -> int:
-    """A range of seeds, up to the first failure, or through all of them with --go-on."""
+    """Run a range of seeds, up to the first failure, or all of them with --go-on."""
     began = time.monotonic()
     seeds = events = faults = confirmed = failures = 0
     for outcome in run_many(options.start, options.seeds, kind, options.jobs, options.go_on):
@@ -172,7 +172,7 @@ def many(kind: Kind, options: argparse.Namespace) -> int:
 
 
 def every_plant(kinds: tuple[Kind, ...], options: argparse.Namespace) -> int:
-    """Look for every planted bug; the table of how many seeds each took."""
+    """Search every planted bug; print how many seeds each took."""
     missed = 0
     for kind in kinds:
         for name in kind.plants():
@@ -191,7 +191,7 @@ def every_plant(kinds: tuple[Kind, ...], options: argparse.Namespace) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line; returns the exit code: 0 when every seed was clean."""
+    """Run the command line; return 0 when every seed was clean."""
     parser = argparse.ArgumentParser(prog="build.py sim", description=__doc__)
     parser.add_argument("--seeds", type=int, default=300, help="how many (300)")
     parser.add_argument("--start", type=int, default=0, help="the first (0)")

@@ -1,4 +1,4 @@
-"""The simulation runs clean, finds what it must find, and depends on nothing but its seed."""
+"""The simulation runs clean, finds planted bugs, and depends only on its seed."""
 
 from __future__ import annotations
 

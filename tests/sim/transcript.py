@@ -1,33 +1,33 @@
-"""Plays a written conversation between members of a group.
+"""Transcripts: scripted scenarios of a group, with the expected output.
 
-A transcript is a text of blocks: commands, `----`, what they print, a blank line. Lines that begin
-with `#` are for the reader. Run the test with WARREN_REWRITE=1 to write what is printed now; then
-read the difference before committing it.
+A transcript is a text of blocks: commands, `----`, their output, a blank line. Lines that begin
+with `#` are comments. Run the test with WARREN_REWRITE=1 to write the present output; then read the
+difference before committing it.
 
-    members a b c [learner d]   a new group; everybody knows no leader and waits
-    hold                        before members: learners are not promoted by themselves
-    batch 1 [2]                 before members: so many bytes in one Append (and so many of them
+    members a b c [learner d]   a new group; no member knows a leader
+    hold                        before members: learners are not promoted automatically
+    batch 1 [2]                 before members: bytes in one Append (and number of Appends
                                 without an answer)
-    join d 9 a b c              a log created as joining, with that id; these are to be listened to
-    wipe c 7 a b c              c is down; its disk is lost, another is there with that id
+    join d 9 a b c              a log created as joining, with that id; the others are hints
+    wipe c 7 a b c              c is down; its disk is replaced by an empty one, with that id
     change a add d              also: promote, remove, demote
-    who a                       the membership in effect there; on a leader how its members stand
-    campaign a                  stand for election
-    elect a b …                 stand and win with the votes of these, nobody else hears of it;
+    who a                       the membership in effect there; on a leader the members' states
+    campaign a                  start an election
+    elect a b …                 campaign and win with the votes of these only;
                                 stops before the first Ready of the leader
-    tick a 500                  500 ms later, look at the clock
+    tick a 500                  tick 500 ms later
     propose a text              on the leader
     transfer a b                leadership from a to b
     suspect a b, connected a b, restarted a b
-                                a hears of b
-    stall a, unstall a          a's disk does not answer; it does again
+                                report of b to a
+    stall a, unstall a          a's disk stalls; it answers again
     read a 1                    read index, context 1
-    ready a                     take a Ready: writes begin, messages leave
+    ready a                     take a Ready: writes begin, messages are sent
     sync a [1]                  writes begun so far (the oldest one) are on disk
-    deliver a [b]               messages on their way to a (from b) arrive
+    deliver a [b]               messages in flight to a (from b) arrive
     drop a [b]                  … are lost
-    delay a b, release          … are held up; what was held up is on its way again
-    crash a, start a            lose what was not synced; come back
+    delay a b, release          … are delayed; delayed messages are in flight again
+    crash a, start a            lose what was not synced; restart
     settle [a b …]              ready, sync, deliver among these (all) until nothing happens
     log a                       entries and cursors
     quiet                       settle prints nothing from here on; `loud` ends that
@@ -60,20 +60,20 @@ MARKS = ("voter", "leader", "suspected", "snapshotting", "lost", "changing")
 
 
 def as_text(message: rpc.AnyRaftMessage) -> str:
-    """Of or to whom the message is, when it is no founding member."""
+    """Name the member id of a message, unless it is a founding member's."""
     member = getattr(message, "member", 0)
     return f" as {member}" if member else ""
 
 
 def members_text(membership: Membership) -> str:
-    """Voters, with their ids in brackets, then learners."""
+    """Format voters, with their ids in brackets, then learners."""
     ids = dict(membership.ids)
     voters = [f"{voter}[{ids[voter]}]" if voter in ids else voter for voter in membership.voters]
     return "voters " + " ".join((*voters, *(f"learner {node}" for node in membership.learners)))
 
 
 def entry_text(entry: Entry) -> str:
-    """index/term, and what is in it."""
+    """Format an entry: index/term, and its content."""
     what = "noop"
     if entry.kind is EntryKind.CONFIG:
         what = members_text(decode(entry.data))
@@ -83,7 +83,7 @@ def entry_text(entry: Entry) -> str:
 
 
 def message_text(message: rpc.AnyRaftMessage) -> str:
-    """A message in the words of the paper."""
+    """Format a message in the words of the paper."""
     kind = type(message).__name__
     head = f"{message.sender} -> {message.to} {kind} term {message.term}"
     match message:
@@ -116,7 +116,7 @@ def message_text(message: rpc.AnyRaftMessage) -> str:
 
 
 class Place:
-    """A member, its disk and what waits for it."""
+    """A member, its disk and its pending messages."""
 
     def __init__(self, name: str, membership: Membership, member_id: int = 0) -> None:
         self.name = name
@@ -130,7 +130,7 @@ class Place:
 
 
 class Transcript:
-    """A group that does what the commands say, and prints it."""
+    """A group that executes the commands and prints the results."""
 
     def __init__(self) -> None:
         self.now_ms = 0
@@ -155,7 +155,7 @@ class Transcript:
             self.say(f"{type(error).__name__}: {error}")
 
     def node(self, name: str) -> RaftNode:
-        """A member that is up."""
+        """Return a member that is up."""
         node = self.places[name].node
         assert node is not None, f"{name} is down"
         return node
@@ -331,13 +331,13 @@ class Transcript:
         return True
 
     def leave(self, sent: tuple[rpc.AnyRaftMessage, ...]) -> None:
-        """Messages are on their way."""
+        """Put messages in flight."""
         for message in sent:
             self.say(message_text(message))
             self.wire.append(message)
 
     def take(self, to: str, sender: str | None) -> list[rpc.AnyRaftMessage]:
-        """Messages on their way to a member, taken off the wire."""
+        """Remove and return the messages in flight to a member."""
         taken = [m for m in self.wire if m.to == to and sender in (None, m.sender)]
         self.wire = [m for m in self.wire if m not in taken]
         return taken
@@ -382,7 +382,7 @@ class Transcript:
 
 
 def play(text: str) -> str:
-    """The transcript with what its commands print now."""
+    """Return the transcript with the present output of its commands."""
     transcript = Transcript()
     played = []
     for block in text.strip().split("\n\n"):
@@ -399,5 +399,5 @@ def play(text: str) -> str:
 
 
 def transcripts() -> list[Path]:
-    """All there are."""
+    """Return all transcripts."""
     return sorted((Path(__file__).parents[1] / "raft" / "transcripts").glob("*.txt"))
