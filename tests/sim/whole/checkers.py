@@ -1,6 +1,6 @@
-"""What must hold in whole nodes: one small checker per property.
+"""The properties of whole nodes: one small checker each.
 
-They stand outside the code under test and see what no member can: all disks, all members at once.
+The checkers are outside the code under test and see all disks and all members at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Checkers:
-    """Hands out what happens to who judges it."""
+    """All checkers: passes each event to those that check it."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -36,59 +36,59 @@ class Checkers:
 
     @property
     def bodies(self) -> dict[tuple[int, int], list[bytes]]:
-        """(group, index) -> the messages of that entry, in block order."""
+        """Return (group, index) -> the messages of that entry, in block order."""
         return self.states.bodies
 
     def leader(self, process: Process, group: int, term: int, leading: bool) -> None:
-        """A member hears of a leader, or is one."""
+        """Check a leader that a member learns of, or becomes."""
         if leading:
             self.world.note("leads", process.name, group, term)
             self.elections.leads(process, group, term)
 
     def started(self, process: Process) -> None:
-        """A process has read its disk."""
+        """Check a process that has recovered from its disk."""
         self.durability.started(process)
 
     def applied(
         self, process: Process, group: int, meta: Meta, data: bytes, applied: Applied
     ) -> None:
-        """A member has applied an entry."""
+        """Check an entry that a member applied."""
         self.elections.applied(group, meta)
         self.states.applied(process, group, meta, data, applied)
 
     def restored(self, process: Process, group: int) -> None:
-        """A member's state is another one's snapshot now."""
+        """Take note of a member's state that was replaced by a snapshot."""
         self.states.restored(process, group)
         self.memberships.restored(process, group)
 
     def members_changed(self, process: Process, group: int, membership: Membership) -> None:
-        """A member has applied a change of members."""
+        """Check a membership change that a member applied."""
         self.memberships.changed(process, group, membership)
 
     def buried(self, reason: str, index: int, first: int, last: int, now: int) -> None:
-        """A machine gives messages up, in the entry that it is applying."""
+        """Record messages that a machine dead-letters or drops, in the entry being applied."""
         self.states.buried(reason, index, first, last, now)
 
     def sent(self, process: Process, message: AnyRaftMessage) -> None:
-        """A message leaves a member."""
+        """Check a message that a member sends."""
         self.elections.sent(process, message)
         self.durability.sent(process, message)
 
     def rewritten(self, process: Process) -> None:
-        """Files were rewritten."""
+        """Check a disk after files were rewritten."""
         self.directories.rewritten(process)
 
     def looked_at(self) -> None:
-        """Now and then, whatever happens."""
+        """Run the periodic checks."""
         self.elections.logs_match()
 
     def finished(self, groups: list[int]) -> None:
-        """Everything is calm."""
+        """Run the checks at the end."""
         self.elections.logs_match()
         for group in groups:
             self.states.finished(group)
         self.directories.finished()
 
     def evidence(self) -> Any:
-        """What goes into the digest."""
+        """Return the input of the world's digest."""
         return self.states.digests()

@@ -1,4 +1,4 @@
-"""Consumers: some acknowledge, some give back, some leave without a word."""
+"""Consumers: some acknowledge, some requeue, some disconnect without a close."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ STEADY_WORK_MS = 5
 
 
 class Subscription:
-    """One session with one consumer of one queue, at one life of a node.
+    """One session with one consumer of one queue, at one process of a node.
 
     next_msg_id  the id its next message must have
     newest       (publisher, life, priority) -> the number of the newest message
-    ended        the session is over; what comes after is nobody's
+    ended        the session has ended; later deliveries are ignored
     """
 
     def __init__(self, owner: Consumer, process: Process, queue: QueueRecord) -> None:
@@ -44,7 +44,7 @@ class Subscription:
         self.ended = False
 
     def begin(self) -> None:
-        """In the node's turn: become a consumer."""
+        """Start the consumer, in the node's turn."""
         rng, consuming = self.owner.rng, self.process.broker.consuming
         prefetch = 0 if self.no_ack or self.explicit else rng.choice((1, 3, 20))
         command = commands.Checkout(
@@ -66,7 +66,7 @@ class Subscription:
         consuming.checkout(self.queue, command, self, joined)
 
     def flow(self) -> None:
-        """Tell the queue that more may come."""
+        """Grant more credit to the queue."""
         if (self.explicit or self.no_ack) and not self.ended:
             credit = CREDIT if self.explicit else 0
             self.process.broker.consuming.credit(
@@ -74,7 +74,7 @@ class Subscription:
             )
 
     def end(self, failed: bool) -> None:
-        """The session is over, in the node's turn."""
+        """End the session, in the node's turn."""
         if not self.ended:
             self.ended = True
             self.process.broker.consuming.session_down(self.session, failed)
@@ -82,7 +82,7 @@ class Subscription:
             self.owner.subscription = None
 
     def cancel(self) -> None:
-        """Nothing more is wanted; what is held is worked on, then the session ends."""
+        """Cancel the consumer; the session ends when the held messages are handled."""
         self.process.broker.consuming.cancel(self.consumer, lambda reply: None)
         self.owner.later(self.process, 400, self.end, False)
 
@@ -113,7 +113,7 @@ class Subscription:
             if self.no_ack:
                 self.book.settle(body, delivery.acquired_count)
             else:
-                # A steady one is quicker than any timeout: else a message may go round for ever.
+                # A steady one beats any timeout, or a message could be redelivered forever.
                 work_ms = STEADY_WORK_MS if self.owner.steady else world.profile.work_ms
                 acquired = delivery.acquired_count
                 self.owner.later(self.process, work_ms, self.done, msg_id, body, acquired)
@@ -121,7 +121,7 @@ class Subscription:
             self.owner.later(self.process, 50, self.flow)
 
     def in_order(self, body: bytes, priority: int) -> None:
-        """What one publisher sent through one node comes, the first time, as it was sent."""
+        """Check that one publisher's messages through one node first arrive in order."""
         if body.startswith(b"sink-"):
             return  # rows of a batch have no order
         publisher, life, number = body.split(b"/")
@@ -131,14 +131,14 @@ class Subscription:
         self.newest[key] = int(number)
 
     def cancelled(self, consumer: int, reason: str, timeout_ms: int | None) -> None:
-        """The queue has given it up: the channel ends, as RabbitMQ's does."""
+        """Handle the queue's cancellation: the channel ends, as in RabbitMQ."""
         if reason == "timeout":
             require(self.book.plan.takes_back, "cancelled for a timeout", consumer)
         if not self.ended and not self.process.dead:
             self.process.inject(lambda: self.end(True))
 
     def done(self, msg_id: int, body: bytes, acquired: int) -> None:
-        """It has worked on a message: settle it, give it back, or reject it."""
+        """Finish a message: acknowledge, requeue or reject it."""
         if self.ended:
             return
         ids, rng = ((msg_id, msg_id),), self.owner.rng
@@ -158,15 +158,15 @@ class Subscription:
         self.flow()
 
     def settled(self, reply: Any, body: bytes, acquired: int) -> None:
-        """The queue knows that a message is done."""
+        """Handle the answer to an acknowledgement."""
         if not self.ended and isinstance(reply, commands.Done):
             self.book.settle(body, acquired)
 
 
 class Consumer(Person):
-    """Consumes, and sometimes comes back as a new session.
+    """A consumer, which sometimes starts a new session.
 
-    steady  it comes for the end: it gives nothing back and stays
+    steady  for the end of the world: it requeues nothing and stays
     """
 
     def __init__(self, world: World, number: int, plan: QueuePlan, steady: bool = False) -> None:
@@ -175,11 +175,11 @@ class Consumer(Person):
         self.subscription: Subscription | None = None
 
     def arrived(self, process: Process) -> None:
-        """The subscription went with the old node."""
+        """Drop the subscription, which ended with the old node."""
         self.subscription = None
 
     def act(self) -> None:
-        """Subscribe, or give up a subscription."""
+        """Subscribe, or end a subscription."""
         process = self.connected()
         if process is not None:
             if self.subscription is None:
@@ -206,10 +206,10 @@ class Consumer(Person):
 
 
 class Getter(OneAtATime):
-    """Asks for one message at a time (basic.get)."""
+    """A client that gets one message at a time (basic.get)."""
 
     def act(self) -> None:
-        """Ask for the next one."""
+        """Request the next message."""
         self.ask_next(self.ask)
         # In the end it must not keep a node busier than a node with a window of one can be: a
         # message whose settle is late is taken back where there is a timeout, and goes round.
@@ -241,7 +241,7 @@ class Getter(OneAtATime):
         broker.consuming.get(queue, command, got)
 
     def done(self, process: Process, session: int, settle: commands.Settle | None) -> None:
-        """Settle it, or forget to."""
+        """Acknowledge it, or not."""
         if settle is not None and self.rng.random() < 0.7:
             process.broker.consuming.settle(settle)
         process.broker.consuming.session_down(session, self.rng.random() < 0.5)

@@ -1,4 +1,4 @@
-"""Older copies of a node's directory, put back in its place: what peers must notice."""
+"""Older copies of a node's directory, put back in its place: peers must detect them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ LOOKS_MAX = 25
 class OlderCopy:
     """A copy of a running node's disk, as a power cut now would leave it, for later.
 
-    A directory cannot prove that it is the newest; its peers remember how far its log had come.
-    docs/membership.md lists what they cannot notice. A world draws none of that:
+    A directory cannot prove that it is the newest; its peers record the position of its log.
+    docs/membership.md lists what they cannot detect. A world contains none of that:
     - Every other node has on its own disk that the log had come further than the copy goes. So
       whoever is met first knows, also after all of them were killed.
     - Every node is there: one that comes later has never heard of this one.
@@ -43,8 +43,10 @@ class OlderCopy:
         self.looks = 0
 
     def take_down(self, silent: bool) -> None:
-        """The node ends, after it has told that it wrote more; the copy takes its place as soon as
-        it is sure to be noticed."""
+        """End the node after it has reported later writes, and put the copy in its place.
+
+        Not before it is certain to be detected.
+        """
         machine = self.machine
         unfit = machine.damaged or machine.aged or machine.disks != self.disks
         if unfit or self.world.misfortunes.stopped:
@@ -62,7 +64,7 @@ class OlderCopy:
         self.world.agenda.after(LOOK_AGAIN_MS, self.look)
 
     def look(self) -> None:
-        """Put it there, or look again, or let the node start as it is."""
+        """Put the copy in place, or check again later, or let the node start as it is."""
         machine = self.machine
         if machine.damaged or machine.disks != self.disks:
             machine.to_copy = machine.copying = False
@@ -85,7 +87,7 @@ class OlderCopy:
         machine.start()
 
     def older(self) -> MemoryFiles:
-        """What is to take the place of the directory."""
+        """Return the disk that replaces the directory."""
         if not self.newest_only:
             return self.copy
         machine = self.machine
@@ -99,8 +101,10 @@ class OlderCopy:
         return mixed
 
     def position(self, files: MemoryFiles) -> tuple[int, int]:
-        """Its disk's id, and the last write of its log; 0, 0: nobody would take it for whole, or
-        it is another disk."""
+        """Return its disk's id, and the last write of its log.
+
+        0, 0: recovery would refuse it, or it is another disk.
+        """
         disk = opened(self.machine.files.as_after_power_loss(), self.machine.name).identity.disk
         files = files.as_after_power_loss()
         directory = opened(files, self.machine.name)
@@ -111,7 +115,7 @@ class OlderCopy:
         return (int(disk, 16), found.next_batch - 1) if directory.identity.disk == disk else (0, 0)
 
     def everybody_heard(self) -> bool:
-        """Every other process was told that the log has come further."""
+        """Return whether every other process knows of the later writes."""
         return all(
             machine.running is not None
             and machine.running.host._write_marks.known(self.machine.name)[1] > self.written
@@ -120,7 +124,7 @@ class OlderCopy:
         )
 
     def everybody_knows(self, disk: int, end: int) -> bool:
-        """That the log of that disk had come further; durably."""
+        """Return whether every other node has the later writes of that disk recorded durably."""
         for name, machine in self.world.processes.items():
             if machine.gone or machine is self.machine:
                 continue
@@ -134,5 +138,5 @@ class OlderCopy:
 
 
 def opened(files: MemoryFiles, name: str) -> Directory:
-    """That node's directory on a disk."""
+    """Open that node's directory on a disk."""
     return open_directory(files, DATA_DIR, "sim", name, lambda: 1)

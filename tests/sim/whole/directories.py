@@ -1,4 +1,4 @@
-"""Data directories: whenever the power goes, a node can be started from what is left."""
+"""Data directories: after a power failure at any time, a node can start from its disk."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from sim.whole.world import World
 
 REWRITTEN_EVERY = 3
-"""Of rewritings, every so manieth is looked at."""
+"""Every n-th rewrite is checked."""
 
 
 class Directories:
-    """Starts every now and then, beside the node, from what its disk surely holds."""
+    """A checker that now and then recovers, beside the node, from the synced data of its disk."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.rewritings = 0
 
     def found(self, machine: Machine) -> Recovered:
-        """What a start would find on the machine's disk, were the power to go now.
+        """Return what a start would find on the machine's disk if the power failed now.
 
         Recovery itself refuses when something is missing that a snapshot refers to.
         """
@@ -37,24 +37,24 @@ class Directories:
         return recover(files, directory, Memtable(1 << 20))
 
     def recovered(self, process: Process, group: int) -> tuple[HardState, GroupLog | None]:
-        """A group as the process would find it if it were started anew."""
+        """Return a group as the process would recover it."""
         found = self.found(process.machine).groups.get(group)
         return (HardState(), None) if found is None else (found.hard_state, found.log)
 
     def holds(self, machine: Machine, group: int, index: int) -> bool:
-        """The entry, or a snapshot after it, is on the machine's disk."""
+        """Return whether the entry, or a snapshot that covers it, is on the machine's disk."""
         found = self.found(machine).groups.get(group)
         return found is not None and found.log.last >= index
 
     def rewritten(self, process: Process) -> None:
-        """After files were rewritten: nothing that was durable is missing."""
+        """Check after a rewrite that nothing durable is missing."""
         self.rewritings += 1
         if self.rewritings % REWRITTEN_EVERY or process.machine.damaged:
             return
         recovered = self.found(process.machine).groups
         for group, found in sorted(process.host._groups.items()):
             if group in process.host._transfers._installing or found.volatile:
-                continue  # what is on the disk is ahead of what is in memory
+                continue  # the disk is ahead of memory
             durable, held = found.node.log.durable, recovered.get(group)
             require(
                 durable == 0 or (held is not None and held.log.last >= durable),
@@ -65,7 +65,7 @@ class Directories:
             )
 
     def finished(self) -> None:
-        """Every disk can be started from at the end."""
+        """Check that a start succeeds from every disk at the end."""
         for machine in self.world.processes.values():
             if not machine.damaged:
                 self.found(machine)

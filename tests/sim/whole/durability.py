@@ -1,4 +1,4 @@
-"""What leaves may vouch only for what a disk holds."""
+"""Messages may acknowledge only what the disk holds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sim.whole.world import World
 
 REPLY_EVERY = 40
-"""Of append replies, which are many, every so manieth is looked at."""
+"""Every n-th append reply is checked, because there are many."""
 CONFIRM_EVERY = 12
 
 
@@ -24,7 +24,7 @@ class Durability:
 
     acknowledged  (node, group, member id) -> the term and the index of its last append reply
     voted         (node, group, member id) -> the term and the candidate of its last vote
-    judged        so many logs of which something was known were there when their node started
+    judged        number of logs with known acknowledgements that were checked at a start
     """
 
     def __init__(self, world: World) -> None:
@@ -36,7 +36,7 @@ class Durability:
         self.confirms = 0
 
     def sent(self, process: Process, message: AnyRaftMessage) -> None:
-        """Recovery, were the power to go now, would find what the message vouches for."""
+        """Check that recovery after a power failure would find what the message acknowledges."""
         if type(message) in (VoteReply, AppendReply):
             require(not process.machine.aged, "an older copy vouches", process.name, message)
         self.vouches(process, message)
@@ -68,7 +68,7 @@ class Durability:
                     )
 
     def vouches(self, process: Process, message: AnyRaftMessage) -> None:
-        """Remember what a member says of itself."""
+        """Record what a member acknowledges."""
         if type(message) is VoteReply and message.granted:
             member = process.host._groups[message.group].node.member_id
             self.voted[process.name, message.group, member] = (message.term, message.to)
@@ -79,12 +79,12 @@ class Durability:
             self.acknowledged[key] = max(before, (message.term, message.index))
 
     def started(self, process: Process) -> None:
-        """Its log was read, and no group of it has begun.
+        """Check a node after recovery, before any group has started.
 
-        Whatever became of its disk: a member under its old id has what it vouched for.
+        Whatever happened to its disk: a member under its old id has what it acknowledged.
 
-        In a later term its log may have been cut since, by a leader of that term. Of an older copy
-        of its directory only its peers can notice that: before it has vouched for anything else.
+        In a later term its log may have been truncated since by a leader of that term. Only its
+        peers can detect an older copy of its directory: before it acknowledges anything else.
         """
         if process.machine.aged:
             return
@@ -115,7 +115,7 @@ class Durability:
             )
 
     def confirmed(self, book: Book, bodies: list[bytes]) -> None:
-        """A publisher hears that it is safe: its entry is on the disks of a majority."""
+        """Check a publisher's confirm: its entry is on the disks of a majority."""
         self.confirms += 1
         if self.confirms % CONFIRM_EVERY or book.plan.volatile or book.doomed:
             return
@@ -137,8 +137,8 @@ class Durability:
                 if membership is not None:
                     members = membership.voters
         if not members:
-            return  # they have stopped since
-        # What an unlucky one held when it vouched for it may be gone since: the others suffice.
+            return  # its members have stopped since
+        # An unlucky disk may have lost it after the acknowledgement: the others suffice.
         holders = [
             name
             for name in members

@@ -1,4 +1,4 @@
-"""Who may lead: election safety, leader completeness, log matching."""
+"""Election safety, leader completeness and log matching."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class Elections:
-    """One leader per term, elected by a majority, who has everything that was committed.
+    """One leader per term, elected by a majority, which has everything that was committed.
 
-    leaders  (group, term) -> who leads
+    leaders  (group, term) -> the leader
     asked    (group, term, candidate, voter) -> the id that it was asked to vote under
-    votes    (group, term, voter, its id) -> for whom it was given
-    granted  (group, term, candidate) -> who voted for it, under which id
-    newest   group -> (index, term) of the last entry that anybody has applied
+    votes    (group, term, voter, its id) -> the candidate it was given to
+    granted  (group, term, candidate) -> its voters, each with its id
+    newest   group -> (index, term) of the last entry that any member has applied
     """
 
     def __init__(self, world: World) -> None:
@@ -35,9 +35,9 @@ class Elections:
         self.newest: dict[int, tuple[int, int]] = {}
 
     def sent(self, process: Process, message: AnyRaftMessage) -> None:
-        """A vote leaves: one per member and term, whatever it lives through.
+        """Check a vote that is sent: one per member and term, across restarts.
 
-        A member is a node with the id of its log: one that lost its disk is another one.
+        A member is a node with the id of its log: after the loss of its disk it is another one.
         """
         if type(message) is Vote:
             self.asked[message.group, message.term, process.name, message.to] = message.member
@@ -59,7 +59,7 @@ class Elections:
             voters[process.name] = member
 
     def leads(self, process: Process, group: int, term: int) -> None:
-        """Election safety, and leader completeness (Raft paper, figure 3)."""
+        """Check election safety and leader completeness (Raft paper, figure 3)."""
         known = self.leaders.setdefault((group, term), process.name)
         require(known == process.name, "two leaders in a term", group, term, known)
         node = process.host._groups[group].node
@@ -78,18 +78,18 @@ class Elections:
         )
         index, before = self.newest.get(group, (0, 0))
         if before >= term:
-            return  # its votes were under way for so long that the next leader has committed
+            return  # its votes were delayed for so long that the next leader has committed
         require(node.last_index >= index, "a leader lacks what was applied", group, term, index)
         if index >= process.host._groups[group].store.first_index():
             require(node.log.term(index) == before, "a leader has another entry", group, index)
 
     def applied(self, group: int, meta: Meta) -> None:
-        """What anybody has applied was committed."""
+        """Record an applied entry, which was committed."""
         if meta.index > self.newest.get(group, (0, 0))[0]:
             self.newest[group] = (meta.index, meta.term)
 
     def logs_match(self) -> None:
-        """Two logs that have an entry of one index and term are equal up to it (figure 3)."""
+        """Check that logs with an entry of one index and term are equal up to it (figure 3)."""
         stores: dict[int, list[tuple[str, GroupLog]]] = {}
         for name, machine in self.world.processes.items():
             process = machine.running

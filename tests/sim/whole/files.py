@@ -1,4 +1,4 @@
-"""A node's disk in memory: the product's own `Files` on system calls that forget, tear or refuse.
+"""A node's disk in memory: the real `Files` on system calls that lose, tear or refuse writes.
 
 `MemoryFiles` is `Files` with two things replaced: what it calls to change something (`Kernel`), and
 how it reads. So the order in which files are written, synced and renamed is the product's own.
@@ -17,7 +17,7 @@ from warren_raft.storage.files import Files
 
 
 class File:
-    """content is what a reader sees; pending are the changes of it that are not synced.
+    """A file: content is what a reader sees; pending are its unsynced changes.
 
     pending  (offset, data); None for data: the file was cut there
     """
@@ -38,7 +38,7 @@ class Folder(File):
 
 Names = dict[str, File]
 Change = tuple[tuple[str, str, File | None], ...]
-"""(directory, name, what it names from now on) that take effect together."""
+"""(directory, name, new file) changes that take effect together."""
 
 
 def _write(into: bytearray, offset: int, data: bytes | bytearray | None) -> None:
@@ -61,17 +61,17 @@ def _rename(directories: dict[str, Names], change: Change) -> None:
 
 
 class Kernel:
-    """The system calls that change something, under the names that `os` has for them.
+    """The system calls that change files, under the names that `os` has for them.
 
-    Nothing is durable by itself: bytes when their file was synced, names when their directory was.
-    A rename takes effect as a whole. What was not synced may reach the disk all the same.
+    Bytes are durable once their file was synced, names once their directory was. A rename is
+    atomic. Unsynced changes may reach the disk all the same.
 
     directories   path -> name -> file, as a reader sees it; durable: as the disk has it
     changes       of names, not synced, in their order
     former        path -> what the file of that name held before it was replaced
-    steps_left    so many changes more, and the power is gone; None: there is power
+    steps_left    the power fails after that many changes; None: no failure is scheduled
     full          nothing can be made longer (`ENOSPC`)
-    syncs_to_fail so many of the next syncs fail (`EIO`), and what they were for is lost
+    syncs_to_fail that many of the next syncs fail (`EIO`), and their writes are lost
     refused       how often either happened
     """
 
@@ -92,7 +92,7 @@ class Kernel:
     # ------------------------------------------------------------ names
 
     def find(self, path: Path | str) -> File:
-        """What has that name."""
+        """Return the file of that name."""
         directory, name = split(str(path))
         try:
             return self.directories[directory][name]
@@ -100,7 +100,7 @@ class Kernel:
             raise FileNotFoundError(errno.ENOENT, "no such file", str(path)) from None
 
     def step(self) -> None:
-        """Something is about to be changed; raises OSError when the power is gone by then."""
+        """Count a change; raises OSError when the power has failed."""
         if self.steps_left is not None:
             if not self.steps_left:
                 raise OSError("the power is gone")
@@ -168,7 +168,7 @@ class Kernel:
         file.pending.append((offset, data))
 
     def refuse_when_full(self, path: Path | str) -> None:
-        """Raise what a full disk raises."""
+        """Raise ENOSPC on a full disk."""
         if self.full:
             self.refused += 1
             raise OSError(errno.ENOSPC, "no space left on device", str(path))
@@ -203,7 +203,7 @@ class Kernel:
             self._sync_names(path)
             return
         if self.syncs_to_fail and file.pending:
-            # As Linux does: the pages count as clean from here on, whatever became of them.
+            # As in Linux: the pages are marked clean, whether they were written or not.
             self.syncs_to_fail -= 1
             self.refused += 1
             file.pending.clear()
@@ -226,11 +226,11 @@ class Kernel:
     # ------------------------------------------------------------ ends
 
     def lose_what_was_not_synced(self) -> None:
-        """The power goes: of what was not synced, any mixture is on the disk."""
+        """Fail the power: any mixture of the unsynced changes is on the disk."""
         rng = self.rng
         self.descriptors.clear()
         changes, self.changes = self.changes, []
-        whole = rng.random() < 0.5  # as a journal has it: up to some moment
+        whole = rng.random() < 0.5  # as with a journal: up to some moment
         kept, end = rng.choice((0.0, 0.5, 1.0)), rng.randrange(len(changes) + 1)
         for at, change in enumerate(changes):
             if at < end if whole else rng.random() < kept:
@@ -276,7 +276,7 @@ class Kernel:
         file.pending.clear()
 
     def put(self, path: str, data: bytes | None) -> None:
-        """That file holds this, durably, whatever was there; None: there is none."""
+        """Durably set a file's content; None: remove it."""
         directory, name = split(path)
         for directories in (self.directories, self.durable):
             if data is None:
@@ -288,7 +288,7 @@ class Kernel:
 
 
 class MemoryFiles(Files):
-    """One node's disk; see `Kernel` for what its fields mean."""
+    """One node's disk; see `Kernel` for its fields."""
 
     def __init__(self, rng: Random, sector: int = 512) -> None:
         self.rng = rng
@@ -297,17 +297,17 @@ class MemoryFiles(Files):
         self.locked: dict[str, int] = {}
 
     def crash(self) -> None:
-        """The machine stops: of what was not synced, any mixture of sectors is on the disk."""
+        """Stop the machine: any mixture of the unsynced sectors is on the disk."""
         self.locked.clear()
         self.kernel.lose_what_was_not_synced()
 
     def kill(self) -> None:
-        """The process ends, and the system goes on: what was not synced may reach the disk yet."""
+        """End the process only: unsynced changes may still reach the disk."""
         self.kernel.descriptors.clear()
         self.locked.clear()
 
     def lose(self) -> None:
-        """Another, empty disk stands in its place."""
+        """Replace the disk by an empty one."""
         kernel = Kernel(self.rng, self.sector)
         kernel.full, kernel.syncs_to_fail = self.kernel.full, self.kernel.syncs_to_fail
         kernel.refused = self.kernel.refused
@@ -315,7 +315,7 @@ class MemoryFiles(Files):
         self.locked.clear()
 
     def as_after_power_loss(self) -> MemoryFiles:
-        """Another disk with what is surely on this one now."""
+        """Return a disk with only what is synced on this one."""
         other = MemoryFiles(self.rng, self.sector)
         for path, names in self.kernel.durable.items():
             other.kernel.directories[path] = {
@@ -328,7 +328,7 @@ class MemoryFiles(Files):
     # ------------------------------------------------------------ faults of the medium
 
     def paths(self) -> list[str]:
-        """Every file, in a fixed order."""
+        """Return every file, in a fixed order."""
         return [
             f"{directory}/{name}"
             for directory, names in sorted(self.kernel.directories.items())
@@ -337,32 +337,32 @@ class MemoryFiles(Files):
         ]
 
     def rot(self, path: str, offset: int, bits: int = 1) -> None:
-        """Bits of a byte that was synced long ago are others now."""
+        """Flip bits of a synced byte."""
         file = self.kernel.find(path)
         for bytes_ in (file.safe, file.content):
             if offset < len(bytes_):
                 bytes_[offset] ^= bits
 
     def misdirect(self, path: str, offset: int, data: bytes) -> None:
-        """A write that was meant for another place arrives here."""
+        """Write data that was meant for another place."""
         file = self.kernel.find(path)
         for bytes_ in (file.safe, file.content):
             end = min(len(bytes_), offset + len(data))
             bytes_[offset:end] = data[: max(0, end - offset)]
 
     def safe_bytes(self, path: str) -> bytes:
-        """What is on the medium."""
+        """Return the synced content."""
         return bytes(self.kernel.find(path).safe)
 
     def restore(self, copy: MemoryFiles) -> None:
-        """Everything is as in that copy, which stays as it is; no process may run."""
+        """Restore that copy, which stays unchanged; no process may run."""
         kernel, copied = self.kernel, copy.as_after_power_loss().kernel
         kernel.directories, kernel.durable = copied.directories, copied.durable
         kernel.changes.clear()
         kernel.descriptors.clear()
 
     def image(self) -> dict[str, bytes]:
-        """A copy of everything that is surely on the disk: path -> content."""
+        """Return a copy of everything synced: path -> content."""
         return {
             f"{directory}/{name}": bytes(file.safe)
             for directory, names in sorted(self.kernel.durable.items())
@@ -394,7 +394,7 @@ class MemoryFiles(Files):
         return bytes(self.kernel.descriptors[fd][1].content[offset : offset + length])
 
     def drop_cached(self, fd: int, offset: int, length: int) -> None:
-        """What was not synced stays; what a failed sync was for is gone."""
+        """Keep unsynced writes; drop those of a failed sync."""
         file = self.kernel.descriptors[fd][1]
         file.content = bytearray(file.safe)
         for at, data in file.pending:

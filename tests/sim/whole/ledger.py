@@ -1,7 +1,7 @@
-"""What the people of a world were told of each queue, and what must follow from it.
+"""The answers that clients received about each queue, and what must follow from them.
 
 A message's body is its name; every queue (a Raft group: one declared again is another one) has its
-own books.
+own book.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from warren_broker.queue.ranges import Run
 class Book:
     """The books of one queue.
 
-    sent       every body that was handed to a broker
-    confirmed  those whose confirm came back
+    sent       every body that was passed to a broker
+    confirmed  those that were confirmed
     refused    those that were refused
     seen       body -> index of the entry it was delivered, or claimed, from
     delivered  body -> the highest acquired count it was delivered with
     settled    body -> the acquired count of the delivery whose settle was answered
-    buried     (index, ordinal) -> why the queue gave it up, and when
+    buried     (index, ordinal) -> why the queue dead-lettered or dropped it, and when
     rejected   bodies that a consumer has rejected
     claims     (reader, number) -> runs, as first answered
     claimed    body -> the newest claim it was in, its acquired count there
-    released   claims that were given back, or may have been; expired: not by their reader
-    swept      somebody has begun to purge or delete it: what was sent until it was done may be gone
+    released   claims that were released, or may have been; expired: not by their reader
+    swept      a purge or deletion has begun: what was sent until it was done may be lost
     """
 
     def __init__(self, ledger: Ledger, group: int, plan: QueuePlan) -> None:
@@ -55,7 +55,7 @@ class Book:
     # ------------------------------------------------------------ in
 
     def publish(self, bodies: list[bytes], ttl_ms: int | None = None) -> None:
-        """They are on their way."""
+        """Record messages that are being published."""
         for body in bodies:
             require(body not in self.sent, "the simulation sends a message twice", body)
             self.sent[body] = ttl_ms
@@ -63,14 +63,14 @@ class Book:
                 self.swept[body] = True
 
     def confirm(self, bodies: list[bytes]) -> None:
-        """From here on the cluster must never forget them."""
+        """Record confirms: from now on the cluster must never lose the messages."""
         for body in bodies:
             require(body not in self.confirmed, "confirmed twice", body)
             require(body not in self.refused, "confirmed after it was refused", body)
             self.confirmed[body] = True
 
     def refuse(self, bodies: list[bytes]) -> None:
-        """They are not in the queue, and never will be."""
+        """Record refusals: the messages must never be in the queue."""
         for body in bodies:
             require(self.plan.refuses or self.doomed, "a publish was refused", self.group, body)
             require(body not in self.confirmed, "refused after it was confirmed", body)
@@ -78,19 +78,19 @@ class Book:
             self.refused[body] = True
 
     def sweep(self) -> None:
-        """Somebody begins to purge the queue."""
+        """Record the beginning of a purge."""
         self.sweeping += 1
         for body in self.sent:
             self.swept[body] = True
 
     def swept_now(self) -> None:
-        """It is done."""
+        """Record the end of a purge."""
         self.sweeping -= 1
 
     # ------------------------------------------------------------ out
 
     def see(self, body: bytes, index: int) -> None:
-        """It comes out of the queue, from that entry."""
+        """Check a message that leaves the queue, from that entry."""
         if self.plan.name == DEAD:
             self.ledger.dead_letter(body, index)
             return
@@ -100,7 +100,7 @@ class Book:
         require(known == index, "enqueued twice", self.group, body, known, index)
 
     def deliver(self, body: bytes, index: int, acquired: int) -> None:
-        """A consumer gets it, and hears how often somebody had it before."""
+        """Check a delivery, with its count of earlier acquisitions."""
         self.deliveries += 1
         before = self.seen.get(body)
         self.see(body, index)
@@ -129,7 +129,7 @@ class Book:
         self.settled[body] = acquired
 
     def bury(self, index: int, ordinal: int, body: bytes, reason: str, time_ms: int) -> None:
-        """The queue gives it up, as some member applies an entry; others must do so alike."""
+        """Record that a member dead-letters or drops a message; all members must agree."""
         if (index, ordinal) not in self.buried and "x-dead-letter-exchange" in self.plan.arguments:
             self.ledger.letters[body] = self.ledger.letters.get(body, 0) + 1
         known = self.buried.setdefault((index, ordinal), (reason, time_ms))
@@ -145,7 +145,7 @@ class Book:
         self.given_up[body] = reason
 
     def elsewhere(self, claim: tuple[str, int]) -> bool:
-        """Whether what is in a claim may be somewhere else: it was given back, or expired."""
+        """Return whether a claim's messages may be elsewhere: it was released or has expired."""
         if claim in self.settled_claims:
             return False
         if self.claims_expire:
@@ -154,7 +154,7 @@ class Book:
         return claim in self.released
 
     def settle_claim(self, claim: tuple[str, int]) -> None:
-        """Its batch is committed, and nobody has, or will have, what was in it."""
+        """Check a settled claim: no other client has, or gets, its messages."""
         require(claim not in self.expired, "an expired claim was settled", self.group, claim)
         self.settled_claims[claim] = True
 
@@ -202,7 +202,7 @@ class Book:
     # ------------------------------------------------------------ the end
 
     def close(self) -> None:
-        """The queue is empty: everything confirmed has come out, or was given up with reason."""
+        """Check the empty queue: every confirmed message was delivered, or dropped for a reason."""
         if self.plan.volatile or self.doomed:
             return
         lost = [
@@ -214,9 +214,9 @@ class Book:
 
 
 class Ledger:
-    """The books of every queue there ever was.
+    """The books of all queues that ever existed.
 
-    letters  body -> how many queues have given it up by way of the dead letter exchange
+    letters  body -> the number of queues that have dead-lettered it
     dead     body -> the entries it came out of, in the queue for dead letters
     """
 
@@ -227,14 +227,14 @@ class Ledger:
         self.dead: dict[bytes, dict[int, bool]] = {}
 
     def dead_letter(self, body: bytes, index: int) -> None:
-        """It comes out of the queue for dead letters: at most once for each that gave it up."""
+        """Check a dead letter: at most one for each queue that dead-lettered it."""
         entries = self.dead.setdefault(body, {})
         entries[index] = True
         count = self.letters.get(body, 0)
         require(len(entries) <= count, "more dead letters than deaths", body, entries, count)
 
     def of(self, group: int, plan: QueuePlan | None = None) -> Book:
-        """The books of a group; begun when it is first heard of."""
+        """Return the book of a group, created at its first use."""
         book = self.books.get(group)
         if book is None:
             assert plan is not None, group
@@ -243,10 +243,10 @@ class Ledger:
 
     @property
     def confirmed(self) -> int:
-        """Messages whose confirm came back."""
+        """Return the number of confirmed messages."""
         return sum(len(book.confirmed) for book in self.books.values())
 
     def close(self) -> None:
-        """All of them."""
+        """Close all books."""
         for book in self.books.values():
             book.close()

@@ -1,4 +1,4 @@
-"""Connections that work with an exclusive queue of their own."""
+"""Connections with their own exclusive queues."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ MESSAGES = 5
 
 
 class Loner(Person):
-    """Declares an exclusive queue, publishes to it, gets everything back in order, goes away.
+    """A client that declares an exclusive queue, publishes, consumes in order, and disconnects.
 
-    As long as its node lives, nothing may be lost: the queue is that node's alone.
+    While its node is up, nothing may be lost: the queue is on that node only.
     """
 
     def __init__(self, world: World, number: int) -> None:
@@ -35,7 +35,7 @@ class Loner(Person):
         self.received: list[bytes] = []
 
     def act(self) -> None:
-        """Begin, unless something is under way."""
+        """Begin, unless a round is in progress."""
         if self.busy is None or self.busy.dead or self.busy.shunned:
             machine = self.world.processes[self.rng.choice(self.world.names)]
             process = machine.running
@@ -86,7 +86,7 @@ class Loner(Person):
             self.leave(process, connection)
 
         class Own:
-            """Where the messages go."""
+            """The receiver of the messages."""
 
             def deliver(self, consumer: int, delivery: commands.Delivery, block: Block) -> None:
                 """See Receiver."""
@@ -118,7 +118,7 @@ class Loner(Person):
         )
 
     def leave(self, process: Process, connection: int) -> None:
-        """The connection ends, and its queue."""
+        """End the connection, and with it the queue."""
 
         def gone(reply: Any) -> None:
             if self.busy is process:

@@ -1,4 +1,4 @@
-"""Who is in a group: one change at a time, and everybody who is to vote does in the end."""
+"""Memberships: one change at a time, and every intended voter votes at the end."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 def identities(membership: Membership) -> dict[tuple[str, int], bool]:
-    """The voters, each with the id of its log."""
+    """Return the voters, each with the id of its log."""
     return {(name, membership.id_of(name)): True for name in membership.voters}
 
 
 class Memberships:
     """Two memberships that follow each other differ in one voter (thesis, 4.1).
 
-    current  life of a member -> what was applied last
-    changes  how many there were
+    current  process of a member -> the membership applied last
+    changes  the number of changes
     """
 
     def __init__(self, world: World) -> None:
@@ -30,11 +30,11 @@ class Memberships:
         self.changes = 0
 
     def restored(self, process: Process, group: int) -> None:
-        """A snapshot brings the members as of its end: many changes may lie before it."""
+        """Take the members as of a snapshot's end, which may cover many changes."""
         self.current.pop(self.world.checkers.states.life(process, group), None)
 
     def changed(self, process: Process, group: int, membership: Membership) -> None:
-        """A change is committed."""
+        """Check a committed change."""
         life = self.world.checkers.states.life(process, group)
         before, self.current[life] = self.current.get(life), membership
         self.changes += 1
@@ -46,7 +46,7 @@ class Memberships:
             require(len(differ) <= 1, "two voters changed at once", group, before, membership)
 
     def everybody_votes(self, group: int) -> bool:
-        """Every member of the group on a node that is there votes, under the id that it has."""
+        """Return whether every member of the group on a present node votes, under its id."""
         members = self.world.members(group)
         for process in members:
             found = process.host._groups[group].node

@@ -1,4 +1,4 @@
-"""What goes wrong with whole nodes, and when."""
+"""The faults of whole nodes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ JUMPS_MS = (-5_000, -300, 300, 5_000, 20_000)
 
 
 class Misfortunes(Planned):
-    """A stream of them until `stop`.
+    """A stream of faults until `stop`.
 
-    count   how many there were
-    copies  how many older copies took a directory's place
+    count   the number of faults
+    copies  the number of directories replaced by older copies
     """
 
     def __init__(self, world: World) -> None:
@@ -32,7 +32,7 @@ class Misfortunes(Planned):
         self.count = self.copies = 0
 
     def begin(self) -> None:
-        """Plan the first."""
+        """Schedule the first fault."""
         if self.every_ms and self.world.profile.faults:
             self.plan()
             if self.world.profile.surely:
@@ -40,7 +40,7 @@ class Misfortunes(Planned):
                 self.world.agenda.after(due_ms, self.strike_surely)
 
     def strike_surely(self) -> None:
-        """The one that the world is about."""
+        """Inject the fault that this world is about."""
         self.count += 1
         self.world.note("fault", self.world.profile.surely, self.count)
         getattr(self, self.world.profile.surely)()
@@ -55,7 +55,7 @@ class Misfortunes(Planned):
             self.plan()
 
     def stop(self) -> None:
-        """No more, and what is broken is mended; but for what is broken for good."""
+        """Stop the faults and repair everything except what is permanently broken."""
         self.stopped = True
         for machine in self.world.processes.values():
             machine.slow_until = machine.hung_until = 0
@@ -74,7 +74,7 @@ class Misfortunes(Planned):
             self.never_well(self.world.processes[name])
 
     def never_well(self, machine: Machine) -> None:
-        """One of a minority that the others must do without."""
+        """Leave one of a minority broken; the others must continue without it."""
         kinds = ["down", "down", "cut off"]
         swept = any(plan.swept for plan in self.world.profile.queues)
         if not self.world.profile.write_here and not swept:
@@ -103,21 +103,21 @@ class Misfortunes(Planned):
         return self.world.processes[self.rng.choice(self.world.names)]
 
     def leader(self) -> Machine:
-        """The one whose process leads a queue, or else anybody."""
+        """Return a machine with a process that leads a queue, or else any."""
         for machine in self.world.processes.values():
             if machine.running is not None and self.leads(machine.running):
                 return machine
         return self.anybody()
 
     def leads(self, process: Process) -> bool:
-        """It leads a queue."""
+        """Return whether it leads a queue."""
         host = process.host
         return any(host.is_leader(group) for group in host.groups() if group)
 
     # ------------------------------------------------------------------ processes
 
     def crash(self, machine: Machine | None = None, away_ms: int | None = None) -> None:
-        """A machine stops, and is started again."""
+        """Stop a machine, which is restarted later."""
         machine = machine or self.anybody()
         if machine.absent or machine.gone:
             return
@@ -127,23 +127,23 @@ class Misfortunes(Planned):
         self.world.agenda.after(away_ms, machine.start)
 
     def crash_leader(self) -> None:
-        """The one that leads the queue."""
+        """Crash the machine that leads a queue."""
         self.crash(self.leader())
 
     def crash_all(self) -> None:
-        """The power goes."""
+        """Crash all machines."""
         for machine in self.world.processes.values():
             self.crash(machine)
 
     def power_cut(self) -> None:
-        """The power goes, for the whole cluster at one moment."""
+        """Cut the power of the whole cluster at one moment."""
         for machine in self.world.processes.values():
             if not machine.absent and not machine.gone:
                 machine.crash(silent=self.rng.random() < 0.3, power=True)
                 self.world.agenda.after(self.rng.choice((1, 100, 600)), machine.start)
 
     def flapping(self) -> None:
-        """One machine comes up only to go again."""
+        """Restart one machine repeatedly."""
         machine = self.anybody()
         for at in range(self.rng.choice((2, 4))):
             self.world.agenda.after(at * self.rng.choice((20, 150)), self._again, machine)
@@ -153,7 +153,7 @@ class Misfortunes(Planned):
             self.crash(machine, 1)
 
     def many_lives(self) -> None:
-        """A node begins life after life while some queue has no leader to be told of it."""
+        """Restart a node repeatedly while a queue has no leader that could learn of it."""
         if self.world.profile.unlucky:
             return
         chances = [
@@ -183,7 +183,7 @@ class Misfortunes(Planned):
         return away
 
     def rolling_restart(self) -> None:
-        """One after the other is stopped in good order and started again."""
+        """Stop each machine cleanly and start it again, one after the other."""
         pause = self.rng.choice((150, 400))
         for at, machine in enumerate(self.world.processes.values()):
             self.world.agenda.after(at * pause, self._restart, machine)
@@ -192,7 +192,7 @@ class Misfortunes(Planned):
         process = machine.running
         if self.stopped or process is None or process.leaving:
             return
-        process.leaving = True  # its clients are sent away
+        process.leaving = True  # its clients are disconnected
         process.inject(process.broker.hand_over)
         self.world.agenda.after(self.rng.choice((20, 120)), self._stop, process)
 
@@ -203,18 +203,18 @@ class Misfortunes(Planned):
         self.world.agenda.after(self.rng.choice((1, 60)), process.machine.start)
 
     def pause(self, process: Process | None = None) -> None:
-        """A process stands still."""
+        """Pause a process."""
         process = process or self.anybody().running
         if process is not None:
             until = self.world.agenda.now_ms + self.rng.choice((50, 400, 1_500))
             process.paused_until = until
 
     def pause_leader(self) -> None:
-        """The one that leads."""
+        """Pause the process that leads."""
         self.pause(self.leader().running)
 
     def clock_jump(self) -> None:
-        """Somebody sets a clock."""
+        """Set a clock forward."""
         machine = self.anybody()
         if self.world.profile.skew_ms and machine.jumped_ms < max(JUMPS_MS):
             jump = self.rng.choice(JUMPS_MS)
@@ -224,13 +224,13 @@ class Misfortunes(Planned):
     # ------------------------------------------------------------------ ways
 
     def cut(self) -> None:
-        """One connection carries nothing for a while."""
+        """Cut one connection for a while."""
         links = list(self.world.wire.links.values())
         if links:
             self.world.wire.cut(self.rng.choice(links), self.rng.choice((50, 700, 2_000)))
 
     def half_cut(self) -> None:
-        """One connection carries nothing one way."""
+        """Cut one direction of a connection."""
         links = list(self.world.wire.links.values())
         if links:
             link = self.rng.choice(links)
@@ -238,14 +238,14 @@ class Misfortunes(Planned):
             self.world.wire.cut(link, self.rng.choice((50, 700, 2_000)), sender)
 
     def isolate(self) -> None:
-        """One node hears nobody, and nobody hears it, for a while."""
+        """Isolate one node for a while."""
         name = (self.leader() if self.rng.random() < 0.5 else self.anybody()).name
         for_ms = self.rng.choice((200, 900, 2_500))
         for link in self.world.wire.links_of(name):
             self.world.wire.cut(link, for_ms)
 
     def half_isolate(self) -> None:
-        """One node hears nobody for a while, or nobody hears it."""
+        """Cut all incoming, or all outgoing, messages of one node for a while."""
         name = (self.leader() if self.rng.random() < 0.5 else self.anybody()).name
         for_ms = self.rng.choice((200, 900, 2_500))
         deaf = self.rng.random() < 0.5
@@ -253,7 +253,7 @@ class Misfortunes(Planned):
             self.world.wire.cut(link, for_ms, link.peer(name) if deaf else name)
 
     def reset(self) -> None:
-        """A connection breaks."""
+        """Break a connection."""
         links = [link for link in self.world.wire.links.values() if link.live]
         if links:
             self.world.wire.broken(self.rng.choice(links))
@@ -261,18 +261,18 @@ class Misfortunes(Planned):
     # ------------------------------------------------------------------ disks
 
     def slow_disk(self) -> None:
-        """A disk takes ten times as long."""
+        """Slow a disk down by a factor of ten."""
         self.anybody().slow_until = self.world.agenda.now_ms + self.rng.choice((200, 1_500))
 
     def hung_disk(self) -> None:
-        """A disk does not answer for a while; the leader's, more often."""
+        """Hang a disk for a while; the leader's more often."""
         machine = self.leader() if self.rng.random() < 0.6 else self.anybody()
         machine.hung_until = self.world.agenda.now_ms + self.rng.choice((300, 1_500, 4_000))
 
     def disk_behind(self) -> None:
-        """A disk becomes slow, and the power goes when its node has applied what it lacks.
+        """Slow a disk, and cut the power when its node has applied entries that are not on it.
 
-        One at a time: what a majority of disks lack is not applied.
+        One at a time: entries that a majority of disks lack are not applied.
         """
         machine = self.anybody()
         now_ms = self.world.agenda.now_ms
@@ -292,7 +292,7 @@ class Misfortunes(Planned):
         self.world.agenda.after(self.rng.choice((1, 100, 600)), machine.start)
 
     def _is_behind(self, process: Process | None) -> bool:
-        """It has applied what its disk lacks, while files are written that rest on the log."""
+        """Return whether it applied entries not on its disk while dependent files are written."""
         if (
             process is None
             or process.background_writer is None
@@ -303,11 +303,11 @@ class Misfortunes(Planned):
         return any(group.node.applied > group.node.log.durable for group in groups)
 
     def sync_fails(self) -> None:
-        """A disk takes what is written and cannot keep it: the node must stop."""
+        """Make a sync fail: the node must stop."""
         self.anybody().files.kernel.syncs_to_fail = 1
 
     def disk_full(self) -> None:
-        """Somebody else takes all the space, for a while."""
+        """Fill a disk for a while."""
         machine = self.anybody()
         machine.files.kernel.full = True
         self.world.agenda.after(self.rng.choice((100, 600, 2_000)), self._space, machine)
@@ -321,14 +321,14 @@ class Misfortunes(Planned):
         return self.world.processes[self.rng.choice(self.world.profile.unlucky)]
 
     def wipe(self) -> None:
-        """A machine comes back with an empty disk."""
+        """Restart a machine with an empty disk."""
         machine = self._unlucky()
         machine.crash(silent=self.rng.random() < 0.3)
         machine.lose_disk()
         self.world.agenda.after(self.rng.choice((1, 100, 600)), machine.start)
 
     def rot(self) -> None:
-        """A bit of a file is another one."""
+        """Flip a bit of a file."""
         machine = self._unlucky()
         path = machine.some_file(self.rng)
         if path is not None:
@@ -340,15 +340,15 @@ class Misfortunes(Planned):
                 self.crash(machine)
 
     def lose_file(self) -> None:
-        """A file of a node that is down is not there any more: its name was lost, or removed."""
+        """Remove a file of a node that is down."""
         self._spoil(lambda machine, path: machine.files.kernel.put(path, None))
 
     def empty_file(self) -> None:
-        """A file of a node that is down has its name, and nothing in it."""
+        """Empty a file of a node that is down."""
         self._spoil(lambda machine, path: machine.files.kernel.put(path, b""))
 
     def old_file(self) -> None:
-        """A file of a node that is down is what it once was, or is there again."""
+        """Restore an earlier content of a file, or a removed file, of a node that is down."""
 
         def older(machine: Machine, path: str) -> None:
             found = machine.older(path)
@@ -359,11 +359,11 @@ class Misfortunes(Planned):
         self._spoil(older)
 
     def old_directory(self) -> None:
-        """The whole directory is what it was a while ago."""
+        """Replace the whole directory by an older copy."""
         self._copied(newest_only=False)
 
     def old_newest_file(self) -> None:
-        """The newest file of the log is, with all that names it."""
+        """Replace the newest file of the log, and the files that name it, by older copies."""
         self._copied(newest_only=True)
 
     def _copied(self, newest_only: bool) -> None:
@@ -375,7 +375,7 @@ class Misfortunes(Planned):
             self.world.agenda.after(delay_ms, copy.take_down, self.rng.random() < 0.3)
 
     def _spoil(self, damage: Callable[[Machine, str], None]) -> None:
-        """One file or two; and no more on that disk, for a directory can prove only so much."""
+        """Damage one file or two, and no more on that disk: detection has its limits."""
         machine = self._unlucky()
         if machine.absent or machine.damaged or machine.aged or machine.lost_for_good:
             return
@@ -388,14 +388,14 @@ class Misfortunes(Planned):
                 newest = machine.newest_log()
                 path = self.rng.choice(paths)
                 if newest in paths and self.rng.random() < 0.4:
-                    path = newest  # on which the most rests
+                    path = newest  # the most important one
                 machine.damaged = True
                 self.world.note("spoilt", machine.name, path)
                 damage(machine, path)
         self.world.agenda.after(self.rng.choice((1, 100, 600)), machine.start)
 
     def misdirect(self) -> None:
-        """A sector was written to where another one belongs."""
+        """Write a sector to another one's place."""
         machine = self._unlucky()
         source, target = machine.some_file(self.rng), machine.some_file(self.rng)
         if source is not None and target is not None:
@@ -411,7 +411,7 @@ class Misfortunes(Planned):
     # ------------------------------------------------------------------ operators
 
     def transfer(self) -> None:
-        """The operator moves a queue's leadership."""
+        """Transfer a queue's leadership on an operator's request."""
         process = self.leader().running
         if process is None:
             return

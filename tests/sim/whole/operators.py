@@ -1,4 +1,4 @@
-"""Operators: they purge queues, delete them, declare them again."""
+"""Operators that purge queues, delete them and declare them again."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class Operator(OneAtATime):
-    """Sweeps one queue: purges it, or deletes it; `Declarer` makes it anew."""
+    """An operator that purges or deletes one queue; `Declarer` declares it again."""
 
     def act(self) -> None:
-        """Now and then."""
+        """Purge or delete now and then."""
         self.ask_next(self.sweep, wanted=not self.world.calm)
         self.again(1_000)
 
@@ -36,7 +36,7 @@ class Operator(OneAtATime):
 
         def swept(reply: Any) -> None:
             self.busy = False
-            if not isinstance(reply, Unavailable):  # else it may still come
+            if not isinstance(reply, Unavailable):  # else it may still happen
                 book.swept_now()
 
         if self.rng.random() < 0.5:
@@ -50,14 +50,14 @@ class Operator(OneAtATime):
 
 
 class Declarer(Person):
-    """Sees to it that every queue of the plan is there."""
+    """An operator that declares missing queues of the plan."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world, 0, world.profile.queues[0])
         self.asked: dict[str, int] = {}
 
     def act(self) -> None:
-        """Declare what is missing, on some node."""
+        """Declare missing queues, on some node."""
         machine = self.world.processes[self.rng.choice(self.world.names)]
         process = machine.running
         if process is not None and process.serves:
@@ -75,7 +75,7 @@ class Declarer(Person):
 
 
 def declare(world: World, process: Process, plan: QueuePlan, done: Any) -> None:
-    """Ask for a queue; asking twice is harmless."""
+    """Declare a queue; a repeat is harmless."""
 
     def answered(reply: Any) -> None:
         require(
@@ -102,7 +102,7 @@ def declare(world: World, process: Process, plan: QueuePlan, done: Any) -> None:
 
 
 def feed(process: Process, names: list[str]) -> None:
-    """Every queue hears a fanout exchange."""
+    """Bind every queue to a fanout exchange."""
     definitions = process.broker.definitions
     if definitions.state.exchange(VHOST, EXCHANGE) is None:
         exchange = DeclareExchange(VHOST, EXCHANGE, "fanout", True, False, False, {})

@@ -1,4 +1,4 @@
-"""What whole nodes find in the place of threads, sockets and true chance."""
+"""The substitutes for threads, sockets and randomness in whole nodes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def machines(world: World) -> list[tuple[Any, str, Any]]:
-    """The checkers hear of what the machines do."""
+    """Report the machines' actions to the checkers."""
     dead_letter = QueueContext.dead_letter
 
     def heard(self: QueueContext, reason: Any, index: int, first: int, last: int) -> None:
@@ -54,7 +54,7 @@ def machines(world: World) -> list[tuple[Any, str, Any]]:
 
 @contextmanager
 def outside(world: World) -> Iterator[None]:
-    """The world stands around the nodes for as long as the context lasts."""
+    """Install the substitutes while the context lasts."""
 
     def running(is_it: Any) -> Process:
         return next(
@@ -80,7 +80,7 @@ def outside(world: World) -> Iterator[None]:
         return process.background_writer
 
     class Time:
-        """What the log measures its syncs by."""
+        """The clock with which the log measures its syncs."""
 
         @staticmethod
         def monotonic() -> float:

@@ -1,4 +1,4 @@
-"""Who uses a simulated cluster: somebody who is connected to one node at a time."""
+"""The clients of a simulated cluster, each connected to one node at a time."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ EXCHANGE = "every"
 
 
 class Person:
-    """Acts again and again until the world ends; its acts are the node's turns.
+    """A client that acts repeatedly until the world ends, in the node's turns.
 
-    at      the process it is connected to; None: to none
-    plan    the queue it has to do with
+    at    the process it is connected to; None: not connected
+    plan  the queue that it uses
     """
 
     def __init__(self, world: World, number: int, plan: QueuePlan) -> None:
@@ -33,7 +33,7 @@ class Person:
         self.at: Process | None = None
 
     def connected(self) -> Process | None:
-        """The node it is connected to; a new one when that has died, or the queue is not there."""
+        """Return its node; a new one when that has failed, or does not know the queue."""
         at = self.at
         if at is None or at.dead or at.shunned or self.queue(at) is None:
             self.at = None
@@ -45,11 +45,11 @@ class Person:
         return self.at
 
     def queue(self, process: Process) -> QueueRecord | None:
-        """Its queue as that node knows it."""
+        """Return its queue as that node knows it."""
         return process.broker.definitions.state.queue(VHOST, self.plan.name)
 
     def book(self, queue: QueueRecord) -> Book:
-        """The books of a queue."""
+        """Return the book of a queue."""
         return self.world.ledger.of(queue.group, self.world.plans[queue.name])
 
     def arrived(self, process: Process) -> None:
@@ -64,7 +64,7 @@ class Person:
         raise NotImplementedError
 
     def later(self, process: Process, delay_ms: int, call: Any, *args: Any) -> None:
-        """Call in a turn of that process, some time later, if it lives."""
+        """Call in a later turn of that process, if it is still running."""
         self.world.agenda.after(
             1 + self.rng.randrange(delay_ms), process.inject, lambda: call(*args)
         )
