@@ -45,6 +45,15 @@ def closes(code):
     return pytest.raises(ChannelClosedByBroker, match=rf"\({code}, ")
 
 
+def not_found(connection, name):
+    """Whether a passive declare of the queue is answered with 404."""
+    try:
+        connection.channel().queue_declare(name, passive=True)
+    except ChannelClosedByBroker as error:
+        return error.reply_code == 404
+    return False
+
+
 def test_every_property_and_header_type_comes_back(channel, queue_name):
     channel.queue_declare(queue_name, durable=True)
     properties = pika.BasicProperties(
@@ -286,11 +295,7 @@ def test_server_named_exclusive_queue_lives_with_its_connection(broker):
 
     def gone():
         with broker.connect(1) as other:
-            try:
-                other.channel().queue_declare(name, passive=True)
-            except ChannelClosedByBroker as error:
-                return error.reply_code == 404
-        return False
+            return not_found(other, name)
 
     eventually(gone, "the exclusive queue is deleted")
 
@@ -301,15 +306,7 @@ def test_auto_delete_goes_with_the_last_consumer(connection):
     channel.queue_declare(name, auto_delete=True)
     tag = channel.basic_consume(name, lambda *args: None)
     channel.basic_cancel(tag)
-
-    def gone():
-        try:
-            connection.channel().queue_declare(name, passive=True)
-        except ChannelClosedByBroker as error:
-            return error.reply_code == 404
-        return False
-
-    eventually(gone, "the auto-delete queue is deleted")
+    eventually(lambda: not_found(connection, name), "the auto-delete queue is deleted")
 
 
 def test_exclusive_consumer(connection, queue_name):

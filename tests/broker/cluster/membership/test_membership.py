@@ -11,6 +11,7 @@ from broker.cluster.membership.clusters import (
     QUORUM,
     ask,
     begun,
+    declaration,
     declare,
     settled,
     wanted,
@@ -355,20 +356,8 @@ def test_queues_grow_by_themselves_when_a_node_joins() -> None:
 
 
 def test_a_group_larger_than_the_cluster_is_refused(universe: Universe) -> None:
-    answer = universe.call(
-        "a",
-        lambda broker, done: broker.declare_queue(
-            "/",
-            "wide",
-            durable=True,
-            exclusive=False,
-            auto_delete=False,
-            arguments={**QUORUM, "x-quorum-initial-group-size": 4},
-            connection=0,
-            server_named=False,
-            done=done,
-        ),
-    )
+    call = declaration("wide", {**QUORUM, "x-quorum-initial-group-size": 4})
+    answer = universe.call("a", call)
     assert isinstance(answer, errors.InvalidArgument)
     assert answer.detail.startswith(
         "invalid arg 'x-quorum-initial-group-size' for queue 'wide' in vhost '/': "

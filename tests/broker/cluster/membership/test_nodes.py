@@ -6,6 +6,7 @@ from broker.cluster.membership.clusters import (
     QUORUM,
     ask,
     begun,
+    declaration,
     declare,
     forget,
     gone,
@@ -69,20 +70,8 @@ def test_a_node_in_maintenance_leads_nothing_until_it_is_revived(universe: Unive
     )
     answer = ask(universe, lambda m, done: m.grow("a", "all", ".*", ".*", done))
     assert isinstance(answer, errors.PreconditionFailed) and "revive it first" in answer.detail
-    fresh = universe.call(
-        "b",
-        lambda broker, done: broker.declare_queue(
-            "/",
-            "fresh",
-            durable=True,
-            exclusive=False,
-            auto_delete=False,
-            arguments={**QUORUM, "x-quorum-initial-group-size": 2},
-            connection=0,
-            server_named=False,
-            done=done,
-        ),
-    ).queue
+    call = declaration("fresh", {**QUORUM, "x-quorum-initial-group-size": 2})
+    fresh = universe.call("b", call).queue
     assert fresh.nodes == ("b", "c")
     assert not ask(universe, lambda m, done: m.nodes.revive("a", done)).node.drained
     universe.until(lambda: told == [True, False], "it is told")
