@@ -176,6 +176,22 @@ class RecoveredGroup:
         if self.log.last >= self.log.first:
             self.log.truncate(self.log.first)
 
+    def check_votes(self, directory: Path) -> None:
+        """Check at the end that no entry is of a later term than the votes; raises LogDamaged.
+
+        1. A member votes in term 2, and takes entries and a snapshot of it.  2. An older copy of
+        the newest file takes its place: the vote is gone, the snapshot is here.
+        """
+        log = self.log
+        last_term = log.term(log.last) if log.last else 0
+        if last_term > self.hard_state.term:
+            raise LogDamaged(
+                directory,
+                0,
+                f"group {log.group} has entries of term {last_term}, and its votes are known up to "
+                f"term {self.hard_state.term}: a file of the log is an older copy",
+            )
+
     def finish(self, directory: Path) -> None:
         """Check at the end that the snapshot's live entries are here; raises LogDamaged."""
         log, snapshot = self.log, self.snapshot

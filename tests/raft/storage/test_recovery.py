@@ -13,6 +13,7 @@ from warren_raft.storage import synced_mark
 from warren_raft.storage.errors import LogDamaged
 from warren_raft.storage.files import Files
 from warren_raft.storage.format import FIRST_RECORD, RECORD_HEADER_BYTES
+from warren_raft.storage.opened_log import open_log
 from warren_raft.types import HardState
 
 
@@ -280,3 +281,16 @@ def test_bytes_of_a_user_do_not_pass_for_records(tmp_path: Path) -> None:
     contents, cut = reopened(tmp_path / "own")
     assert contents[1][1] == [(1, 1, b"kept")]
     assert cut is not None
+
+
+def test_entries_of_a_later_term_than_the_votes_condemn_the_group(tmp_path: Path) -> None:
+    # An older copy of the newest file took a vote away; segments and snapshots are not older.
+    disk = Disk(tmp_path)
+    disk.write(1, 1, [b"one"], term=2, state=HardState(1, "n2"))
+    disk.write(2, 1, [b"two"], term=2, state=HardState(2, "n2"))
+    disk.close()
+    opened = open_log(
+        Files(), tmp_path, "c", "n1", 1 << 20, may_heal=lambda group, created: True, peers=("n2",)
+    )
+    assert list(opened.recovered.condemned) == [1]
+    assert "group 1 has entries of term 2" in str(opened.recovered.condemned[1].damage)

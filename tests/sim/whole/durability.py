@@ -124,32 +124,43 @@ class Durability:
             (i for (g, i), held in checkers.bodies.items() if g == group and bodies[0] in held), 0
         )
         require(index > 0, "confirmed, and nobody has applied it", group, bodies[0])
-        members: tuple[str, ...] = ()
-        for machine in self.world.processes.values():
-            process = machine.running
-            if process is not None and group in process.host._groups:
-                node = process.host._groups[group].node
-                # 1. n1, n2 and n3 are members; n1 and n2 have entry 141.  2. The leader appends the
-                # removal of n1 to its log: 142 is in effect, and not committed.  3. A node learns
-                # that 141 is committed. Of n2 and n3 only n2 has it, and no leader without it can
-                # be elected: by 142 n3 votes only when it has that, and 141 before it.
-                membership = node.configs.at(node.applied) if node.applied >= index else None
-                if membership is not None:
-                    members = membership.voters
-        if not members:
-            return  # its members have stopped since
+        # 1. n1, n2 and n3 are members; n1 and n2 have entry 141.  2. The leader appends the removal
+        # of n1 to its log: 142 is in effect, and not committed.  3. A node learns that 141 is
+        # committed. Of n2 and n3 only n2 has it, and no leader without it can be elected: by 142 n3
+        # votes only when it has that, and 141 before it. Other nodes may know 142 alone, or nothing
+        # of it. So one of the memberships since the entry has a majority with it.
         # An unlucky disk may have lost it after the acknowledgement: the others suffice.
-        holders = [
-            name
-            for name in members
-            if name in self.world.profile.unlucky
-            or checkers.directories.holds(self.world.processes[name], group, index)
-        ]
+        held = {
+            members: [
+                name
+                for name in members
+                if name in self.world.profile.unlucky
+                or checkers.directories.holds(self.world.processes[name], group, index)
+            ]
+            for members in self._memberships_since(group, index)
+        }
         require(
-            len(holders) >= majority(len(members)),
+            not held or any(len(has) >= majority(len(voters)) for voters, has in held.items()),
             "confirmed without a majority on disk",
             group,
             index,
-            holders,
-            members,
+            held,
         )
+
+    def _memberships_since(self, group: int, index: int) -> list[tuple[str, ...]]:
+        """Return the voters of each membership in effect since that entry, as any member has them.
+
+        None: the members that have applied the entry were stopped since.
+        """
+        found: dict[tuple[str, ...], None] = {}
+        for machine in self.world.processes.values():
+            process = machine.running
+            if process is None or group not in process.host._groups:
+                continue
+            node = process.host._groups[group].node
+            if node.applied < index:
+                continue
+            then = node.configs.at(max(index, node.configs.base_index))
+            later = [each for place, each in node.configs.entries if place > index]
+            found |= dict.fromkeys(each.voters for each in [then, *later] if each is not None)
+        return list(found)

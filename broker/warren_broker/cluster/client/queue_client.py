@@ -48,14 +48,21 @@ class _Open:
     ordered: bool = False  # holds a command that a later publish must not overtake
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sent:
-    """A submission without an answer."""
+    """A submission without an answer.
+
+    times   how often it was sent since the leader was found
+    behind  how many answers since then said that the leader lacks an earlier one; at most `times`
+            as long as each is from this leadership
+    """
 
     seq: int
     data: bytes
     enqueue_replies: tuple[OnReply | None, ...]
     replies: tuple[OnReply | None, ...]
+    times: int = 0
+    behind: int = 0
 
 
 @dataclass(slots=True)
@@ -192,11 +199,10 @@ class Uplink:
             self.parked = True
             self._in_flight.size_bytes -= self.bytes_unanswered
         told: list[OnReply | None] = []
-        for at, sent in enumerate(self.unanswered):
+        for sent in self.unanswered:
             if sent.enqueue_replies != (None,):
                 told += sent.enqueue_replies
-                silent = (None,) if sent.enqueue_replies else ()
-                self.unanswered[at] = Sent(sent.seq, sent.data, silent, sent.replies)
+                sent.enqueue_replies = (None,) if sent.enqueue_replies else ()
         told += self._open.part_replies
         self._open.part_replies = [None] * len(self._open.part_replies)
         for on_reply in told:
@@ -228,7 +234,10 @@ class Uplink:
         if start >= end:
             return []
         self.sent_seq = first + end - 1
-        return [self.unanswered[i] for i in range(start, end)]
+        taken = [self.unanswered[i] for i in range(start, end)]
+        for sent in taken:
+            sent.times += 1
+        return taken
 
     @property
     def waiting(self) -> bool:
@@ -236,9 +245,31 @@ class Uplink:
         return bool(self._open.parts or self._open.commands or self.sent_seq < self.next_seq - 1)
 
     def rewind(self, seq: int = 0) -> None:
-        """Send again from `seq` on (0: everything unanswered), after a new leader or a gap."""
+        """Send again from `seq` on; 0: everything unanswered, to a leader that was just found."""
+        if not seq:
+            for sent in self.unanswered:
+                sent.times = sent.behind = 0
         first = self.unanswered[0].seq if self.unanswered else self.next_seq
         self.sent_seq = min(self.sent_seq, max(seq, first) - 1)
+
+    def behind(self, seq: int, expected_seq: int) -> bool:
+        """Handle the answer that submission `seq` came before `expected_seq`; whether to send.
+
+        1. Submissions 4 to 40 are under way, and 4 is lost.  2. The leader answers 5 to 40 that it
+        lacks 4; the first answer has 4 to 40 sent again.  3. If the other answers did so, too,
+        each would put 37 entries into the log, and each of these might be answered like that.
+        So an answer counts only when `seq` has not been sent again since: then 4 was lost again.
+        Replayed by tests/broker/cluster/client/test_resending.py
+        """
+        at = seq - self.unanswered[0].seq if self.unanswered else -1
+        if not 0 <= at < len(self.unanswered):
+            return False
+        sent = self.unanswered[at]
+        sent.behind += 1
+        if sent.behind < sent.times:
+            return False
+        self.rewind(expected_seq)
+        return True
 
     def answered(self, seq: int, replies: Sequence[Any], index: int) -> bool:
         """Call back with the replies of submission `seq`; return False when it was answered before.
@@ -457,8 +488,8 @@ class GroupClient:
                 "the same node, or that the node was removed; this process ends"
             )
         if expected_seq:
-            self.uplink.rewind(expected_seq)
-            self._touch()
+            if self.uplink.behind(seq, expected_seq):
+                self._touch()
         elif self.uplink.answered(seq, replies, index):
             self.carrier.answered(self)
             if self.uplink.waiting:

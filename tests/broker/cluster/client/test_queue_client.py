@@ -120,12 +120,14 @@ def test_once_and_in_order_through_lost_messages_and_new_leaders(seed):
             )
         elif roll < 0.5:
             to_leader += [sent.data for sent in uplink.take()]
-        elif roll < 0.7 and to_leader:
+        elif roll < 0.69 and to_leader:
             to_node.append(machine.apply(to_leader.pop(0)))
+        elif roll < 0.7 and to_leader:
+            to_leader.pop(rng.randrange(len(to_leader)))
         elif roll < 0.9 and to_node:
             seq, replies, expected = to_node.pop(0)
             if expected:
-                uplink.rewind(expected)
+                uplink.behind(seq, expected)
             else:
                 uplink.answered(seq, replies, 1)
         elif (
