@@ -193,6 +193,14 @@ def check_after_restart(cluster: Cluster) -> None:
     end_with_everything_live(cluster)
 
 
+def until_files_rest(cluster: Cluster, name: str) -> None:
+    """Wait for the background writer: a segment that it writes would hold what is damaged next."""
+    for _ in range(3):
+        done: list[None] = []
+        cluster.hosts[name]._logs.background_writer.run(lambda: None, done.append, print)
+        until(cluster.loop, lambda done=done: done)
+
+
 def follower_with_a_damaged_entry(tmp_path: Path) -> tuple[Cluster, str]:
     """Stop a member without a snapshot and with a damaged entry 5.
 
@@ -222,6 +230,7 @@ def follower_with_a_damaged_entry(tmp_path: Path) -> tuple[Cluster, str]:
     until(cluster.loop, lambda: same(cluster))
     assert all(cluster.hosts[name].applied_index(GROUP) > 600 for name in NODES)
     assert store.snapshot_index == 0
+    until_files_rest(cluster, away)
     damage_entries(cluster.hosts[away], [5])
     cluster.stop(away)
     return cluster, away
