@@ -17,6 +17,7 @@ back) and, while a group is not as wanted, periodically. Groups that are as want
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from warren_broker import errors
@@ -41,6 +42,8 @@ from warren_raft.types import METADATA_GROUP
 log = logging.getLogger(__name__)
 MOVING_MAX = 8
 """Groups led here with members catching up at one time: each transfer moves all live data."""
+STALLED_MS = 30_000
+"""A learner that has received nothing for so long no longer counts against MOVING_MAX."""
 RECONCILE_INTERVAL_MS = 2_000
 """Interval in which a group that is not as wanted is checked."""
 LOOKED_AT_MAX = 200
@@ -59,15 +62,21 @@ class Reconciler:
     """The members of the groups that this node leads.
 
     Invariants: `_open` holds the groups led here that are not known to be settled, in the order in
-    which they are checked; `_moving` and `_queued` are parts of it; while it is not empty a timer
-    is scheduled.
+    which they are checked; `_moving`, `_stalled` and `_queued` are parts of it, and no two of them
+    have a group in common; the metadata group is in none of the three; while `_open` is not empty
+    a timer is scheduled.
+
+    _moving   groups with a learner: (its node, the index it has), and since when
+    _stalled  groups whose learner made no progress for STALLED_MS, and where it stands: its disk
+              may hang for ever, and others would wait for it
     """
 
     def __init__(self, cluster: Cluster, definitions: Definitions) -> None:
         self._cluster = cluster
         self._definitions = definitions
         self._open: dict[int, None] = {}
-        self._moving: dict[int, None] = {}
+        self._moving: dict[int, tuple[tuple[str, int], int]] = {}
+        self._stalled: dict[int, tuple[str, int]] = {}
         self._queued: dict[int, None] = {}
         self._proposed: dict[int, int] = {}
         self._said: dict[tuple[int, str], None] = {}
@@ -145,8 +154,9 @@ class Reconciler:
         self._open[group] = None
         self._plan()
         self._tell_left(group, intent)
-        step = next_step(host.node_id, intent.wanted, host.member_states(group), host.connected)
-        self._take(group, step)
+        members_now = host.member_states(group)
+        step = next_step(host.node_id, intent.wanted, members_now, host.connected)
+        self._take(group, step, {one.node: one.match for one in members_now})
         if isinstance(step, Settled) and not intent.leaving:
             self._close(group)
 
@@ -170,17 +180,19 @@ class Reconciler:
         wanted = {*members.voters, *members.learners, *state.nodes} - {*forgotten}
         return Intent(tuple(sorted(wanted)), tuple(sorted(forgotten)))
 
-    def _take(self, group: int, step: Step) -> None:
+    def _take(self, group: int, step: Step, held: Mapping[str, int]) -> None:
         was_moving = group in self._moving
         match step:
-            case CatchingUp():
-                self._moving[group] = None
+            case CatchingUp(node):
+                self._catching_up(group, (node, held[node]))
             case AddMember(node):
-                if not was_moving and len(self._moving) >= MOVING_MAX:
+                # A node joins by the metadata group, which is small: queues must not hold that up.
+                waits = not was_moving and group != METADATA_GROUP
+                if waits and len(self._moving) >= MOVING_MAX:
                     self._queued[group] = None
                     return
                 if self._propose(group, AddLearner(node), f"{node} is added"):
-                    self._moving[group] = None
+                    self._catching_up(group, (node, 0))
             case RemoveMember(node):
                 self._moving.pop(group, None)
                 self._propose(group, Remove(node), f"{node} is removed")
@@ -194,6 +206,24 @@ class Reconciler:
                 self._moving.pop(group, None)
         if was_moving and group not in self._moving:
             self._next_queued()
+
+    def _catching_up(self, group: int, at: tuple[str, int]) -> None:
+        if group == METADATA_GROUP or self._stalled.get(group) == at:
+            return
+        self._stalled.pop(group, None)
+        now = self._cluster.loop.now_ms
+        before = self._moving.get(group)
+        if before is None or before[0] != at:
+            self._moving[group] = at, now
+        elif now - before[1] >= STALLED_MS:
+            del self._moving[group]
+            self._stalled[group] = at
+            log.warning(
+                "%s: learner %s has received nothing for %d s; other groups no longer wait for it",
+                self._name(group),
+                at[0],
+                STALLED_MS // 1000,
+            )
 
     def _propose(self, group: int, change: AddLearner | Remove, what: str) -> bool:
         host = self._cluster.host
@@ -252,6 +282,7 @@ class Reconciler:
         self._queued.pop(group, None)
         self._proposed.pop(group, None)
         self._refused.pop(group, None)
+        self._stalled.pop(group, None)
         if group in self._moving:
             del self._moving[group]
             self._next_queued()

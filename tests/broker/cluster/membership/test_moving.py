@@ -1,0 +1,116 @@
+"""A learner that receives nothing for long does not hold up what other groups have to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from warren_broker.cluster.membership import reconciler
+from warren_broker.cluster.membership.reconciler import STALLED_MS, Reconciler
+from warren_raft.core.membership import AddLearner
+from warren_raft.types import METADATA_GROUP, Membership
+
+HANGS, COMES = "n4", "n5"
+
+
+class Groups:
+    """A leader's host, cluster and definitions: two queues are to move, and a node is to join."""
+
+    def __init__(self) -> None:
+        self.learners: dict[int, dict[str, int]] = {METADATA_GROUP: {}, 1: {HANGS: 5}, 2: {}}
+        self.added: list[tuple[int, str]] = []
+        self.timers: list[Callable[[], None]] = []
+        self.loop = SimpleNamespace(
+            now_ms=1000,
+            call_soon=lambda call: None,
+            call_later=lambda ms, call: self.timers.append(call),
+        )
+        self.host: Any = SimpleNamespace(
+            node_id="n1",
+            is_leader=lambda group: True,
+            members=self.members,
+            member_states=self.states,
+            connected=lambda node: True,
+            change_members=self.change,
+            applied_index=lambda group: 100,
+        )
+        queues = {
+            group: SimpleNamespace(
+                name=f"q{group}", vhost="/", nodes=nodes, leaving=(), replicated=True
+            )
+            for group, nodes in ((1, ("n1", "n2", "n3", HANGS)), (2, ("n1", "n2", "n3", COMES)))
+        }
+        names = ("n1", "n2", "n3", COMES)
+        self.definitions: Any = SimpleNamespace(
+            on_members=[],
+            on_nodes=[],
+            state=SimpleNamespace(
+                groups=queues, nodes={name: SimpleNamespace(forgetting=False) for name in names}
+            ),
+        )
+        self.cluster: Any = SimpleNamespace(
+            loop=self.loop, host=self.host, on_led=[], on_members=[], on_peer_up=[]
+        )
+        self.reconciler = Reconciler(self.cluster, self.definitions)
+
+    def members(self, group: int) -> Membership:
+        return Membership(("n1", "n2", "n3"), tuple(self.learners[group]))
+
+    def states(self, group: int) -> list[Any]:
+        def state(node: str, voter: bool, match: int) -> Any:
+            return SimpleNamespace(
+                node=node, voter=voter, match=match, suspected=False, lost=False, changing=False
+            )
+
+        voters = [state(node, True, 9) for node in ("n1", "n2", "n3")]
+        return voters + [state(*each) for each in self.learner_states(group)]
+
+    def learner_states(self, group: int) -> list[tuple[str, bool, int]]:
+        return [(node, False, match) for node, match in self.learners[group].items()]
+
+    def change(self, group: int, change: AddLearner) -> int:
+        self.added.append((group, change.node))
+        self.learners[group][change.node] = 0
+        return 50
+
+    def tick(self, ms: int) -> None:
+        """Let time pass, and the periodic check run."""
+        self.loop.now_ms += ms
+        timers, self.timers[:] = list(self.timers), []
+        for call in timers:
+            call()
+
+
+@pytest.fixture
+def groups(monkeypatch: pytest.MonkeyPatch) -> Groups:
+    monkeypatch.setattr(reconciler, "MOVING_MAX", 1)
+    groups = Groups()
+    groups.reconciler.look(1)
+    groups.reconciler.look(2)
+    assert groups.added == [], "group 1 moves, group 2 waits for its turn"
+    return groups
+
+
+def test_a_node_joins_while_every_turn_is_taken(groups: Groups) -> None:
+    groups.reconciler.look(METADATA_GROUP)
+    assert groups.added == [(METADATA_GROUP, COMES)]
+
+
+def test_the_turn_of_a_learner_whose_disk_hangs_goes_to_the_next_group(groups: Groups) -> None:
+    groups.tick(STALLED_MS - 1)
+    assert groups.added == []
+    groups.tick(1)
+    assert groups.added == [(2, COMES)]
+    groups.tick(STALLED_MS)
+    assert groups.added == [(2, COMES)] and groups.reconciler.unsettled() == (1, 2)
+
+
+def test_a_learner_that_makes_progress_keeps_its_turn(groups: Groups) -> None:
+    for match in range(6, 10):
+        groups.tick(STALLED_MS - 1)
+        groups.learners[1][HANGS] = match
+        groups.tick(1)
+    assert groups.added == []
