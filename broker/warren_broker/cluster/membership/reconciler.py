@@ -67,7 +67,7 @@ class Reconciler:
     a timer is scheduled.
 
     _moving   groups with a learner: (its node, the index it has), and since when
-    _stalled  groups whose learner made no progress for STALLED_MS, and where it stands: its disk
+    _stalled  groups with a learner that made no progress for STALLED_MS, and where it is: its disk
               may hang for ever, and others would wait for it
     """
 
