@@ -230,6 +230,7 @@ def linters() -> list[tuple[str, list[str]]]:
         ("ruff format", [str(python()), "-m", "ruff", "format", "--check", "."]),
         ("mypy", [str(python()), "-m", "mypy"]),
         ("mypy: tools, bench, examples", [str(python()), "-m", "mypy", *TYPED]),
+        ("mypy: tests", [str(python()), "-m", "mypy", "--config-file", "tests/mypy.ini", "tests"]),
     ]
 
 

@@ -47,8 +47,8 @@ class Nodes:
         self._guards: dict[int, subprocess.Popen[bytes]] = {}
         ports = _ports(count) if not network.can_cut else [(AMQP_PORT, PEERS_PORT)] * count
         self.nodes = tuple(
-            LocalNode(f"node-{i}", *ports[i], str(directory / "nodes" / f"node-{i}"))
-            for i in range(count)
+            LocalNode(f"node-{i}", amqp, peers, str(directory / "nodes" / f"node-{i}"))
+            for i, (amqp, peers) in enumerate(ports)
         )
         for node in self.nodes:
             node.data_dir.mkdir(parents=True)

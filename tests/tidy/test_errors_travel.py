@@ -47,7 +47,7 @@ def test_tests_wait_for_something() -> None:
             for inner in ast.walk(node)
         }
         for node in ast.walk(module.tree):
-            if is_sleep(node) and node not in looped:
+            if isinstance(node, ast.expr) and is_sleep(node) and node not in looped:
                 findings.append(f"{module.place}:{node.lineno}")
     house.report(findings, "poll a condition with a deadline; a bare sleep is slow or flaky")
 

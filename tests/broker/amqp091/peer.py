@@ -15,7 +15,6 @@ import pamqp.frame
 import pamqp.header
 import pamqp.heartbeat
 
-from warren_broker import permissions
 from warren_broker.amqp091 import requests
 from warren_broker.amqp091.connection import Connection
 from warren_broker.amqp091.connection_config import ConnectionConfig
@@ -24,6 +23,8 @@ from warren_broker.amqp091.wire import properties
 from warren_broker.arguments import Kind
 from warren_broker.block.block import Block, encode
 from warren_broker.kernel import Selection
+from warren_broker.permissions import ALL as ALL_PERMITTED
+from warren_broker.permissions import Permissions
 from warren_broker.queue.commands import Delivery
 
 warnings.filterwarnings("ignore", module="pamqp")
@@ -46,8 +47,8 @@ class View:
             "amq.topic": ExchangeFacts(kind="topic"),
             "inner": ExchangeFacts(kind="direct", internal=True),
         }
-        self.held: permissions.Permissions | None = permissions.ALL
-        self.topics: permissions.Permissions | None = None
+        self.held: Permissions | None = ALL_PERMITTED
+        self.topics: Permissions | None = None
         self.user_tags: tuple[str, ...] = ()
         self.queue_types: dict[str, Kind] = {}
         self.reply_names: set[str] = set()
@@ -56,12 +57,10 @@ class View:
         assert name, "the default exchange is never asked for"
         return self.exchanges.get(name)
 
-    def permissions(self, vhost: str, user: str) -> permissions.Permissions | None:
+    def permissions(self, vhost: str, user: str) -> Permissions | None:
         return self.held
 
-    def topic_permissions(
-        self, vhost: str, user: str, exchange: str
-    ) -> permissions.Permissions | None:
+    def topic_permissions(self, vhost: str, user: str, exchange: str) -> Permissions | None:
         return self.topics
 
     def tags(self, user: str) -> tuple[str, ...]:

@@ -180,7 +180,7 @@ def test_no_request_is_made_in_a_vhost_that_was_refused() -> None:
     assert "access to vhost 'secret' refused" in condition.description
 
 
-def attach_management(client: Client) -> tuple[object, object]:
+def attach_management(client: Client) -> tuple[Any, Any]:
     sender, receiver = client.session.sender("pair"), client.session.receiver("pair")
     for each in (sender, receiver):
         each.source.address = each.target.address = "/management"
@@ -191,7 +191,7 @@ def attach_management(client: Client) -> tuple[object, object]:
     return sender, receiver
 
 
-def send(link: object, data: bytes) -> None:
+def send(link: Any, data: bytes) -> None:
     link.delivery("x")
     link.stream(data)
     link.advance()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -45,7 +47,7 @@ def claim(
     size: int = 10**6,
     epoch: int = 1,
     ttl_ms: int = 0,
-) -> object:
+) -> Any:
     return queue.do(OpenClaim("r", number, epoch, count, size, ttl_ms))
 
 

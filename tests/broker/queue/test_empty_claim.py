@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.broker.queue.test_claim import IDLE_MS, names, reading
 from tests.broker.queue.world import Queue
 from warren_broker.queue.claim import claim_slice
@@ -19,7 +21,7 @@ from warren_broker.queue.effects import Expired
 from warren_broker.queue.snapshot import restore, snapshot
 
 
-def keep(queue: Queue, number: int = 1, ttl_ms: int = 0, keep_empty: bool = True) -> object:
+def keep(queue: Queue, number: int = 1, ttl_ms: int = 0, keep_empty: bool = True) -> Any:
     return queue.do(OpenClaim("r", number, 1, 4, 10**6, ttl_ms, keep_empty=keep_empty))
 
 

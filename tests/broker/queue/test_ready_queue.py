@@ -116,8 +116,8 @@ def test_msg_ids_of_a_consumer_are_0_1_2_without_gaps() -> None:
             ids = [got[0] for got in queue.got(consumer)]
             if ids:
                 queue.do(Settle(consumer, ((ids[0], ids[-1]),)))
-    for consumer in queue.state.all_consumers():
-        assert consumer.next_msg_id > 0
+    for one in queue.state.all_consumers():
+        assert one.next_msg_id > 0
 
 
 def test_prefetch_bounds_the_unsettled_messages_and_a_settlement_frees_room() -> None:

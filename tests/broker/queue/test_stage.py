@@ -39,11 +39,11 @@ def publish(
     sink: str = "s",
     run: str = "r",
     epoch: int = 1,
-) -> object:
+) -> Any:
     return queue.do(Stages(sink, run, epoch).publish(batch, *attempts))
 
 
-def drop(queue: Queue, batch: int, *attempts: tuple[int, int], epoch: int = 1) -> object:
+def drop(queue: Queue, batch: int, *attempts: tuple[int, int], epoch: int = 1) -> Any:
     return queue.do(SinkDrop("s", "r", epoch, batch, attempts))
 
 

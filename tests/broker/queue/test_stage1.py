@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.broker.queue.stages import StagesOfVersion2
@@ -18,7 +20,7 @@ from warren_broker.queue.commands import (
 put = StagesOfVersion2().put
 
 
-def publish(queue: Queue, batch: int, *attempts: tuple[int, int]) -> object:
+def publish(queue: Queue, batch: int, *attempts: tuple[int, int]) -> Any:
     return queue.do(PublishBatch("s", batch, attempts))
 
 

@@ -130,9 +130,9 @@ def test_a_small_batch_is_waited_for_beside_the_loop(tmp_path: Path) -> None:
     told: list[bool] = []
     store.wal.on_full = lambda error: told.append(error is not None)
     group = store.create(1, b"members")
-    opened: list[bool] = []  # the thread makes the file
-    store.wal.submit(lambda: opened.append(True))
-    while not opened:
+    made: list[bool] = []  # the thread makes the file
+    store.wal.submit(lambda: made.append(True))
+    while not made:
         posted.get(timeout=WAIT_S)()
     files.free.clear()
     group.append(None, [Entry(1, 1, EntryKind.COMMAND, 1, b"one")])

@@ -46,11 +46,11 @@ class Turning(Disk):
         self.at_end: list[Callable[[], None]] = []
         opened = open_log(files, root, "c", "n1", 1 << 20)
         self.store = LogStore(opened, self.posted.put, 1 << 20, self.at_end.append)
-        opened: list[bool] = []  # the thread makes the file
+        made: list[bool] = []  # the thread makes the file
         self.group(2).append(None, [Entry(1, 1, EntryKind.COMMAND, 1, b"opened")])
-        self.store.wal.submit(lambda: opened.append(True))
+        self.store.wal.submit(lambda: made.append(True))
         assert not self.at_end
-        self.await_thread(opened)
+        self.await_thread(made)
         files.threads.clear()
 
     def submit(self, index: int, data: bytes) -> list[bool]:

@@ -28,7 +28,7 @@ class Person:
     def __init__(self, world: World, number: int, plan: QueuePlan) -> None:
         self.world = world
         self.number = number
-        self.plan = plan
+        self.plan: QueuePlan = plan
         self.rng = Random(world.rng.randrange(1 << 48))
         self.at: Process | None = None
 

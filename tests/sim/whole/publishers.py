@@ -44,7 +44,7 @@ class Publisher(Person):
     def act(self) -> None:
         """Publish, while the window allows."""
         if not self.under_way and self.left > 0:
-            plans = [plan for plan in self.world.profile.queues if plan.name != DEAD]
+            plans = [one for one in self.world.profile.queues if one.name != DEAD]
             self.plan = self.rng.choice((self.plan, plans[0], *plans))
         process = self.connected()
         if process is not None and self.left > 0 and self.under_way < self.world.profile.window:
