@@ -60,6 +60,24 @@ def test_a_classic_queue_with_priorities_has_0_for_those_that_say_none(
     assert order_of(channel, queue_name) == by_priority(highest, 0)
 
 
+def test_a_returned_message_goes_back_behind_higher_priorities_at_its_old_place(
+    channel: Any, queue_name: str
+) -> None:
+    arguments = {"x-queue-type": "classic", "x-max-priority": 10}
+    channel.queue_declare(queue_name, durable=True, arguments=arguments)
+    channel.confirm_delivery()
+    for body, priority in ((b"a1", 1), (b"b1", 1), (b"c1", 1), (b"d5", 5)):
+        channel.basic_publish("", queue_name, body, pika.BasicProperties(priority=priority))
+    held = [channel.basic_get(queue_name) for _ in range(3)]
+    assert [body for _, _, body in held] == [b"d5", b"a1", b"b1"]
+    channel.basic_publish("", queue_name, b"e3", pika.BasicProperties(priority=3))
+    for at in (2, 0, 1):
+        channel.basic_nack(held[at][0].delivery_tag, requeue=True)
+    found = [channel.basic_get(queue_name) for _ in range(5)]
+    assert [body for _, _, body in found] == [b"d5", b"e3", b"a1", b"b1", b"c1"]
+    assert [method.redelivered for method, _, _ in found] == [True, False, True, True, False]
+
+
 def test_a_dead_letter_has_the_priority_it_said_not_that_of_its_queue(
     channel: Any, queue_name: str, broker: Broker
 ) -> None:

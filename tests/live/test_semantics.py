@@ -211,6 +211,81 @@ def test_close_ok_reaches_a_client_that_went_on_talking(broker: Broker) -> None:
             client.expect(spec.Connection.CloseOk)
 
 
+def test_the_socket_stays_open_after_close_ok_until_the_client_hangs_up(broker: Broker) -> None:
+    with RawClient(address(broker)) as client:
+        client.send(method(spec.Connection.Close(200, "bye", 0, 0), 0))
+        client.expect(spec.Connection.CloseOk)
+        client.socket.settimeout(1)
+        with pytest.raises(TimeoutError):
+            client.socket.recv(1)
+
+
+def test_a_client_that_does_not_hang_up_is_closed_after_its_heartbeat_interval(
+    broker: Broker,
+) -> None:
+    with RawClient(address(broker), "started") as client:
+        client.send(method(spec.Connection.TuneOk(2047, 131_072, 1), 0))
+        client.send(method(spec.Connection.Open("/"), 0))
+        client.expect(spec.Connection.OpenOk)
+        client.send(method(spec.Connection.Close(200, "bye", 0, 0), 0))
+        client.find(spec.Connection.CloseOk)
+        began = time.monotonic()
+        assert client.next() is None
+        assert 0.5 < time.monotonic() - began < 10
+
+
+def test_an_auto_delete_queue_is_gone_when_cancel_ok_arrives(broker: Broker) -> None:
+    with broker.connect() as first, broker.connect(1) as second:
+        mine, other = first.channel(), second.channel()
+        for round_ in range(10):
+            name = f"auto.{time.monotonic_ns()}"
+            mine.queue_declare(name, auto_delete=True)
+            tags = [mine.basic_consume(name, lambda *_: None) for _ in range(2)]
+            mine.basic_cancel(tags[0])
+            assert other.queue_declare(name, passive=True).method.consumer_count == 1
+            mine.basic_cancel(tags[1])
+            with closes(404):
+                (other if round_ % 2 else mine).queue_declare(name, passive=True)
+            mine, other = first.channel(), second.channel()
+
+
+def test_an_expiration_of_0_is_never_seen(broker: Broker, channel: Any, queue_name: str) -> None:
+    channel.queue_declare(queue_name, durable=True)
+    at_once = pika.BasicProperties(expiration="0")
+    for _ in range(20):
+        channel.basic_publish("", queue_name, b"gone", at_once)
+        assert depth(channel, queue_name) == 0
+        channel.basic_publish("", queue_name, b"kept")
+        channel.basic_publish("", queue_name, b"gone", at_once)
+        method_, _, body = channel.basic_get(queue_name, auto_ack=True)
+        assert body == b"kept" and method_.message_count == 0
+        channel.basic_publish("", queue_name, b"gone", at_once)
+        assert channel.basic_get(queue_name)[0] is None
+        channel.basic_publish("", queue_name, b"gone", at_once)
+        assert channel.queue_purge(queue_name).method.message_count == 0
+
+
+def test_an_expiration_of_0_that_comes_back_is_not_delivered_again(
+    broker: Broker, queue_name: str
+) -> None:
+    with broker.connect() as connection:
+        channel = connection.channel()
+        channel.queue_declare(queue_name, durable=True)
+        for _ in range(10):
+            seen: list[Any] = []
+
+            def reject(ch: Any, delivery: Any, properties: Any, body: bytes) -> None:
+                seen.append(delivery.redelivered)  # noqa: B023
+                ch.basic_reject(delivery.delivery_tag, requeue=True)
+
+            tag = channel.basic_consume(queue_name, reject)
+            channel.basic_publish("", queue_name, b"", pika.BasicProperties(expiration="0"))
+            eventually(lambda: connection.process_data_events(0.05) or seen, "a delivery")  # noqa: B023
+            connection.process_data_events(0.1)
+            channel.basic_cancel(tag)
+            assert seen == [False]
+
+
 @pytest.mark.parametrize("no_ack", [False, True], ids=["acknowledging", "no_ack"])
 def test_nothing_is_lost_between_a_consumer_and_its_cancel(
     broker: Broker, channel: Any, no_ack: bool

@@ -257,6 +257,7 @@ class ConnectionState:
     phase               see `connection`
     user, vhost         once authenticated, opened
     client_properties, capabilities   as in start-ok
+    client_hangs_up   the client closed and was answered: it closes the socket, too
     channels            open and half-closed channels by number; `sessions` has the same by session
     consumers           of all channels, by number
     out                 bytes to be sent
@@ -277,6 +278,7 @@ class ConnectionState:
         "capabilities",
         "channel_max",
         "channels",
+        "client_hangs_up",
         "client_properties",
         "close_reason",
         "config",
@@ -310,6 +312,7 @@ class ConnectionState:
         self.client_properties: dict[str, Any] = {}
         self.capabilities: frozenset[str] = frozenset()
         self.close_reason = ""
+        self.client_hangs_up = False
         self.frame_max = codec.FRAME_BYTES_MIN if config.frame_max else 0
         self.channel_max = config.channel_max or 65535
         self.channels: dict[int, Channel] = {}
@@ -449,6 +452,7 @@ class ConnectionState:
 
         def left(_: Any) -> None:
             self.send(0, methods.ConnectionCloseOk())
+            self.client_hangs_up = True
             self.finish(self.close_reason)
 
         self._leave(left)

@@ -293,6 +293,39 @@ class Broker:
     def _forget_queue(self, queue: QueueRecord, done: Answer) -> None:
         self.definitions.submit(metadata.DeleteQueue(queue.vhost, queue.name, queue.group), done)
 
+    def cancel_consumer(self, consumer: int, done: Answer) -> None:
+        """Cancel a consumer; an auto-delete queue without another one is gone before `done`.
+
+        The queue's leader deletes such a queue, too, in case this node fails before it has.
+        """
+        queue = self.consuming.queue_of(consumer)
+        if queue is None or not queue.config.auto_delete:
+            self.consuming.cancel(consumer, done)
+            return
+
+        answers: list[Any] = []
+
+        def answered(result: Any) -> None:
+            answers.append(result)
+            if len(answers) == 2:
+                done(requests.RequestDone())
+
+        # Sent together, and applied in this order.
+        self.consuming.cancel(consumer, answered)
+        self._delete_unused(queue, lambda: answered(None))
+
+    def _delete_unused(self, queue: QueueRecord, done: Callable[[], None]) -> None:
+        """Delete a queue unless it is in use; `done` is called when either is known."""
+
+        def deleted(reply: Any) -> None:
+            # Refused: there is a consumer again; Unavailable: the queue's next leader asks again.
+            if isinstance(reply, commands.Count | errors.NotFound):
+                self._forget_queue(queue, lambda gone: done())
+            else:
+                done()
+
+        self.queues.ask(queue, commands.Delete(if_unused=True), deleted)
+
     def purge_queue(self, vhost: str, name: str, connection: int, done: Answer) -> None:
         """Purge a queue; answer MessageCount with the messages dropped."""
         queue = self.queues.find(vhost, name, connection)
@@ -384,10 +417,8 @@ class Broker:
             return
         name = errors.named("queue", queue.name, queue.vhost)
 
-        def deleted(reply: Any) -> None:
-            # Refused: there is a consumer again; Unavailable: the queue's next leader asks again.
-            if isinstance(reply, commands.Count | errors.NotFound):
-                log.info("deleting %s: %s", name, reason)
-                self._forget_queue(queue, lambda gone: None)
+        def done() -> None:
+            if group not in self.definitions.state.groups:
+                log.info("deleted %s: %s", name, reason)
 
-        self.queues.ask(queue, commands.Delete(if_unused=True), deleted)
+        self._delete_unused(queue, done)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from warren_broker.queue import consumers
+from warren_broker.queue import consumers, limits
 from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.block_index import BlockIndex
 from warren_broker.queue.commands import (
@@ -26,6 +26,8 @@ DONE: Final = Done()
 def stat(context: QueueContext, command: Stat) -> AnyReply:
     """Return the counts. As in RabbitMQ, a redeclaration restarts x-expires on a classic queue."""
     consumers.dispatch(context)
+    if context.prompt_expiry:
+        limits.expire_heads(context)
     if command.touch and context.config.kind == "classic":
         context.state.unused_ms = context.now
     return counts(context.state)
@@ -55,6 +57,8 @@ def purge(context: QueueContext, command: Purge) -> AnyReply:
     """Drop the ready and returned messages without dead-lettering them."""
     del command
     consumers.dispatch(context)
+    if context.prompt_expiry:
+        limits.expire_heads(context)
     return Count(_empty(context.state))
 
 
@@ -75,6 +79,8 @@ def delete(context: QueueContext, command: Delete) -> AnyReply:
     state = context.state
     name = state.config.name
     consumers.dispatch(context)
+    if context.prompt_expiry:
+        limits.expire_heads(context)
     if command.if_unused and state.in_use:
         held = f", {state.claimed} messages in claims: cancel, settle or release them"
         detail = f"queue {name!r} has {state.consumer_count} consumers{held}"

@@ -15,7 +15,7 @@ from warren_broker.queue.effects import (
     Expired,
     SetTimer,
 )
-from warren_broker.queue.ranges import Held
+from warren_broker.queue.ranges import COUNT_MASK, Held
 from warren_broker.queue.state import Consumer, ConsumerKey, QueueState, SeenUplink
 
 DeathReason: TypeAlias = Literal["rejected", "expired", "maxlen", "delivery_limit"]
@@ -28,6 +28,10 @@ class QueueContext:
     now     milliseconds since the epoch
     block   the entry's block; None: it has none
     uplink  the submitting uplink; None: a timer or an operator
+
+    What depends on the version of the machine that submitted (`Submission.version`):
+    in_place       messages that come back take their old place in their lane
+    prompt_expiry  a ttl of 0 ends before a get, a count, and a second delivery
     """
 
     __slots__ = (
@@ -38,17 +42,24 @@ class QueueContext:
         "_expired",
         "_timer_before",
         "block",
+        "in_place",
         "index",
         "now",
+        "prompt_expiry",
         "state",
         "uplink",
     )
 
-    def __init__(self, state: QueueState, index: int, now: int, block: memoryview | None) -> None:
+    def __init__(
+        self, state: QueueState, index: int, now: int, block: memoryview | None, version: int
+    ) -> None:
         self.state = state
         self.index = index
         self.now = now
         self.block = block
+        config = state.config
+        self.in_place = version >= 4 and config.kind == "classic" and config.priority_max > 0
+        self.prompt_expiry = version >= 4
         self.uplink: SeenUplink | None = None
         self._timer_before = state.timer_ms
         self._deliveries: dict[ConsumerKey, list[Delivery]] = {}
@@ -65,7 +76,8 @@ class QueueContext:
     def deliver(self, consumer: Consumer, held: Held) -> None:
         """Add a delivery for the consumer's node."""
         first_id, last_id, index, first, failed, acquired, _ = held
-        delivery = Delivery(first_id, index, first, first + last_id - first_id, failed, acquired)
+        last = first + last_id - first_id
+        delivery = Delivery(first_id, index, first, last, failed, acquired & COUNT_MASK)
         self._deliveries.setdefault((consumer.uplink, consumer.id), []).append(delivery)
 
     def drained(self, consumer: Consumer) -> None:

@@ -19,7 +19,7 @@ from warren_broker.queue.commands import (
     Resume,
     Resumed,
 )
-from warren_broker.queue.ranges import take_ids
+from warren_broker.queue.ranges import COUNT_MASK, take_ids
 from warren_broker.queue.state import Consumer, QueueState
 
 DONE: Final = Done()
@@ -209,7 +209,9 @@ def get(context: QueueContext, command: Get) -> AnyReply:
     if given is None:
         return GetReply(None, 0)
     first_id, _, index, first, failed, acquired, _ = given
-    delivery = Delivery(first_id, index, first, first, failed, acquired)
+    delivery = Delivery(first_id, index, first, first, failed, acquired & COUNT_MASK)
     if command.no_ack:
         ack.let_go(context, getter, take_ids(getter.held, first_id, first_id), "settled")
+    if context.prompt_expiry:
+        limits.expire_heads(context)
     return GetReply(delivery, state.order.count)

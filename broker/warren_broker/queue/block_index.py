@@ -146,12 +146,12 @@ class Detail:
                 return ordinal - first
         return last - first + 1
 
-    def fresh(self, first: int, last: int, now: int) -> int:
-        """Count the messages from the start of a run up to the first expired one."""
+    def fresh(self, first: int, last: int, now: int, final: bool) -> int:
+        """Count the messages from the start of a run up to the first expired one; see `stale`."""
         if not isinstance(self.ttl, array):
-            return 0 if self._is_stale(first, now, False) else last - first + 1
+            return 0 if self._is_stale(first, now, final) else last - first + 1
         for ordinal in range(first, last + 1):
-            if self._is_stale(ordinal, now, False):
+            if self._is_stale(ordinal, now, final):
                 return ordinal - first
         return last - first + 1
 

@@ -21,7 +21,7 @@ from warren_broker.queue.commands import (
     SettleClaims,
 )
 from warren_broker.queue.dead_letter import give_back
-from warren_broker.queue.ranges import Run, cut_runs
+from warren_broker.queue.ranges import Run, cut_runs, unmarked
 from warren_broker.queue.state import HeldClaim, QueueState, ReaderState
 
 DONE: Final = Done()
@@ -43,7 +43,9 @@ def claim_slice(
     """
     owner = state.readers.get(reader)
     claim = owner.claims.get(number) if owner is not None else None
-    return cut_runs(claim.runs, first, last) if claim is not None else None
+    if claim is None:
+        return None
+    return tuple(map(unmarked, cut_runs(claim.runs, first, last)))
 
 
 def register(context: QueueContext, command: RegisterReader) -> AnyReply:
@@ -164,7 +166,8 @@ def open_claim(context: QueueContext, command: OpenClaim) -> AnyReply:
             return ClaimReply(command.number, 0, 0, ())
     if not claim.messages:
         return EmptyClaim(claim.number)
-    return ClaimReply(claim.number, claim.messages, claim.size_bytes, claim.runs)
+    runs = tuple(map(unmarked, claim.runs))
+    return ClaimReply(claim.number, claim.messages, claim.size_bytes, runs)
 
 
 def _lost(context: QueueContext, reader: ReaderState, number: int) -> Refused:

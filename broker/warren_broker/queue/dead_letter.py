@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warren_broker.queue.apply_context import DeathReason, QueueContext
-from warren_broker.queue.ranges import Run
+from warren_broker.queue.ranges import LANE_SHIFT, Run
 
 
 def dead_letter_or_drop(context: QueueContext, reason: DeathReason, run: Run) -> None:
@@ -17,7 +17,7 @@ def dead_letter_or_drop(context: QueueContext, reason: DeathReason, run: Run) ->
 
 
 def give_back(context: QueueContext, run: Run, failed: bool) -> None:
-    """Return a run that was held: ahead of the ready ones, or dropped at its delivery limit.
+    """Return a run that was held to its place, or drop it at its delivery limit.
 
     It was acquired once more than `run` says; with `failed` its delivery also failed once more.
     The limit is crossed when the delivery count exceeds it, as in RabbitMQ: a limit of 20 allows
@@ -32,7 +32,8 @@ def give_back(context: QueueContext, run: Run, failed: bool) -> None:
         dead_letter_or_drop(context, "delivery_limit", run)
         return
     state = context.state
-    if context.config.kind == "classic" and not context.config.priority_max:
+    one_lane = context.config.kind == "classic" and not context.config.priority_max
+    if one_lane or acquired >> LANE_SHIFT:
         state.order.put_back(run)  # as in RabbitMQ: nack order is not delivery order
     else:
         state.order.give_back(run)

@@ -8,7 +8,6 @@ from typing import Final
 from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.dead_letter import dead_letter_or_drop
 from warren_broker.queue.ranges import Run
-from warren_broker.queue.ready_queue import PRIORITIES
 
 UNLIMITED_WINDOW: Final = 8_000
 """Maximum number of unsettled messages held by a consumer with prefetch 0."""
@@ -42,7 +41,7 @@ def take(context: QueueContext, count: int, size_bytes: int = -1) -> Run | None:
         count = min(count, contents.fitting(head[0], head[1], head[2], size_bytes))
         if not count:
             return None
-    run = order.take(count)
+    run = order.take(count, context.in_place)
     state.ready_bytes -= contents.size(run[0], run[1], run[2])
     return run
 
@@ -54,9 +53,11 @@ def _deliverable(context: QueueContext, count: int) -> int:
         detail = contents.expiring_detail(head[0])
         if detail is None:
             return count
-        gone = detail.stale(head[1], head[2], context.now, False)
+        # A ttl of 0 lasts for a consumer that waits for a new message, not for a returned one.
+        final = context.prompt_expiry and head[4] > 0
+        gone = detail.stale(head[1], head[2], context.now, final)
         if not gone:
-            return min(count, detail.fresh(head[1], head[2], context.now))
+            return min(count, detail.fresh(head[1], head[2], context.now, final))
         _expire(context, order.take(gone))
     return 0
 
@@ -74,24 +75,18 @@ def expire_heads(context: QueueContext) -> None:
     """
     order = context.state.order
     left = EXPIRED_RUNS_MAX
-    # In the order of service; -1 stands for the returned ones.
-    for lane in (-1, *range(PRIORITIES - 1, -1, -1)):
-        if lane < 0 or order.mask >> lane & 1:
-            left = _expire_lane(context, lane, left)
+    for part in order.parts():
+        left = _expire_part(context, part, left)
 
 
-def _expire_lane(context: QueueContext, lane: int, left: int) -> int:
-    """Expire the heads of one lane, at most `left` runs; return how many are left."""
+def _expire_part(context: QueueContext, part: int, left: int) -> int:
+    """Expire the heads of one part of the order, at most `left` runs; return how many are left."""
     order, contents = context.state.order, context.state.contents
     while contents.expiring:
-        if lane < 0:
-            if not order.returned:
-                return left
-            index, first, last = order.returned[0][:3]
-        else:
-            if not order.lanes[lane]:
-                return left
-            index, first, last = order.lanes[lane].head()
+        head = order.head_of(part)
+        if head is None:
+            return left
+        index, first, last = head[:3]
         detail = contents.expiring_detail(index)
         if detail is None:
             return left
@@ -101,7 +96,7 @@ def _expire_lane(context: QueueContext, lane: int, left: int) -> int:
             if expiry is not None:
                 context.arm(expiry)
             return left
-        _expire(context, order.take(gone) if lane < 0 else (*order.take_lane(lane, gone), 0, 0))
+        _expire(context, order.take_of(part, gone))
         left -= 1
     return left
 

@@ -55,7 +55,7 @@ class QueueMachine:
             submission, block = decode_submission(command)
         except MalformedEntry:
             return Applied()
-        context = QueueContext(state, meta.index, meta.time_ms, block)
+        context = QueueContext(state, meta.index, meta.time_ms, block, submission.version)
         if not state.unused_ms:
             _first_apply(context)
         if state.timer_ms and state.timer_ms <= context.now:

@@ -8,12 +8,24 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 Run: TypeAlias = tuple[int, int, int, int, int]
-"""(index, first, last, delivery_count, acquired_count)."""
+"""(index, first, last, delivery_count, acquired_count).
+
+Inside the machine the acquired count carries a mark above LANE_SHIFT: 1 + the lane that the run was
+taken from, in queues where it goes back to that lane; 0: it goes ahead of all lanes.
+"""
 Held: TypeAlias = tuple[int, int, int, int, int, int, int]
 """(first_id, last_id, index, first, delivery_count, acquired_count, since_ms); ascending."""
+LANE_SHIFT: Final = 32
+COUNT_MASK: Final = (1 << LANE_SHIFT) - 1
+
+
+def unmarked(run: Run) -> Run:
+    """Return the run without the mark of its lane, as it leaves the machine."""
+    index, first, last, failed, acquired = run
+    return index, first, last, failed, acquired & COUNT_MASK
 
 
 def length(runs: Iterable[Run]) -> int:

@@ -1,7 +1,8 @@
 """The ready messages of a queue, in the order in which they leave it.
 
 Returned messages leave first, then those of the highest priority. Each priority has a lane, the
-`Backlog`: runs from the oldest to the newest.
+`Backlog`: runs from the oldest to the newest. In classic queues with priorities a returned message
+takes its old place in its lane instead, that is before the lane's backlog.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
 from warren_broker.block.layout import PRIORITY_MAX
-from warren_broker.queue.ranges import Run
+from warren_broker.queue.ranges import LANE_SHIFT, Run, unmarked
 from warren_raft.index_set import PAGE_BITS
 from warren_raft.int_runs import end_of, pack, unpack
 
@@ -21,6 +22,7 @@ PRIORITIES: Final = PRIORITY_MAX + 1
 Fresh: TypeAlias = tuple[int, int, int]
 """(index, first, last) of messages that were never delivered."""
 CHUNK_RUNS_MAX: Final = 4_096
+_RETURNED: Final = 2 * PRIORITIES
 
 
 def encode_chunk(runs: Iterable[Fresh]) -> bytes:
@@ -155,20 +157,24 @@ class Order:
     lanes     one backlog per priority that was used
     returned  came back, in the order they came, ahead of all lanes and regardless of priority;
               in classic queues without priorities in the order of their first arrival
-    counts    messages per lane
+    back      came back to their lanes, ahead of the lane's backlog, by first arrival; the runs are
+              marked with their lane
+    counts    messages per lane, without those that came back
     count     messages in all, with the returned ones
 
     Invariants: count == sum(counts) + returned_count; bit p of `mask` is set exactly when lane p
-    has a run; no run is empty
+    has a run in its backlog; no run, and no lane of `back`, is empty; returned_count counts
+    `returned` and `back`
     """
 
-    __slots__ = ("count", "counts", "lanes", "mask", "returned", "returned_count")
+    __slots__ = ("back", "count", "counts", "lanes", "mask", "returned", "returned_count")
 
     def __init__(self) -> None:
         self.lanes: dict[int, Backlog] = {}
         self.counts = [0] * PRIORITIES
         self.mask = 0
         self.returned: deque[Run] = deque()
+        self.back: dict[int, deque[Run]] = {}
         self.returned_count = 0
         self.count = 0
 
@@ -185,59 +191,111 @@ class Order:
 
     def give_back(self, run: Run) -> None:
         """Append a run to the returned ones."""
+        self._give_back(self.returned, run)
+
+    def _give_back(self, returned: deque[Run], run: Run) -> None:
         index, first, last, failed, acquired = run
         self.returned_count += last - first + 1
         self.count += last - first + 1
-        if self.returned:
-            before = self.returned[-1]
+        if returned:
+            before = returned[-1]
             if before[0] == index and before[2] + 1 == first and before[3:] == (failed, acquired):
-                self.returned[-1] = (index, before[1], last, failed, acquired)
+                returned[-1] = (index, before[1], last, failed, acquired)
                 return
-        self.returned.append(run)
+        returned.append(run)
 
     def put_back(self, run: Run) -> None:
-        """Insert a run among the returned ones by its arrival.
+        """Insert a run among those that came back to its lane, by its arrival.
 
-        With a single lane every returned run is older than the lane's: so this is the place that
-        the run had in the queue.
+        A run without the mark of its lane is inserted among `returned`: its queue has one lane.
+        Every run that came back to a lane is older than the lane's backlog: so this is the place
+        that the run had in the queue.
         """
-        returned = self.returned
+        mark = run[4] >> LANE_SHIFT
+        returned = self.back.setdefault(mark - 1, deque()) if mark else self.returned
         if not returned or returned[-1][:2] < run[:2]:
-            self.give_back(run)
+            self._give_back(returned, run)
             return
         self.returned_count += run[2] - run[1] + 1
         self.count += run[2] - run[1] + 1
         returned.insert(bisect_left(returned, run[:2]), run)
 
+    def _back_first(self) -> int:
+        """Return the lane of `back` that leaves next; -1: a backlog does, or there is nothing."""
+        lane = max(self.back)
+        return lane if lane >= self.mask.bit_length() - 1 else -1
+
     def head(self) -> Run | None:
         """Return the run that leaves next."""
         if self.returned:
             return self.returned[0]
+        if self.back and (lane := self._back_first()) >= 0:
+            return self.back[lane][0]
         if not self.mask:
             return None
         return (*self.lanes[self.mask.bit_length() - 1].head(), 0, 0)
 
-    def take(self, count: int) -> Run:
-        """Take the first `count` messages of the head's run, or all of it when it has fewer."""
-        if self.returned:
-            run = self.returned[0]
-            index, first, last, failed, acquired = run
-            size = last - first + 1
-            if size <= count:
-                self.returned.popleft()
-            else:
-                self.returned[0] = (index, first + count, last, failed, acquired)
-                run = (index, first, first + count - 1, failed, acquired)
-                size = count
-            self.returned_count -= size
-            self.count -= size
-            return run
-        lane = self.mask.bit_length() - 1
-        return (*self._cut(lane, count), 0, 0)
+    def take(self, count: int, marked: bool = False) -> Run:
+        """Take the first `count` messages of the head's run, or all of it when it has fewer.
 
-    def take_lane(self, lane: int, count: int) -> Fresh:
-        """Take messages from one lane, which must not be empty."""
-        return self._cut(lane, count)
+        marked  with the mark of the lane that the run is to come back to
+        """
+        if self.returned:
+            return self._take_returned(self.returned, count)
+        if self.back and (lane := self._back_first()) >= 0:
+            return self._take_back(lane, count)
+        lane = self.mask.bit_length() - 1
+        return (*self._cut(lane, count), 0, (lane + 1) << LANE_SHIFT if marked else 0)
+
+    def parts(self) -> list[int]:
+        """Return the parts with messages in the order of their leaving.
+
+        The part of `returned` is the highest; a lane has 2 × lane for its backlog, and 2 × lane + 1
+        for what came back to it.
+        """
+        found = [2 * lane for lane in range(PRIORITIES) if self.mask >> lane & 1]
+        found += [2 * lane + 1 for lane in self.back]
+        if self.returned:
+            found.append(_RETURNED)
+        return sorted(found, reverse=True)
+
+    def head_of(self, part: int) -> Run | None:
+        """Return the first run of a part; None: the part is empty."""
+        lane, came_back = divmod(part, 2)
+        if part == _RETURNED or came_back:
+            runs = self.returned if part == _RETURNED else self.back.get(lane)
+            return runs[0] if runs else None
+        backlog = self.lanes.get(lane)
+        return (*backlog.head(), 0, 0) if backlog else None
+
+    def take_of(self, part: int, count: int) -> Run:
+        """Take messages from the first run of a part, which must not be empty."""
+        if part == _RETURNED:
+            return self._take_returned(self.returned, count)
+        lane, came_back = divmod(part, 2)
+        return self._take_back(lane, count) if came_back else (*self._cut(lane, count), 0, 0)
+
+    def _take_back(self, lane: int, count: int) -> Run:
+        """Take messages from the first run that came back to a lane."""
+        runs = self.back[lane]
+        run = self._take_returned(runs, count)
+        if not runs:
+            del self.back[lane]
+        return run
+
+    def _take_returned(self, runs: deque[Run], count: int) -> Run:
+        run = runs[0]
+        index, first, last, failed, acquired = run
+        size = last - first + 1
+        if size <= count:
+            runs.popleft()
+        else:
+            runs[0] = (index, first + count, last, failed, acquired)
+            run = (index, first, first + count - 1, failed, acquired)
+            size = count
+        self.returned_count -= size
+        self.count -= size
+        return run
 
     def _cut(self, lane: int, count: int) -> Fresh:
         backlog = self.lanes[lane]
@@ -278,8 +336,8 @@ class Order:
     def clear(self) -> Iterator[Run]:
         """Remove everything; return it in the order in which it would have left."""
         gone = Order()
-        gone.lanes, gone.returned = self.lanes, self.returned
-        self.lanes, self.returned = {}, deque()
+        gone.lanes, gone.returned, gone.back = self.lanes, self.returned, self.back
+        self.lanes, self.returned, self.back = {}, deque(), {}
         self.counts = [0] * PRIORITIES
         self.mask = self.returned_count = self.count = 0
         return iter(gone)
@@ -287,9 +345,15 @@ class Order:
     def __iter__(self) -> Iterator[Run]:
         """Yield all runs in the order in which they would leave."""
         yield from self.returned
-        for lane in sorted(self.lanes, reverse=True):
-            for run in self.lanes[lane]:
+        for lane in sorted(self.lanes.keys() | self.back.keys(), reverse=True):
+            yield from map(unmarked, self.back.get(lane, ()))
+            for run in self.lanes.get(lane, ()):
                 yield (*run, 0, 0)
+
+    def all_returned(self) -> list[Run]:
+        """Return `returned` and `back` as `load` takes them, in the order of their leaving."""
+        back = (run for lane in sorted(self.back, reverse=True) for run in self.back[lane])
+        return [*self.returned, *back]
 
     def by_priority(self) -> tuple[tuple[int, int], ...]:
         """Return (priority, ready messages) of the lanes that have any, ascending."""
@@ -306,10 +370,12 @@ class Order:
     def load(
         self, returned: Iterable[Run], lanes: Iterable[tuple[int, int, Iterable[bytes]]]
     ) -> None:
-        """Load what `dump` returned into an empty object."""
+        """Load what `all_returned` and `dump` returned into an empty object."""
         for run in returned:
             index, first, last, failed, acquired = run
-            self.returned.append((index, first, last, failed, acquired))
+            mark = acquired >> LANE_SHIFT
+            runs = self.back.setdefault(mark - 1, deque()) if mark else self.returned
+            runs.append((index, first, last, failed, acquired))
             self.returned_count += last - first + 1
             self.count += last - first + 1
         for lane, count, chunks in lanes:

@@ -163,7 +163,7 @@ def snapshot(state: QueueState) -> bytes:
             config=state.config,
             plain=[getattr(state, name) for name in _PLAIN],
             contents=state.contents.dump(),
-            returned=list(order.returned),
+            returned=order.all_returned(),
             lanes=order.dump(),
             uplinks=[_uplink_row(uplink) for uplink in state.uplinks.values()],
             service=[

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from warren_broker.queue.block_index import LIVE, SIZE_SHIFT, BlockIndex
 from warren_broker.queue.commands import AnyReply
 from warren_broker.queue.config import QueueConfig
-from warren_broker.queue.ranges import Held, Run, length
+from warren_broker.queue.ranges import LANE_SHIFT, Held, Run, length
 from warren_broker.queue.ready_queue import PRIORITIES, Order
 
 ConsumerKey: TypeAlias = tuple[int, int]
@@ -382,7 +382,10 @@ class QueueState:
             count = sum(last - first + 1 for _, first, last in backlog)
             assert count == order.counts[lane], (lane, count, order.counts[lane])
             assert bool(backlog) == bool(order.mask >> lane & 1), (lane, order.mask)
-        assert order.returned_count == length(order.returned), order.returned_count
+        assert order.returned_count == length(order.all_returned()), order.returned_count
+        for lane, runs in order.back.items():
+            assert runs and all(run[4] >> LANE_SHIFT == lane + 1 for run in runs), (lane, runs)
+            assert list(runs) == sorted(runs), (lane, runs)
         assert order.count == sum(order.counts) + order.returned_count, order.count
         sizes = {index: (block, detail) for index, block, detail in self.contents.rows()}
         size = 0

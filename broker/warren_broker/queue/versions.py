@@ -15,6 +15,10 @@ gets a new number here, and the handlers of the old version stay.
     suspected node's single active consumer makes way (NodeSuspected.hand_over, gone). A claim
     is a use of its queue (OpenClaim.uses), and may be empty (OpenClaim.keep_empty). Commands of
     version 2 lack these fields, and behave as before
+4   submissions say their version (Submission.version); of older ones it is 0, and they behave as
+    before. In classic queues with priorities messages go back to their old place in their lane; a
+    run that was taken under an older version goes ahead of all lanes. A message with a ttl of 0
+    that no consumer took is gone before a get, a count, a purge, a delete or a second delivery
 """
 
 from __future__ import annotations
@@ -39,7 +43,7 @@ from warren_broker.queue.commands import AnyReply
 
 Handler: TypeAlias = Callable[[QueueContext, Any], AnyReply]
 
-VERSION: Final = 3
+VERSION: Final = 4
 
 HANDLERS: Final[Mapping[type, Handler]] = {
     commands.Enqueue: enqueue.enqueue,

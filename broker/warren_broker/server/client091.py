@@ -23,6 +23,8 @@ from warren_raft.runtime.loop import LoopStage, LoopTimer
 from warren_raft.runtime.net.stream import Stream
 
 TICK_MS = 1000
+HANG_UP_MS_MAX = 30_000
+"""Maximum time for which a client that was sent connection.close-ok keeps its socket open."""
 
 
 class Client091:
@@ -95,6 +97,9 @@ class Client091:
     @guarded
     def shut_down(self, reason: str) -> None:
         """Close the connection: the node stops."""
+        if self._ended:
+            self._stream.end()
+            return
         self._session.close(errors.ConnectionForced(reason))
         self._carry_out()
 
@@ -142,7 +147,10 @@ class Client091:
         if self._session.closed and not self._ended:
             self._ended = True
             self._log.ended(self._session.state.close_reason)
-            self._stream.end()
+            if self._session.state.client_hangs_up:
+                self._stream.await_hang_up(hang_up_within_ms(self._session.heartbeat_ms))
+            else:
+                self._stream.end()
         self._run_requests()  # taking the output moves the windows of no_ack consumers
 
     @guarded
@@ -418,7 +426,7 @@ class Client091:
             self._hand_out_held(request.consumer)
             answer(result)
 
-        self._broker.consuming.cancel(request.consumer, guarded_call(self, done))
+        self._broker.cancel_consumer(request.consumer, guarded_call(self, done))
 
     def _credit(self, request: requests.SetCreditRequest) -> None:
         self._broker.consuming.credit(
@@ -459,6 +467,11 @@ class Client091:
     def _close_replies(self, request: requests.CloseRepliesRequest) -> None:
         self._reply_names.pop(request.name, None)
         self._broker.replies.close(request.name)
+
+
+def hang_up_within_ms(heartbeat_ms: int) -> int:
+    """Return how long a client may take to hang up: its heartbeat interval, as in RabbitMQ."""
+    return min(heartbeat_ms or HANG_UP_MS_MAX, HANG_UP_MS_MAX)
 
 
 def _nothing(client: Client091, request: Any) -> None:

@@ -18,6 +18,7 @@ CONFIGS: tuple[dict[str, Any], ...] = (
     {"single_active_consumer": True, "consumer_timeout_ms": 90},
     {"auto_delete": True, "expires_ms": 50, "kind": "classic"},
     {"consumer_disconnected_timeout_ms": 30, "delivery_limit": 0},
+    {"kind": "classic", "priority_max": 10, "dead_letter_exchange": "dlx", "delivery_limit": 2},
 )
 
 

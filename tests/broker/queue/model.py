@@ -65,6 +65,8 @@ class Model:
         self.config = config
         self.lanes: dict[int, list[Message]] = defaultdict(list)
         self.returned: list[Message] = []
+        self.in_place = config.kind == "classic"
+        self.back: dict[int, list[Message]] = defaultdict(list)
         self.clients: dict[int, Client] = {}
         self.waiting: dict[int, list[Client]] = defaultdict(list)
         self.active: Client | None = None
@@ -81,11 +83,18 @@ class Model:
     # -------------------------------------------------------- ready messages
 
     def ready(self) -> list[Message]:
-        lanes = [m for p in sorted(self.lanes, reverse=True) for m in self.lanes[p]]
-        return self.returned + lanes
+        return [message for place in self.places() for message in place]
+
+    def places(self) -> list[list[Message]]:
+        """In the order of service; a message that came back to its lane is ahead of the others."""
+        lanes = sorted({*self.lanes, *self.back}, reverse=True)
+        return [self.returned, *(part[p] for p in lanes for part in (self.back, self.lanes))]
+
+    def lane(self, message: Message) -> int:
+        return min(message.priority, self.config.priority_max, 31)
 
     def remove(self, message: Message) -> None:
-        for place in (self.returned, *self.lanes.values()):
+        for place in self.places():
             if message in place:
                 place.remove(message)
                 return
@@ -98,13 +107,13 @@ class Model:
     def take(self) -> Message | None:
         while ready := self.ready():
             self.remove(ready[0])
-            if not ready[0].stale(self.now, False):
+            if not ready[0].stale(self.now, ready[0].acquired > 0):
                 return ready[0]
             self.bury("expired", ready[0])
         return None
 
     def expire_heads(self) -> None:
-        for lane in (self.returned, *(self.lanes[p] for p in sorted(self.lanes, reverse=True))):
+        for lane in self.places():
             while lane and lane[0].stale(self.now, True):
                 self.bury("expired", lane.pop(0))
 
@@ -113,6 +122,10 @@ class Model:
         message.acquired += 1
         if 0 <= self.config.delivery_limit < message.failed:
             self.bury("delivery_limit", message)
+        elif self.in_place:
+            back = self.back[self.lane(message)]
+            back.append(message)
+            back.sort(key=lambda m: m.name)
         else:
             self.returned.append(message)
 
@@ -128,7 +141,7 @@ class Model:
         limit = min((t for t in (ttl, own) if t is not None), default=None)
         message.born = self.now
         message.expiry = None if limit is None else self.now + limit
-        self.lanes[min(message.priority, 31)].append(message)
+        self.lanes[self.lane(message)].append(message)
 
     def end(self) -> None:
         """What every entry ends with."""
@@ -284,9 +297,9 @@ class Model:
             if message is None:
                 break
             if taken and sum(m.size for m in taken) + message.size > size:
-                (self.returned if message.acquired else self.lanes[message.priority]).insert(
-                    0, message
-                )
+                lane = self.lane(message)
+                back = self.back[lane] if self.in_place else self.returned
+                (back if message.acquired else self.lanes[lane]).insert(0, message)
                 break
             taken.append(message)
         if taken or keep_empty:

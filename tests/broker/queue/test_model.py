@@ -40,6 +40,8 @@ CONFIGS = st.fixed_dictionaries(
         "dead_letter_exchange": st.sampled_from([None, "dlx"]),
         "single_active_consumer": st.booleans(),
         "consumer_timeout_ms": st.sampled_from([None, None, 30]),
+        "kind": st.sampled_from(["quorum", "quorum", "classic"]),
+        "priority_max": st.sampled_from([31, 5]),
     }
 )
 
@@ -204,6 +206,7 @@ class AgainstModel(RuleBasedStateMachine):
         self.model.dispatch()
         assert reply.messages == len(self.model.ready())
         self.model.returned.clear()
+        self.model.back.clear()
         self.model.lanes.clear()
         self.end()
 
@@ -313,7 +316,7 @@ class AgainstModel(RuleBasedStateMachine):
         model, stat = self.model, self.queue.stat()
         assert self.queue.ready() == [m.name for m in model.ready()]
         assert stat.bytes_ready == sum(m.size for m in model.ready())
-        assert stat.returned == len(model.returned)
+        assert stat.returned == len(model.returned) + sum(map(len, model.back.values()))
         held = {x.key: {i: m.name for i, m in x.held.items()} for x in model.clients.values()}
         mine = {
             consumer.id: {

@@ -21,6 +21,7 @@ from warren_broker.queue.consumers import may_be_served
 from warren_broker.queue.effects import Deliver, SetTimer
 from warren_broker.queue.machine import QueueMachine
 from warren_broker.queue.state import QueueState
+from warren_broker.queue.versions import VERSION
 from warren_raft.machine import Applied, Meta
 
 
@@ -94,11 +95,15 @@ class Queue:
         uplink: int = 1,
         node: str = "n1",
         number: int = 0,
+        version: int = VERSION,
     ) -> SubmissionReply:
-        """One submission of an uplink, the next in its sequence; number: of the node's life."""
+        """One submission of an uplink, the next in its sequence; number: of the node's life.
+
+        version  of the machine that submits; 0: 3 or lower
+        """
         seq = self.seqs.get(uplink, 0) + 1
         self.seqs[uplink] = seq
-        submission = Submission(uplink, node, seq, commands, incarnation=number)
+        submission = Submission(uplink, node, seq, commands, incarnation=number, version=version)
         reply = self.apply(encode_submission(submission, data)).reply
         assert reply.uplink == uplink and reply.seq == seq and not reply.expected_seq, reply
         return reply
@@ -116,7 +121,7 @@ class Queue:
     def tick(self, passed_ms: int) -> None:
         """Time passes; the timer fires if it is due."""
         self.now += passed_ms
-        self.apply(encode_submission(Submission(0, "", 0, (Timer(),))))
+        self.apply(encode_submission(Submission(0, "", 0, (Timer(),), version=VERSION)))
 
     def got(self, consumer: int = 1, uplink: int = 1) -> list[tuple[int, int, int, int, int]]:
         """What was delivered to a consumer since this was asked last."""

@@ -332,6 +332,57 @@ def test_end_of_a_peer_that_never_hangs_up(monkeypatch: pytest.MonkeyPatch) -> N
     loop.close()
 
 
+def test_a_peer_that_hangs_up_itself_sees_no_end_before() -> None:
+    loop = Loop()
+    heard: list[bytes] = []
+    stream, theirs, ended = pair(loop, heard.append)
+    theirs.setblocking(False)
+    stream.send(b"close-ok")
+    stream.await_hang_up(60_000)
+    theirs.send(b"still talking")
+    for _ in range(3):
+        loop.run_turn(0)
+    assert theirs.recv(100) == b"close-ok"
+    with pytest.raises(BlockingIOError):
+        theirs.recv(100)
+    assert heard == [] and not ended
+    theirs.close()
+    until(loop, lambda: ended == [None])
+    loop.close()
+
+
+def test_a_peer_that_should_hang_up_and_does_not_is_closed() -> None:
+    loop = Loop()
+    stream, theirs, _ = pair(loop)
+    stream.send(b"close-ok")
+    stream.await_hang_up(30)
+    theirs.settimeout(0)
+    got: list[bytes] = []
+
+    def closed() -> bool:
+        try:
+            got.append(theirs.recv(100))
+        except BlockingIOError:
+            return False
+        return got[-1] == b""
+
+    until(loop, closed)
+    assert got == [b"close-ok", b""]
+    theirs.close()
+    loop.close()
+
+
+def test_an_end_does_not_wait_for_the_hang_up() -> None:
+    loop = Loop()
+    stream, theirs, ended = pair(loop)
+    stream.await_hang_up(60_000)
+    stream.end()
+    assert theirs.recv(100) == b""
+    theirs.close()
+    until(loop, lambda: ended == [None])
+    loop.close()
+
+
 def test_a_paused_stream_takes_nothing_but_notices_its_end() -> None:
     loop = Loop()
     heard: list[bytes] = []

@@ -71,10 +71,14 @@ class Consumers:
 
         self._queues.ask(queue, command, joined)
 
+    def queue_of(self, consumer: int) -> QueueRecord | None:
+        """Return the queue of a consumer, unless either has ended."""
+        return self._queues.definitions.state.groups.get(self._groups.get(consumer, 0))
+
     def cancel(self, consumer: int, done: Answer) -> None:
         """Cancel a consumer; it gets nothing more after `done`, and keeps what it holds."""
         client = self._client(consumer)
-        queue = self._queues.definitions.state.groups.get(self._groups.get(consumer, 0))
+        queue = self.queue_of(consumer)
         if client is None or queue is None or consumer not in client.consumers:
             done(requests.RequestDone())
             return

@@ -16,6 +16,7 @@ from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue.codec import encode_submission
 from warren_broker.queue.commands import AnyCommand, Enqueue, Refused, Submission
 from warren_broker.queue.config import QueueConfig
+from warren_broker.queue.versions import VERSION
 
 ENQUEUE = Enqueue()
 Done = Callable[[Any], None]
@@ -103,7 +104,7 @@ class QueueClients:
             if smallest is not None and block is not None and len(block) >= smallest:
                 block = compress(bytes(block), smallest)
             number = self.definitions.incarnation
-            submission = Submission(boot_id, node, seq, commands, answered, number)
+            submission = Submission(boot_id, node, seq, commands, answered, number, VERSION)
             return encode_submission(submission, block)
 
         def join(selections: Any) -> bytes:

@@ -22,6 +22,7 @@ from warren_broker.queue.commands import (
     SubmissionReply,
     Timer,
 )
+from warren_broker.queue.versions import VERSION
 from warren_raft.errors import NotLeader
 from warren_raft.machine import Applied, Meta
 from warren_raft.runtime.host import Host, UnknownGroup
@@ -160,7 +161,7 @@ class LeaderEffects:
 
     def _propose(self, group: int, command: AnyCommand) -> bool:
         host = self._cluster.host
-        submission = Submission(0, host.node_id, 0, (command,))
+        submission = Submission(0, host.node_id, 0, (command,), version=VERSION)
         try:
             host.propose(group, encode_submission(submission, None))
         except (NotLeader, UnknownGroup):

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from warren_raft.runtime.loop import READ, WRITE, Loop, LoopStage, WatchedSocket
+from warren_raft.runtime.loop import READ, WRITE, Loop, LoopStage, LoopTimer, WatchedSocket
 from warren_raft.storage.files import IOV_MAX
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -38,6 +38,7 @@ class Stream:
         "_closing",
         "_ending",
         "_flush_asked",
+        "_hang_up_timer",
         "_on_closed",
         "_on_data",
         "_out",
@@ -89,6 +90,7 @@ class Stream:
         self._flush_asked = False
         self._closing = False
         self._ending = False
+        self._hang_up_timer: LoopTimer | None = None
         self._paused = False
         self._read_bytes = READ_BYTES_MIN
         tune(sock, buffer_bytes)
@@ -153,7 +155,7 @@ class Stream:
             if self._ending:
                 self._say_no_more()
                 return
-            if self._closing:
+            if self._closing and self._hang_up_timer is None:
                 self._finish(None)
                 return
         if self.congested and self.out_bytes <= self.low:
@@ -259,8 +261,9 @@ class Stream:
         message.
         So further bytes are read and dropped until the peer hangs up, for up to CLOSE_LINGER_MS.
         """
-        if self.closed or self._closing:
+        if self.closed or (self._closing and self._hang_up_timer is None):
             return
+        self._cancel_hang_up_timer()
         self._closing = self._ending = True
         self._paused = False
         self._watch()
@@ -269,6 +272,25 @@ class Stream:
             self.flush()
         else:
             self._say_no_more()
+
+    def await_hang_up(self, linger_ms: int) -> None:
+        """Send unsent bytes, then wait for the peer to close, for up to linger_ms; then `end`.
+
+        For a peer that closes the socket itself and takes an earlier end of it for an error.
+        Bytes that still come are dropped.
+        """
+        if self.closed or self._closing:
+            return
+        self._closing = True
+        self._paused = False
+        self._hang_up_timer = self.loop.call_later(linger_ms, self.end)
+        self._watch()
+        self.flush()
+
+    def _cancel_hang_up_timer(self) -> None:
+        if self._hang_up_timer is not None:
+            self._hang_up_timer.cancel()
+            self._hang_up_timer = None
 
     def _say_no_more(self) -> None:
         try:
@@ -298,6 +320,7 @@ class Stream:
         if self.closed:
             return
         self.closed = True
+        self._cancel_hang_up_timer()
         self._registration.close()
         self.sock.close()
         self._out.clear()
