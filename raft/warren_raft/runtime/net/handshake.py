@@ -21,9 +21,10 @@ secret of a few random words cannot be found, whereas a graphics card tried bill
 second against the plain HMAC of peer protocol 2. What follows the handshake is neither signed nor
 encrypted: the peers' network must be trusted, or tunnelled.
 
-Version: the order and the key are those since peer protocol 3; protocol 4 (`wire.PROTOCOL`) has
-positions (`Hello.written`, `vouched`). A node of an earlier protocol is refused, by name, and
-refuses: support of protocol 2 would give attackers the old proof.
+Version: the order and the key are those since peer protocol 3; protocol 4 has positions
+(`Hello.written`, `vouched`); a node of protocol 5 (`codec.PROTOCOL`) submits what one of protocol 4
+would apply in another way. A node of an earlier protocol is refused, by name, and refuses: support
+of protocol 2 would give attackers the old proof.
 """
 
 from __future__ import annotations
