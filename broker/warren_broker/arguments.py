@@ -439,16 +439,36 @@ def consume_arguments(
 # ------------------------------------------------------------------ equivalence
 
 _COMPARED: Final = tuple(row.name for row in TABLE if row.compared and row.at == "declare")
+_COMPARED_RELAXED: Final = (
+    "x-dead-letter-exchange",
+    "x-dead-letter-routing-key",
+    "x-expires",
+    "x-max-length",
+    "x-max-length-bytes",
+    "x-single-active-consumer",
+    "x-message-ttl",
+)
+"""What a relaxed check compares: the arguments that both kinds have, as in RabbitMQ."""
+
+
+def is_relaxed(kind: Kind, received: Mapping[str, Any]) -> bool:
+    """Return whether a repeated declaration asks for a classic queue and finds a quorum queue."""
+    return kind == "quorum" and received.get("x-queue-type") == "classic"
 
 
 def check_equivalent_arguments(
-    vhost: str, name: str, kind: Kind, current: Mapping[str, Any], received: Mapping[str, Any]
+    vhost: str,
+    name: str,
+    kind: Kind,
+    current: Mapping[str, Any],
+    received: Mapping[str, Any],
+    relaxed: bool = False,
 ) -> None:
     """Raise PreconditionFailed when a repeated declaration differs from the queue.
 
     A repeat without x-queue-type agrees with either kind.
     """
-    for argument in _COMPARED:
+    for argument in _COMPARED_RELAXED if relaxed else _COMPARED:
         there, asked = current.get(argument), received.get(argument)
         if argument == "x-queue-type":
             there = kind

@@ -112,6 +112,9 @@ class Queues(_Table):
 
     default_type: str = Field("quorum", pattern="^(quorum|classic)$")
     quorum_initial_group_size: int = Field(3, ge=1, le=9)
+    relaxed_checks_on_redeclaration: bool = Field(
+        False, description="a declaration of a classic queue may find a quorum queue"
+    )
     leader_locator: str = Field("client-local", pattern="^(client-local|balanced)$")
     consumer_timeout_ms: int | None = Field(None, ge=1)
     consumer_disconnected_timeout_ms: int = Field(60_000, ge=0)
@@ -172,6 +175,10 @@ class NodeConfig(_Table):
     loopback_users: tuple[str, ...] = Field(
         ("guest",), description="may connect from this machine only"
     )
+    anonymous_login_user: str = Field(
+        "guest", max_length=255, description="of clients with SASL ANONYMOUS; none: not offered"
+    )
+    anonymous_login_pass: str = Field(DEFAULT_PASSWORD, repr=False)
     listen: Listen = Listen()
     peers: dict[str, str] = Field(default_factory=dict)
     limits: Limits = Limits()
@@ -194,6 +201,12 @@ class NodeConfig(_Table):
         for address in value.values():
             parse_address(address)
         return value
+
+    @property
+    def anonymous_login(self) -> tuple[str, str] | None:
+        """User and password of clients that log in with SASL ANONYMOUS; None: they may not."""
+        user = self.anonymous_login_user
+        return None if user in ("", "none") else (user, self.anonymous_login_pass)
 
     @model_validator(mode="after")
     def _own_secret(self) -> NodeConfig:

@@ -94,6 +94,7 @@ class Node:
             unfinished_bytes_max=max(limits.unfinished_bytes_max, limits.message_size_max),
             handshake_ms=limits.handshake_timeout_ms,
             cluster_name=self.settings.cluster,
+            anonymous=self.settings.anonymous_login,
         )
         broker = self.broker
         self.listener.protocols[HEADER_091] = lambda stream, peer: Client091(

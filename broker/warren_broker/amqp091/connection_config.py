@@ -19,6 +19,7 @@ class ConnectionConfig(msgspec.Struct, frozen=True):
     handshake_ms        time allowed from the first byte to connection.open
     closing_ms          time allowed between close and close-ok
     waiting_bytes_max   bytes that wait for the broker's answers; above, `wants_input` is False
+    anonymous           user and password of clients with SASL ANONYMOUS; None: it is not offered
     """
 
     frame_max: int = 131_072
@@ -34,3 +35,7 @@ class ConnectionConfig(msgspec.Struct, frozen=True):
     platform: str = "Warren"
     information: str = "Warren, a broker with Raft-replicated queues in Python"
     cluster_name: str = "warren"
+    anonymous: tuple[str, str] | None = None
+
+    def __repr__(self) -> str:
+        return f"ConnectionConfig(cluster_name={self.cluster_name!r})"

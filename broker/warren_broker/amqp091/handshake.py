@@ -12,7 +12,9 @@ from warren_broker.amqp091.wire import codec, fields, methods
 from warren_broker.amqp091.wire.methods import Method
 from warren_broker.errors import Refusal
 
-MECHANISMS = "PLAIN AMQPLAIN"
+MECHANISMS = ("PLAIN", "AMQPLAIN")
+"""Mechanisms that are always offered."""
+ANONYMOUS = "ANONYMOUS"
 CAPABILITIES = (
     "publisher_confirms",
     "exchange_exchange_bindings",
@@ -27,6 +29,11 @@ CAPABILITIES = (
 """Capabilities announced to the client; RabbitMQ's list."""
 
 
+def offered(config: ConnectionConfig) -> tuple[str, ...]:
+    """Return the SASL mechanisms that are offered to clients."""
+    return MECHANISMS if config.anonymous is None else (*MECHANISMS, ANONYMOUS)
+
+
 def start(config: ConnectionConfig) -> methods.ConnectionStart:
     """Return the first method of the handshake."""
     return methods.ConnectionStart(
@@ -39,20 +46,23 @@ def start(config: ConnectionConfig) -> methods.ConnectionStart:
             "product": config.product,
             "version": config.version,
         },
-        mechanisms=MECHANISMS.encode(),
+        mechanisms=" ".join(offered(config)).encode(),
         locales=b"en_US",
     )
 
 
-def credentials(mechanism: str, response: bytes) -> tuple[str, str]:
-    """Return user and password from a start-ok.
+def credentials(config: ConnectionConfig, mechanism: str, response: bytes) -> tuple[str, str]:
+    """Return user and password from a start-ok; ANONYMOUS has a response that says nothing.
 
     fails  CommandInvalid: the mechanism is not offered; SyntaxRefused: the response is malformed
     """
-    if mechanism not in MECHANISMS.split():
+    if mechanism not in offered(config):
         raise errors.CommandInvalid(
-            f"unknown authentication mechanism '{mechanism}'; offered are {MECHANISMS}"
+            f"unknown authentication mechanism '{mechanism}'; offered are "
+            f"{' '.join(offered(config))}"
         )
+    if mechanism == ANONYMOUS and config.anonymous is not None:
+        return config.anonymous
     try:
         if mechanism == "PLAIN":
             _, user, password = response.split(b"\0")
@@ -74,7 +84,7 @@ def _start_ok(connection: ConnectionState, method: methods.ConnectionStartOk) ->
         if isinstance(given, dict)
         else frozenset()
     )
-    user, password = credentials(method.mechanism, method.response)
+    user, password = credentials(connection.config, method.mechanism, method.response)
     connection.phase = "securing"
 
     def authenticated(result: Any) -> None:

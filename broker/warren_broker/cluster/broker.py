@@ -235,6 +235,7 @@ class Broker:
             connection,
             server_named,
             numbered=True,
+            relaxed=self.settings.queues.relaxed_checks_on_redeclaration,
         )
         self.definitions.submit(command, done)
 

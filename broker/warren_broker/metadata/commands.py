@@ -209,6 +209,7 @@ class DeclareQueue(MetadataCommand, frozen=True, array_like=True, tag="declare_q
     numbered           a new queue's claims and epochs are numbered above those of every queue
                        before it (`QueueRecord.numbered_above`); False: written by a node of
                        version 2
+    relaxed            a classic queue is asked for: a quorum queue of that name will do
     """
 
     config: QueueConfig
@@ -218,6 +219,7 @@ class DeclareQueue(MetadataCommand, frozen=True, array_like=True, tag="declare_q
     connection: ConnectionId = 0
     server_named: bool = False
     numbered: bool = False
+    relaxed: bool = False
 
 
 class DeleteQueue(MetadataCommand, frozen=True, array_like=True, tag="delete_queue"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from warren_broker import errors
-from warren_broker.arguments import check_equivalent_arguments
+from warren_broker.arguments import check_equivalent_arguments, is_relaxed
 from warren_broker.metadata.apply_context import MetadataContext
 from warren_broker.metadata.changes import QueueCreated, QueueDeleted
 from warren_broker.metadata.commands import (
@@ -67,6 +67,11 @@ def present(context: MetadataContext, nodes: tuple[str, ...]) -> tuple[str, ...]
 def check_equivalent(context: MetadataContext, there: QueueRecord, command: DeclareQueue) -> None:
     """Raise ResourceLocked or PreconditionFailed unless the declaration matches the queue."""
     config, current = command.config, there.config
+    if command.relaxed and is_relaxed(current.kind, command.arguments):
+        check_equivalent_arguments(
+            there.vhost, there.name, current.kind, there.arguments, command.arguments, relaxed=True
+        )
+        return
     # Exclusiveness is part of access, as in RabbitMQ: even the owner is locked out when it declares
     # the queue with another value than before.
     owned = there.owned_by(context.uplink, command.connection)

@@ -417,8 +417,8 @@ class Submission(msgspec.Struct, frozen=True, array_like=True):
               machine.REPLIES_KEPT seqs: a node must not have more than that unanswered
     incarnation  the number of the uplink's incarnation, which submits nothing before it knows it;
                  0: of a process of version 2
-    version      of the machine of the process that submits, whose behaviour the queue follows;
-                 0: 3 or lower
+    version      of the machine of the process that submits: the queue behaves as that version
+                 does; 0: 3 or lower
     """
 
     uplink: UplinkId

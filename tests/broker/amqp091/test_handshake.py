@@ -88,9 +88,31 @@ def test_amqplain() -> None:
     assert "p" not in repr(login).replace("password", "").replace("AMQPLAIN", "").split("user")[1]
 
 
+def test_anonymous_clients_log_in_as_the_user_of_the_configuration() -> None:
+    peer = Peer(anonymous=("nobody", "in particular"))
+    peer.conn.receive(b"AMQP\x00\x00\x09\x01")
+    assert peer.one(spec.Connection.Start, 0).mechanisms == "PLAIN AMQPLAIN ANONYMOUS"
+    peer.send(spec.Connection.StartOk({}, "ANONYMOUS", "whoever@example", "en_US"), 0)
+    login = peer.answer(requests.AuthenticateRequest)
+    assert (login.mechanism, login.user, login.password) == (
+        "ANONYMOUS",
+        "nobody",
+        "in particular",
+    )
+    assert "in particular" not in repr(login) + repr(peer.conn.state.config)
+    peer.one(spec.Connection.Tune, 0)
+    assert peer.conn.state.user == "nobody"
+
+
 @pytest.mark.parametrize(
     ("mechanism", "response"),
-    [("EXTERNAL", ""), ("PLAIN", "guest"), ("AMQPLAIN", "\0\0"), ("AMQPLAIN", "")],
+    [
+        ("ANONYMOUS", ""),
+        ("EXTERNAL", ""),
+        ("PLAIN", "guest"),
+        ("AMQPLAIN", "\0\0"),
+        ("AMQPLAIN", ""),
+    ],
 )
 def test_a_stranger_without_credentials_is_not_answered(mechanism: str, response: str) -> None:
     peer = Peer()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from broker.metadata.world import UPLINK, World
+from warren_broker.arguments import QueueDefaults, queue_declaration
 from warren_broker.errors import (
     AccessRefused,
     NotFound,
@@ -199,3 +201,58 @@ def test_bytes_that_are_no_submission_are_ignored(world: World) -> None:
     for data in (b"", b"\xc1", b"\x94\x01\xa1a\x01\x91\x92\xa9something\x01"):
         assert world.entry(data) is None
     assert world.machine.snapshot(world.state) == before
+
+
+RELAXED = {"x-queue-type": "classic"}
+
+
+def declare_relaxed(world: World, relaxed: bool, /, **more: object) -> commands.QueueIs:
+    """Declare "q" as a classic queue, as a node with that setting does."""
+    declaration = queue_declaration(
+        "/",
+        "q",
+        durable=bool(more.pop("durable", True)),
+        exclusive=False,
+        auto_delete=False,
+        arguments={**RELAXED, **more},
+        defaults=QueueDefaults(),
+    )
+    reply = world.do(
+        commands.DeclareQueue(
+            declaration.config, declaration.arguments, ("a",), "a", 1, relaxed=relaxed
+        )
+    )
+    assert isinstance(reply, commands.QueueIs)
+    return reply
+
+
+@pytest.mark.parametrize("arguments", [{"x-queue-type": "quorum"}, {}], ids=["named", "default"])
+def test_a_relaxed_check_lets_a_classic_declaration_find_a_quorum_queue(
+    world: World, arguments: dict[str, object]
+) -> None:
+    there = world.declare("q", arguments={**arguments, "x-max-length": 5, "x-delivery-limit": 3})
+    with pytest.raises(PreconditionFailed, match="inequivalent arg 'x-queue-type'"):
+        declare_relaxed(world, False, **{"x-max-length": 5})
+    assert declare_relaxed(world, True, **{"x-max-length": 5}) == commands.QueueIs(there, False)
+    assert declare_relaxed(world, True, durable=False, **{"x-max-length": 5}).queue == there
+    with pytest.raises(PreconditionFailed, match="inequivalent arg 'x-max-length'"):
+        declare_relaxed(world, True, **{"x-max-length": 6})
+    assert names(world) == ["q"]
+
+
+def test_a_relaxed_check_does_not_let_a_quorum_declaration_find_a_classic_queue(
+    world: World,
+) -> None:
+    there = world.declare("q", arguments={"x-queue-type": "classic"})
+    command = commands.DeclareQueue(
+        msgspec.structs.replace(there.config, kind="quorum"),
+        {"x-queue-type": "quorum"},
+        ("a",),
+        "a",
+        1,
+        relaxed=True,
+    )
+    with pytest.raises(PreconditionFailed, match="inequivalent arg 'x-queue-type'"):
+        world.do(command)
+    with pytest.raises(PreconditionFailed, match="inequivalent arg 'durable'"):
+        declare_relaxed(world, True, durable=False)
