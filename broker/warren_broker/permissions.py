@@ -15,10 +15,11 @@ Permission: TypeAlias = Literal["configure", "write", "read"]
 Kind: TypeAlias = Literal["queue", "exchange"]
 """The kind of a resource."""
 
-Tag: TypeAlias = Literal["management", "monitoring", "administrator"]
+Tag: TypeAlias = Literal["management", "policymaker", "monitoring", "administrator"]
 """A user tag: what a user may see and do beyond the vhosts."""
 INCLUDED_IN: dict[Tag, frozenset[str]] = {
     "management": frozenset({"management", "policymaker", "monitoring", "administrator"}),
+    "policymaker": frozenset({"policymaker", "administrator"}),
     "monitoring": frozenset({"monitoring", "administrator"}),
     "administrator": frozenset({"administrator"}),
 }

@@ -11,6 +11,7 @@ from warren.claims import reader_path
 from warren.connection import Connection
 from warren.errors import Conflict, UsageError
 from warren.membership import MembershipCalls
+from warren.policies import PolicyCalls
 from warren.users import UserCalls
 
 QUEUES_PER_PAGE = 500
@@ -34,6 +35,8 @@ class Queue:
     leader       the leading node's name; "" when none is known
     by_priority  ready messages by priority; absent: none
     messages_set_aside  could not be handled, counted since the leading node was started
+    policy, operator_policy  names of the policies that it follows; "": none
+    effective_policy_definition  of both, merged
     """
 
     name: str
@@ -55,13 +58,17 @@ class Queue:
     by_priority: Mapping[int, int] = field(default_factory=dict)
     readers: tuple[Reader, ...] = ()
     messages_set_aside: int = 0
+    policy: str = ""
+    operator_policy: str = ""
+    effective_policy_definition: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Admin(MembershipCalls, UserCalls):
+class Admin(MembershipCalls, UserCalls, PolicyCalls):
     """Management calls over one connection.
 
     Each raises NotFound, Conflict, AccessRefused, Unavailable. The calls for nodes and the members
-    of queues are in `MembershipCalls`, those for users, vhosts and permissions in `UserCalls`.
+    of queues are in `MembershipCalls`, those for users, vhosts and permissions in `UserCalls`,
+    those for policies in `PolicyCalls`.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -265,6 +272,7 @@ def _queue(body: Mapping[str, Any]) -> Queue:
     known = {name: body[name] for name in Queue.__dataclass_fields__ if name in body}
     known["replicas"] = tuple(body["replicas"])
     known["arguments"] = dict(body.get("arguments") or {})
+    known["effective_policy_definition"] = dict(body.get("effective_policy_definition") or {})
     known["by_priority"] = {
         int(priority): int(count) for priority, count in body.get("by_priority") or ()
     }

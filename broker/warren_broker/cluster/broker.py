@@ -20,6 +20,7 @@ from warren_broker.cluster.client.queues import QueueClients
 from warren_broker.cluster.client.reads import ReadFailed, RemoteReads
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
+from warren_broker.cluster.leader.policy_follower import PolicyFollower
 from warren_broker.cluster.membership.absences import Absences
 from warren_broker.cluster.membership.auto_grow import AutoGrow
 from warren_broker.cluster.membership.joining import Joining, own_address
@@ -35,6 +36,7 @@ from warren_broker.management.queues import DeclareExchangeRequest
 from warren_broker.metadata import commands as metadata
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.permissions import Permissions
+from warren_broker.policy_keys import setting
 from warren_broker.queue import commands
 from warren_raft.types import METADATA_GROUP
 
@@ -130,6 +132,7 @@ class Broker:
             consumer_timeout_ms=settings.queues.consumer_timeout_ms,
             consumer_disconnected_timeout_ms=settings.queues.consumer_disconnected_timeout_ms,
         )
+        self.policy_follower = PolicyFollower(cluster, self.definitions)
         cluster.effects.on_expired = self._expired
         cluster.effects.on_dead_letter = self.dead_letters.publish
 
@@ -225,8 +228,12 @@ class Broker:
         except errors.Refusal as refusal:
             done(refusal)
             return
+        policies = self.definitions.policies(vhost)
+        followed = policies.of_queue(name, checked.config.kind).definition
+        locator = setting("queue-leader-locator", followed, checked.arguments)
         nodes = self.placement.members(checked.config.kind, checked.group_size)
-        leader = self.placement.leader(nodes, checked.leader_locator)
+        leader = self.placement.leader(nodes, locator or checked.leader_locator)
+        initial = policies.apply(checked.config, checked.arguments)
         command = metadata.DeclareQueue(
             checked.config,
             checked.arguments,
@@ -236,6 +243,7 @@ class Broker:
             server_named,
             numbered=True,
             relaxed=self.settings.queues.relaxed_checks_on_redeclaration,
+            initial=None if initial == checked.config else initial,
         )
         self.definitions.submit(command, done)
 
@@ -246,7 +254,7 @@ class Broker:
             return
         client = self.cluster.client(queue.group)
         busy = client is not None and (client.uplink.unanswered or client.uplink.waiting)
-        if busy or (touch and queue.config.expires_ms is not None):
+        if busy or (touch and self.definitions.config(queue).expires_ms is not None):
             self.queues.ask(queue, commands.Stat(touch), done)
             return
 

@@ -26,6 +26,7 @@ from warren_broker.metadata.changes import (
     MembersSet,
     NodeRenewed,
     NodesChanged,
+    PoliciesChanged,
     QueueCreated,
     QueueDeleted,
     UserChanged,
@@ -34,9 +35,11 @@ from warren_broker.metadata.changes import (
 from warren_broker.metadata.codec import decode_reply, encode_reply, encode_submission
 from warren_broker.metadata.incarnations import is_over
 from warren_broker.metadata.machine import MetadataMachine
+from warren_broker.metadata.policy_index import EffectivePolicy, PolicyIndex
 from warren_broker.metadata.records import QueueRecord, User, Vhost
 from warren_broker.metadata.state import REPLIES_KEPT_MAX, MetadataState
 from warren_broker.permissions import Permissions
+from warren_broker.queue.config import QueueConfig
 from warren_broker.routing.absent import AbsentNodes
 from warren_broker.routing.topology import Topology
 from warren_raft.errors import NotLeader
@@ -66,6 +69,7 @@ class Definitions:
     on_nodes     called when the registry of nodes changes: with the node that joined or left, or ""
     on_access    called with users and vhosts that were deleted, even if others of these names
                  exist; without any when they are not known: the receiver compares
+    on_policies  called with the vhosts of which policies changed; None: any may have
     on_ready     called once, when this node knows the definitions
     incarnation  the number of this node's incarnation; 0 until it is ready
     absent       the nodes that this one suspects (`cluster.membership.absences`)
@@ -84,6 +88,7 @@ class Definitions:
         self._gone_users: dict[str, None] = {}
         self._gone_vhosts: dict[str, None] = {}
         self._nodes_changed: dict[str, None] = {}
+        self._changed_policies: dict[str, None] = {}
         self._barrier = DefinitionBarrier(cluster, self._applied_index)
         self._asked = False
         self._drawn = (0, 0)
@@ -97,6 +102,7 @@ class Definitions:
         self.on_access: Callable[[tuple[str, ...], tuple[str, ...]], None] = lambda users, vhosts: (
             None
         )
+        self.on_policies: list[Callable[[tuple[str, ...] | None], None]] = []
         self.on_ready: list[Callable[[], None]] = []
         self._local_members = LocalMembers(cluster, lambda queue: self.on_deleted(queue))
         self.absent = AbsentNodes()
@@ -260,6 +266,8 @@ class Definitions:
             case UserChanged(name, deleted):
                 if deleted:
                     self._gone_users[name] = None
+            case PoliciesChanged(vhost):
+                self._changed_policies[vhost] = None
             case NodesChanged(joined, left):
                 self._nodes_changed[joined or left] = None
             case NodeRenewed(node, uplink, _):
@@ -348,6 +356,10 @@ class Definitions:
         for group in dirty:
             for call in self.on_members:
                 call(group)
+        changed, self._changed_policies = tuple(self._changed_policies), {}
+        if changed or compare:
+            for report in self.on_policies:
+                report(None if compare else changed)
         if self._gone_users or self._gone_vhosts or compare:
             users, self._gone_users = self._gone_users, {}
             vhosts, self._gone_vhosts = self._gone_vhosts, {}
@@ -393,6 +405,19 @@ class Definitions:
         """See `BrokerView`."""
         found = self.state.exchange(vhost, name)
         return ExchangeFacts(found.kind, found.internal) if found is not None else None
+
+    def policies(self, vhost: str) -> PolicyIndex:
+        """Return the policies of a vhost; none when the vhost does not exist."""
+        scope = self.state.scopes.get(vhost)
+        return scope.policies if scope is not None else PolicyIndex()
+
+    def policy(self, queue: QueueRecord) -> EffectivePolicy:
+        """Return the policies that a queue follows."""
+        return self.policies(queue.vhost).of_queue(queue.name, queue.config.kind)
+
+    def config(self, queue: QueueRecord) -> QueueConfig:
+        """Return a queue's settings under the policies that are known here."""
+        return self.policies(queue.vhost).config_of(queue)
 
     def permissions(self, vhost: str, user: str) -> Permissions | None:
         """See `BrokerView`."""

@@ -13,7 +13,7 @@ from proton import ulong
 
 from warren_broker.arguments import NAME_BYTES_MAX
 from warren_broker.errors import InvalidArgument, MethodNotAllowed, NotFound, Refusal
-from warren_broker.management import claims, members, queues, users
+from warren_broker.management import claims, members, policies, queues, users
 from warren_broker.management.resource import (
     Answer,
     ManagementRequest,
@@ -24,8 +24,19 @@ from warren_broker.management.resource import (
     checked_name,
 )
 
-_ROUTES: tuple[Route, ...] = (*queues.ROUTES, *claims.ROUTES, *members.ROUTES, *users.ROUTES)
-_RENDERERS = {**queues.RENDERERS, **claims.RENDERERS, **users.RENDERERS}
+_ROUTES: tuple[Route, ...] = (
+    *queues.ROUTES,
+    *claims.ROUTES,
+    *members.ROUTES,
+    *users.ROUTES,
+    *policies.ROUTES,
+)
+_RENDERERS = {
+    **queues.RENDERERS,
+    **claims.RENDERERS,
+    **users.RENDERERS,
+    **policies.RENDERERS,
+}
 
 
 def parse_request(method: str, path: str, body: Any) -> ManagementRequest:

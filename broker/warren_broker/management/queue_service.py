@@ -43,6 +43,7 @@ def _info(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -> 
             "messages_set_aside": asker.broker.cluster.set_aside.count(queue.group),
             "readers": tuple(ReaderInfo(*reader) for reader in stat.readers),
         }
+    followed = asker.broker.definitions.policy(queue)
     return requests.QueueInfo(
         name=queue.name,
         vhost=queue.vhost,
@@ -53,6 +54,9 @@ def _info(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -> 
         arguments=queue.arguments,
         leader=leader or "",
         replicas=queue.nodes,
+        policy=followed.policy,
+        operator_policy=followed.operator_policy,
+        effective_policy_definition=dict(followed.definition),
         **fields,
     )
 
@@ -217,6 +221,7 @@ def _delete_exchange(asker: Asker, request: requests.DeleteExchangeRequest, answ
 
 def _list_exchanges(asker: Asker, request: requests.ListExchangesRequest, answer: Answer) -> None:
     found = MetadataView(asker.broker.definitions.state).exchanges(asker.vhost)
+    policies = asker.broker.definitions.policies(asker.vhost)
     answer(
         requests.ExchangeList(
             tuple(
@@ -227,6 +232,7 @@ def _list_exchanges(asker: Asker, request: requests.ListExchangesRequest, answer
                     exchange.auto_delete,
                     exchange.internal,
                     exchange.arguments,
+                    policies.of_exchange(exchange.name).policy,
                 )
                 for exchange in found
             )

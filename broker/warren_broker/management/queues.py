@@ -166,6 +166,8 @@ class QueueInfo(Result, frozen=True):
     """A queue's settings and counts; the counts are of messages except consumer_count.
 
     leader  the leading node; "" when none is known
+    policy, operator_policy  the policies that it follows; "": none
+    effective_policy_definition  of both, merged
     messages_set_aside  messages that could not be handled since the leading node's start
     """
 
@@ -188,6 +190,9 @@ class QueueInfo(Result, frozen=True):
     by_priority: tuple[tuple[int, int], ...] = ()
     readers: tuple[ReaderInfo, ...] = ()
     messages_set_aside: int = 0
+    policy: str = ""
+    operator_policy: str = ""
+    effective_policy_definition: dict[str, Any] = {}
 
 
 class DeclaredQueue(Result, frozen=True):
@@ -212,6 +217,7 @@ class ExchangeInfo(msgspec.Struct, frozen=True):
     auto_delete: bool
     internal: bool
     arguments: dict[str, Any] = {}
+    policy: str = ""
 
 
 class ExchangeList(Result, frozen=True):
@@ -387,6 +393,9 @@ def render_queue(info: QueueInfo) -> dict[str, Any]:
         "exclusive": info.exclusive,
         "auto_delete": info.auto_delete,
         "arguments": info.arguments,
+        "policy": info.policy,
+        "operator_policy": info.operator_policy,
+        "effective_policy_definition": info.effective_policy_definition,
         "leader": info.leader,
         "replicas": list(info.replicas),
         "message_count": ulong(info.messages_ready),
@@ -465,6 +474,7 @@ def _exchange(info: ExchangeInfo) -> dict[str, Any]:
         "auto_delete": info.auto_delete,
         "internal": info.internal,
         "arguments": info.arguments,
+        "policy": info.policy,
     }
 
 

@@ -49,6 +49,12 @@ class TopologyChanged(msgspec.Struct, frozen=True):
     vhost: str
 
 
+class PoliciesChanged(msgspec.Struct, frozen=True):
+    """A policy or operator policy of that vhost was set or cleared."""
+
+    vhost: str
+
+
 class VhostDeleted(msgspec.Struct, frozen=True):
     """A vhost was deleted: close its connections."""
 
@@ -87,4 +93,5 @@ Change: TypeAlias = (
     | BootstrapWanted
     | MembersSet
     | NodesChanged
+    | PoliciesChanged
 )

@@ -16,6 +16,7 @@ from warren_broker.metadata.records import (
     Arguments,
     ConnectionId,
     Grant,
+    Policy,
     QueueRecord,
     User,
     Vhost,
@@ -156,6 +157,20 @@ class DeleteGrant(MetadataCommand, frozen=True, array_like=True, tag="delete_gra
     exchange: str | None = None
 
 
+class SetPolicy(MetadataCommand, frozen=True, array_like=True, tag="set_policy"):
+    """Set a policy; see `policy_keys.check_policy`. Since version 4."""
+
+    policy: Policy
+
+
+class ClearPolicy(MetadataCommand, frozen=True, array_like=True, tag="clear_policy"):
+    """Remove a policy; an unknown name is refused. Since version 4."""
+
+    vhost: str
+    name: str
+    operator: bool = False
+
+
 class DeclareExchange(MetadataCommand, frozen=True, array_like=True, tag="declare_exchange"):
     """Declare an exchange; an existing equivalent one is not an error."""
 
@@ -210,6 +225,7 @@ class DeclareQueue(MetadataCommand, frozen=True, array_like=True, tag="declare_q
                        before it (`QueueRecord.numbered_above`); False: written by a node of
                        version 2
     relaxed            a classic queue is asked for: a quorum queue of that name will do
+    initial            settings that a new queue begins with (`QueueRecord.initial`)
     """
 
     config: QueueConfig
@@ -220,6 +236,7 @@ class DeclareQueue(MetadataCommand, frozen=True, array_like=True, tag="declare_q
     server_named: bool = False
     numbered: bool = False
     relaxed: bool = False
+    initial: QueueConfig | None = None
 
 
 class DeleteQueue(MetadataCommand, frozen=True, array_like=True, tag="delete_queue"):
@@ -265,6 +282,8 @@ AnyCommand: TypeAlias = (
     | RemoveNode
     | ChangeMembers
     | Left
+    | SetPolicy
+    | ClearPolicy
 )
 
 

@@ -13,6 +13,7 @@ from warren_broker.metadata.records import (
     ClusterNode,
     Exchange,
     Grant,
+    Policy,
     QueueRecord,
     User,
     Vhost,
@@ -20,8 +21,9 @@ from warren_broker.metadata.records import (
 from warren_broker.metadata.state import MetadataState, Scope, UplinkState
 from warren_broker.queue.commands import Incarnation, UplinkId
 
-FORMAT: Final = 3
-"""1: without nodes and removed disks. 2: without incarnation numbers. New fields are appended."""
+FORMAT: Final = 4
+"""1: without nodes and removed disks. 2: without incarnation numbers. 3: without policies. New
+fields are appended."""
 
 
 class UplinkImage(msgspec.Struct, frozen=True, array_like=True):
@@ -51,6 +53,7 @@ class Image(msgspec.Struct, frozen=True, array_like=True):
     nodes: tuple[ClusterNode, ...] = ()
     removed: tuple[tuple[int, str], ...] = ()
     numbers: tuple[tuple[str, Incarnation], ...] = ()
+    policies: tuple[Policy, ...] = ()
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder(order="deterministic")
@@ -92,6 +95,12 @@ def to_bytes(state: MetadataState) -> bytes:
             nodes=tuple(state.nodes[name] for name in sorted(state.nodes)),
             removed=tuple(state.removed.items()),
             numbers=tuple(sorted(state.numbers.items())),
+            policies=tuple(
+                kept[name]
+                for scope in scopes
+                for kept in (scope.policies.user, scope.policies.operator)
+                for name in sorted(kept)
+            ),
         )
     )
 
@@ -122,5 +131,7 @@ def from_bytes(data: bytes) -> MetadataState:
     state.nodes = {one.name: one for one in image.nodes}
     state.removed = dict(image.removed)
     state.numbers = dict(image.numbers)
+    for policy in image.policies:
+        state.scopes[policy.vhost].policies.of(policy.operator)[policy.name] = policy
     state.check()
     return state

@@ -6,7 +6,16 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from warren_broker.errors import Refusal
-from warren_broker.metadata import access, commands, exchanges, image, members, nodes, queues
+from warren_broker.metadata import (
+    access,
+    commands,
+    exchanges,
+    image,
+    members,
+    nodes,
+    policies,
+    queues,
+)
 from warren_broker.metadata.apply_context import MetadataContext
 from warren_broker.metadata.changes import BootstrapWanted
 from warren_broker.metadata.codec import MalformedMetadata, decode_submission
@@ -46,6 +55,8 @@ HANDLERS: Final[dict[type, Callable[[MetadataContext, Any], AnyReply]]] = {
     commands.RemoveNode: nodes.remove_node,
     commands.ChangeMembers: members.change_members,
     commands.Left: members.left,
+    commands.SetPolicy: policies.set_policy,
+    commands.ClearPolicy: policies.clear_policy,
 }
 
 
@@ -56,13 +67,16 @@ class MetadataMachine:
     nothing.
     """
 
-    version = 3
+    version = 4
     """2: nodes are registered, queues change members. A log of version 1 gives the same state: it
     has none of those commands, and its NodeStarted names no disk.
     3: incarnations of nodes have numbers; PutVhost; PutUser and DeleteUser may keep the last
     administrator; queues number their claims above those of older ones (DeclareQueue.numbered). A
     log of version 2 gives the same state: its NodeStarted asks for no number, it has no PutVhost,
-    and the fields are absent from it."""
+    and the fields are absent from it.
+    4: policies; new queues begin with the settings that they give (DeclareQueue.initial). A log of
+    version 3 gives the same state: it has none of these commands, and the field is absent from
+    it."""
 
     def init(self) -> MetadataState:
         """Return an empty state; the first leader is asked to propose `Bootstrap`."""

@@ -49,6 +49,7 @@ def declare_queue(context: MetadataContext, command: DeclareQueue) -> AnyReply:
         owner_connection=command.connection if config.exclusive else 0,
         life=0 if config.durable else context.state.lives.get(nodes[0], 0),
         numbered_above=numbered_above(context.state.last_group) if command.numbered else 0,
+        initial=command.initial,
     )
     context.state.add_queue(queue)
     context.changes.append(QueueCreated(queue))

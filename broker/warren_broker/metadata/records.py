@@ -50,6 +50,23 @@ class Grant(msgspec.Struct, frozen=True, array_like=True):
     exchange: str | None = None
 
 
+class Policy(msgspec.Struct, frozen=True, array_like=True):
+    """A policy, or operator policy (`operator`), of a vhost; see `policy_keys`.
+
+    pattern   found in the names of the objects it applies to (`name_patterns`)
+    priority  of the policies that match an object, the one of the highest priority applies; among
+              equals the first by name
+    """
+
+    vhost: str
+    name: str
+    pattern: str
+    definition: dict[str, Any]
+    priority: int = 0
+    apply_to: str = "all"
+    operator: bool = False
+
+
 class Exchange(msgspec.Struct, frozen=True, array_like=True):
     """An exchange, to which messages are published."""
 
@@ -120,6 +137,8 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True):
     owner_uplink      the uplink of the node with the connection that owns it; 0: not exclusive
     owner_connection  that connection
     life              the uplink of the node to which it is bound; 0: it outlives that (durable)
+    initial           the settings that its machine begins with, under the policies known to the
+                      node that declared it; None: `config`
     """
 
     vhost: str
@@ -135,6 +154,7 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True):
     founders: tuple[str, ...] | None = None
     leaving: tuple[str, ...] = ()
     numbered_above: int = 0
+    initial: QueueConfig | None = None
 
     @property
     def replicated(self) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from warren_broker.metadata.commands import AnyReply
+from warren_broker.metadata.policy_index import PolicyIndex
 from warren_broker.metadata.records import (
     Binding,
     BindingChange,
@@ -89,6 +90,7 @@ class Scope:
     to_exchanges: dict[str, dict[tuple[str, BindingKey], Binding]] = field(default_factory=dict)
     version: int = 1
     source_versions: dict[str, int] = field(default_factory=dict)
+    policies: PolicyIndex = field(default_factory=PolicyIndex)
     journal: deque[BindingChange] = field(
         default_factory=lambda: deque(maxlen=JOURNAL_MAX), compare=False, repr=False
     )
@@ -123,6 +125,12 @@ class Scope:
         self.journal.append((self.version, key, binding, False))
         return True
 
+    def alternate(self, exchange: Exchange) -> str | None:
+        """Return the exchange that gets what this one cannot route, by argument or policy."""
+        if exchange.alternate is not None:
+            return exchange.alternate
+        return self.policies.of_exchange(exchange.name).definition.get("alternate-exchange")
+
     def touch(self, source: str | None = None) -> None:
         """Record a change; with `source`, of that exchange or its bindings."""
         self.version += 1
@@ -145,6 +153,7 @@ class Scope:
         arriving = sum(len(some) for index in both for some in index.values())
         assert count == arriving, (count, arriving)
         assert all(version <= self.version for version in self.source_versions.values())
+        self.policies.check(self.vhost.name)
 
 
 @dataclass(slots=True)

@@ -111,6 +111,8 @@ def configure(context: QueueContext, command: Configure) -> AnyReply:
         return Refused(
             "invalid", f"queue {config.name!r}: x-single-active-consumer is set at declaration only"
         )
+    if command.restarts and config.expires_ms != state.config.expires_ms:
+        state.unused_ms = context.now
     state.config = config
     state.timer_ms = context.now  # the deadlines are computed again, now
     return DONE

@@ -152,9 +152,15 @@ class Stat(QueueCommand, frozen=True, array_like=True, tag="stat"):
 
 
 class Configure(QueueCommand, frozen=True, array_like=True, tag="configure"):
-    """Replace the settings, after a policy or the meaning of an argument changed."""
+    """Replace the settings, after a policy or the meaning of an argument changed.
+
+    restarts  when the time after which the unused queue expires has changed, it is counted from
+              now. False (before version 4): from when the queue was last used, which may be so long
+              ago that it is deleted at once
+    """
 
     config: QueueConfig
+    restarts: bool = False
 
 
 class NodeDown(QueueCommand, frozen=True, array_like=True, tag="node_down"):

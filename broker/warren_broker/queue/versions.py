@@ -19,6 +19,7 @@ gets a new number here, and the handlers of the old version stay.
     before. In classic queues with priorities messages go back to their old place in their lane; a
     run that was taken under an older version goes ahead of all lanes. A message with a ttl of 0
     that no consumer took is gone before a get, a count, a purge, a delete or a second delivery
+5   settings follow policies (Configure.restarts). No log of an older version has the command
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from warren_broker.queue.commands import AnyReply
 
 Handler: TypeAlias = Callable[[QueueContext, Any], AnyReply]
 
-VERSION: Final = 4
+VERSION: Final = 5
 
 HANDLERS: Final[Mapping[type, Handler]] = {
     commands.Enqueue: enqueue.enqueue,

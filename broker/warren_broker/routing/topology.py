@@ -44,6 +44,10 @@ class VhostDefinitions(Protocol):
     source_versions: dict[str, int]
     journal: deque[BindingChange]
 
+    def alternate(self, exchange: Exchange) -> str | None:
+        """Return the exchange that gets what this one cannot route."""
+        ...
+
 
 class Arranged:
     """One exchange's bindings in its matcher, as of a version of its vhost.
@@ -205,7 +209,8 @@ class VhostTopology:
             found: dict[Destination, None] = {}
             for routing_key in routing_keys:
                 found.update(self._match(exchange, routing_key, headers))
-            further = [exchange.alternate] if not found and exchange.alternate is not None else []
+            alternate = None if found else self.definitions.alternate(exchange)
+            further = [] if alternate is None else [alternate]
             for to_queue, destination in found:
                 if to_queue:
                     queues[destination] = None
@@ -257,8 +262,9 @@ class VhostTopology:
             if exchange.kind == "headers":
                 return True
             further = [] if name == "" else [to for _, to in self._arranged(exchange).onward.counts]
-            if exchange.alternate is not None:
-                further.append(exchange.alternate)
+            alternate = self.definitions.alternate(exchange)
+            if alternate is not None:
+                further.append(alternate)
             for target in further:
                 if target not in visited:
                     visited[target] = None

@@ -14,6 +14,7 @@ from warren_broker.amqp10.link import Limits10
 from warren_broker.cluster.broker import Broker
 from warren_broker.management.claim_service import CLAIM_HANDLERS
 from warren_broker.management.member_service import MEMBER_HANDLERS
+from warren_broker.management.policy_service import POLICY_HANDLERS
 from warren_broker.management.queue_service import QUEUE_HANDLERS
 from warren_broker.management.user_service import USER_HANDLERS
 from warren_broker.server.blocks10 import BLOCK_HANDLERS
@@ -212,5 +213,6 @@ _HANDLERS: dict[type, Callable[[Asker, Any, Callable[[Any], None]], None]] = {
     **CLAIM_HANDLERS,
     **MEMBER_HANDLERS,
     **USER_HANDLERS,
+    **POLICY_HANDLERS,
     **BLOCK_HANDLERS,
 }

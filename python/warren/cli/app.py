@@ -9,6 +9,7 @@ from warren.cli.cluster import cluster
 from warren.cli.members import queues
 from warren.cli.nodes import nodes
 from warren.cli.permissions import permissions
+from warren.cli.policies import operator_policies, policies
 from warren.cli.publish import publish
 from warren.cli.users import users
 from warren.cli.vhosts import vhosts
@@ -27,4 +28,6 @@ app.add_typer(claims, name="claims")
 app.add_typer(users, name="users")
 app.add_typer(vhosts, name="vhosts")
 app.add_typer(permissions, name="permissions")
+app.add_typer(policies, name="policies")
+app.add_typer(operator_policies, name="operator-policies")
 app.command("publish")(publish)

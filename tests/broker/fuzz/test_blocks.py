@@ -110,7 +110,7 @@ class Queue:
         peer = Peer().connect().open()
         peer.consume("q", no_ack=True)
         queue: Any = SimpleNamespace(name="q", config=self.config)
-        letters = Letters(queue, "expired", 1, 131_052)
+        letters = Letters(queue, queue.config, "expired", 1, 131_052)
         for effect in self.effects:
             if isinstance(effect, Deliver):
                 for run in effect.deliveries:

@@ -16,7 +16,7 @@ from warren_broker.arguments import QueueDefaults, queue_declaration
 from warren_broker.metadata import commands
 from warren_broker.metadata.commands import AnyCommand
 from warren_broker.metadata.machine import HANDLERS, MetadataMachine
-from warren_broker.metadata.records import Grant, User, Vhost
+from warren_broker.metadata.records import Grant, Policy, User, Vhost
 from warren_raft.machine import Meta
 
 VHOSTS = ("/", "v")
@@ -74,16 +74,26 @@ def one_command(draw: random.Random) -> AnyCommand:
         declare,
         commands.ChangeMembers(group, (home,), (away,)),
         commands.ChangeMembers(group, remove=(away,)),
-        commands.Left(group, away),
-        commands.Left(group, home),
+        commands.Left(group, draw.choice((home, away))),
         commands.SetDrained(home, draw.random() < 0.5),
         commands.JoinNode(home, draw.choice((11, 12, 13)), "h:1"),
         commands.DeleteQueue(vhost, queue, 0, connection),
         commands.OwnerGone(draw.choice((71, 72)), connection),
+        one_about_policies(draw, vhost),
     ]
     if draw.random() < 0.03:
         choices = rare_commands(draw, vhost, home)
     return draw.choice(choices)
+
+
+def one_about_policies(draw: random.Random, vhost: str) -> AnyCommand:
+    """Set or clear a policy or operator policy, with few names."""
+    name, operator = draw.choice("lm"), draw.random() < 0.5
+    if draw.random() < 0.4:
+        return commands.ClearPolicy(vhost, name, operator)
+    definition = {"max-length": draw.randint(1, 3)}
+    pattern, priority = draw.choice(("^q", ".*")), draw.randint(-1, 1)
+    return commands.SetPolicy(Policy(vhost, name, pattern, definition, priority, "all", operator))
 
 
 def rare_commands(draw: random.Random, vhost: str, home: str) -> list[AnyCommand]:

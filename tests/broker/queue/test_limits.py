@@ -24,7 +24,7 @@ from warren_broker.queue.commands import (
     Stage,
     Timer,
 )
-from warren_broker.queue.effects import DeadLetter, SetTimer
+from warren_broker.queue.effects import DeadLetter, Expired, SetTimer
 
 
 def dead(queue: Queue) -> list[tuple[str, tuple[tuple[int, int, int], ...]]]:
@@ -335,3 +335,24 @@ def test_a_limit_in_bytes_does_not_count_properties() -> None:
     queue = Queue(max_length_bytes=10)
     queue.do(Enqueue(), heavy)
     assert queue.stat().messages_ready == 2 and queue.stat().bytes_ready == 10
+
+
+def test_a_time_to_expire_that_a_policy_changes_is_counted_from_the_change() -> None:
+    queue = Queue()
+    queue.put(1)
+    queue.tick(100_000)
+    queue.do(Configure(queue.reconfigured(expires_ms=500), restarts=True))
+    queue.tick(499)
+    assert not queue.of(Expired)
+    queue.do(Configure(queue.reconfigured(expires_ms=500, max_length=9), restarts=True))
+    queue.tick(1)
+    assert queue.of(Expired) == [Expired("expires")], "another setting does not restart it"
+
+
+def test_in_version_3_it_was_counted_from_the_last_use() -> None:
+    queue = Queue()
+    queue.put(1)
+    queue.tick(100_000)
+    queue.do(Configure(queue.reconfigured(expires_ms=500)))
+    queue.tick(1)
+    assert queue.of(Expired) == [Expired("expires")]

@@ -49,7 +49,7 @@ class Consumers:
         client = self._remember(number, command.session, queue)
         timeout_ms = command.timeout_ms
         if timeout_ms is None:
-            timeout_ms = queue.config.consumer_timeout_ms
+            timeout_ms = self._queues.definitions.config(queue).consumer_timeout_ms
         client.consumers[number] = LocalConsumer(
             number, receiver, command.no_ack, timeout_ms=timeout_ms
         )

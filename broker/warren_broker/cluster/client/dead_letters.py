@@ -22,6 +22,7 @@ from warren_broker.kernel import (
     readable,
 )
 from warren_broker.metadata.records import QueueRecord
+from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.effects import DeadLetter
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.storage.errors import EntryDamaged
@@ -88,9 +89,10 @@ class DeadLetters:
 
     def _publish(self, group: int, reason: str, run: Run) -> None:
         queue = self._queues.definitions.state.groups.get(group)
-        if queue is None or queue.config.dead_letter_exchange is None:
+        config = self._config(group)
+        if queue is None or config is None or config.dead_letter_exchange is None:
             return
-        exchange = queue.config.dead_letter_exchange
+        exchange = config.dead_letter_exchange
         if exchange and self._queues.definitions.exchange(queue.vhost, exchange) is None:
             log.warning(
                 "dead letters of queue %r in vhost %r are dropped: no exchange %r",
@@ -108,6 +110,7 @@ class DeadLetters:
                 f"dead letters {first} to {last} of entry {index}",
                 self._publish_run,
                 queue,
+                config,
                 reason,
                 run,
                 count=last - first + 1,
@@ -125,19 +128,27 @@ class DeadLetters:
                 index,
             )
 
-    def _publish_run(self, queue: QueueRecord, reason: str, run: Run) -> None:
+    def _config(self, group: int) -> QueueConfig | None:
+        """Return the settings that the queue has applied, with its policies; None: it is gone."""
+        try:
+            config: QueueConfig = self._queues.cluster.host.state(group).config
+        except UnknownGroup:
+            return None
+        return config
+
+    def _publish_run(self, queue: QueueRecord, config: QueueConfig, reason: str, run: Run) -> None:
         index, first, last = run
         cluster = self._queues.cluster
         block = cluster.stored.get(queue.group, index)
         now_s = cluster.loop.clock.epoch_ms() // 1000
-        letters = Letters(queue, reason, now_s, self._properties_max)
+        letters = Letters(queue, config, reason, now_s, self._properties_max)
         for i in range(first, last + 1):
             cluster.set_aside.attempt(
                 queue.group, f"dead letter {i} of entry {index}", letters.add, block, i
             )
             if letters.table.size_bytes(0, letters.table.count) > TABLE_BYTES_MAX:
                 self._send(letters)
-                letters = Letters(queue, reason, now_s, self._properties_max)
+                letters = Letters(queue, config, reason, now_s, self._properties_max)
         self._send(letters)
         for i in letters.unreadable:
             cluster.set_aside.note(
@@ -161,8 +172,11 @@ class Letters:
     unreadable  ordinals of those with malformed properties
     """
 
-    def __init__(self, queue: QueueRecord, reason: str, now_s: int, properties_max: int) -> None:
+    def __init__(
+        self, queue: QueueRecord, config: QueueConfig, reason: str, now_s: int, properties_max: int
+    ) -> None:
         self.queue = queue
+        self._config = config
         self.table = MessageTable()
         self.deaths: list[list[Death]] = []
         self.unreadable: list[int] = []
@@ -173,7 +187,7 @@ class Letters:
 
     def add(self, block: Block, i: int) -> None:
         """Add one message; nothing has been added when it raises."""
-        config = self.queue.config
+        config = self._config
         stored = bytes(block.properties(i))
         raw = readable(stored)
         if raw != stored:

@@ -70,6 +70,7 @@ class Publisher:
         if on_routed is not None:
             on_routed([part.selection for part in parts])
         state = self._queues.definitions.state
+        policies = self._queues.definitions.policies(vhost)
         touched = []
         for number, (name, selection, stored) in enumerate(parts):
             queue = state.queue(vhost, name)
@@ -86,7 +87,7 @@ class Publisher:
                 continue
             client = self._queues.client(queue)
             touched.append(client)
-            if queue.config.overflow == "reject-publish":
+            if policies.config_of(queue).overflow == "reject-publish":
                 # Part of a block may be refused: it gets its own block, so that ordinals are
                 # positions.
                 own = _OwnBlock(selection, queue.config)

@@ -17,10 +17,10 @@ from warren_broker.cluster.membership.placement import Placement
 from warren_broker.config import ContinuousMembership
 from warren_broker.metadata import commands
 from warren_broker.metadata.records import QueueRecord
+from warren_broker.policy_keys import setting
 from warren_raft.runtime.loop import LoopTimer
 
 log = logging.getLogger(__name__)
-TARGET_ARGUMENT = "x-quorum-target-group-size"
 
 
 class AutoGrow:
@@ -43,6 +43,7 @@ class AutoGrow:
         if settings.enabled:
             definitions.on_ready.append(lambda: self._plan(settings.interval))
             definitions.on_nodes.append(self._nodes_changed)
+            definitions.on_policies.append(lambda vhosts: self.policy_changed())
 
     def policy_changed(self) -> None:
         """Check soon: policies may have changed the target of queues."""
@@ -74,9 +75,10 @@ class AutoGrow:
     def target(self, queue: QueueRecord) -> int:
         """Return the wanted number of members: the largest of setting, argument and policy.
 
-        0: as many as there are. Policies do not exist yet: their key is `target-group-size`.
+        0: as many as there are.
         """
-        asked: int = queue.arguments.get(TARGET_ARGUMENT, 0)
+        followed = self._definitions.policy(queue).definition
+        asked: int = setting("target-group-size", followed, queue.arguments) or 0
         return max(asked, self._settings.target_group_size or 0)
 
     def _reconcile(self, queue: QueueRecord) -> bool:

@@ -99,7 +99,7 @@ class LocalMembers:
         )
         if spec.joining and queue.group not in host.groups():
             log.info("%s: starting an empty member on this node", _name(queue))
-        host.start_group(spec, QueueMachine(queue.config, queue.numbered_above))
+        host.start_group(spec, QueueMachine(queue.initial or queue.config, queue.numbered_above))
 
 
 def _name(queue: QueueRecord) -> str:

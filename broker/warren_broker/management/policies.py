@@ -1,0 +1,173 @@
+"""Policies and operator policies as `/management` resources.
+
+The paths, keys and tags are those of RabbitMQ's HTTP API without `/api`: policies need the tag
+`policymaker`, operator policies `administrator`. The vhost is in the path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from warren_broker.arguments import plain
+from warren_broker.errors import PreconditionFailed
+from warren_broker.management.policy_values import PolicyInfo
+from warren_broker.management.resource import (
+    Answer,
+    Body,
+    Make,
+    ManagementRequest,
+    Names,
+    Query,
+    Result,
+    Route,
+    filled,
+    plain_value,
+    read_body,
+    route,
+)
+from warren_broker.metadata.records import Policy
+from warren_broker.policy_keys import check_policy, erlang, validation_failed
+
+# ------------------------------------------------------------------ requests
+
+
+class ListPoliciesRequest(ManagementRequest, frozen=True):
+    """GET /policies, /policies/:vhost; the same with operator-policies. Answer: PoliciesListed.
+
+    vhost  None: of all vhosts
+    """
+
+    vhost: str | None
+    operator: bool
+
+
+class GetPolicyRequest(ManagementRequest, frozen=True):
+    """GET /policies/:vhost/:name. Answer: PolicyShown; 404."""
+
+    vhost: str
+    name: str
+    operator: bool
+
+
+class PutPolicyRequest(ManagementRequest, frozen=True):
+    """PUT /policies/:vhost/:name. Answer: PolicyPut; 404 without the vhost."""
+
+    policy: Policy
+
+
+class DeletePolicyRequest(ManagementRequest, frozen=True):
+    """DELETE /policies/:vhost/:name. Answer: Performed; 404."""
+
+    vhost: str
+    name: str
+    operator: bool
+
+
+AnyPolicyRequest: TypeAlias = (
+    ListPoliciesRequest | GetPolicyRequest | PutPolicyRequest | DeletePolicyRequest
+)
+
+# ------------------------------------------------------------------ results
+
+
+class PolicyShown(Result, frozen=True):
+    """A single policy."""
+
+    policy: PolicyInfo
+
+
+class PoliciesListed(Result, frozen=True):
+    """Policies by vhost, then in the order in which they win."""
+
+    policies: tuple[PolicyInfo, ...]
+
+
+class PolicyPut(Result, frozen=True):
+    """The policy holds; created: by this request (201 rather than 204)."""
+
+    created: bool
+
+
+AnyPolicyResult: TypeAlias = PolicyShown | PoliciesListed | PolicyPut
+
+# ------------------------------------------------------------------ bodies, routes
+
+
+class PutPolicyBody(Body, frozen=True, rename={"apply_to": "apply-to"}):
+    """PUT /policies/:vhost/:name."""
+
+    pattern: Any
+    definition: Any
+    priority: Any = 0
+    apply_to: Any = "all"
+    vhost: Any = None
+    name: Any = None
+
+
+def _list(operator: bool) -> Make:
+    return lambda names, query, body: ListPoliciesRequest(
+        vhost=names[0] if names else None, operator=operator
+    )
+
+
+def _get(operator: bool) -> Make:
+    return lambda names, query, body: GetPolicyRequest(
+        vhost=names[0], name=names[1], operator=operator
+    )
+
+
+def _delete(operator: bool) -> Make:
+    return lambda names, query, body: DeletePolicyRequest(
+        vhost=names[0], name=names[1], operator=operator
+    )
+
+
+def _put(operator: bool) -> Make:
+    def made(names: Names, query: Query, body: Any) -> ManagementRequest:
+        read = read_body(PutPolicyBody, body)
+        name = filled("policy", names[1])
+        try:
+            given = {key: plain(getattr(read, key)) for key in ("pattern", "definition")}
+        except PreconditionFailed as refusal:
+            raise validation_failed(refusal.detail) from None
+        pattern, definition = given["pattern"], given["definition"]
+        priority, apply_to = read.priority, read.apply_to
+        if not isinstance(pattern, str):
+            raise validation_failed(f"pattern should be a binary but was {erlang(pattern)}")
+        if not isinstance(definition, dict):
+            raise validation_failed(f"definition must be a dictionary: {erlang(definition)}")
+        if isinstance(priority, bool) or not isinstance(priority, int):
+            shown = erlang(priority)
+            raise validation_failed(f"priority should be a number, actually was {shown}")
+        if not isinstance(apply_to, str):
+            raise validation_failed(f"apply-to should be a text, actually was {erlang(apply_to)}")
+        check_policy(name, pattern, definition, int(priority), apply_to, operator)
+        return PutPolicyRequest(
+            policy=Policy(
+                names[0], name, pattern, definition, int(priority), apply_to, operator=operator
+            )
+        )
+
+    return made
+
+
+def _routes(kind: str, operator: bool) -> tuple[Route, ...]:
+    return (
+        route("GET", f"/{kind}", _list(operator)),
+        route("GET", f"/{kind}/:vhost", _list(operator)),
+        route("GET", f"/{kind}/:vhost/:name", _get(operator)),
+        route("PUT", f"/{kind}/:vhost/:name", _put(operator)),
+        route("DELETE", f"/{kind}/:vhost/:name", _delete(operator)),
+    )
+
+
+ROUTES: tuple[Route, ...] = (*_routes("policies", False), *_routes("operator-policies", True))
+
+# ------------------------------------------------------------------ answers
+
+RENDERERS: dict[type[Result], Callable[[Any], Answer]] = {
+    PolicyShown: lambda result: (200, plain_value(result.policy)),
+    PoliciesListed: lambda result: (200, [plain_value(policy) for policy in result.policies]),
+    PolicyPut: lambda result: (201 if result.created else 204, None),
+}

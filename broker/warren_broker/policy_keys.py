@@ -1,0 +1,227 @@
+"""The keys of policies: which are known, their values, how they meet each other and arguments.
+
+Values are checked by the argument with the same meaning (`arguments.TABLE`). Names, refusals and
+rules are RabbitMQ's; a key that would have no effect here is refused like an unknown one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from warren_broker import arguments
+from warren_broker.arguments import Kind
+from warren_broker.errors import InvalidArgument
+from warren_broker.name_patterns import BadPattern, Pattern
+from warren_broker.queue.config import QueueConfig
+
+Definition: TypeAlias = Mapping[str, Any]
+ApplyTo: TypeAlias = Literal["queues", "classic_queues", "quorum_queues", "exchanges", "all"]
+APPLY_TO: Final = ("all", "exchanges", "queues", "classic_queues", "quorum_queues")
+POLICY_PRIORITY_MAX: Final = (1 << 31) - 1
+"""Bound of a policy's priority, on both sides of 0."""
+Choose: TypeAlias = Callable[[Any, Any], Any]
+
+
+def lower_limit(one: Any, other: Any) -> Any:
+    """Return the lower of two delivery limits; a negative one is none, and gives way."""
+    return max(one, other) if one < 0 or other < 0 else min(one, other)
+
+
+def _first(one: Any, other: Any) -> Any:
+    return one
+
+
+def _second(one: Any, other: Any) -> Any:
+    return other
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyKey:
+    """A key of a policy's definition.
+
+    what     for the refusal of a value: "-1 is not a valid maximum length"
+    against  the effective value of (policy's, argument's), where both are set
+    merge    the effective value of (policy's, operator policy's); None: not allowed in operator
+             policies
+    field    of QueueConfig that it sets; "": it is looked up where it is needed
+    only     the kind of queue it is for: a policy with it does not apply to others
+    """
+
+    name: str
+    what: str
+    against: Choose
+    merge: Choose | None = None
+    field: str = ""
+    only: Kind | None = None
+
+
+KEYS: Final[Mapping[str, PolicyKey]] = {
+    key.name: key
+    for key in (
+        PolicyKey("max-length", "maximum length", min, min, "max_length"),
+        PolicyKey("max-length-bytes", "maximum length in bytes", min, min, "max_length_bytes"),
+        PolicyKey("overflow", "overflow value", _first, _second, "overflow"),
+        PolicyKey("expires", "queue expiry", min, min, "expires_ms"),
+        PolicyKey("message-ttl", "message TTL", min, min, "message_ttl_ms"),
+        PolicyKey(
+            "dead-letter-exchange",
+            "dead letter exchange name",
+            _second,
+            field="dead_letter_exchange",
+        ),
+        PolicyKey(
+            "dead-letter-routing-key",
+            "dead letter routing key",
+            _second,
+            field="dead_letter_routing_key",
+        ),
+        PolicyKey("dead-letter-strategy", "dead letter strategy", _second, only="quorum"),
+        PolicyKey(
+            "delivery-limit", "delivery limit", lower_limit, lower_limit, "delivery_limit", "quorum"
+        ),
+        PolicyKey("consumer-timeout", "consumer timeout", min, field="consumer_timeout_ms"),
+        PolicyKey(
+            "consumer-disconnected-timeout",
+            "consumer disconnected timeout",
+            min,
+            field="consumer_disconnected_timeout_ms",
+        ),
+        PolicyKey("queue-leader-locator", "queue leader locator value", _first),
+        PolicyKey("target-group-size", "qq target count value", max, max, only="quorum"),
+        PolicyKey("alternate-exchange", "alternate exchange name", _second),
+    )
+}
+_ARGUMENTS: Final = {
+    row.policy: row for row in arguments.TABLE if row.policy is not None and row.at == "declare"
+}
+_ANY_EXCHANGE: Final = {"x-dead-letter-exchange": ""}
+"""A routing key alone is valid in a policy: the exchange may be an argument of the queue."""
+
+
+# ------------------------------------------------------------------ checks
+
+
+def validation_failed(problem: str) -> InvalidArgument:
+    """Return the refusal of a policy, as RabbitMQ words it."""
+    return InvalidArgument(f"Validation failed\n\n{problem}")
+
+
+def check_policy(
+    name: str, pattern: str, definition: Definition, priority: int, apply_to: str, operator: bool
+) -> None:
+    """Raise InvalidArgument unless a policy can be set; for the submitter."""
+    if abs(priority) > POLICY_PRIORITY_MAX:
+        raise validation_failed(
+            f"priority should be a number from -{POLICY_PRIORITY_MAX} to {POLICY_PRIORITY_MAX}, "
+            f"actually was {priority}"
+        )
+    try:
+        Pattern(pattern)
+    except BadPattern as error:
+        raise validation_failed(f"pattern {error}") from error
+    if apply_to not in APPLY_TO:
+        raise validation_failed(
+            f"apply-to '{apply_to}' unrecognised; should be one of: 'queues', 'classic_queues', "
+            "'quorum_queues', 'exchanges', or 'all'"
+        )
+    if not definition:
+        raise validation_failed("no policy provided")
+    unknown = [
+        key
+        for key in sorted(definition)
+        if key not in KEYS or (operator and KEYS[key].merge is None)
+    ]
+    if unknown:
+        shown = ",".join(f'{{<<"{key}">>,{erlang(definition[key])}}}' for key in unknown)
+        raise validation_failed(f"[{shown}] are not recognised policy settings")
+    for key in sorted(definition):
+        _check_value(KEYS[key], definition[key])
+
+
+def _check_value(key: PolicyKey, value: Any) -> None:
+    row = _ARGUMENTS.get(key.name)
+    problem = None
+    if row is not None:
+        problem = row.check(value, _ANY_EXCHANGE)
+    elif not isinstance(value, str):
+        problem = "a name is expected"
+    if key.name == "dead-letter-strategy" and value == "at-least-once":
+        # The queue's overflow may become reject-publish at any time: the guarantee is not given.
+        raise validation_failed("at-least-once is not available yet; leave it out for at-most-once")
+    if problem is not None:
+        raise validation_failed(f"{erlang(value)} is not a valid {key.what}")
+
+
+def erlang(value: Any) -> str:
+    """Return a value of JSON as RabbitMQ's texts show it."""
+    if isinstance(value, str):
+        return f'<<"{value}">>'
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, list):
+        return f"[{','.join(map(erlang, value))}]"
+    if isinstance(value, dict):
+        return f"#{{{','.join(f'{erlang(key)} => {erlang(item)}' for key, item in value.items())}}}"
+    return str(value)
+
+
+# ------------------------------------------------------------------ which object, which value
+
+
+def applies_to_queue(apply_to: str, definition: Definition, kind: Kind) -> bool:
+    """Return whether a policy is for queues of that kind."""
+    if apply_to not in ("all", "queues", f"{kind}_queues"):
+        return False
+    return all(KEYS[key].only in (None, kind) for key in definition if key in KEYS)
+
+
+def applies_to_exchange(apply_to: str) -> bool:
+    """Return whether a policy is for exchanges."""
+    return apply_to in ("all", "exchanges")
+
+
+def merged(definition: Definition, operator: Definition) -> dict[str, Any]:
+    """Return the effective definition of a policy and an operator policy, sorted by key."""
+    found = dict(definition)
+    for key, value in operator.items():
+        rule = KEYS.get(key)
+        both = key in found and rule is not None and rule.merge is not None
+        found[key] = rule.merge(found[key], value) if both and rule and rule.merge else value
+    return {key: found[key] for key in sorted(found)}
+
+
+def setting(key: str, definition: Definition, given: Mapping[str, Any], argument: str = "") -> Any:
+    """Return a key's effective value for an object with these arguments; None: it has none.
+
+    definition  the effective one
+    argument    the argument with the same meaning; "": the one in the table
+    """
+    row = _ARGUMENTS.get(key)
+    asked = given.get(argument or (row.name if row is not None else key))
+    if key not in definition:
+        return asked
+    return definition[key] if asked is None else KEYS[key].against(definition[key], asked)
+
+
+def effective_config(
+    config: QueueConfig, given: Mapping[str, Any], definition: Definition
+) -> QueueConfig:
+    """Return a queue's settings under a policy.
+
+    config  those of its declaration, from its arguments and the node's defaults
+    given   its arguments
+    """
+    changed: dict[str, Any] = {}
+    for name in definition:
+        key = KEYS.get(name)
+        if key is not None and key.field:
+            changed[key.field] = setting(name, definition, given)
+    if "overflow" in definition and "x-overflow" in given and config.kind == "classic":
+        changed["overflow"] = given["x-overflow"]  # quorum queues take the policy's, these do not
+    if "delivery_limit" in changed:
+        changed["delivery_limit"] = max(-1, changed["delivery_limit"])
+    return msgspec.structs.replace(config, **changed) if changed else config

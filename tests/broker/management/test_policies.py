@@ -1,0 +1,147 @@
+"""Policies through `/management`, from the request to its answer."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker.metadata.world import World as Metadata
+from warren_broker import errors
+from warren_broker.amqp10.caller import Asker
+from warren_broker.management.dispatch import parse_request, render_result
+from warren_broker.management.policy_service import POLICY_HANDLERS
+from warren_broker.metadata import commands
+from warren_broker.metadata.records import Grant, User, Vhost
+from warren_broker.permissions import Permissions
+
+LIMIT = {"pattern": "^q", "definition": {"max-length": 5}, "priority": -2, "apply-to": "queues"}
+
+
+class World:
+    """A user's connection over real definitions."""
+
+    def __init__(self, user: str = "guest") -> None:
+        self.user = user
+        self.made = Metadata()
+        for name, tags in (("ann", ()), ("pol", ("policymaker",)), ("watch", ("monitoring",))):
+            self.made.do(commands.PutUser(User(name, "", tags)))
+        self.made.do(commands.AddVhost(Vhost("a/b")))
+        self.made.do(commands.PutGrant(Grant("/", "pol", "", "", "")))
+
+    def tags(self, user: str) -> tuple[str, ...]:
+        return self.made.state.users[user].tags
+
+    def permissions(self, vhost: str, user: str) -> Permissions | None:
+        return Permissions() if (vhost, user, None) in self.made.state.grants else None
+
+    def submit(self, command: Any, done: Any) -> None:
+        try:
+            done(self.made.do(command))
+        except errors.Refusal as refusal:
+            done(refusal)
+
+    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """Status and body."""
+        answers: list[Any] = []
+        broker: Any = SimpleNamespace(
+            definitions=SimpleNamespace(state=self.made.state, submit=self.submit),
+            tags=self.tags,
+            permissions=self.permissions,
+        )
+        request: Any = None
+        try:
+            request = parse_request(method, path, body)
+            asker = Asker(broker, "/", self.user, 1, lambda call: call)
+            POLICY_HANDLERS[type(request)](asker, request, answers.append)
+        except errors.Refusal as refusal:
+            answers.append(refusal)
+        (answer,) = answers
+        return render_result(request, answer)
+
+
+@pytest.mark.parametrize("kind", ["policies", "operator-policies"])
+def test_a_policy_is_set_shown_listed_replaced_and_cleared(kind: str) -> None:
+    world = World()
+    assert world.ask("PUT", f"/{kind}/%2F/p", LIMIT) == (201, None)
+    assert world.ask("PUT", f"/{kind}/%2F/p", LIMIT) == (204, None)
+    shown = {"vhost": "/", "name": "p", **LIMIT}
+    assert world.ask("GET", f"/{kind}/%2F/p") == (200, shown)
+    body = {"pattern": ".*", "definition": {"max-length-bytes": 7}}
+    assert world.ask("PUT", f"/{kind}/a%2Fb/other", body) == (201, None)
+    other = {"vhost": "a/b", "name": "other", **body, "priority": 0, "apply-to": "all"}
+    assert world.ask("GET", f"/{kind}") == (200, [shown, other])
+    assert world.ask("GET", f"/{kind}/a%2Fb") == (200, [other])
+    assert world.ask("PUT", f"/{kind}/%2F/high", {**body, "priority": 1})[0] == 201
+    assert [one["name"] for one in world.ask("GET", f"/{kind}/%2F")[1]] == ["high", "p"]
+    assert world.ask("DELETE", f"/{kind}/%2F/p") == (204, None)
+    assert world.ask("DELETE", f"/{kind}/%2F/p")[0] == 404
+    assert world.ask("GET", f"/{kind}/%2F/p")[0] == 404
+
+
+def test_policies_and_operator_policies_of_one_name_are_two() -> None:
+    world = World()
+    world.ask("PUT", "/policies/%2F/p", LIMIT)
+    assert world.ask("GET", "/operator-policies/%2F/p")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        ({"definition": {"max-length": 1}}, "the body lacks 'pattern'"),
+        ({"pattern": ".*"}, "the body lacks 'definition'"),
+        ({**LIMIT, "defintion": {}}, "unknown key 'defintion'"),
+        ({**LIMIT, "pattern": 5}, "pattern should be a binary but was 5"),
+        ({**LIMIT, "definition": [1]}, "definition must be a dictionary: [1]"),
+        ({**LIMIT, "priority": "high"}, 'priority should be a number, actually was <<"high">>'),
+        ({**LIMIT, "priority": True}, "priority should be a number, actually was true"),
+        ({**LIMIT, "apply-to": "streams"}, "apply-to 'streams' unrecognised"),
+        ({**LIMIT, "pattern": "(a+"}, "pattern should be regular expression but is invalid"),
+        ({**LIMIT, "definition": {"max-length": "5"}}, '<<"5">> is not a valid maximum length'),
+        ({**LIMIT, "definition": {"x": 1}}, "are not recognised policy settings"),
+    ],
+)
+def test_a_policy_that_cannot_be_set_is_refused_and_changes_nothing(
+    body: dict[str, Any], detail: str
+) -> None:
+    world = World()
+    before = world.made.machine.snapshot(world.made.state)
+    status, answer = world.ask("PUT", "/policies/%2F/p", body)
+    assert status == 400 and detail in answer["detail"], answer
+    assert world.made.machine.snapshot(world.made.state) == before
+
+
+def test_an_unknown_vhost_is_not_found() -> None:
+    for method, body in (("PUT", LIMIT), ("GET", None), ("DELETE", None)):
+        assert World().ask(method, "/policies/gone/p", body)[0] == 404
+    assert World().ask("GET", "/policies/gone")[0] == 404
+
+
+@pytest.mark.parametrize("user", ["ann", "watch", "pol"])
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("PUT", "/operator-policies/%2F/p"),
+        ("GET", "/operator-policies/%2F/p"),
+        ("GET", "/operator-policies"),
+        ("DELETE", "/operator-policies/%2F/p"),
+        ("PUT", "/policies/a%2Fb/p"),
+        ("GET", "/policies/a%2Fb"),
+        ("DELETE", "/policies/a%2Fb/p"),
+    ],
+)
+def test_who_may_not(user: str, method: str, path: str) -> None:
+    world = World(user)
+    world.made.do(commands.SetPolicy(commands.Policy("a/b", "p", ".*", {"max-length": 1})))
+    before = world.made.machine.snapshot(world.made.state)
+    assert world.ask(method, path, LIMIT if method == "PUT" else None)[0] == 403
+    assert world.made.machine.snapshot(world.made.state) == before
+
+
+def test_a_policymaker_sets_policies_of_the_vhosts_that_it_may_enter() -> None:
+    world = World("pol")
+    world.made.do(commands.SetPolicy(commands.Policy("a/b", "p", ".*", {"max-length": 1})))
+    assert world.ask("PUT", "/policies/%2F/p", LIMIT)[0] == 201
+    assert [one["vhost"] for one in world.ask("GET", "/policies")[1]] == ["/"]
+    assert World("watch").ask("PUT", "/policies/%2F/p", LIMIT)[0] == 403

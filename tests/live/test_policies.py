@@ -1,0 +1,192 @@
+"""Policies on a real cluster: over `Admin` and the command line, felt by pika's clients."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pika
+import pytest
+
+from live.conftest import Broker, eventually
+from warren.admin import Admin
+from warren.connection import Connection
+from warren.errors import AccessRefused, NotFound, PeerError
+from warren.uri import Address
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture
+def admin(broker: Broker) -> Iterator[Admin]:
+    if broker.cluster is None:
+        pytest.skip("needs Warren's management")
+    with Connection(broker.cluster.address) as connection:
+        made = Admin(connection)
+        yield made
+        for operator in (False, True):
+            for one in made.policies("/", operator=operator):
+                made.clear_policy("/", one.name, operator=operator)
+
+
+def ready(admin: Admin, queue: str) -> int:
+    """Messages that can be delivered."""
+    return admin.queue(queue).messages_ready
+
+
+def test_a_limit_takes_effect_on_a_full_queue_and_ends_with_the_policy(
+    admin: Admin, channel: Any, queue_name: str
+) -> None:
+    channel.queue_declare(queue_name, durable=True)
+    channel.confirm_delivery()
+    for _ in range(10):
+        channel.basic_publish("", queue_name, b"x")
+    admin.set_policy("/", "limit", f"^{queue_name}$", {"max-length": 4}, apply_to="quorum_queues")
+    eventually(lambda: ready(admin, queue_name) == 4 or None, "the surplus is dropped")
+    shown = admin.queue(queue_name)
+    assert (shown.policy, shown.operator_policy) == ("limit", "")
+    assert shown.effective_policy_definition == {"max-length": 4}
+    assert shown.arguments == {}, "a policy is no argument: a redeclaration without it is equal"
+    channel.queue_declare(queue_name, durable=True)
+    rule = {"max-length": 6, "overflow": "reject-publish"}
+    admin.set_policy("/", "operators", "^.", rule, operator=True)
+    eventually(
+        lambda: admin.queue(queue_name).effective_policy_definition == {**rule, "max-length": 4},
+        "the lower limit of both, and the operator's overflow",
+    )
+    eventually(lambda: refused(channel, queue_name) or None, "the queue is full")
+    admin.clear_policy("/", "limit")
+    eventually(lambda: not refused(channel, queue_name) or None, "the operator's 6 hold")
+    admin.clear_policy("/", "operators", operator=True)
+    eventually(lambda: ready(admin, queue_name) > 8 or refused(channel, queue_name), "no limit")
+    assert admin.queue(queue_name).effective_policy_definition == {}
+
+
+def refused(channel: Any, queue: str) -> bool | None:
+    """Publish; whether it was nacked."""
+    try:
+        channel.basic_publish("", queue, b"x")
+    except pika.exceptions.NackError:
+        return True
+    return None
+
+
+def test_dead_letters_and_a_ttl_by_policy(admin: Admin, channel: Any, queue_name: str) -> None:
+    dead = f"{queue_name}.dead"
+    channel.queue_declare(queue_name, durable=True)
+    channel.queue_declare(dead, durable=True)
+    definition = {
+        "dead-letter-exchange": "",
+        "dead-letter-routing-key": dead,
+        "message-ttl": 50,
+    }
+    admin.set_policy("/", "die", f"^{queue_name}$", definition, apply_to="queues")
+
+    def expired() -> Any:
+        # Messages published before the policy took effect have no time to live.
+        channel.basic_publish("", queue_name, b"x")
+        got = channel.basic_get(dead, True)
+        return got if got[0] else None
+
+    _, properties, body = eventually(
+        expired,
+        "the message expires and is dead-lettered",
+    )
+    assert body == b"x" and properties.headers["x-death"][0]["reason"] == "expired"
+    admin.clear_policy("/", "die")
+    channel.queue_delete(dead)
+
+
+def test_a_queue_that_is_declared_under_a_policy_has_it_from_its_first_message(
+    admin: Admin, channel: Any, queue_name: str
+) -> None:
+    definition = {"max-length": 2, "overflow": "reject-publish"}
+    admin.set_policy("/", "first", f"^{queue_name}$", definition)
+    channel.queue_declare(queue_name, durable=True)
+    channel.confirm_delivery()
+    assert [refused(channel, queue_name) for _ in range(4)] == [None, None, True, True]
+
+
+def test_an_alternate_exchange_by_policy(admin: Admin, channel: Any, queue_name: str) -> None:
+    exchange, rest = f"{queue_name}.x", f"{queue_name}.rest"
+    channel.queue_declare(queue_name, durable=True)
+    channel.exchange_declare(exchange, "direct")
+    channel.exchange_declare(rest, "fanout")
+    channel.queue_bind(queue_name, rest)
+    channel.basic_publish(exchange, "nowhere", b"lost")
+    definition = {"alternate-exchange": rest}
+    admin.set_policy("/", "ae", f"^{exchange}$", definition, apply_to="exchanges")
+    channel.basic_publish(exchange, "nowhere", b"kept")
+    got = eventually(
+        lambda: next((got for got in [channel.basic_get(queue_name, True)] if got[0]), None),
+        "what is unroutable",
+    )
+    assert got[2] == b"kept"
+    for name in (exchange, rest):
+        channel.exchange_delete(name)
+
+
+def test_what_cannot_be_set_is_refused(admin: Admin) -> None:
+    for definition, text in (
+        ({"max-length": -1}, "-1 is not a valid maximum length"),
+        ({"no-such-key": 1}, 'no-such-key">>,1}\\] are not recognised policy settings'),
+    ):
+        with pytest.raises(PeerError, match=text):
+            admin.set_policy("/", "bad", ".*", definition)
+    with pytest.raises(PeerError, match="pattern should be regular expression"):
+        admin.set_policy("/", "bad", "(", {"max-length": 1})
+    with pytest.raises(NotFound, match="no policy 'bad'"):
+        admin.clear_policy("/", "bad")
+    assert not admin.policies()
+
+
+def test_a_policymaker_may_set_policies_and_no_operator_policies(
+    admin: Admin, broker: Broker
+) -> None:
+    admin.put_user("pol", password="p", tags=["policymaker"])
+    admin.set_permissions("/", "pol", configure="^$", write="^$", read="^$")
+    hosts = broker.cluster.address.hosts
+    with Connection(Address(hosts=hosts, user="pol", password="p")) as own:
+        Admin(own).set_policy("/", "theirs", "^none$", {"max-length": 1})
+        with pytest.raises(AccessRefused, match="the tag 'administrator' is needed"):
+            Admin(own).set_policy("/", "theirs", "^none$", {"max-length": 1}, operator=True)
+        Admin(own).clear_policy("/", "theirs")
+    admin.delete_user("pol")
+
+
+def test_the_command_line(admin: Admin, broker: Broker) -> None:
+    def warren(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "warren.cli", *words],
+            env={"WARREN_URI": broker.cluster.uri, "COLUMNS": "200", "TERM": "dumb"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    definition = '{"max-length": 1000, "overflow": "reject-publish"}'
+    done = warren("policies", "set", "p", "^q", definition, "--priority", "-3")
+    assert done.returncode == 0 and "policy p in vhost / set" in done.stdout, done
+    listed = json.loads(warren("policies", "list", "--json").stdout)
+    assert listed == [
+        {
+            "vhost": "/",
+            "name": "p",
+            "pattern": "^q",
+            "apply-to": "all",
+            "definition": {"max-length": 1000, "overflow": "reject-publish"},
+            "priority": -3,
+        }
+    ]
+    assert '"max-length": 1000' in warren("policies", "list").stdout
+    assert warren("operator-policies", "set", "o", ".*", '{"expires": 5000}').returncode == 0
+    assert warren("operator-policies", "clear", "o").returncode == 0
+    bad = warren("policies", "set", "p", ".*", '{"max-length": "many"}')
+    assert bad.returncode != 0 and "is not a valid maximum length" in bad.stderr
+    assert warren("policies", "set", "p", ".*", "max-length").returncode != 0
+    assert warren("policies", "clear", "p").returncode == 0
+    assert warren("policies", "clear", "p").returncode != 0
