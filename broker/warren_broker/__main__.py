@@ -15,6 +15,7 @@ from typing import NoReturn
 from warren_broker import config, logs
 from warren_broker.node import Node
 from warren_raft.errors import StorageError
+from warren_raft.runtime.net.certificates import CertificatesUnusable
 from warren_raft.storage.errors import DirectoryOutdated
 from warren_raft.storage.files import is_full
 from warren_raft.storage.identity import IDENTITY
@@ -63,7 +64,7 @@ def run(node: Node) -> int:
     """Start, run until a signal, stop; return the exit code."""
     node.on_serving = lambda: print(
         f"warren ready node={node.settings.node} amqp={node.amqp_address} "
-        f"peers={node.peer_address}",
+        f"amqps={node.amqps_address} peers={node.peer_address}",
         flush=True,
     )
     try:
@@ -79,6 +80,9 @@ def run(node: Node) -> int:
     except StorageError as error:
         log.error("cannot start: %s", error)
         return EXIT_FAILED
+    except CertificatesUnusable as error:
+        log.error("cannot start: %s", error)
+        return EXIT_USAGE
     for number in STOP_SIGNALS:
         signal.signal(number, lambda *_: node.loop.post(node.shut_down))
     try:

@@ -9,14 +9,24 @@ from __future__ import annotations
 import difflib
 import ipaddress
 import os
+import ssl
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from warren_broker.amqp091.wire.codec import FRAME_BYTES_MIN
+from warren_raft.runtime.net.certificates import TlsFiles
 
 ENVIRONMENT_PREFIX = "WARREN_"
 OTHER_VARIABLES = {
@@ -36,6 +46,8 @@ refused."""
 DEFAULT_SECRET = "warren"
 DEFAULT_PASSWORD = "guest"
 LOOPBACK_NAMES = ("localhost", "")
+AMQPS_PORT = 5671
+NO_ADDRESS = "none"
 MIB = 1024 * 1024
 
 
@@ -67,14 +79,62 @@ class _Table(BaseModel):
 class Listen(_Table):
     """Addresses on which this node listens."""
 
-    amqp: str = Field("127.0.0.1:5672", description="clients, AMQP 0.9.1 or 1.0")
+    amqp: str = Field(
+        "127.0.0.1:5672", description='clients, AMQP 0.9.1 or 1.0; "none": only with TLS'
+    )
+    amqps: str | None = Field(
+        None, description="clients with TLS; by default port 5671 of amqp's host"
+    )
     peers: str = Field("127.0.0.1:25672", description="the other nodes")
 
-    @field_validator("amqp", "peers")
+    @field_validator("amqp", "amqps", "peers")
     @classmethod
-    def _address(cls, value: str) -> str:
-        parse_address(value)
+    def _address(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None and (value != NO_ADDRESS or info.field_name == "peers"):
+            parse_address(value)
         return value
+
+
+class Tls(_Table):
+    """Certificates of this node, and what it asks of the other side's; names are RabbitMQ's.
+
+    Files are in PEM format. They are read again when they change.
+    """
+
+    certfile: Path | None = Field(None, description="this node's certificate, then its chain")
+    keyfile: Path | None = Field(None, description="its private key, by default in certfile")
+    password: str | None = Field(None, repr=False, description="of the key")
+    cacertfile: Path | None = Field(None, description="authorities of accepted certificates")
+    verify: str = Field("verify_none", pattern="^(verify_none|verify_peer)$")
+    fail_if_no_peer_cert: bool = False
+
+    @model_validator(mode="after")
+    def _complete(self) -> Tls:
+        if self.certfile is None:
+            for name in self.model_fields_set:
+                if getattr(self, name) != type(self).model_fields[name].default:
+                    raise ValueError(f"tls.{name} needs tls.certfile, this node's certificate")
+        if self.verify == "verify_peer" and self.cacertfile is None:
+            raise ValueError(
+                "tls.verify='verify_peer' needs tls.cacertfile, the authorities whose certificates "
+                "are accepted"
+            )
+        if self.fail_if_no_peer_cert and self.verify != "verify_peer":
+            raise ValueError("tls.fail_if_no_peer_cert=true needs tls.verify='verify_peer'")
+        return self
+
+    def files(self) -> TlsFiles | None:
+        """Return the files and the check of the other side; None: no TLS."""
+        if self.certfile is None:
+            return None
+        checked = ssl.CERT_REQUIRED if self.fail_if_no_peer_cert else ssl.CERT_OPTIONAL
+        return TlsFiles(
+            self.certfile,
+            self.keyfile,
+            self.cacertfile,
+            self.password,
+            checked if self.verify == "verify_peer" else ssl.CERT_NONE,
+        )
 
 
 class Limits(_Table):
@@ -180,6 +240,7 @@ class NodeConfig(_Table):
     )
     anonymous_login_pass: str = Field(DEFAULT_PASSWORD, repr=False)
     listen: Listen = Listen()
+    tls: Tls = Tls()
     peers: dict[str, str] = Field(default_factory=dict)
     limits: Limits = Limits()
     queues: Queues = Queues()
@@ -207,6 +268,35 @@ class NodeConfig(_Table):
         """User and password of clients that log in with SASL ANONYMOUS; None: they may not."""
         user = self.anonymous_login_user
         return None if user in ("", "none") else (user, self.anonymous_login_pass)
+
+    @model_validator(mode="after")
+    def _clients_come_in(self) -> NodeConfig:
+        if self.tls.certfile is None and self.listen.amqps not in (None, NO_ADDRESS):
+            raise ValueError(
+                f"listen.amqps={self.listen.amqps!r} needs tls.certfile, this node's certificate"
+            )
+        if self.plain_address() is None and self.tls_address() is None:
+            raise ValueError(
+                "listen.amqp='none', and there is no port with TLS: no client could connect; give "
+                "one of the two an address"
+            )
+        if self.plain_address() is None and self.listen.amqps is None:
+            raise ValueError("listen.amqp='none': give listen.amqps an address of its own")
+        return self
+
+    def plain_address(self) -> tuple[str, int] | None:
+        """Where clients connect without TLS; None: nowhere."""
+        return None if self.listen.amqp == NO_ADDRESS else parse_address(self.listen.amqp)
+
+    def tls_address(self) -> tuple[str, int] | None:
+        """Where clients connect with TLS; None: nowhere."""
+        given = self.listen.amqps
+        if self.tls.certfile is None or given == NO_ADDRESS:
+            return None
+        if given is not None:
+            return parse_address(given)
+        plain = self.plain_address()
+        return (plain[0] if plain is not None else "", AMQPS_PORT)
 
     @model_validator(mode="after")
     def _own_secret(self) -> NodeConfig:

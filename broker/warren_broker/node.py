@@ -13,7 +13,7 @@ from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.membership.maintenance import MAINTENANCE_REASON
 from warren_broker.cluster.resource_alarms import ResourceAlarms
-from warren_broker.config import DEFAULT_PASSWORD, NodeConfig, parse_address
+from warren_broker.config import DEFAULT_PASSWORD, NO_ADDRESS, NodeConfig, parse_address
 from warren_broker.node_files import LISTENING_FILE, READY_FILE
 from warren_broker.server.alarms import Alarms
 from warren_broker.server.client091 import Client091
@@ -24,6 +24,7 @@ from warren_raft.quoting import quoted
 from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.loop import Loop
+from warren_raft.runtime.net.certificates import WatchedContext, server_context
 from warren_raft.storage.files import is_full
 
 log = logging.getLogger(__name__)
@@ -59,15 +60,24 @@ class Node:
         )
         self.cluster.on_disk_full = self.alarms.disk_full
         self.listener: AmqpListener | None = None
+        self._certificates: WatchedContext | None = None
         self.on_serving: Callable[[], None] = lambda: None
         self._knows_users = False
         self._wanted: set[str] = set()
 
     @property
     def amqp_address(self) -> str:
-        """The address for clients."""
+        """The address for clients without TLS; "none": there is none."""
         assert self.listener is not None
-        return f"{parse_address(self.settings.listen.amqp)[0]}:{self.listener.port}"
+        plain = self.settings.plain_address()
+        return NO_ADDRESS if plain is None else f"{plain[0]}:{self.listener.port}"
+
+    @property
+    def amqps_address(self) -> str:
+        """The address for clients with TLS; "none": there is none."""
+        assert self.listener is not None
+        given = self.settings.tls_address()
+        return NO_ADDRESS if given is None else f"{given[0]}:{self.listener.tls_port}"
 
     @property
     def peer_address(self) -> str:
@@ -75,17 +85,24 @@ class Node:
         return f"{parse_address(self.settings.listen.peers)[0]}:{self.host.port}"
 
     def start(self) -> None:
-        """Recover, listen, join; raises OSError, StorageError. `on_serving` is called later."""
+        """Recover, listen, join; `on_serving` is called later.
+
+        raises  OSError, StorageError, CertificatesUnusable
+        """
+        self._read_certificates()
         self.settings.data_dir.mkdir(parents=True, exist_ok=True)
         self.host.start()
         self._remove(READY_FILE, LISTENING_FILE)
         limits = self.settings.limits
         self.listener = AmqpListener(
             self.loop,
-            parse_address(self.settings.listen.amqp),
+            self.settings.plain_address(),
             limits.handshake_timeout_ms,
             limits.connections_max,
         )
+        tls_address = self.settings.tls_address()
+        if tls_address is not None and self._certificates is not None:
+            self.listener.add_tls(tls_address, self._certificates)
         config = ConnectionConfig(
             frame_max=limits.frame_max,
             channel_max=limits.channel_max,
@@ -111,11 +128,18 @@ class Node:
         self._write(LISTENING_FILE)
         self.broker.definitions.call_at_ready(self._serving)
         log.info(
-            "node %s listens on %s for clients, on %s for peers",
+            "node %s listens on %s for clients, on %s for clients with TLS, on %s for peers",
             self.settings.node,
             self.amqp_address,
+            self.amqps_address,
             self.peer_address,
         )
+
+    def _read_certificates(self) -> None:
+        files = self.settings.tls.files()
+        if files is not None:
+            self._certificates = WatchedContext(files, server_context, "clients")
+            self._certificates.start()
 
     def _serving(self) -> None:
         """Serve clients: this node knows the definitions, the first user among them."""
@@ -147,6 +171,7 @@ class Node:
         values = {
             "node": self.settings.node,
             "amqp": self.amqp_address,
+            "amqps": self.amqps_address,
             "peers": self.peer_address,
             "pid": os.getpid(),
         }

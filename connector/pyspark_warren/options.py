@@ -11,10 +11,9 @@ from typing import Any, Final
 from pyspark_warren.columns import COLUMNS, CORRUPT_DEFAULT
 from pyspark_warren.errors import OptionError, UnsupportedError
 from warren.errors import UsageError
-from warren.uri import Address, parse_uri
+from warren.uri import PORT, PORT_TLS, Address, ClientTls, parse_uri
 from warren_broker.amqp091.wire.fields import SHORT_STRING_BYTES_MAX
 
-PORT_DEFAULT: Final = 5672
 _SIZE_UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _TIME_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _TRUE: Final = ("true", "1", "yes", "on")
@@ -62,12 +61,12 @@ def parse_count(text: str) -> int:
     return int(text)
 
 
-def parse_hosts(text: str) -> tuple[tuple[str, int], ...]:
+def parse_hosts(text: str, default: int = PORT) -> tuple[tuple[str, int], ...]:
     """Parse addresses from `a,b:5673,[::1]:5672`; the default port is 5672."""
     found: list[tuple[str, int]] = []
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         at = re.fullmatch(r"(\[[^\]]+\]|[^:\s/@]+)(?::(\d{1,5}))?", part)
-        port = int(at.group(2) or PORT_DEFAULT) if at else 0
+        port = int(at.group(2) or default) if at else 0
         if "@" in part:
             raise ValueError("a host with credentials: give them as user and password, or use uri")
         if at is None or not 0 < port < 65536:
@@ -122,17 +121,46 @@ _INT_MAX: Final = 2**31 - 1
 _DAY_MS: Final = _TIME_UNITS_MS["d"]
 
 SPECS: Final[tuple[Spec, ...]] = (
-    Spec("uri", "uri", str, None, "amqp://user:password@host:port/vhost; instead of hosts"),
+    Spec(
+        "uri",
+        "uri",
+        str,
+        None,
+        "amqp://user:password@host:port/vhost, or amqps:// for TLS; instead of hosts",
+    ),
     Spec(
         "hosts",
         "hosts",
         parse_hosts,
-        (("localhost", PORT_DEFAULT),),
+        (("localhost", PORT),),
         "nodes to try, host or host:port, with commas between",
     ),
     Spec("vhost", "vhost", str, "/", "virtual host"),
     Spec("user", "user", str, "guest", "user name"),
     Spec("password", "password", str, "guest", "password; never printed"),
+    Spec("tls", "tls", parse_bool, False, "true: connect with TLS; the port is then 5671"),
+    Spec(
+        "caFile",
+        "ca_file",
+        str,
+        None,
+        "PEM file of the authorities whose certificates are accepted; default: the system's",
+    ),
+    Spec(
+        "certFile",
+        "cert_file",
+        str,
+        None,
+        "PEM file of this client's certificate, for brokers that ask for one",
+    ),
+    Spec("keyFile", "key_file", str, None, "PEM file of its key; default: in certFile"),
+    Spec(
+        "verify",
+        "verify",
+        parse_bool,
+        True,
+        "false: accept any certificate; anybody between the two can then read everything",
+    ),
     Spec(
         "requestTimeout",
         "request_timeout_ms",
@@ -366,6 +394,11 @@ class Options:
     password: str = field(repr=False)
     request_timeout_ms: int
     broker: str
+    tls: bool = False
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    verify: bool = True
     connect_timeout_s: float = 5.0
     heartbeat_s: float = 20.0
     uri: None = field(default=None, repr=False)
@@ -412,7 +445,11 @@ class Options:
             connect_timeout_s=self.connect_timeout_s,
             heartbeat_s=self.heartbeat_s,
             request_timeout_s=self.request_timeout_ms / 1000,
+            tls=self._tls() if self.tls else None,
         )
+
+    def _tls(self) -> ClientTls:
+        return ClientTls(self.ca_file, self.cert_file, self.key_file, self.verify)
 
 
 def parse_options(given: Mapping[str, str], where: str, how: str = "both") -> Options:
@@ -437,7 +474,9 @@ def parse_options(given: Mapping[str, str], where: str, how: str = "both") -> Op
             values["checkpoint"] = text
         elif lower not in _OURS_TO_IGNORE:
             raise OptionError(_unknown(name, where, known))
-    _apply_uri(values, {name.lower() for name in given})
+    lower_names = {name.lower() for name in given}
+    _apply_tls(values, lower_names, given)
+    _apply_uri(values, lower_names)
     _check(values, where, given)
     names = {each.name for each in fields(Options)}
     return Options(**{key: value for key, value in values.items() if key in names})
@@ -493,11 +532,25 @@ def _of_the_other(spec: Spec, where: str, how: str) -> str:
     )
 
 
+def _apply_tls(values: dict[str, Any], names: set[str], given: Mapping[str, str]) -> None:
+    """Check the options of TLS; with it a host without a port has that of TLS."""
+    if not values["tls"]:
+        for spelled in ("caFile", "certFile", "keyFile", "verify"):
+            if spelled.lower() in names and values["uri"] is None:
+                raise OptionError(f"option {spelled} needs tls=true")
+        return
+    if values["key_file"] is not None and values["cert_file"] is None:
+        raise OptionError("option keyFile needs certFile: the certificate of that key")
+    hosts = next((text for name, text in given.items() if name.lower() == "hosts"), "localhost")
+    values["hosts"] = parse_hosts(hosts, PORT_TLS)
+
+
 def _apply_uri(values: dict[str, Any], given: set[str]) -> None:
     uri = values.pop("uri")
     if uri is None:
         return
-    clash = sorted(given & {"hosts", "vhost", "user", "password"})
+    said = {"hosts", "vhost", "user", "password", "tls", "cafile", "certfile", "keyfile", "verify"}
+    clash = sorted(given & said)
     if clash:
         raise OptionError(f"option uri says it all; leave out {', '.join(clash)}")
     try:
@@ -509,6 +562,10 @@ def _apply_uri(values: dict[str, Any], given: set[str]) -> None:
         ) from None
     values["hosts"], values["vhost"] = address.hosts, address.vhost
     values["user"], values["password"] = address.user, address.password
+    if address.tls is not None:
+        tls = address.tls
+        values |= {"tls": True, "ca_file": tls.ca_file, "cert_file": tls.cert_file}
+        values |= {"key_file": tls.key_file, "verify": tls.verify}
     values["connect_timeout_s"] = address.connect_timeout_s
     values["heartbeat_s"] = address.heartbeat_s
     if "requesttimeout" not in given:

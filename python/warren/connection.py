@@ -14,6 +14,7 @@ from proton import Event, Link, Session
 from warren.errors import (
     ConnectionLost,
     DeadlinePassed,
+    TlsError,
     Unavailable,
     UsageError,
     WarrenError,
@@ -50,6 +51,7 @@ class Connection:
         self._pid = os.getpid()
         self._turn = random.randrange(len(self.address.hosts))
         self._closed = False
+        self._refused: set[tuple[str, int]] = set()
 
     def __repr__(self) -> str:
         return f"Connection({str(self.address)!r})"
@@ -170,7 +172,16 @@ class Connection:
         host = self.address.hosts[self._turn % len(self.address.hosts)]
         self._turn += 1  # the next attempt uses another node; reset when this one succeeds
         limit = min(deadline, time.monotonic() + self.address.connect_timeout_s)
-        wire = Wire(host, self.address, self.name, limit)
+        try:
+            wire = Wire(host, self.address, self.name, limit)
+        except TlsError as error:
+            # One node's certificate may have expired while the others' are good.
+            self._refused.add(host)
+            if self._refused >= set(self.address.hosts):
+                self._refused.clear()
+                raise
+            raise ConnectionLost(str(error)) from error
+        self._refused.clear()
         self._turn -= 1
         self._wire = wire
         return wire

@@ -5,6 +5,7 @@ WarrenError
   PeerError         the broker refused, and will refuse again
     NotFound          no such queue, exchange, vhost
     AccessRefused     wrong credentials, or not allowed
+    TlsError          a certificate is refused by one of the two sides, or there is no TLS
     Conflict        exists with other settings; in use; not empty
     TooLarge          above a size limit
     Unroutable        no queue for a message
@@ -51,6 +52,10 @@ class NotFound(PeerError):
 
 class AccessRefused(PeerError):
     """Wrong credentials, or missing permissions."""
+
+
+class TlsError(PeerError):
+    """No TLS connection is possible: a certificate is refused, or the node does not speak TLS."""
 
 
 class Conflict(PeerError):

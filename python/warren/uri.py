@@ -3,12 +3,42 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 from urllib.parse import parse_qsl, quote, unquote
 
 from warren.errors import UsageError
 
 PORT = 5672
+PORT_TLS = 5671
+SCHEME = "amqp"
+SCHEME_TLS = "amqps"
 HOSTS_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTls:
+    """What a client needs for TLS; all files are in PEM format.
+
+    ca_file    the authorities whose certificates are accepted; None: those of the system
+    cert_file  this client's certificate, for nodes that ask for one; key_file: its key, None: in
+               the same file
+    verify     whether the node's certificate and name are checked; without it anybody between the
+               two can read and change everything
+    """
+
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    verify: bool = True
+
+    def __post_init__(self) -> None:
+        if self.key_file is not None and self.cert_file is None:
+            raise UsageError(f"keyFile={self.key_file!r} needs certFile, the key's certificate")
+
+    def files(self) -> dict[str, str]:
+        """Return the files that are given, by option."""
+        named = {"caFile": self.ca_file, "certFile": self.cert_file, "keyFile": self.key_file}
+        return {option: path for option, path in named.items() if path is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +49,7 @@ class Address:
     connect_timeout_s  for one host: TCP, SASL, Open
     request_timeout_s  timeout of a request over all retries
     heartbeat_s         the idle timeout; 0: none
+    tls                None: none
     """
 
     hosts: tuple[tuple[str, int], ...] = (("127.0.0.1", PORT),)
@@ -28,6 +59,7 @@ class Address:
     connect_timeout_s: float = 5.0
     request_timeout_s: float = 60.0
     heartbeat_s: float = 10.0
+    tls: ClientTls | None = None
 
     def __post_init__(self) -> None:
         if not self.hosts:
@@ -42,16 +74,26 @@ class Address:
 
     def __str__(self) -> str:
         hosts = ",".join(_host_text(name, port) for name, port in self.hosts)
-        return f"amqp://{quote(self.user, safe='')}@{hosts}/{quote(self.vhost, safe='')}"
+        user, vhost = quote(self.user, safe=""), quote(self.vhost, safe="")
+        return f"{self.scheme}://{user}@{hosts}/{vhost}"
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of its URI: amqp, or amqps with TLS."""
+        return SCHEME if self.tls is None else SCHEME_TLS
 
     def uri(self) -> str:
         """Return the URI with the password, for passing on; never log it."""
         hosts = ",".join(_host_text(name, port) for name, port in self.hosts)
         user, password = quote(self.user, safe=""), quote(self.password, safe="")
+        files = {} if self.tls is None else self.tls.files()
+        options = "".join(f"&{option}={quote(path, safe='/')}" for option, path in files.items())
+        if self.tls is not None and not self.tls.verify:
+            options += "&verify=false"
         return (
-            f"amqp://{user}:{password}@{hosts}/{quote(self.vhost, safe='')}"
+            f"{self.scheme}://{user}:{password}@{hosts}/{quote(self.vhost, safe='')}"
             f"?connect_timeout={self.connect_timeout_s:g}"
-            f"&request_timeout={self.request_timeout_s:g}&heartbeat={self.heartbeat_s:g}"
+            f"&request_timeout={self.request_timeout_s:g}&heartbeat={self.heartbeat_s:g}{options}"
         )
 
     def with_credentials(self, user: str | None, password: str | None) -> Address:
@@ -66,32 +108,49 @@ class Address:
 def parse_uri(text: str, **unsaid: float) -> Address:
     """Parse `amqp://user:password@host:port,host:port/vhost?option=value` to an Address.
 
-    Everything but the scheme and a host is optional. Options: connect_timeout,
-    request_timeout, heartbeat, each in seconds. The vhost is percent-encoded: `%2F` and an empty
-    path are the vhost `/`. UsageError never shows the password.
+    With `amqps` the connection has TLS, and the port is 5671 where none is given. Everything but
+    the scheme and a host is optional. Options: connect_timeout, request_timeout, heartbeat, each in
+    seconds; with amqps caFile, certFile, keyFile and verify (true or false), see ClientTls. The
+    vhost is percent-encoded: `%2F` and an empty path are the vhost `/`. UsageError never shows the
+    password.
 
     unsaid  fields of the Address for which the text has no option
     """
     scheme, separator, rest = text.partition("://")
-    if not separator or scheme != "amqp":
+    if not separator or scheme not in (SCHEME, SCHEME_TLS):
         shown = scheme if separator else "none"
-        raise UsageError(f"address has scheme {shown!r}; write amqp://user@host:port/vhost")
+        raise UsageError(
+            f"address has scheme {shown!r}; write amqp://user@host:port/vhost, or amqps:// for TLS"
+        )
     rest, _, query = rest.partition("?")
     authority, _, path = rest.partition("/")
     credentials, at, hosts = authority.rpartition("@")
     user, colon, password = credentials.partition(":")
-    given = {"hosts": parse_hosts(hosts), "vhost": unquote(path) or "/"}
+    port = PORT_TLS if scheme == SCHEME_TLS else PORT
+    given: dict[str, Any] = {"hosts": parse_hosts(hosts, port), "vhost": unquote(path) or "/"}
     if at:
         given["user"] = unquote(user)
     if colon:
         given["password"] = unquote(password)
-    return Address(**given, **{**unsaid, **_options(query)})  # type: ignore[arg-type]
+    times, tls = _options(query)
+    if scheme == SCHEME_TLS:
+        given["tls"] = ClientTls(**tls)
+    elif tls:
+        raise UsageError(
+            "options caFile, certFile, keyFile and verify need an address with amqps://"
+        )
+    return Address(**{**unsaid, **times, **given})
 
 
-def parse_hosts(text: str | list[str] | tuple[str, ...]) -> tuple[tuple[str, int], ...]:
-    """Parse hosts as `host:port,host:port` or a list of them; [..] around IPv6 addresses."""
+def parse_hosts(
+    text: str | list[str] | tuple[str, ...], port: int = PORT
+) -> tuple[tuple[str, int], ...]:
+    """Parse hosts as `host:port,host:port` or a list of them; [..] around IPv6 addresses.
+
+    port  where none is given
+    """
     parts = text.split(",") if isinstance(text, str) else list(text)
-    return tuple(_host(part.strip()) for part in parts if part.strip())
+    return tuple(_host(part.strip(), port) for part in parts if part.strip())
 
 
 def as_address(where: str | Address) -> Address:
@@ -99,7 +158,7 @@ def as_address(where: str | Address) -> Address:
     return where if isinstance(where, Address) else parse_uri(where)
 
 
-def _host(text: str) -> tuple[str, int]:
+def _host(text: str, default: int) -> tuple[str, int]:
     """Parse one host with its port."""
     if text.startswith("["):
         name, bracket, tail = text[1:].partition("]")
@@ -112,7 +171,7 @@ def _host(text: str) -> tuple[str, int]:
         raise UsageError(f"host {text!r} has no name; write host:port")
     if port and not (port.isdecimal() and 0 < int(port) < 65536):
         raise UsageError(f"host {name!r}: port {port!r} is not a number between 1 and 65535")
-    return name, int(port) if port else PORT
+    return name, int(port) if port else default
 
 
 def _host_text(name: str, port: int) -> str:
@@ -127,16 +186,33 @@ _OPTIONS = {
 }
 
 
-def _options(query: str) -> dict[str, float]:
-    """Parse the options after the question mark."""
-    found: dict[str, float] = {}
+_TLS_OPTIONS = {"caFile": "ca_file", "certFile": "cert_file", "keyFile": "key_file"}
+_BOOLEANS = {"true": True, "false": False}
+
+
+def _options(query: str) -> tuple[dict[str, float], dict[str, Any]]:
+    """Parse the options after the question mark: fields of Address, and those of ClientTls."""
+    times: dict[str, float] = {}
+    tls: dict[str, Any] = {}
     for key, value in parse_qsl(query, keep_blank_values=True):
-        if key not in _OPTIONS:
-            raise UsageError(f"unknown option {key!r} in the address; known: {', '.join(_OPTIONS)}")
-        try:
-            found[_OPTIONS[key]] = float(value)
-        except ValueError:
-            raise UsageError(
-                f"option {key}={value!r} in the address is not a number of seconds"
-            ) from None
-    return found
+        if key in _TLS_OPTIONS:
+            tls[_TLS_OPTIONS[key]] = value
+        elif key == "verify":
+            if value not in _BOOLEANS:
+                raise UsageError(f"option verify={value!r} in the address is not true or false")
+            tls[key] = _BOOLEANS[value]
+        elif key in _OPTIONS:
+            times[_OPTIONS[key]] = _seconds(key, value)
+        else:
+            known = ", ".join((*_OPTIONS, *_TLS_OPTIONS, "verify"))
+            raise UsageError(f"unknown option {key!r} in the address; known: {known}")
+    return times, tls
+
+
+def _seconds(key: str, value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise UsageError(
+            f"option {key}={value!r} in the address is not a number of seconds"
+        ) from None

@@ -19,6 +19,7 @@ from warren.errors import (
     WarrenError,
     refusal,
 )
+from warren.tls import TlsSocket, secure
 from warren.uri import Address
 from warren_broker.amqp10.addresses import MANAGEMENT
 from warren_broker.amqp10.wire.engine import SESSION_WINDOW_BYTES, Engine
@@ -67,7 +68,7 @@ class Wire:
         self._read_buffer = bytearray(READ_BYTES)
         self._requests: _Requests | None = None
         self._open = False
-        self._socket = _connect(host, deadline)
+        self._socket = _connect(host, address, deadline)
         self._engine = Engine(server=False, container=name, idle_timeout_s=address.heartbeat_s)
         connection = self._engine.connection
         connection.hostname = f"vhost:{address.vhost}"
@@ -194,6 +195,9 @@ class Wire:
             except OSError as error:
                 self._lose(f"sending failed: {error.strerror or error}")
                 return
+            except WarrenError as error:  # of TLS
+                self._lost = error
+                return
             self._drop_sent(sent)
 
     def _drop_sent(self, sent: int) -> None:
@@ -206,21 +210,31 @@ class Wire:
             self._outgoing.popleft()
 
     def _receive(self) -> None:
+        # What TLS has decrypted does not make the socket readable: a full buffer may not be all.
+        while self._lost is None and self._receive_once() == READ_BYTES:
+            pass
+
+    def _receive_once(self) -> int:
+        """Read what is there, at most READ_BYTES, and process it; return how much it was."""
         try:
             size = self._socket.recv_into(self._read_buffer)
         except BlockingIOError:
-            return
+            return 0
         except OSError as error:
             self._lose(f"receiving failed: {error.strerror or error}")
-            return
+            return 0
+        except WarrenError as error:  # of TLS
+            self._lost = error
+            return 0
         if size == 0:
             self._engine.end_of_input()
             self._handle_events()
             self._lose("the node closed it")
-            return
+            return 0
         with memoryview(self._read_buffer) as view:
             for _ in self._engine.receive(view[:size]):
                 self._handle_events()
+        return size
 
     def _lose(self, why: str) -> None:
         if self._lost is None:
@@ -412,7 +426,7 @@ def refusal_of(condition: Any) -> WarrenError:
     )
 
 
-def _connect(host: tuple[str, int], deadline: float) -> socket.socket:
+def _connect(host: tuple[str, int], address: Address, deadline: float) -> socket.socket | TlsSocket:
     left = deadline - time.monotonic()
     if left <= 0:
         raise DeadlinePassed(f"no time left to connect to {_text(host)}")
@@ -423,6 +437,8 @@ def _connect(host: tuple[str, int], deadline: float) -> socket.socket:
             f"cannot connect to {_text(host)}: {error.strerror or error}"
         ) from error
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if address.tls is not None:
+        return secure(made, host, address.tls, deadline)
     made.setblocking(False)
     return made
 

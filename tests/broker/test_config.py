@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 
 import pytest
@@ -140,3 +141,83 @@ def test_anonymous_clients_have_a_user_or_are_refused() -> None:
     named = {"WARREN_ANONYMOUS_LOGIN_USER": "ann", "WARREN_ANONYMOUS_LOGIN_PASS": "of ann"}
     assert load(None, named).anonymous_login == ("ann", "of ann")
     assert "of ann" not in repr(load(None, named))
+
+
+CERTIFICATES = {"WARREN_TLS__CERTFILE": "/etc/warren/node.pem"}
+
+
+@pytest.mark.parametrize(
+    ("given", "plain", "tls"),
+    [
+        ({}, ("127.0.0.1", 5672), None),
+        (CERTIFICATES, ("127.0.0.1", 5672), ("127.0.0.1", 5671)),
+        (
+            {**CERTIFICATES, "WARREN_LISTEN__AMQP": "10.0.0.1:1"},
+            ("10.0.0.1", 1),
+            ("10.0.0.1", 5671),
+        ),
+        ({**CERTIFICATES, "WARREN_LISTEN__AMQPS": "[::1]:9"}, ("127.0.0.1", 5672), ("::1", 9)),
+        ({**CERTIFICATES, "WARREN_LISTEN__AMQPS": "none"}, ("127.0.0.1", 5672), None),
+        (
+            {
+                **CERTIFICATES,
+                "WARREN_LISTEN__AMQP": "none",
+                "WARREN_LISTEN__AMQPS": "10.0.0.1:5671",
+            },
+            None,
+            ("10.0.0.1", 5671),
+        ),
+    ],
+)
+def test_where_clients_connect(given: dict[str, str], plain: object, tls: object) -> None:
+    settings = load(None, given)
+    assert (settings.plain_address(), settings.tls_address()) == (plain, tls)
+
+
+def test_what_is_asked_of_clients() -> None:
+    def verify(**given: str) -> ssl.VerifyMode:
+        variables = {f"WARREN_TLS__{key.upper()}": value for key, value in given.items()}
+        files = load(None, {**CERTIFICATES, **variables}).tls.files()
+        assert files is not None and str(files.certfile) == "/etc/warren/node.pem"
+        return files.verify
+
+    assert load(None, {}).tls.files() is None
+    assert verify() is ssl.CERT_NONE and verify(cacertfile="/ca.pem") is ssl.CERT_NONE
+    assert verify(cacertfile="/ca.pem", verify="verify_peer") is ssl.CERT_OPTIONAL
+    both = verify(cacertfile="/ca.pem", verify="verify_peer", fail_if_no_peer_cert="true")
+    assert both is ssl.CERT_REQUIRED
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"WARREN_LISTEN__AMQPS": "127.0.0.1:5671"}, "needs tls.certfile"),
+        ({"WARREN_TLS__KEYFILE": "/k"}, "tls.keyfile needs tls.certfile"),
+        ({"WARREN_TLS__VERIFY": "verify_peer"}, "tls.verify needs tls.certfile"),
+        ({**CERTIFICATES, "WARREN_TLS__VERIFY": "verify_peer"}, "needs tls.cacertfile"),
+        ({**CERTIFICATES, "WARREN_TLS__VERIFY": "peer"}, "tls.verify='peer'"),
+        (
+            {**CERTIFICATES, "WARREN_TLS__FAIL_IF_NO_PEER_CERT": "true"},
+            "tls.fail_if_no_peer_cert=true needs tls.verify='verify_peer'",
+        ),
+        ({"WARREN_LISTEN__AMQP": "none"}, "no client could connect"),
+        (
+            {**CERTIFICATES, "WARREN_LISTEN__AMQP": "none"},
+            "give listen.amqps an address of its own",
+        ),
+        ({**CERTIFICATES, "WARREN_LISTEN__AMQPS": "5671"}, "listen.amqps='5671'"),
+        ({"WARREN_LISTEN__PEERS": "none"}, "listen.peers='none'"),
+    ],
+)
+def test_settings_of_tls_that_do_not_fit_together(given: dict[str, str], text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(None, given)
+    assert text in str(caught.value)
+
+
+def test_the_keys_password_is_never_shown() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(None, {"WARREN_TLS__PASSWORD": "geheim"})
+    assert "tls.password needs tls.certfile" in str(caught.value)
+    assert "geheim" not in str(caught.value)
+    assert "geheim" not in repr(load(None, {**CERTIFICATES, "WARREN_TLS__PASSWORD": "geheim"}))

@@ -38,6 +38,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     monkeypatch.setattr(made, "start", full)
     monkeypatch.setattr(nodes, "_write", full)
     monkeypatch.setattr(Node, "amqp_address", "here:1")
+    monkeypatch.setattr(Node, "amqps_address", "none")
     monkeypatch.setattr(Node, "peer_address", "here:2")
     monkeypatch.setattr(process, "SPACE_POLL_S", 0)
     monkeypatch.setattr(process.os, "execv", anew)

@@ -21,6 +21,7 @@ from pyspark_warren.plan import (
     cut,
 )
 from pyspark_warren.sink_schema import check_sink_schema
+from warren.uri import ClientTls
 
 
 def read(**given: str) -> Options:
@@ -158,6 +159,31 @@ def test_a_uri_may_say_how_long_to_wait() -> None:
     assert (options.request_timeout_ms, options.heartbeat_s) == (5000, 3.0)
     assert read(uri="amqp://a/?request_timeout=5", requestTimeout="9s").request_timeout_ms == 9000
     assert options.address().uri().startswith("amqp://guest:guest@a:5672/%2F?")
+
+
+def test_options_of_tls() -> None:
+    options = read(tls="true", hosts="a,b:7", caFile="/ca", certFile="/c", keyFile="/k")
+    assert options.hosts == (("a", 5671), ("b", 7))
+    assert options.address().tls == ClientTls("/ca", "/c", "/k", verify=True)
+    assert read(tls="true").hosts == (("localhost", 5671),)
+    assert (
+        read(hosts="a").address().tls is None and read(tls="false", hosts="a").hosts[0][1] == 5672
+    )
+    same = read(uri="amqps://a,b:7?caFile=/ca&certFile=/c&keyFile=/k")
+    assert same.address().tls == options.address().tls and same.hosts == options.hosts
+    assert not read(uri="amqps://a?verify=false").verify
+    for wrong, text in (
+        ({"caFile": "/ca"}, "option caFile needs tls=true"),
+        ({"verify": "false", "tls": "false"}, "option verify needs tls=true"),
+        ({"tls": "true", "keyFile": "/k"}, "option keyFile needs certFile"),
+        ({"tls": "true", "verify": "maybe"}, "option verify='maybe'"),
+        ({"uri": "amqps://a", "tls": "true"}, "option uri says it all; leave out tls"),
+        ({"uri": "amqps://a", "caFile": "/ca"}, "option uri says it all; leave out cafile"),
+        ({"uri": "amqp://a?caFile=/ca"}, "need an address with amqps://"),
+    ):
+        with pytest.raises(OptionError) as caught:
+            read(**wrong)
+        assert text in str(caught.value)
 
 
 def test_every_option_is_in_the_table_for_the_manual() -> None:

@@ -11,7 +11,9 @@ from warren_broker.amqp091.wire import codec
 from warren_broker.amqp10.wire import sasl
 from warren_raft.runtime.loop import Listener as Acceptor
 from warren_raft.runtime.loop import Loop, LoopTimer
+from warren_raft.runtime.net.certificates import WatchedContext
 from warren_raft.runtime.net.stream import Stream
+from warren_raft.runtime.net.tls import HANDSHAKE_RECORD, HandshakeBudget, TlsRefused, TlsStream
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +23,8 @@ HEADER_10_SASL = sasl.SASL_HEADER
 OUT_BYTES_HIGH = 4 << 20
 OUT_BYTES_LOW = 1 << 20
 REOPEN_MS = 1_000
+TLS_MAJOR = 3
+"""The second byte that a TLS client sends: of the version of SSL 3.0, and of all since."""
 
 
 class Client(Protocol):
@@ -55,33 +59,58 @@ MakeClient = Callable[[Stream, str], Client]
 class AcceptedSocket:
     """A socket before and after its protocol is known.
 
-    Invariant: `client` is None exactly until eight bytes have arrived.
+    Invariant: `client` is None exactly until eight bytes have arrived, decrypted ones with TLS.
     """
 
     __slots__ = ("_header", "_listener", "_timer", "client", "peer", "stream")
 
-    def __init__(self, listener: AmqpListener, sock: socket.socket, peer: str) -> None:
+    def __init__(
+        self, listener: AmqpListener, sock: socket.socket, peer: str, tls: WatchedContext | None
+    ) -> None:
         self._listener = listener
         self._header = b""
         self.peer = peer
         self.client: Client | None = None
-        self.stream = Stream(
-            listener.loop,
+        self.stream = self._stream(sock) if tls is None else self._tls_stream(sock, tls)
+        self._timer: LoopTimer | None = listener.loop.call_later(
+            listener.handshake_timeout_ms, self._too_slow
+        )
+
+    def _stream(self, sock: socket.socket) -> Stream:
+        return Stream(
+            self._listener.loop,
             sock,
             self._on_data,
             self._on_closed,
             high=OUT_BYTES_HIGH,
             low=OUT_BYTES_LOW,
         )
-        self._timer: LoopTimer | None = listener.loop.call_later(
-            listener.handshake_timeout_ms, self._too_slow
+
+    def _tls_stream(self, sock: socket.socket, tls: WatchedContext) -> TlsStream:
+        return TlsStream(
+            self._listener.loop,
+            sock,
+            self._on_data,
+            self._on_closed,
+            context=tls.current,
+            hostname=None,
+            budget=self._listener.handshakes,
+            on_established=self._on_established,
+            high=OUT_BYTES_HIGH,
+            low=OUT_BYTES_LOW,
         )
 
+    def _on_established(self) -> None:
+        assert isinstance(self.stream, TlsStream)
+        log.debug("connection %s: %s", self.peer, self.stream.description)
+
     def _too_slow(self) -> None:
-        if self.client is None:
+        if self.client is None and not self.stream.closed:
+            shaking = isinstance(self.stream, TlsStream) and not self.stream.established
             log.warning(
-                "closing %s: no protocol header within %d ms",
+                "closing %s: no %s within %d ms",
                 self.peer,
+                "complete TLS handshake" if shaking else "protocol header",
                 self._listener.handshake_timeout_ms,
             )
             self.stream.abort()
@@ -98,7 +127,8 @@ class AcceptedSocket:
         if make is None:
             # Both specifications: answer with a supported header, then close.
             answer = HEADER_10_SASL if header == sasl.AMQP_HEADER else HEADER_091
-            log.warning("closing %s: unsupported protocol header %r", self.peer, header)
+            what = self._listener.tls_hint() if _is_tls(header) else ""
+            log.warning("closing %s: unsupported protocol header %r%s", self.peer, header, what)
             self.stream.send(answer)
             self.stream.end()
             return
@@ -112,7 +142,9 @@ class AcceptedSocket:
     def _on_closed(self, error: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if error is not None:
+        if isinstance(error, TlsRefused):
+            log.warning("closing %s on the TLS port: %s", self.peer, error)
+        elif error is not None:
             log.log(
                 logging.INFO if isinstance(error, OSError) else logging.ERROR,
                 "connection from %s ended: %r",
@@ -125,14 +157,61 @@ class AcceptedSocket:
             self.client.closed(error)
 
 
-class AmqpListener:
-    """The port for clients.
+class ClientPort:
+    """One port for clients, which may be closed and opened again.
 
-    Invariant: `_acceptor` is None exactly while no client is accepted (`suspend`, `stop`).
+    tls  the certificates of a port with TLS; None: a plain one
+    Invariant: `_acceptor` is None exactly while no client is accepted
     """
 
     def __init__(
-        self, loop: Loop, address: tuple[str, int], handshake_timeout_ms: int, connections_max: int
+        self, listener: AmqpListener, address: tuple[str, int], tls: WatchedContext | None
+    ) -> None:
+        self._listener = listener
+        self.tls = tls
+        self._acceptor: Acceptor | None = Acceptor(listener.loop, address, self._accept)
+        self.address = (address[0], self._acceptor.port)
+        self._reopening: LoopTimer | None = None
+
+    def close(self) -> None:
+        """Accept no more; a repeat is harmless."""
+        if self._reopening is not None:
+            self._reopening.cancel()
+            self._reopening = None
+        if self._acceptor is not None:
+            self._acceptor.close()
+            self._acceptor = None
+
+    def open(self) -> None:
+        """Accept again, on the same port; retried while another program has it."""
+        self._reopening = None
+        if self._acceptor is not None:
+            return
+        loop = self._listener.loop
+        try:
+            self._acceptor = Acceptor(loop, self.address, self._accept)
+        except OSError as error:
+            log.error(
+                "cannot listen on port %d again (%s): will be retried", self.address[1], error
+            )
+            self._reopening = loop.call_later(REOPEN_MS, self.open)
+
+    def _accept(self, sock: socket.socket, address: Any) -> None:
+        self._listener.accept(sock, f"{address[0]}:{address[1]}", self.tls)
+
+
+class AmqpListener:
+    """The ports for clients: the plain one, and the one with TLS if it was added.
+
+    address  of the plain one; None: there is none
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        address: tuple[str, int] | None,
+        handshake_timeout_ms: int,
+        connections_max: int,
     ) -> None:
         self.loop = loop
         self.handshake_timeout_ms = handshake_timeout_ms
@@ -140,17 +219,34 @@ class AmqpListener:
         self.connections: set[AcceptedSocket] = set()
         self.protocols: dict[bytes, MakeClient] = {}
         self.reasons: tuple[str, ...] = ()
-        self._acceptor: Acceptor | None = Acceptor(loop, address, self._accept)
-        self._address = (address[0], self._acceptor.port)
-        self._reopening: LoopTimer | None = None
+        self.handshakes = HandshakeBudget()
+        self._ports = [] if address is None else [ClientPort(self, address, None)]
+
+    def add_tls(self, address: tuple[str, int], certificates: WatchedContext) -> None:
+        """Listen there with TLS, too; raises OSError with the address."""
+        self._ports.append(ClientPort(self, address, certificates))
 
     @property
     def port(self) -> int:
-        """The port, also after `stop`."""
-        return self._address[1]
+        """The plain port, also after `stop`; 0: there is none."""
+        return self._port_with(tls=False)
 
-    def _accept(self, sock: socket.socket, address: Any) -> None:
-        peer = f"{address[0]}:{address[1]}"
+    @property
+    def tls_port(self) -> int:
+        """The port with TLS, also after `stop`; 0: there is none."""
+        return self._port_with(tls=True)
+
+    def _port_with(self, tls: bool) -> int:
+        return next((port.address[1] for port in self._ports if (port.tls is not None) is tls), 0)
+
+    def tls_hint(self) -> str:
+        """Return what to tell of a client that speaks TLS on the plain port."""
+        if not self.tls_port:
+            return ": the client speaks TLS, and tls.certfile is not set: this node has no TLS port"
+        return f": the client speaks TLS on the plain port; the one with TLS is {self.tls_port}"
+
+    def accept(self, sock: socket.socket, peer: str, tls: WatchedContext | None) -> None:
+        """Handle a new connection, within the limit."""
         if len(self.connections) >= self.connections_max:
             log.warning(
                 "refusing %s: %d connections are open, limits.connections_max is %d",
@@ -160,7 +256,7 @@ class AmqpListener:
             )
             sock.close()
             return
-        self.connections.add(AcceptedSocket(self, sock, peer))
+        self.connections.add(AcceptedSocket(self, sock, peer, tls))
 
     def blocked(self, reasons: tuple[str, ...]) -> None:
         """Report a change of the resource alarms to every client."""
@@ -172,14 +268,10 @@ class AmqpListener:
     def suspend(self, reason: str) -> None:
         """Accept no client and close all connections until `resume`; a repeat is harmless.
 
-        The port is closed, so that client libraries try the next node at once.
+        The ports are closed, so that client libraries try the next node at once.
         """
-        if self._reopening is not None:
-            self._reopening.cancel()
-            self._reopening = None
-        if self._acceptor is not None:
-            self._acceptor.close()
-            self._acceptor = None
+        for port in self._ports:
+            port.close()
         for connection in list(self.connections):
             if connection.client is not None:
                 connection.client.shut_down(reason)
@@ -187,24 +279,22 @@ class AmqpListener:
                 connection.stream.abort()
 
     def abandon(self) -> None:
-        """Close the port and every connection as the end of the process would."""
-        if self._acceptor is not None:
-            self._acceptor.close()
-            self._acceptor = None
+        """Close the ports and every connection as the end of the process would."""
+        for port in self._ports:
+            port.close()
         for connection in list(self.connections):
             connection.stream.abort()
 
     def resume(self) -> None:
-        """Accept again, on the same port; retried while another program has it."""
-        self._reopening = None
-        if self._acceptor is not None:
-            return
-        try:
-            self._acceptor = Acceptor(self.loop, self._address, self._accept)
-        except OSError as error:
-            log.error("cannot listen on port %d again (%s): will be retried", self.port, error)
-            self._reopening = self.loop.call_later(REOPEN_MS, self.resume)
+        """Accept again, on the same ports."""
+        for port in self._ports:
+            port.open()
 
     def stop(self, reason: str) -> None:
         """Do as `suspend`, permanently: the node ends."""
         self.suspend(reason)
+
+
+def _is_tls(header: bytes) -> bool:
+    """Whether these first bytes are those of a TLS handshake, of version 1.0 to 1.3."""
+    return len(header) > 2 and header[0] == HANDSHAKE_RECORD and header[1] == TLS_MAJOR

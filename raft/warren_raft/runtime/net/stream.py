@@ -137,18 +137,11 @@ class Stream:
 
     def _send_out(self) -> None:
         try:
-            while self._out:
-                wanted, batch = self._gather()
-                sent = self.sock.sendmsg(batch)
-                self._sent(sent)
-                if sent < wanted:
-                    break
-        except BlockingIOError:
-            pass
+            blocked = self._transmit()
         except OSError as error:
             self.abort(error)
             return
-        if self._out:
+        if blocked:
             self._watch(write=True)
         else:
             self._watch(write=False)
@@ -162,6 +155,19 @@ class Stream:
             self.congested = False
             if self.on_drained is not None:
                 self.on_drained()
+
+    def _transmit(self) -> bool:
+        """Pass bytes to the socket until it accepts no more; return whether some are left."""
+        try:
+            while self._out:
+                wanted, batch = self._gather()
+                sent = self.sock.sendmsg(batch)
+                self._sent(sent)
+                if sent < wanted:
+                    break
+        except BlockingIOError:
+            pass
+        return bool(self._out)
 
     def _gather(self) -> tuple[int, list[Buffer]]:
         """Return the size of the first buffers and the buffers, small neighbours joined."""

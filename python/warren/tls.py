@@ -1,0 +1,164 @@
+"""TLS for the client's socket."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Sequence
+
+from warren.errors import ConnectionLost, DeadlinePassed, TlsError, UsageError
+from warren.uri import ClientTls
+
+SEND_BYTES_MAX = 256 << 10
+"""Bytes that are encrypted at once."""
+
+
+class TlsSocket:
+    """A non-blocking TLS socket with the methods of a plain one that `Wire` uses.
+
+    `sendmsg` and `recv_into` raise BlockingIOError where a plain socket would, and TlsError when
+    the node refuses this side's certificate.
+    Invariant: after BlockingIOError `sendmsg` must be called with the same bytes again, in front
+    """
+
+    def __init__(self, wrapped: ssl.SSLSocket, where: str) -> None:
+        self._wrapped = wrapped
+        self._where = where
+        self._retry = b""
+
+    def fileno(self) -> int:
+        """Return the descriptor, for `select`."""
+        return self._wrapped.fileno()
+
+    def sendmsg(self, buffers: Sequence[memoryview]) -> int:
+        """Send bytes from the first buffers; return how many."""
+        data = self._retry or _first(buffers)
+        try:
+            sent = self._wrapped.send(data)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            self._retry = data  # OpenSSL wants to be called with the same bytes
+            raise BlockingIOError from None
+        except ssl.SSLError as error:
+            raise _lost(error, self._where) from error
+        self._retry = b""
+        return sent
+
+    def recv_into(self, buffer: bytearray) -> int:
+        """Read until the buffer is full or nothing is left; return the bytes, 0 at the end."""
+        size = 0
+        with memoryview(buffer) as view:
+            while size < len(buffer):
+                try:
+                    got = self._wrapped.recv_into(view[size:])
+                except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                    if not size:
+                        raise BlockingIOError from None
+                    return size
+                except ssl.SSLError as error:
+                    if size:
+                        return size  # it is raised again by the next call
+                    raise _lost(error, self._where) from error
+                if not got:
+                    return size
+                size += got
+        return size
+
+    def close(self) -> None:
+        """Close the socket at once."""
+        self._wrapped.close()
+
+
+def client_context(tls: ClientTls) -> ssl.SSLContext:
+    """Return the context for these options; raises UsageError that names the file."""
+    for option, path in tls.files().items():
+        try:
+            with open(path, "rb"):
+                pass
+        except OSError as error:
+            raise UsageError(f"cannot read {option}={path!r}: {error.strerror}") from error
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if not tls.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif tls.ca_file is None:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    if tls.ca_file is not None:
+        try:
+            context.load_verify_locations(tls.ca_file)
+        except ssl.SSLError as error:
+            raise UsageError(
+                f"caFile={tls.ca_file!r} holds no certificate in PEM format"
+            ) from error
+    if tls.cert_file is not None:
+        try:
+            context.load_cert_chain(tls.cert_file, tls.key_file, lambda: "")
+        except (ssl.SSLError, ValueError) as error:
+            raise UsageError(
+                f"certFile={tls.cert_file!r}, keyFile={tls.key_file!r}: not a certificate and its "
+                f"private key, without a password, in PEM format ({error})"
+            ) from error
+    return context
+
+
+def secure(
+    made: socket.socket, host: tuple[str, int], tls: ClientTls, deadline: float
+) -> TlsSocket:
+    """Carry out the TLS handshake on a connected socket; the result does not block.
+
+    raises  TlsError, UsageError, ConnectionLost, DeadlinePassed; then the socket is closed
+    """
+    where = f"{host[0]}:{host[1]}"
+    try:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise DeadlinePassed(f"no time left for the TLS handshake with {where}")
+        made.settimeout(left)
+        wrapped = client_context(tls).wrap_socket(made, server_hostname=host[0])
+    except TimeoutError:
+        made.close()
+        raise ConnectionLost(f"{where} did not complete the TLS handshake in time") from None
+    except ssl.SSLError as error:
+        made.close()
+        raise _lost(error, where) from error
+    except OSError as error:
+        made.close()
+        raise ConnectionLost(
+            f"{where} ended the TLS handshake: {error.strerror or error}"
+        ) from error
+    except BaseException:
+        made.close()
+        raise
+    wrapped.setblocking(False)
+    return TlsSocket(wrapped, where)
+
+
+def _first(buffers: Sequence[memoryview]) -> bytes:
+    pieces: list[memoryview] = []
+    room = SEND_BYTES_MAX
+    for buffer in buffers:
+        pieces.append(buffer[:room])
+        room -= len(pieces[-1])
+        if not room:
+            break
+    return b"".join(pieces)
+
+
+def _lost(error: ssl.SSLError, where: str) -> ConnectionLost | TlsError:
+    """Return the error to raise: TlsError where another attempt would meet the same."""
+    reason = error.reason or ""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return TlsError(
+            f"the certificate of {where} is refused: {error.verify_message}; caFile names the "
+            "authorities that are accepted"
+        )
+    if reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"):
+        return TlsError(f"{where} does not speak TLS; give its port with TLS, or write amqp://")
+    if "ALERT" in reason and "INTERNAL" not in reason:
+        said = reason[reason.index("ALERT") + len("ALERT") :].strip("_").replace("_", " ").lower()
+        return TlsError(
+            f"{where} refuses this TLS connection: {said}; certFile and keyFile are the "
+            "certificate that it is shown"
+        )
+    return ConnectionLost(f"connection to {where} lost: {error.strerror or error}")
