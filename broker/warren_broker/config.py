@@ -107,6 +107,9 @@ class Tls(_Table):
     cacertfile: Path | None = Field(None, description="authorities of accepted certificates")
     verify: str = Field("verify_none", pattern="^(verify_none|verify_peer)$")
     fail_if_no_peer_cert: bool = False
+    between_nodes: bool = Field(
+        False, description="the nodes speak TLS with each other, each with its certificate"
+    )
 
     @model_validator(mode="after")
     def _complete(self) -> Tls:
@@ -118,6 +121,11 @@ class Tls(_Table):
             raise ValueError(
                 "tls.verify='verify_peer' needs tls.cacertfile, the authorities whose certificates "
                 "are accepted"
+            )
+        if self.between_nodes and self.cacertfile is None:
+            raise ValueError(
+                "tls.between_nodes=true needs tls.cacertfile, the authority of all nodes' "
+                "certificates"
             )
         if self.fail_if_no_peer_cert and self.verify != "verify_peer":
             raise ValueError("tls.fail_if_no_peer_cert=true needs tls.verify='verify_peer'")

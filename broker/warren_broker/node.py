@@ -19,12 +19,17 @@ from warren_broker.server.alarms import Alarms
 from warren_broker.server.client091 import Client091
 from warren_broker.server.client10 import Client10
 from warren_broker.server.eviction import Admission
-from warren_broker.server.listener import HEADER_091, HEADER_10_SASL, AmqpListener
+from warren_broker.server.listener import (
+    HEADER_091,
+    HEADER_10_SASL,
+    AmqpListener,
+    ServerCertificates,
+)
 from warren_raft.quoting import quoted
 from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.loop import Loop
-from warren_raft.runtime.net.certificates import WatchedContext, server_context
+from warren_raft.runtime.net.certificates import WatchedFiles, server_context
 from warren_raft.storage.files import is_full
 
 log = logging.getLogger(__name__)
@@ -60,7 +65,7 @@ class Node:
         )
         self.cluster.on_disk_full = self.alarms.disk_full
         self.listener: AmqpListener | None = None
-        self._certificates: WatchedContext | None = None
+        self._certificates: ServerCertificates | None = None
         self.on_serving: Callable[[], None] = lambda: None
         self._knows_users = False
         self._wanted: set[str] = set()
@@ -138,7 +143,7 @@ class Node:
     def _read_certificates(self) -> None:
         files = self.settings.tls.files()
         if files is not None:
-            self._certificates = WatchedContext(files, server_context, "clients")
+            self._certificates = WatchedFiles(files, server_context, "clients")
             self._certificates.start()
 
     def _serving(self) -> None:
@@ -240,6 +245,7 @@ def host_config(settings: NodeConfig) -> HostConfig:
         wal_file_bytes=raft.wal_max_size_bytes,
         scrub_bytes_per_second=raft.scrub_bytes_per_second,
         scrub_interval_ms=raft.scrub_interval_ms,
+        tls=settings.tls.files() if settings.tls.between_nodes else None,
     )
 
 

@@ -191,6 +191,7 @@ def test_what_is_asked_of_clients() -> None:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
+        ({**CERTIFICATES, "WARREN_TLS__BETWEEN_NODES": "true"}, "needs tls.cacertfile, the auth"),
         ({"WARREN_LISTEN__AMQPS": "127.0.0.1:5671"}, "needs tls.certfile"),
         ({"WARREN_TLS__KEYFILE": "/k"}, "tls.keyfile needs tls.certfile"),
         ({"WARREN_TLS__VERIFY": "verify_peer"}, "tls.verify needs tls.certfile"),

@@ -331,3 +331,38 @@ def test_a_node_whose_certificates_cannot_be_used_does_not_start(tmp_path: Path)
     with pytest.raises(Unavailable, match="not a certificate and its private key in PEM format"):
         broker.cluster.start()
     broker.cluster.stop()
+
+
+# ---------------------------------------------------------------- between nodes
+
+
+def test_three_nodes_that_speak_tls_with_each_other(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ca")
+    own = authority.issue("node")
+    settings = {
+        "listen": {"amqps": "127.0.0.1:0"},
+        "tls": {
+            "certfile": str(own.cert),
+            "keyfile": str(own.key),
+            "cacertfile": str(authority.cert),
+            "between_nodes": "true",
+        },
+    }
+    with LocalCluster(3, tmp_path / "cluster", settings=settings) as cluster:
+        node = cluster.nodes[0]
+        with pytest.raises(ssl.SSLError, match="(?i)certificate.required"):
+            context = ssl.create_default_context(cafile=str(authority.cert))
+            with context.wrap_socket(
+                socket.create_connection(("127.0.0.1", node.peers_port)),
+                server_hostname="localhost",
+            ) as stranger:
+                stranger.settimeout(10)
+                stranger.recv(1)
+        with cluster.connect() as connection, Producer(connection) as producer:
+            Admin(connection).declare_queue("q", arguments={"x-queue-type": "quorum"})
+            for i in range(2_000):
+                producer.send(b"%d" % i * 100, "q")
+            producer.send(bytes(LARGE), "q").wait()
+            cluster.kill(cluster.leader_of("q"))
+            producer.send(b"last", "q").wait()
+            assert Admin(connection).queue("q").messages_ready == 2_002

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 import socket
+import ssl
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from warren_broker.amqp091.wire import codec
 from warren_broker.amqp10.wire import sasl
 from warren_raft.runtime.loop import Listener as Acceptor
 from warren_raft.runtime.loop import Loop, LoopTimer
-from warren_raft.runtime.net.certificates import WatchedContext
+from warren_raft.runtime.net.certificates import WatchedFiles
+from warren_raft.runtime.net.peer_tls import begins_tls
 from warren_raft.runtime.net.stream import Stream
-from warren_raft.runtime.net.tls import HANDSHAKE_RECORD, HandshakeBudget, TlsRefused, TlsStream
+from warren_raft.runtime.net.tls import HandshakeBudget, TlsRefused, TlsStream
 
 log = logging.getLogger(__name__)
 
@@ -23,8 +25,6 @@ HEADER_10_SASL = sasl.SASL_HEADER
 OUT_BYTES_HIGH = 4 << 20
 OUT_BYTES_LOW = 1 << 20
 REOPEN_MS = 1_000
-TLS_MAJOR = 3
-"""The second byte that a TLS client sends: of the version of SSL 3.0, and of all since."""
 
 
 class Client(Protocol):
@@ -52,6 +52,7 @@ class Client(Protocol):
         ...
 
 
+ServerCertificates: TypeAlias = WatchedFiles[ssl.SSLContext]
 MakeClient = Callable[[Stream, str], Client]
 """Makes the client of one protocol from (stream, the peer's address as text)."""
 
@@ -65,7 +66,7 @@ class AcceptedSocket:
     __slots__ = ("_header", "_listener", "_timer", "client", "peer", "stream")
 
     def __init__(
-        self, listener: AmqpListener, sock: socket.socket, peer: str, tls: WatchedContext | None
+        self, listener: AmqpListener, sock: socket.socket, peer: str, tls: ServerCertificates | None
     ) -> None:
         self._listener = listener
         self._header = b""
@@ -86,7 +87,7 @@ class AcceptedSocket:
             low=OUT_BYTES_LOW,
         )
 
-    def _tls_stream(self, sock: socket.socket, tls: WatchedContext) -> TlsStream:
+    def _tls_stream(self, sock: socket.socket, tls: ServerCertificates) -> TlsStream:
         return TlsStream(
             self._listener.loop,
             sock,
@@ -127,7 +128,7 @@ class AcceptedSocket:
         if make is None:
             # Both specifications: answer with a supported header, then close.
             answer = HEADER_10_SASL if header == sasl.AMQP_HEADER else HEADER_091
-            what = self._listener.tls_hint() if _is_tls(header) else ""
+            what = self._listener.tls_hint() if begins_tls(header) else ""
             log.warning("closing %s: unsupported protocol header %r%s", self.peer, header, what)
             self.stream.send(answer)
             self.stream.end()
@@ -165,7 +166,7 @@ class ClientPort:
     """
 
     def __init__(
-        self, listener: AmqpListener, address: tuple[str, int], tls: WatchedContext | None
+        self, listener: AmqpListener, address: tuple[str, int], tls: ServerCertificates | None
     ) -> None:
         self._listener = listener
         self.tls = tls
@@ -222,7 +223,7 @@ class AmqpListener:
         self.handshakes = HandshakeBudget()
         self._ports = [] if address is None else [ClientPort(self, address, None)]
 
-    def add_tls(self, address: tuple[str, int], certificates: WatchedContext) -> None:
+    def add_tls(self, address: tuple[str, int], certificates: ServerCertificates) -> None:
         """Listen there with TLS, too; raises OSError with the address."""
         self._ports.append(ClientPort(self, address, certificates))
 
@@ -245,7 +246,7 @@ class AmqpListener:
             return ": the client speaks TLS, and tls.certfile is not set: this node has no TLS port"
         return f": the client speaks TLS on the plain port; the one with TLS is {self.tls_port}"
 
-    def accept(self, sock: socket.socket, peer: str, tls: WatchedContext | None) -> None:
+    def accept(self, sock: socket.socket, peer: str, tls: ServerCertificates | None) -> None:
         """Handle a new connection, within the limit."""
         if len(self.connections) >= self.connections_max:
             log.warning(
@@ -293,8 +294,3 @@ class AmqpListener:
     def stop(self, reason: str) -> None:
         """Do as `suspend`, permanently: the node ends."""
         self.suspend(reason)
-
-
-def _is_tls(header: bytes) -> bool:
-    """Whether these first bytes are those of a TLS handshake, of version 1.0 to 1.3."""
-    return len(header) > 2 and header[0] == HANDSHAKE_RECORD and header[1] == TLS_MAJOR

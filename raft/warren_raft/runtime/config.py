@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from warren_raft.config import RaftConfig
+from warren_raft.runtime.net.certificates import TlsFiles
 from warren_raft.types import NodeId
 
 Address = tuple[str, int]
@@ -43,6 +44,7 @@ class HostConfig:
     peer_backlog_bytes        unsent bytes per peer; over it the connection is reset
     frame_bytes_max           largest frame accepted from a peer
     connection_buffer_bytes   SO_SNDBUF, SO_RCVBUF of a peer connection
+    tls                       certificates for peer connections; None: without TLS
     """
 
     node: NodeId
@@ -70,6 +72,7 @@ class HostConfig:
     peer_backlog_bytes: int = 256 << 20
     frame_bytes_max: int = 256 << 20
     connection_buffer_bytes: int = 4 << 20
+    tls: TlsFiles | None = None
 
     def __post_init__(self) -> None:
         assert 0 < len(self.node.encode()) <= 255, self.node

@@ -9,10 +9,12 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from warren_raft.errors import UsageError
 
 log = logging.getLogger("warren.raft")
+Made = TypeVar("Made")
 
 LOOK_S = 1.0
 """Interval at which the files are looked at. They are read once two looks have found the same
@@ -109,8 +111,8 @@ def _unusable(files: TlsFiles, error: Exception) -> str:
     )
 
 
-class WatchedContext:
-    """A context of files; when they change, `current` becomes a new one.
+class WatchedFiles(Generic[Made]):
+    """What is made of files, a context; when they change, `current` becomes a new one.
 
     current  for the next connection; those that exist keep theirs
     what     whose certificates, for the log
@@ -118,9 +120,7 @@ class WatchedContext:
     Invariant: `current` was made from files that belong together
     """
 
-    def __init__(
-        self, files: TlsFiles, make: Callable[[TlsFiles], ssl.SSLContext], what: str
-    ) -> None:
+    def __init__(self, files: TlsFiles, make: Callable[[TlsFiles], Made], what: str) -> None:
         self._files = files
         self._make = make
         self._what = what

@@ -24,6 +24,7 @@ from warren_raft.runtime.net.handshake import (
     check_proof,
     prove,
 )
+from warren_raft.runtime.net.peer_tls import PeerTls, begins_tls
 from warren_raft.runtime.net.stream import Buffer, Stream
 from warren_raft.types import NodeId
 
@@ -37,6 +38,7 @@ class ConnectionOwner(Protocol):
 
     config: HostConfig
     key: bytes
+    tls: PeerTls | None
 
     def greeting(self, to: NodeId) -> Hello:
         """Return this node's Hello to that one, with a fresh nonce."""
@@ -110,18 +112,32 @@ class PeerConnection:
         self.hello: Hello | None = None
         self.seen_at = _peer_host(sock)
         self._assembler = codec.Assembler(codec.HANDSHAKE_FRAME_BYTES_MAX)
-        self.stream = Stream(
+        self.stream = self._stream(loop, sock)
+        self._timer: LoopTimer = loop.call_later(config.handshake_ms_max, self._too_slow)
+        if to is not None:
+            self._own = owner.greeting(to)
+            self._send(codec.HELLO, self._own)
+
+    def _stream(self, loop: Loop, sock: socket.socket) -> Stream:
+        buffer_bytes = self._owner.config.connection_buffer_bytes
+        if self._owner.tls is not None:
+            return self._owner.tls.stream(
+                loop,
+                sock,
+                self._initiator,
+                self._on_data,
+                self._on_closed,
+                self._on_error,
+                buffer_bytes,
+            )
+        return Stream(
             loop,
             sock,
             self._on_data,
             self._on_closed,
             on_error=self._on_error,
-            buffer_bytes=config.connection_buffer_bytes,
+            buffer_bytes=buffer_bytes,
         )
-        self._timer: LoopTimer = loop.call_later(config.handshake_ms_max, self._too_slow)
-        if to is not None:
-            self._own = owner.greeting(to)
-            self._send(codec.HELLO, self._own)
 
     # ------------------------------------------------------------ sending
 
@@ -170,6 +186,11 @@ class PeerConnection:
     # ------------------------------------------------------------ receiving
 
     def _on_data(self, chunk: bytes) -> None:
+        if not self.up and self.hello is None and begins_tls(chunk):
+            raise PeerRefused(
+                f"{self.seen_at} calls with TLS, and this node has none for peers; give all nodes "
+                "the same settings of tls.between_nodes"
+            )
         self._assembler.feed(chunk, self._take)
 
     def _take(self, kind: int, body: memoryview) -> None:

@@ -19,7 +19,7 @@ that connects receives none. An attacker that is called in a peer's place (it to
 or controls the network) does receive one; then each guess costs scrypt's time and memory, so that a
 secret of a few random words cannot be found, whereas a graphics card tried billions of guesses a
 second against the plain HMAC of peer protocol 2. What follows the handshake is neither signed nor
-encrypted: the peers' network must be trusted, or tunnelled.
+encrypted: without TLS (`peer_tls`) the peers' network must be trusted.
 
 Version: the order and the key are those since peer protocol 3; protocol 4 has positions
 (`Hello.written`, `vouched`); a node of protocol 5 (`codec.PROTOCOL`) submits what one of protocol 4

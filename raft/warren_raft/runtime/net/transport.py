@@ -21,7 +21,9 @@ from warren_raft.runtime.net.handshake import (
     RefusedByPeer,
     peer_key,
 )
+from warren_raft.runtime.net.peer_tls import PeerTls
 from warren_raft.runtime.net.stream import Buffer
+from warren_raft.runtime.net.tls import TlsRefused
 from warren_raft.types import NodeId
 
 log = logging.getLogger("warren.raft")
@@ -143,6 +145,7 @@ class Transport:
     def __init__(self, config: HostConfig, loop: Loop, boot_id: int, owner: TransportOwner) -> None:
         self.config = config
         self.key = peer_key(config.secret, config.cluster)
+        self.tls: PeerTls | None = None
         self.boot_id = boot_id
         self._loop = loop
         self._owner = owner
@@ -153,7 +156,9 @@ class Transport:
         self._closed = False
 
     def start(self) -> None:
-        """Listen; `add_peer` calls. Raises OSError with the address."""
+        """Listen; `add_peer` calls. Raises OSError with the address, CertificatesUnusable."""
+        if self.config.tls is not None:
+            self.tls = PeerTls(self.config.tls)
         self._listener = Listener(self._loop, self.config.listen, self._accepted)
 
     @property
@@ -165,6 +170,8 @@ class Transport:
     def close(self) -> None:
         """End all connections without further callbacks."""
         self._closed = True
+        if self.tls is not None:
+            self.tls.stop()
         if self._listener is not None:
             self._listener.close()
         for stranger in list(self._strangers):
@@ -352,6 +359,10 @@ class Transport:
         self._said.move_to_end(node)
         if len(self._said) > STRANGERS_MAX:
             self._said.popitem(last=False)
+        if isinstance(error, TlsRefused):
+            who = connection.seen_at
+            log.warning("%s: a connection from %s was closed: %s", self.config.node, who, error)
+            return
         log.warning("%s: a connection was closed: %s", self.config.node, error)
 
     # ------------------------------------------------------------ being called

@@ -19,7 +19,7 @@ from warren_raft.runtime.net import tls
 from warren_raft.runtime.net.certificates import (
     CertificatesUnusable,
     TlsFiles,
-    WatchedContext,
+    WatchedFiles,
     peer_context,
     server_context,
 )
@@ -352,7 +352,7 @@ def test_changed_files_are_used_once_they_belong_together(
 ) -> None:
     caplog.set_level(logging.INFO, "warren.raft")
     made = authority.issue("first", file="reloaded")
-    watched = WatchedContext(TlsFiles(made.cert, made.key, authority.cert), server_context, "x")
+    watched = WatchedFiles(TlsFiles(made.cert, made.key, authority.cert), server_context, "x")
     first = watched.current
     watched.look()
     watched.look()
