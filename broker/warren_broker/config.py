@@ -119,7 +119,7 @@ class Tls(_Table):
                     raise ValueError(f"tls.{name} needs tls.certfile, this node's certificate")
         if self.verify == "verify_peer" and self.cacertfile is None:
             raise ValueError(
-                "tls.verify='verify_peer' needs tls.cacertfile, the authorities whose certificates "
+                "tls.verify='verify_peer' needs tls.cacertfile, the certificate authorities that "
                 "are accepted"
             )
         if self.between_nodes and self.cacertfile is None:

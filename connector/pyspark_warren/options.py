@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from pyspark_warren.columns import COLUMNS, CORRUPT_DEFAULT
 from pyspark_warren.errors import OptionError, UnsupportedError
+from pyspark_warren.option_values import (
+    TIME_UNITS_MS,
+    parse_bool,
+    parse_count,
+    parse_duration_ms,
+    parse_hosts,
+    parse_size,
+    word_of,
+)
 from warren.errors import UsageError
 from warren.uri import PORT, PORT_TLS, Address, ClientTls, parse_uri
 from warren_broker.amqp091.wire.fields import SHORT_STRING_BYTES_MAX
 
-_SIZE_UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_TIME_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_TRUE: Final = ("true", "1", "yes", "on")
-_FALSE: Final = ("false", "0", "no", "off")
 _OURS_TO_IGNORE: Final = frozenset({"queryname", "path", "mergeschema"})
 """Options that Spark itself adds."""
 NO_TABLES: Final = (
@@ -25,66 +29,6 @@ NO_TABLES: Final = (
     "and hands none of them to a Python data source that is read or written; use CREATE TEMPORARY "
     "VIEW … USING warren OPTIONS (…) instead"
 )
-
-
-# ------------------------------------------------------------------ parsers: text to value
-
-
-def parse_size(text: str) -> int:
-    """Parse bytes from `1000`, `64k`, `256m`, `1g`, also with a trailing `b` or `ib`."""
-    found = re.fullmatch(r"\s*(\d+)\s*([kmgt]?)(?:i?b)?\s*", text.lower())
-    if found is None:
-        raise ValueError("give a number of bytes, or one with k, m or g, such as 256m")
-    return int(found.group(1)) * _SIZE_UNITS[found.group(2)]
-
-
-def parse_duration_ms(text: str) -> int:
-    """Parse milliseconds from `500ms`, `30s`, `5m`, `2h`, `1d`; 0 needs no unit."""
-    found = re.fullmatch(r"\s*(\d+)\s*(ms|s|m|h|d|)\s*", text.lower())
-    if found is None or (found.group(2) == "" and int(found.group(1)) != 0):
-        raise ValueError("give a number with its unit, such as 500ms, 30s, 5m or 2h")
-    return int(found.group(1)) * _TIME_UNITS_MS.get(found.group(2), 0)
-
-
-def parse_bool(text: str) -> bool:
-    """Parse true or false."""
-    word = text.strip().lower()
-    if word not in _TRUE + _FALSE:
-        raise ValueError("give true or false")
-    return word in _TRUE
-
-
-def parse_count(text: str) -> int:
-    """Parse an integer."""
-    if not re.fullmatch(r"\s*\d+\s*", text):
-        raise ValueError("give a whole number")
-    return int(text)
-
-
-def parse_hosts(text: str, default: int = PORT) -> tuple[tuple[str, int], ...]:
-    """Parse addresses from `a,b:5673,[::1]:5672`; the default port is 5672."""
-    found: list[tuple[str, int]] = []
-    for part in filter(None, (piece.strip() for piece in text.split(","))):
-        at = re.fullmatch(r"(\[[^\]]+\]|[^:\s/@]+)(?::(\d{1,5}))?", part)
-        port = int(at.group(2) or default) if at else 0
-        if "@" in part:
-            raise ValueError("a host with credentials: give them as user and password, or use uri")
-        if at is None or not 0 < port < 65536:
-            raise ValueError(f"{part!r} is not host or host:port; give such as a:5672,b:5672")
-        found.append((at.group(1).strip("[]"), port))
-    if not found:
-        raise ValueError("give at least one host or host:port")
-    return tuple(found)
-
-
-def _word(*allowed: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        word = text.strip().lower()
-        if word not in allowed:
-            raise ValueError("give " + " or ".join(allowed))
-        return word
-
-    return parse
 
 
 # ------------------------------------------------------------------ the table
@@ -118,7 +62,7 @@ _CALLS: Final = {
 }
 """The Spark call for each use, for error texts."""
 _INT_MAX: Final = 2**31 - 1
-_DAY_MS: Final = _TIME_UNITS_MS["d"]
+_DAY_MS: Final = TIME_UNITS_MS["d"]
 
 SPECS: Final[tuple[Spec, ...]] = (
     Spec(
@@ -144,7 +88,7 @@ SPECS: Final[tuple[Spec, ...]] = (
         "ca_file",
         str,
         None,
-        "PEM file of the authorities whose certificates are accepted; default: the system's",
+        "PEM file of the accepted certificate authorities; default: the system's",
     ),
     Spec(
         "certFile",
@@ -159,7 +103,7 @@ SPECS: Final[tuple[Spec, ...]] = (
         "verify",
         parse_bool,
         True,
-        "false: accept any certificate; anybody between the two can then read everything",
+        "false: accept any certificate, also that of an attacker between the two",
     ),
     Spec(
         "requestTimeout",
@@ -173,7 +117,7 @@ SPECS: Final[tuple[Spec, ...]] = (
     Spec(
         "broker",
         "broker",
-        _word("warren", "amqp"),
+        word_of("warren", "amqp"),
         "warren",
         "warren; amqp (any AMQP 0.9.1 broker) is not supported yet",
     ),
@@ -226,7 +170,7 @@ SPECS: Final[tuple[Spec, ...]] = (
     Spec(
         "onClaimLost",
         "on_claim_lost",
-        _word("fail", "continue"),
+        word_of("fail", "continue"),
         "fail",
         "what to do when the claim a checkpoint counts on is gone",
         "read",
@@ -266,7 +210,7 @@ SPECS: Final[tuple[Spec, ...]] = (
     Spec(
         "mode",
         "mode",
-        _word("failfast", "permissive"),
+        word_of("failfast", "permissive"),
         "failfast",
         "a message with properties that cannot be decoded: failfast fails the query and names it, "
         "permissive puts their bytes into columnNameOfCorruptRecord",
@@ -375,7 +319,7 @@ SPECS: Final[tuple[Spec, ...]] = (
     Spec(
         "onBatchConflict",
         "on_batch_conflict",
-        _word("fail", "keep"),
+        word_of("fail", "keep"),
         "fail",
         "a batch that was published is run again and has other rows: fail, or keep what was "
         "published and drop these",
@@ -623,8 +567,8 @@ def _default_text(spec: Spec) -> str:
         return ",".join(f"{host}:{port}" for host, port in spec.default)
     if spec.parse is parse_duration_ms:
         for unit in ("d", "h", "m", "s"):
-            if spec.default and spec.default % _TIME_UNITS_MS[unit] == 0:
-                return f"{spec.default // _TIME_UNITS_MS[unit]}{unit}"
+            if spec.default and spec.default % TIME_UNITS_MS[unit] == 0:
+                return f"{spec.default // TIME_UNITS_MS[unit]}{unit}"
         return f"{spec.default}ms" if spec.default else "0"
     if spec.parse is parse_size:
         return f"{spec.default >> 20}m"

@@ -19,11 +19,11 @@ HOSTS_MAX = 64
 class ClientTls:
     """What a client needs for TLS; all files are in PEM format.
 
-    ca_file    the authorities whose certificates are accepted; None: those of the system
+    ca_file    the accepted certificate authorities; None: those of the system
     cert_file  this client's certificate, for nodes that ask for one; key_file: its key, None: in
                the same file
-    verify     whether the node's certificate and name are checked; without it anybody between the
-               two can read and change everything
+    verify     whether the node's certificate and name are checked; without it an attacker between
+               the two can read and change everything
     """
 
     ca_file: str | None = None

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -217,7 +218,8 @@ def test_a_consumer_that_stops_reading_costs_the_node_little(plain_tls: TlsBroke
             reading = consumer.channel()
             got: list[bytes] = []
             reading.basic_consume("slow", lambda c, m, p, b: got.append(b), auto_ack=True)
-            time.sleep(1.5)  # pika reads nothing meanwhile
+            declare = partial(channel.queue_declare, "slow", passive=True)
+            eventually(lambda: declare().method.message_count < 60, "deliveries, none of them read")
             end = time.monotonic() + 60
             while len(got) < 60 and time.monotonic() < end:
                 consumer.process_data_events(1)

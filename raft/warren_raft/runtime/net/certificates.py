@@ -31,7 +31,7 @@ class TlsFiles:
 
     certfile    PEM: this side's certificate, then those between it and the authority's
     keyfile     PEM: its private key; None: it is in `certfile`
-    cacertfile  PEM: the authorities whose certificates are accepted; None: none is
+    cacertfile  PEM: the accepted certificate authorities; None: none is
     password    of the key
     verify      CERT_NONE, CERT_OPTIONAL (checked if there is one) or CERT_REQUIRED
     """
@@ -115,7 +115,7 @@ class WatchedFiles(Generic[Made]):
     """What is made of files, a context; when they change, `current` becomes a new one.
 
     current  for the next connection; those that exist keep theirs
-    what     whose certificates, for the log
+    what     the subject of its log lines
     The files are looked at on a thread, because a disk may hang.
     Invariant: `current` was made from files that belong together
     """

@@ -1,4 +1,4 @@
-"""A connection with TLS over the loop: a `Stream` whose socket carries sealed bytes.
+"""A connection with TLS over the loop: a `Stream` with encrypted bytes on its socket.
 
 OpenSSL works on two buffers in memory (`ssl.MemoryBIO`), never on the socket. So reads and writes
 stay as large as those of a connection without TLS, nothing that OpenSSL has decrypted can wait
@@ -273,7 +273,7 @@ class TlsStream(Stream):
             try:
                 self._tls.unwrap()
             except ssl.SSLError:
-                pass  # it waits for the peer's answer, which nobody needs
+                pass  # it waits for the peer's answer, which is not needed
             self._take_sealed()
 
     def _finish(self, error: Exception | None) -> None:

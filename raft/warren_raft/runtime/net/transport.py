@@ -360,8 +360,8 @@ class Transport:
         if len(self._said) > STRANGERS_MAX:
             self._said.popitem(last=False)
         if isinstance(error, TlsRefused):
-            who = connection.seen_at
-            log.warning("%s: a connection from %s was closed: %s", self.config.node, who, error)
+            host = connection.seen_at
+            log.warning("%s: a connection from %s was closed: %s", self.config.node, host, error)
             return
         log.warning("%s: a connection was closed: %s", self.config.node, error)
 

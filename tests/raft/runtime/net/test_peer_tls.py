@@ -104,7 +104,7 @@ class Two:
 def test_the_secret_is_still_asked_for(
     tmp_path: Path, authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A certificate of the authority alone makes nobody a member."""
+    """A certificate of the authority alone makes no node a member."""
     tls = files(authority, "node")
     two = Two(tmp_path, caplog, tls, tls)
     until(two.loop, lambda: two.a.connected("b") and two.b.connected("a"), 20)

@@ -68,7 +68,11 @@ class World:
 
         def run() -> None:
             try:
-                with context.wrap_socket(self.theirs, server_hostname="localhost") as wrapped:
+                with context.wrap_socket(
+                    self.theirs,
+                    server_hostname="localhost",
+                    suppress_ragged_eofs=False,  # an end without close_notify is an error
+                ) as wrapped:
                     found.append(work(wrapped))
             except OSError as error:
                 found.append(error)
@@ -166,7 +170,6 @@ def test_close_sends_what_is_unsent_first_and_says_that_nothing_follows(files: T
     world = World(files)
 
     def work(wrapped: ssl.SSLSocket) -> bytes:
-        wrapped.suppress_ragged_eofs = False  # then the end without close_notify is an error
         got = b""
         while piece := wrapped.recv(100):
             got += piece

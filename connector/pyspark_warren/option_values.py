@@ -1,0 +1,73 @@
+"""Parsers of the values of options: text to value, or ValueError that says what to give."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from warren.uri import PORT
+
+_SIZE_UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+TIME_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_TRUE: Final = ("true", "1", "yes", "on")
+_FALSE: Final = ("false", "0", "no", "off")
+
+
+def parse_size(text: str) -> int:
+    """Parse bytes from `1000`, `64k`, `256m`, `1g`, also with a trailing `b` or `ib`."""
+    found = re.fullmatch(r"\s*(\d+)\s*([kmgt]?)(?:i?b)?\s*", text.lower())
+    if found is None:
+        raise ValueError("give a number of bytes, or one with k, m or g, such as 256m")
+    return int(found.group(1)) * _SIZE_UNITS[found.group(2)]
+
+
+def parse_duration_ms(text: str) -> int:
+    """Parse milliseconds from `500ms`, `30s`, `5m`, `2h`, `1d`; 0 needs no unit."""
+    found = re.fullmatch(r"\s*(\d+)\s*(ms|s|m|h|d|)\s*", text.lower())
+    if found is None or (found.group(2) == "" and int(found.group(1)) != 0):
+        raise ValueError("give a number with its unit, such as 500ms, 30s, 5m or 2h")
+    return int(found.group(1)) * TIME_UNITS_MS.get(found.group(2), 0)
+
+
+def parse_bool(text: str) -> bool:
+    """Parse true or false."""
+    word = text.strip().lower()
+    if word not in _TRUE + _FALSE:
+        raise ValueError("give true or false")
+    return word in _TRUE
+
+
+def parse_count(text: str) -> int:
+    """Parse an integer."""
+    if not re.fullmatch(r"\s*\d+\s*", text):
+        raise ValueError("give a whole number")
+    return int(text)
+
+
+def parse_hosts(text: str, default: int = PORT) -> tuple[tuple[str, int], ...]:
+    """Parse addresses from `a,b:5673,[::1]:5672`; the default port is 5672."""
+    found: list[tuple[str, int]] = []
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        at = re.fullmatch(r"(\[[^\]]+\]|[^:\s/@]+)(?::(\d{1,5}))?", part)
+        port = int(at.group(2) or default) if at else 0
+        if "@" in part:
+            raise ValueError("a host with credentials: give them as user and password, or use uri")
+        if at is None or not 0 < port < 65536:
+            raise ValueError(f"{part!r} is not host or host:port; give such as a:5672,b:5672")
+        found.append((at.group(1).strip("[]"), port))
+    if not found:
+        raise ValueError("give at least one host or host:port")
+    return tuple(found)
+
+
+def word_of(*allowed: str) -> Callable[[str], str]:
+    """Return a parser of one of these words."""
+
+    def parse(text: str) -> str:
+        word = text.strip().lower()
+        if word not in allowed:
+            raise ValueError("give " + " or ".join(allowed))
+        return word
+
+    return parse
