@@ -29,7 +29,7 @@ def change_members(context: MetadataContext, command: ChangeMembers) -> AnyReply
                 f"{name}: node '{node}' is being forgotten; choose another one"
             )
     kept = [node for node in queue.nodes if node not in command.remove]
-    if not kept and not command.add:
+    if not kept and not set(command.add) - set(command.remove):
         raise errors.last_member(queue.name, queue.vhost, queue.nodes)
     return QueueIs(set_members(context, queue, command.add, command.remove), created=False)
 

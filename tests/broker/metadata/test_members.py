@@ -67,3 +67,13 @@ def test_refusals(world: World) -> None:
         with pytest.raises(kind, match=text):
             world.do(change)
         assert world.changes == []
+
+
+def test_a_node_added_and_removed_at_once_is_not_a_member_that_remains(world: World) -> None:
+    group = world.declare("q", nodes=("a",)).group
+    before = world.state.groups[group]
+    with pytest.raises(PreconditionFailed, match="has its last member"):
+        world.do(commands.ChangeMembers(group, add=("a",), remove=("a",)))
+    with pytest.raises(PreconditionFailed, match="has its last member"):
+        world.do(commands.ChangeMembers(group, add=("b",), remove=("a", "b")))
+    assert world.state.groups[group] == before
