@@ -86,13 +86,21 @@ class UserCalls:
         return self._value(_vhost(name), VhostInfo)
 
     def put_vhost(
-        self, name: str, *, description: str | None = None, tags: Iterable[str] | None = None
+        self,
+        name: str,
+        *,
+        description: str | None = None,
+        tags: Iterable[str] | None = None,
+        default_queue_type: str | None = None,
     ) -> None:
         """Add a vhost, in which this user gets all permissions; or change an existing one.
 
-        description, tags  None: unchanged
+        description, tags, default_queue_type  None: unchanged
+        default_queue_type                     classic, quorum, or undefined for the node's default
         """
         body: dict[str, Any] = {} if description is None else {"description": description}
+        if default_queue_type is not None:
+            body["default_queue_type"] = default_queue_type
         if tags is not None:
             body["tags"] = list(tags)
         self.connection.request("PUT", _vhost(name), body)

@@ -147,6 +147,35 @@ def test_a_hash_that_rabbitmq_exported_lets_its_user_in(
         admin.put_user("imported", password_hash="nonsense")
 
 
+def test_a_vhosts_default_queue_type_is_that_of_durable_queues_that_name_none(
+    cluster: LocalCluster, admin: Admin
+) -> None:
+    def kinds() -> dict[str, str]:
+        with Connection(Address(hosts=cluster.address.hosts, vhost="typed")) as connection:
+            return {queue.name: queue.type for queue in Admin(connection).queues()}
+
+    admin.put_vhost("typed", default_queue_type="classic")
+    with pytest.raises(WarrenError, match="unsupported default queue type 'stream'"):
+        admin.put_vhost("typed", default_queue_type="stream")
+    with connect(cluster, "guest", "guest", "typed", node=1) as client:
+        channel = client.channel()
+        channel.queue_declare("first", durable=True)
+        channel.queue_declare("named", durable=True, arguments={"x-queue-type": "quorum"})
+        assert kinds() == {"first": "classic", "named": "quorum"}
+        admin.put_vhost("typed", default_queue_type="quorum")
+        assert admin.vhost("typed").default_queue_type == "quorum"
+        channel.queue_declare("first", durable=True)  # what there is stays, and is equivalent
+        channel.queue_declare("second", durable=True)
+        channel.queue_declare("passing", auto_delete=True)
+        assert kinds() == {
+            "first": "classic",
+            "named": "quorum",
+            "second": "quorum",
+            "passing": "classic",
+        }
+    admin.delete_vhost("typed")
+
+
 def test_the_command_line(cluster: LocalCluster, admin: Admin) -> None:
     def run(*arguments: str, given: str | None = None) -> Result:
         return CliRunner().invoke(
@@ -165,7 +194,8 @@ def test_the_command_line(cluster: LocalCluster, admin: Admin) -> None:
     assert isinstance(run("users", "add", "bob", "q").exception, WarrenError)
     ok("users", "set-tags", "bob", "monitoring", "x")
     assert "monitoring, x" in ok("users", "list")
-    ok("vhosts", "add", "v", "--description", "bob's")
+    ok("vhosts", "add", "v", "--description", "bob's", "--default-queue-type", "classic")
+    assert "classic" in ok("vhosts", "list")
     ok("permissions", "set", "bob", "^bob", ".*", ".*", "-p", "v")
     ok("permissions", "set-topic", "bob", "amq.topic", "^k", ".*", "-p", "v")
     assert "^bob" in ok("permissions", "list", "-p", "v", "--user", "bob")

@@ -9,6 +9,8 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from warren_broker import errors
 from warren_broker.amqp091 import requests
 from warren_broker.arguments import Kind, QueueDefaults, check_name, queue_declaration, storable
@@ -198,6 +200,14 @@ class Broker:
 
     # ------------------------------------------------------------ queues
 
+    def default_queue_type(self, vhost: str) -> Kind:
+        """Return the type of the vhost's durable queues that name none."""
+        scope = self.definitions.state.scopes.get(vhost)
+        wanted = scope.vhost.default_queue_type if scope is not None else ""
+        if wanted == "classic":
+            return "classic"
+        return "quorum" if wanted == "quorum" else self._defaults.kind
+
     def declare_queue(
         self,
         vhost: str,
@@ -220,7 +230,9 @@ class Broker:
                 exclusive=exclusive,
                 auto_delete=auto_delete,
                 arguments=arguments,
-                defaults=self._defaults,
+                defaults=msgspec.structs.replace(
+                    self._defaults, kind=self.default_queue_type(vhost)
+                ),
             )
             if self.definitions.state.queue(vhost, name) is None:
                 asked = checked.arguments.get("x-quorum-initial-group-size")

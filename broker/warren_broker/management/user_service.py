@@ -125,8 +125,9 @@ def _vhost(state: MetadataState, name: str) -> Vhost:
     return found.vhost
 
 
-def _shown_vhost(vhost: Vhost) -> values.VhostInfo:
-    return values.VhostInfo(vhost.name, vhost.description, vhost.tags)
+def _shown_vhost(asker: Asker, vhost: Vhost) -> values.VhostInfo:
+    kind = asker.broker.default_queue_type(vhost.name)
+    return values.VhostInfo(vhost.name, vhost.description, vhost.tags, kind)
 
 
 def _list_vhosts(asker: Asker, request: m.ListVhostsRequest, answer: Answer) -> None:
@@ -135,7 +136,7 @@ def _list_vhosts(asker: Asker, request: m.ListVhostsRequest, answer: Answer) -> 
     _list(
         answer,
         (
-            _shown_vhost(state.scopes[name].vhost)
+            _shown_vhost(asker, state.scopes[name].vhost)
             for name in sorted(state.scopes)
             if all_of_them or (name, asker.user, None) in state.grants
         ),
@@ -147,7 +148,7 @@ def _get_vhost(asker: Asker, request: m.GetVhostRequest, answer: Answer) -> None
     if (request.vhost, asker.user, None) not in state.grants:
         asker.access.must_be("monitoring", "see vhosts of others")
     asker.access.must_be("management", "see vhosts")
-    answer(m.Shown(_shown_vhost(_vhost(state, request.vhost))))
+    answer(m.Shown(_shown_vhost(asker, _vhost(state, request.vhost))))
 
 
 def _put_vhost(asker: Asker, request: m.PutVhostRequest, answer: Answer) -> None:
@@ -158,6 +159,9 @@ def _put_vhost(asker: Asker, request: m.PutVhostRequest, answer: Answer) -> None
         request.vhost,
         known.description if request.description is None else request.description,
         known.tags if request.tags is None else request.tags,
+        known.default_queue_type
+        if request.default_queue_type is None
+        else request.default_queue_type,
     )
     what = f"{'change' if scope else 'add'} vhost {quoted(request.vhost)}"
     grant = Grant(request.vhost, asker.user, ALL, ALL, ALL)

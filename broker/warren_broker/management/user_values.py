@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
+
+DEFAULT_QUEUE_TYPES: Final = ("classic", "quorum")
+"""Types that a vhost may give to durable queues that name none."""
 
 
 class UserInfo(msgspec.Struct, frozen=True):
@@ -28,11 +33,15 @@ class WhoAmI(msgspec.Struct, frozen=True):
 
 
 class VhostInfo(msgspec.Struct, frozen=True):
-    """A virtual host."""
+    """A virtual host.
+
+    default_queue_type  of durable queues that name none: the vhost's, or the node's
+    """
 
     name: str
     description: str
     tags: tuple[str, ...]
+    default_queue_type: str
 
 
 class PermissionInfo(msgspec.Struct, frozen=True):

@@ -90,11 +90,13 @@ class PutVhostRequest(ManagementRequest, frozen=True):
     """PUT /vhosts/:vhost. Answer: Put. The creating user gets all permissions in it.
 
     description, tags  None: unchanged
+    default_queue_type  None: unchanged; "": the node's default
     """
 
     vhost: str
     description: str | None = None
     tags: tuple[str, ...] | None = None
+    default_queue_type: str | None = None
 
 
 class DeleteVhostRequest(ManagementRequest, frozen=True):
@@ -215,6 +217,7 @@ class PutVhostBody(Body, frozen=True):
 
     description: str | None = None
     tags: Any = None
+    default_queue_type: str | None = None
 
 
 class PermissionsBody(Body, frozen=True):
@@ -267,7 +270,15 @@ def _put_user(names: Names, query: Query, body: Any) -> ManagementRequest:
 
 def _put_vhost(names: Names, query: Query, body: Any) -> ManagementRequest:
     read = read_body(PutVhostBody, body)
-    return PutVhostRequest(filled("vhost", names[0]), read.description, _tags(read.tags))
+    kind = read.default_queue_type
+    if kind == "undefined":
+        kind = ""
+    if kind not in (None, "", *values.DEFAULT_QUEUE_TYPES):
+        raise InvalidArgument(
+            f"unsupported default queue type '{kind}'; supported are "
+            f"{', '.join(values.DEFAULT_QUEUE_TYPES)}, and undefined for the node's default"
+        )
+    return PutVhostRequest(filled("vhost", names[0]), read.description, _tags(read.tags), kind)
 
 
 def _all_permissions(topics: bool) -> Any:

@@ -22,8 +22,8 @@ from warren_broker.metadata.state import MetadataState, Scope, UplinkState
 from warren_broker.queue.commands import Incarnation, UplinkId
 
 FORMAT: Final = 4
-"""1: without nodes and removed disks. 2: without incarnation numbers. 3: without policies. New
-fields are appended."""
+"""1: without nodes and removed disks. 2: without incarnation numbers. 3: without policies, and
+without default queue types of vhosts. New fields are appended."""
 
 
 class UplinkImage(msgspec.Struct, frozen=True, array_like=True):

@@ -18,11 +18,15 @@ _CANONICAL = msgspec.msgpack.Encoder(order="deterministic")
 
 
 class Vhost(msgspec.Struct, frozen=True, array_like=True):
-    """A namespace of queues and exchanges."""
+    """A namespace of queues and exchanges.
+
+    default_queue_type  of durable queues that name none; "": the declaring node's default
+    """
 
     name: str
     description: str = ""
     tags: tuple[str, ...] = ()
+    default_queue_type: str = ""
 
 
 class User(msgspec.Struct, frozen=True, array_like=True):

@@ -20,7 +20,16 @@ def list_vhosts(uri: Uri = None, json: Json = False) -> None:
     """List the vhosts that the user may use; all of them with the tag `monitoring`."""
     with connect(uri) as connection:
         found = Admin(connection).vhosts()
-    output.listing(found, json, {"vhost": "name", "description": "description", "tags": "tags"})
+    output.listing(
+        found,
+        json,
+        {
+            "vhost": "name",
+            "description": "description",
+            "tags": "tags",
+            "default queue type": "default_queue_type",
+        },
+    )
 
 
 @vhosts.command()
@@ -28,11 +37,20 @@ def add(
     vhost: Vhost,
     description: Annotated[str | None, typer.Option(help="what it is for")] = None,
     tag: Annotated[list[str] | None, typer.Option("--tag", help="may be repeated")] = None,
+    default_queue_type: Annotated[
+        str | None,
+        typer.Option(help="of durable queues that name none: classic, quorum or undefined"),
+    ] = None,
     uri: Uri = None,
 ) -> None:
-    """Add a vhost, with all permissions for the user, or change its description and tags."""
+    """Add a vhost, with all permissions for the user, or change the properties given."""
     with connect(uri) as connection:
-        Admin(connection).put_vhost(vhost, description=description, tags=tag or None)
+        Admin(connection).put_vhost(
+            vhost,
+            description=description,
+            tags=tag or None,
+            default_queue_type=default_queue_type,
+        )
     output.say(f"vhost {vhost} exists")
 
 

@@ -39,6 +39,9 @@ class World:
         found = self.made.state.users.get(user)
         return found.tags if found else ()
 
+    def default_queue_type(self, vhost: str) -> str:
+        return self.made.state.scopes[vhost].vhost.default_queue_type or "quorum"
+
     def submit(self, command: Any, done: Any) -> None:
         try:
             done(self.made.do(command))
@@ -49,7 +52,9 @@ class World:
         """Status and body."""
         answers: list[Any] = []
         broker: Any = SimpleNamespace(
-            definitions=SimpleNamespace(state=self.made.state, submit=self.submit), tags=self.tags
+            definitions=SimpleNamespace(state=self.made.state, submit=self.submit),
+            tags=self.tags,
+            default_queue_type=self.default_queue_type,
         )
         try:
             request = parse_request(method, path, body)
@@ -189,12 +194,36 @@ def test_who_adds_a_vhost_may_use_it() -> None:
     assert world.ask("PUT", "/vhosts/v", {"description": "d", "tags": ["t"]})[0] == 201
     assert world.made.state.grants["v", "boss", None] == Grant("v", "boss", ".*", ".*", ".*")
     assert world.ask("PUT", "/vhosts/v", {"tags": []})[0] == 204
-    assert world.ask("GET", "/vhosts/v") == (200, {"name": "v", "description": "d", "tags": []})
+    assert world.ask("GET", "/vhosts/v") == (
+        200,
+        {"name": "v", "description": "d", "tags": [], "default_queue_type": "quorum"},
+    )
     assert ("a/b", "boss", None) not in world.made.state.grants
     assert world.ask("PUT", "/vhosts/a%2Fb", {})[0] == 204  # there already: nothing is given
     assert ("a/b", "boss", None) not in world.made.state.grants
     assert world.ask("DELETE", "/vhosts/v")[0] == 204
     assert world.ask("DELETE", "/vhosts/v")[0] == world.ask("GET", "/vhosts/v")[0] == 404
+
+
+def test_a_vhost_has_a_default_queue_type() -> None:
+    world = World("boss")
+
+    def shown() -> str:
+        return str(world.ask("GET", "/vhosts/v")[1]["default_queue_type"])
+
+    assert world.ask("PUT", "/vhosts/v", {"default_queue_type": "classic"})[0] == 201
+    assert shown() == "classic"
+    assert world.ask("PUT", "/vhosts/v", {"description": "d"})[0] == 204
+    assert shown() == "classic", "what is not given stays"
+    for bad in ("stream", "Quorum", 7):
+        status, answer = world.ask("PUT", "/vhosts/v", {"default_queue_type": bad})
+        assert status == 400, answer
+    assert shown() == "classic"
+    for none in ("undefined", ""):
+        assert world.ask("PUT", "/vhosts/v", {"default_queue_type": none})[0] == 204
+        assert world.made.state.scopes["v"].vhost.default_queue_type == ""
+    restored = world.made.machine.restore(world.made.machine.snapshot(world.made.state))
+    assert restored.scopes["v"].vhost.description == "d"
 
 
 def test_which_vhosts_are_seen() -> None:

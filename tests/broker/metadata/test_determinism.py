@@ -50,7 +50,7 @@ def one_command(draw: random.Random) -> AnyCommand:
         commands.Barrier(),
         commands.Bootstrap(Vhost("/"), User("guest", "h")),
         commands.AddVhost(Vhost(vhost)),
-        commands.PutVhost(Vhost(vhost, draw.choice(("", "described")))),
+        commands.PutVhost(Vhost(vhost, draw.choice("de"), (), draw.choice(("", "classic")))),
         commands.PutUser(User(draw.choice("uw"), "h", tuple(draw.choice("mt")))),
         commands.PutUser(
             User(draw.choice("uw"), "h", draw.choice(((), ("administrator",)))),
