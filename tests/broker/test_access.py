@@ -33,6 +33,8 @@ from warren_broker.management.member_service import MEMBER_HANDLERS
 from warren_broker.management.queue_service import QUEUE_HANDLERS
 from warren_broker.permissions import Permissions
 from warren_broker.queue.commands import Count
+from warren_broker.routing.absent import AbsentNodes
+from warren_broker.routing.surroundings import RoutingNode
 from warren_broker.routing.topology import Topology
 from warren_broker.server.blocks10 import BLOCK_HANDLERS
 
@@ -231,11 +233,15 @@ class Broker10:
         made.declare("q")
         made.exchange("d")
         made.exchange("inner", internal=True)
+        made.exchange("chance", "x-random")
+        made.exchange("by-id", "x-consistent-hash", arguments={"hash-property": "message_id"})
         for exchange in ("amq.direct", "amq.topic", "inner"):
             made.bind(exchange, "q", "q")
         state = made.state
         self.definitions = SimpleNamespace(
-            state=state, topology=Topology(state.scopes), submit=self._submit
+            state=state,
+            topology=Topology(state.scopes, RoutingNode("a", AbsentNodes(), lambda bound: 0)),
+            submit=self._submit,
         )
         self.settings = SimpleNamespace(
             limits=SimpleNamespace(message_size_max=1000, frame_max=4096),
@@ -503,6 +509,14 @@ def test_a_block_in_a_form_that_no_check_can_read_is_refused() -> None:
     for request in (amqp10_requests.PublishBlock("", "", data), stage("", data)):
         refusal = try10(request, EVERYTHING)
         assert isinstance(refusal, errors.InvalidArgument) and "form 1" in refusal.detail
+
+
+@pytest.mark.parametrize("exchange", ["chance", "by-id", "amq.headers"])
+def test_a_block_is_not_routed_by_content_or_chance(exchange: str) -> None:
+    data = block(exchange=exchange)
+    for request in (amqp10_requests.PublishBlock("", exchange, data), stage(exchange, data)):
+        refusal = try10(request, EVERYTHING)
+        assert isinstance(refusal, errors.NotImplementedHere) and exchange in refusal.detail
 
 
 def test_only_an_administrator_deletes_a_queue_without_asking_it() -> None:

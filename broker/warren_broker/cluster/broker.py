@@ -372,6 +372,7 @@ class Broker:
             asked.auto_delete,
             asked.internal,
             storable(asked.arguments),
+            choosing=True,
         )
 
     def binding(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 from warren_broker import errors
@@ -41,6 +42,7 @@ from warren_broker.metadata.state import REPLIES_KEPT_MAX, MetadataState
 from warren_broker.permissions import Permissions
 from warren_broker.queue.config import QueueConfig
 from warren_broker.routing.absent import AbsentNodes
+from warren_broker.routing.surroundings import RoutingNode
 from warren_broker.routing.topology import Topology
 from warren_raft.errors import NotLeader
 from warren_raft.machine import Applied, GroupSpec, Meta
@@ -106,7 +108,10 @@ class Definitions:
         self.on_ready: list[Callable[[], None]] = []
         self._local_members = LocalMembers(cluster, lambda queue: self.on_deleted(queue))
         self.absent = AbsentNodes()
-        self.topology = Topology(self._state.scopes, self.absent)
+        # Chance is this process's own: equal messages may go to different queues on every node.
+        draw = Random(cluster.host.boot_id).randrange
+        self._routing_node = RoutingNode(cluster.host.node_id, self.absent, draw)
+        self.topology = Topology(self._state.scopes, self._routing_node)
         cluster.on_metadata = self._applied
         cluster.on_metadata_leader = self._leads
         cluster.on_metadata_restored = self._restored
@@ -393,7 +398,7 @@ class Definitions:
         state: MetadataState = self._cluster.host.state(METADATA_GROUP)
         if state is not self._state:
             self._state = state
-            self.topology = Topology(state.scopes, self.absent)
+            self.topology = Topology(state.scopes, self._routing_node)
         return state
 
     def authenticate(self, user: str, password: str) -> bool:

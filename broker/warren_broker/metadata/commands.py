@@ -172,7 +172,11 @@ class ClearPolicy(MetadataCommand, frozen=True, array_like=True, tag="clear_poli
 
 
 class DeclareExchange(MetadataCommand, frozen=True, array_like=True, tag="declare_exchange"):
-    """Declare an exchange; an existing equivalent one is not an error."""
+    """Declare an exchange; an existing equivalent one is not an error.
+
+    choosing  the types that choose one destination are known (`exchange_types.CHOOSING_KINDS`).
+              False: written by a node before version 5, which refused them, as every replay must
+    """
 
     vhost: str
     name: str
@@ -181,6 +185,7 @@ class DeclareExchange(MetadataCommand, frozen=True, array_like=True, tag="declar
     auto_delete: bool = False
     internal: bool = False
     arguments: Arguments = {}
+    choosing: bool = False
 
 
 class DeleteExchange(MetadataCommand, frozen=True, array_like=True, tag="delete_exchange"):

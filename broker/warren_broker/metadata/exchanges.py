@@ -16,12 +16,11 @@ from warren_broker.metadata.commands import (
     MetadataDone,
     Unbind,
 )
+from warren_broker.metadata.exchange_types import check_arguments, check_binding, check_kind
 from warren_broker.metadata.records import Binding, Exchange
 from warren_broker.metadata.state import Scope
 
-KINDS: Final = ("direct", "fanout", "topic", "headers")
 RESERVED: Final = "amq."
-HEADERS_MATCHES: Final = ("all", "any", "all-with-x", "any-with-x")
 
 
 def declare_exchange(context: MetadataContext, command: DeclareExchange) -> AnyReply:
@@ -29,8 +28,7 @@ def declare_exchange(context: MetadataContext, command: DeclareExchange) -> AnyR
     scope = context.scope(command.vhost)
     if command.name == "":
         raise errors.default_exchange()
-    if command.kind not in KINDS:
-        raise PreconditionFailed(f"unknown exchange type '{command.kind}'")
+    check_kind(command.kind, command.choosing)
     wanted = Exchange(
         command.vhost,
         command.name,
@@ -53,6 +51,7 @@ def declare_exchange(context: MetadataContext, command: DeclareExchange) -> AnyR
             f"invalid type for arg 'alternate-exchange' in "
             f"{named('exchange', command.name, command.vhost)}: give a name"
         )
+    check_arguments(command.kind, command.arguments)
     scope.exchanges[command.name] = wanted
     scope.touch(command.name)
     context.topology_changed(command.vhost)
@@ -133,6 +132,7 @@ def bind(context: MetadataContext, command: Bind) -> AnyReply:
     """Add a binding; a repeat changes nothing."""
     scope = check_ends(context, command)
     source = context.exchange(command.vhost, command.source)
+    queue = None
     if command.to_queue:
         queue = scope.queues.get(command.destination)
         if queue is None:
@@ -141,8 +141,7 @@ def bind(context: MetadataContext, command: Bind) -> AnyReply:
             raise errors.locked_queue(command.destination, command.vhost)
     else:
         context.exchange(command.vhost, command.destination)
-    if source.kind == "headers":
-        check_headers_match(command.arguments.get("x-match", "all"))
+    check_binding(source, command.routing_key, command.arguments, queue)
     binding = to_binding(command)
     if binding.key not in scope.bindings.get(command.source, {}):
         scope.add_binding(binding)
@@ -169,17 +168,6 @@ def check_ends(context: MetadataContext, command: Bind | Unbind) -> Scope:
     if command.source == "" or (not command.to_queue and command.destination == ""):
         raise errors.default_exchange()
     return context.scope(command.vhost)
-
-
-def check_headers_match(value: object) -> None:
-    """Raise PreconditionFailed unless x-match is one of its four values."""
-    if not isinstance(value, str):
-        raise PreconditionFailed(f"Invalid x-match field type (value {value!r}); expected longstr")
-    if value not in HEADERS_MATCHES:
-        raise PreconditionFailed(
-            f'Invalid x-match field value <<"{value}">>; '
-            "expected all, any, all-with-x, or any-with-x"
-        )
 
 
 def to_binding(command: Bind | Unbind) -> Binding:

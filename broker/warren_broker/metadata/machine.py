@@ -67,7 +67,7 @@ class MetadataMachine:
     nothing.
     """
 
-    version = 4
+    version = 5
     """2: nodes are registered, queues change members. A log of version 1 gives the same state: it
     has none of those commands, and its NodeStarted names no disk.
     3: incarnations of nodes have numbers; PutVhost; PutUser and DeleteUser may keep the last
@@ -76,7 +76,10 @@ class MetadataMachine:
     and the fields are absent from it.
     4: policies; new queues begin with the settings that they give (DeclareQueue.initial). A log of
     version 3 gives the same state: it has none of these commands, and the field is absent from
-    it."""
+    it.
+    5: exchange types that choose one destination. A log of version 4 gives the same state: its
+    DeclareExchange has no `choosing`, so a declaration of such a type that was refused when it was
+    written is refused again."""
 
     def init(self) -> MetadataState:
         """Return an empty state; the first leader is asked to propose `Bootstrap`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warren_broker.metadata.records import Binding, BindingKey
-from warren_broker.routing.matcher import CountedDestinations, Destination, Headers
+from warren_broker.routing.matcher import CountedDestinations, Destination, RoutedMessage
 
 
 class DirectMatcher:
@@ -23,9 +23,8 @@ class DirectMatcher:
         if not there.counts:
             del self.by_key[binding.routing_key]
 
-    def match(
-        self, routing_key: str, headers: Headers | None, found: dict[Destination, None]
-    ) -> None:
-        there = self.by_key.get(routing_key)
-        if there is not None:
-            found.update(dict.fromkeys(there.counts))
+    def match(self, message: RoutedMessage, found: dict[Destination, None]) -> None:
+        for routing_key in message.routing_keys:
+            there = self.by_key.get(routing_key)
+            if there is not None:
+                found.update(dict.fromkeys(there.counts))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warren_broker.metadata.records import Binding, BindingKey
-from warren_broker.routing.matcher import CountedDestinations, Destination, Headers
+from warren_broker.routing.matcher import CountedDestinations, Destination, RoutedMessage
 
 
 class FanoutMatcher:
@@ -20,7 +20,5 @@ class FanoutMatcher:
     def remove(self, key: BindingKey, binding: Binding) -> None:
         self.all.remove(key[:2])
 
-    def match(
-        self, routing_key: str, headers: Headers | None, found: dict[Destination, None]
-    ) -> None:
+    def match(self, message: RoutedMessage, found: dict[Destination, None]) -> None:
         found.update(dict.fromkeys(self.all.counts))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from warren_broker.metadata.records import Binding, BindingKey
-from warren_broker.routing.matcher import Destination, Headers
+from warren_broker.routing.matcher import Destination, Headers, RoutedMessage
 
 
 class HeadersMatcher:
@@ -34,10 +34,8 @@ class HeadersMatcher:
     def remove(self, key: BindingKey, binding: Binding) -> None:
         del self.rules[key]
 
-    def match(
-        self, routing_key: str, headers: Headers | None, found: dict[Destination, None]
-    ) -> None:
-        there = headers or {}
+    def match(self, message: RoutedMessage, found: dict[Destination, None]) -> None:
+        there = message.headers or {}
         for key, (either, pairs) in self.rules.items():
             hits = (holds(there, name, value) for name, value in pairs)
             if any(hits) if either else all(hits):

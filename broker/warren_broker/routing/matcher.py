@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
+from warren_broker.amqp091.wire.properties import Properties
 from warren_broker.metadata.records import Binding, BindingKey
 
 Destination: TypeAlias = tuple[bool, str]
 """(whether it is a queue, its name)."""
 Headers: TypeAlias = Mapping[str, Any]
 """A message's headers as plain values."""
+Dependence: TypeAlias = int
+"""What a message's queues depend on beside its routing keys: 0, or some of the next two, or-ed."""
+ON_CONTENT: Final = 1
+"""Its headers or properties."""
+ON_CHANCE: Final = 2
+"""A number drawn for it: equal messages may go to different queues."""
+
+
+class RoutedMessage(NamedTuple):
+    """What matchers look at.
+
+    routing_keys  the message's own, then those in its headers CC and BCC
+    headers       None: they were not decoded
+    properties    None: they were not decoded
+    """
+
+    routing_keys: Sequence[str]
+    headers: Headers | None = None
+    properties: Properties | None = None
 
 
 class Matcher(Protocol):
@@ -28,10 +48,8 @@ class Matcher(Protocol):
         """Remove a binding."""
         ...
 
-    def match(
-        self, routing_key: str, headers: Headers | None, found: dict[Destination, None]
-    ) -> None:
-        """Add the message's destinations to `found`; headers None: they were not decoded."""
+    def match(self, message: RoutedMessage, found: dict[Destination, None]) -> None:
+        """Add the message's destinations to `found`."""
         ...
 
 

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from warren_broker.metadata.records import Binding, BindingKey
-from warren_broker.routing.matcher import CountedDestinations, Destination, Headers
+from warren_broker.routing.matcher import CountedDestinations, Destination, RoutedMessage
 
 
 def split_words(key: str) -> list[str]:
@@ -97,9 +97,11 @@ class TopicMatcher:
         for node, word in zip(reversed(path[:-1]), reversed(words), strict=True):
             node.prune(word)
 
-    def match(
-        self, routing_key: str, headers: Headers | None, found: dict[Destination, None]
-    ) -> None:
+    def match(self, message: RoutedMessage, found: dict[Destination, None]) -> None:
+        for routing_key in message.routing_keys:
+            self._match(routing_key, found)
+
+    def _match(self, routing_key: str, found: dict[Destination, None]) -> None:
         places: dict[TrieNode, None] = {}
         _reach(self.root, places)
         for word in split_words(routing_key):

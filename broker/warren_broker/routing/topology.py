@@ -5,15 +5,29 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
+from warren_broker.amqp091.wire.properties import Properties
 from warren_broker.errors import no_exchange
-from warren_broker.metadata.records import Binding, BindingChange, BindingKey, Exchange, QueueRecord
-from warren_broker.routing.absent import AbsentNodes
+from warren_broker.metadata import exchange_types
+from warren_broker.metadata.records import Binding, BindingChange, BindingKey, Exchange
+from warren_broker.routing.consistent_hash import ConsistentHashMatcher
 from warren_broker.routing.direct import DirectMatcher
 from warren_broker.routing.fanout import FanoutMatcher
 from warren_broker.routing.headers import HeadersMatcher
-from warren_broker.routing.matcher import CountedDestinations, Destination, Headers, Matcher
+from warren_broker.routing.matcher import (
+    ON_CHANCE,
+    ON_CONTENT,
+    CountedDestinations,
+    Dependence,
+    Destination,
+    Headers,
+    Matcher,
+    RoutedMessage,
+)
+from warren_broker.routing.modulus_hash import ModulusHashMatcher
+from warren_broker.routing.random_choice import RandomMatcher
+from warren_broker.routing.surroundings import RoutingNode, Surroundings, VhostDefinitions
 from warren_broker.routing.topic import TopicMatcher
 
 MATCHERS: Final[dict[str, Callable[[], Matcher]]] = {
@@ -22,46 +36,53 @@ MATCHERS: Final[dict[str, Callable[[], Matcher]]] = {
     "topic": TopicMatcher,
     "headers": HeadersMatcher,
 }
+"""The types of which a matcher needs nothing but bindings."""
 CACHED_BYTES_MAX: Final = 8 * 1024 * 1024
 """Bytes of names, routing keys and results cached per vhost; beyond it the cache is emptied."""
 ENTRY_BYTES: Final = 200
 """Approximate bytes of a cache entry besides its texts."""
 
 
-class VhostDefinitions(Protocol):
-    """A vhost as routing sees it (`metadata.state.Scope`).
+def _matcher(exchange: Exchange, around: Surroundings) -> Matcher:
+    """Return a matcher without bindings for an exchange."""
+    match exchange.kind:
+        case exchange_types.CONSISTENT_HASH:
+            return ConsistentHashMatcher(exchange.arguments, around)
+        case exchange_types.MODULUS_HASH:
+            return ModulusHashMatcher(around)
+        case exchange_types.RANDOM | exchange_types.LOCAL_RANDOM:
+            return RandomMatcher(around, local=exchange.kind == exchange_types.LOCAL_RANDOM)
+    return MATCHERS[exchange.kind]()
 
-    version          rises with every change
-    source_versions  exchange to the version of its last change; absent: none so far
-    journal          the latest changes of bindings: (version, key, binding, whether it was added),
-                     ascending; older ones are dropped
-    """
 
-    exchanges: dict[str, Exchange]
-    queues: dict[str, QueueRecord]
-    bindings: dict[str, dict[BindingKey, Binding]]
-    version: int
-    source_versions: dict[str, int]
-    journal: deque[BindingChange]
-
-    def alternate(self, exchange: Exchange) -> str | None:
-        """Return the exchange that gets what this one cannot route."""
-        ...
+def dependence_of(exchange: Exchange) -> Dependence:
+    """Return what the exchange's own choice of destinations depends on."""
+    match exchange.kind:
+        case "headers":
+            return ON_CONTENT
+        case exchange_types.RANDOM | exchange_types.LOCAL_RANDOM:
+            return ON_CHANCE
+        case exchange_types.CONSISTENT_HASH:
+            by_content = (exchange_types.HASH_HEADER, exchange_types.HASH_PROPERTY)
+            if any(exchange.arguments.get(name) is not None for name in by_content):
+                return ON_CONTENT
+    return 0
 
 
 class Arranged:
     """One exchange's bindings in its matcher, as of a version of its vhost.
 
-    onward   the exchanges that it is bound to
-    version  of the last change to its bindings that was applied here
-    seen     of the vhost at the last update
+    exchange  as it was when the matcher was made
+    onward    the exchanges that it is bound to
+    version   of the last change to its bindings that was applied here
+    seen      of the vhost at the last update
     """
 
-    __slots__ = ("held", "kind", "matcher", "onward", "seen", "version")
+    __slots__ = ("exchange", "held", "matcher", "onward", "seen", "version")
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-        self.matcher = MATCHERS[kind]()
+    def __init__(self, exchange: Exchange, around: Surroundings) -> None:
+        self.exchange = exchange
+        self.matcher = _matcher(exchange, around)
         self.held: dict[BindingKey, Binding] = {}
         self.onward = CountedDestinations()
         self.version = self.seen = -1
@@ -119,30 +140,32 @@ def _changes_since(journal: deque[BindingChange], since: int) -> list[BindingCha
 
 
 class VhostTopology:
-    """Routing within one vhost.
+    """Routing within one vhost, on one node.
 
     Invariant: cached results were computed at `version`, with the absent nodes of version `seen`.
     """
 
     __slots__ = (
         "absent",
+        "around",
         "arranged",
         "cache",
         "cached_bytes",
         "definitions",
+        "dependences",
         "seen",
         "version",
-        "with_headers",
     )
 
-    def __init__(self, definitions: VhostDefinitions, absent: AbsentNodes) -> None:
+    def __init__(self, definitions: VhostDefinitions, node: RoutingNode) -> None:
         self.definitions = definitions
-        self.absent = absent
-        self.seen = absent.version
+        self.absent = node.absent
+        self.around = Surroundings(definitions, node)
+        self.seen = node.absent.version
         self.arranged: dict[str, Arranged] = {}
         self.cache: dict[tuple[str, str], tuple[str, ...]] = {}
         self.cached_bytes = 0
-        self.with_headers: dict[str, bool] = {}
+        self.dependences: dict[str, Dependence] = {}
         self.version = -1
 
     def _refresh(self) -> None:
@@ -152,7 +175,7 @@ class VhostTopology:
         if self.version == self.definitions.version:
             return
         self._forget()
-        self.with_headers.clear()
+        self.dependences.clear()
         exchanges = self.definitions.exchanges
         for name in [name for name in self.arranged if name not in exchanges]:
             del self.arranged[name]
@@ -162,16 +185,22 @@ class VhostTopology:
         self.cache.clear()
         self.cached_bytes = 0
 
-    def route(self, exchange: str, routing_key: str, headers: Headers | None) -> tuple[str, ...]:
+    def route(
+        self,
+        exchange: str,
+        routing_key: str,
+        headers: Headers | None,
+        properties: Properties | None,
+    ) -> tuple[str, ...]:
         """Return the sorted names of the queues, each once; the exchange exists."""
         self._refresh()
         if exchange == "":
             return (routing_key,) if self._there(routing_key) else ()
-        if self.needs_headers(exchange):
-            return self._search(exchange, (routing_key,), headers)
+        if self.dependence(exchange):
+            return self._search(exchange, RoutedMessage((routing_key,), headers, properties))
         cached = self.cache.get((exchange, routing_key))
         if cached is None:
-            cached = self._search(exchange, (routing_key,), None)
+            cached = self._search(exchange, RoutedMessage((routing_key,)))
             self._remember(exchange, routing_key, cached)
         return cached
 
@@ -180,12 +209,10 @@ class VhostTopology:
         queue = self.definitions.queues.get(name)
         return queue is not None and not self.absent.hides(queue)
 
-    def route_all(
-        self, exchange: str, routing_keys: Sequence[str], headers: Headers | None
-    ) -> tuple[str, ...]:
-        """Route a message with several routing keys: every exchange matches all of them."""
+    def route_all(self, exchange: str, message: RoutedMessage) -> tuple[str, ...]:
+        """Route a message with several routing keys: every exchange sees all of them."""
         self._refresh()
-        return self._search(exchange, routing_keys, headers)
+        return self._search(exchange, message)
 
     def _remember(self, exchange: str, routing_key: str, queues: tuple[str, ...]) -> None:
         size = ENTRY_BYTES + len(exchange) + len(routing_key) + 8 * len(queues)
@@ -194,9 +221,7 @@ class VhostTopology:
         self.cache[(exchange, routing_key)] = queues
         self.cached_bytes += size
 
-    def _search(
-        self, start: str, routing_keys: Sequence[str], headers: Headers | None
-    ) -> tuple[str, ...]:
+    def _search(self, start: str, message: RoutedMessage) -> tuple[str, ...]:
         """Search breadth first over exchanges, visiting each once, which ends cycles."""
         queues: dict[str, None] = {}
         visited = {start: None}
@@ -206,9 +231,7 @@ class VhostTopology:
             exchange = self.definitions.exchanges.get(name)
             if exchange is None:
                 continue  # an alternate exchange that does not exist
-            found: dict[Destination, None] = {}
-            for routing_key in routing_keys:
-                found.update(self._match(exchange, routing_key, headers))
+            found = self._match(exchange, message)
             alternate = None if found else self.definitions.alternate(exchange)
             further = [] if alternate is None else [alternate]
             for to_queue, destination in found:
@@ -222,15 +245,12 @@ class VhostTopology:
                     waiting.append(target)
         return tuple(sorted(queues))
 
-    def _match(
-        self, exchange: Exchange, routing_key: str, headers: Headers | None
-    ) -> dict[Destination, None]:
+    def _match(self, exchange: Exchange, message: RoutedMessage) -> dict[Destination, None]:
         found: dict[Destination, None] = {}
         if exchange.name == "":
-            if self._there(routing_key):
-                found[(True, routing_key)] = None
-            return found
-        self._arranged(exchange).matcher.match(routing_key, headers, found)
+            names = filter(self._there, message.routing_keys)
+            return dict.fromkeys((True, name) for name in names)
+        self._arranged(exchange).matcher.match(message, found)
         if self.absent.nodes:
             return {one: None for one in found if not one[0] or self._there(one[1])}
         return found
@@ -238,20 +258,23 @@ class VhostTopology:
     def _arranged(self, exchange: Exchange) -> Arranged:
         """Return the exchange's current bindings."""
         arranged = self.arranged.get(exchange.name)
-        if arranged is None or arranged.kind != exchange.kind:
-            arranged = self.arranged[exchange.name] = Arranged(exchange.kind)
+        if arranged is None or (
+            arranged.exchange is not exchange and arranged.exchange != exchange
+        ):
+            arranged = self.arranged[exchange.name] = Arranged(exchange, self.around)
         arranged.follow(exchange.name, self.definitions)
         return arranged
 
-    def needs_headers(self, exchange: str) -> bool:
-        """Return whether a headers exchange can be reached from it."""
+    def dependence(self, exchange: str) -> Dependence:
+        """Return what routing from it depends on: its own type, and all that it may lead to."""
         self._refresh()
-        known = self.with_headers.get(exchange)
+        known = self.dependences.get(exchange)
         if known is None:
-            known = self.with_headers[exchange] = self._reaches_headers(exchange)
+            known = self.dependences[exchange] = self._reachable_dependence(exchange)
         return known
 
-    def _reaches_headers(self, start: str) -> bool:
+    def _reachable_dependence(self, start: str) -> Dependence:
+        found: Dependence = 0
         visited = {start: None}
         waiting = [start]
         while waiting:
@@ -259,8 +282,7 @@ class VhostTopology:
             exchange = self.definitions.exchanges.get(name)
             if exchange is None:
                 continue
-            if exchange.kind == "headers":
-                return True
+            found |= dependence_of(exchange)
             further = [] if name == "" else [to for _, to in self._arranged(exchange).onward.counts]
             alternate = self.definitions.alternate(exchange)
             if alternate is not None:
@@ -269,20 +291,18 @@ class VhostTopology:
                 if target not in visited:
                     visited[target] = None
                     waiting.append(target)
-        return False
+        return found
 
 
 class Topology:
     """Routing over all vhosts of a state; exchanges are indexed on first use."""
 
-    __slots__ = ("absent", "scopes", "vhosts")
+    __slots__ = ("node", "scopes", "vhosts")
 
-    def __init__(
-        self, scopes: Mapping[str, VhostDefinitions], absent: AbsentNodes | None = None
-    ) -> None:
-        """Route by `scopes`; absent: the suspected nodes, updated by their owner; None: none."""
+    def __init__(self, scopes: Mapping[str, VhostDefinitions], node: RoutingNode) -> None:
+        """Route by `scopes`; node: where, with what it knows of other nodes."""
         self.scopes = scopes
-        self.absent = AbsentNodes() if absent is None else absent
+        self.node = node
         self.vhosts: dict[str, VhostTopology] = {}
 
     def _vhost(self, vhost: str, exchange: str) -> VhostTopology:
@@ -291,7 +311,7 @@ class Topology:
             raise no_exchange(exchange, vhost)
         there = self.vhosts.get(vhost)
         if there is None or there.definitions is not definitions:
-            there = self.vhosts[vhost] = VhostTopology(definitions, self.absent)
+            there = self.vhosts[vhost] = VhostTopology(definitions, self.node)
         return there
 
     def route(
@@ -301,17 +321,19 @@ class Topology:
         routing_key: str,
         headers: Headers | None = None,
         further_keys: Sequence[str] = (),
+        properties: Properties | None = None,
     ) -> tuple[str, ...]:
         """Return the sorted names of the queues of a message, each once; raises NotFound.
 
-        headers       plain values; may be None unless `needs_headers`
+        headers       plain values; with `properties` may be None unless `dependence` is ON_CONTENT
         further_keys  from `sender_selected.further_keys`
         """
         there = self._vhost(vhost, exchange)
         if further_keys:
-            return there.route_all(exchange, (routing_key, *further_keys), headers)
-        return there.route(exchange, routing_key, headers)
+            message = RoutedMessage((routing_key, *further_keys), headers, properties)
+            return there.route_all(exchange, message)
+        return there.route(exchange, routing_key, headers, properties)
 
-    def needs_headers(self, vhost: str, exchange: str) -> bool:
-        """Return whether `route` depends on the message's headers; raises NotFound."""
-        return self._vhost(vhost, exchange).needs_headers(exchange)
+    def dependence(self, vhost: str, exchange: str) -> Dependence:
+        """Return what `route` depends on beside the routing keys; raises NotFound."""
+        return self._vhost(vhost, exchange).dependence(exchange)

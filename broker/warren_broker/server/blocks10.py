@@ -57,10 +57,12 @@ def _split(
     table = _allowed(asker, exchange, data, None)
     definitions = asker.broker.definitions
     state = definitions.state
-    if definitions.topology.needs_headers(asker.vhost, exchange):
+    if definitions.topology.dependence(asker.vhost, exchange):
+        # A batch that is staged again must be routed as before: drawn again, its messages would be
+        # published in other queues as well.
         raise errors.NotImplementedHere(
-            f"exchange {exchange!r} routes by headers, which blocks are not yet; publish to its "
-            "queue, or over AMQP 0.9.1"
+            f"exchange {exchange!r} routes by more than the routing key (headers, properties or "
+            "chance), which blocks are not yet; publish to its queue, or over AMQP 0.9.1"
         )
     targets: list[tuple[int, ...]] = []
     numbers: dict[str, int] = {}

@@ -15,6 +15,7 @@ from broker.metadata.world import NODES, World
 from warren_broker.arguments import QueueDefaults, queue_declaration
 from warren_broker.metadata import commands
 from warren_broker.metadata.commands import AnyCommand
+from warren_broker.metadata.exchange_types import CHOOSING_KINDS
 from warren_broker.metadata.machine import HANDLERS, MetadataMachine
 from warren_broker.metadata.records import Grant, Policy, User, Vhost
 from warren_raft.machine import Meta
@@ -22,13 +23,14 @@ from warren_raft.machine import Meta
 VHOSTS = ("/", "v")
 EXCHANGES = ("amq.direct", "amq.topic", "x", "y", "z", "")
 QUEUES = ("p", "q", "r", "s")
+DECLARED_KINDS = ("direct", "topic", "headers", *CHOOSING_KINDS)
 
 
 def one_command(draw: random.Random) -> AnyCommand:
     """Any command, about few enough names that they meet."""
     vhost = draw.choice(VHOSTS)
     source, other = draw.choice(EXCHANGES), draw.choice(EXCHANGES)
-    queue, key = draw.choice(QUEUES), draw.choice(("", "k", "a.*"))
+    queue, key = draw.choice(QUEUES), draw.choice(("", "k", "a.*", "2"))
     to_queue, connection = draw.random() < 0.7, draw.choice((0, 1, 2))
     ends = (vhost, source, queue if to_queue else other, to_queue, key, {}, connection)
     declaration = queue_declaration(
@@ -40,8 +42,7 @@ def one_command(draw: random.Random) -> AnyCommand:
         arguments=draw.choice(({}, {"x-max-length": 5})),
         defaults=QueueDefaults(),
     )
-    home = draw.choice(NODES)
-    away = draw.choice(NODES)
+    home, away = draw.choice(NODES), draw.choice(NODES)
     config = declaration.config
     nodes = tuple(sorted(draw.sample(NODES, 2))) if config.kind == "quorum" else (home,)
     declare = commands.DeclareQueue(config, declaration.arguments, nodes, nodes[0], connection)
@@ -63,8 +64,9 @@ def one_command(draw: random.Random) -> AnyCommand:
         commands.DeclareExchange(
             vhost,
             source,
-            draw.choice(("direct", "topic", "headers")),
+            draw.choice(DECLARED_KINDS),
             auto_delete=draw.random() < 0.5,
+            choosing=draw.random() < 0.7,
         ),
         commands.DeleteExchange(vhost, source, draw.random() < 0.5),
         commands.Bind(*ends),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from broker.metadata.world import World
+from broker.routing.router import router
 from warren_broker.errors import NotFound, PreconditionFailed
 from warren_broker.metadata import policies
 from warren_broker.metadata.changes import PoliciesChanged, TopologyChanged
@@ -15,7 +16,6 @@ from warren_broker.metadata.commands import AddVhost, ClearPolicy, DeleteVhost, 
 from warren_broker.metadata.machine import MetadataMachine
 from warren_broker.metadata.policy_index import PolicyIndex
 from warren_broker.metadata.records import Policy, Vhost
-from warren_broker.routing.topology import Topology
 from warren_raft.machine import Meta
 
 SAMPLE = Path(__file__).with_name("version3.txt")
@@ -132,7 +132,7 @@ def test_an_alternate_exchange_by_policy_takes_what_is_unroutable() -> None:
     world.exchange("rest", "fanout")
     world.declare("q")
     world.bind("rest", "q")
-    topology = Topology(world.state.scopes)
+    topology = router(world)
     assert topology.route("/", "x", "k", None) == ()
     world.do(
         SetPolicy(

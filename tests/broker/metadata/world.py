@@ -92,8 +92,8 @@ class World:
         return self.do(command, uplink, node).queue
 
     def exchange(self, name: str, kind: str = "direct", **more: Any) -> None:
-        """Declare an exchange."""
-        self.do(commands.DeclareExchange("/", name, kind, **more))
+        """Declare an exchange, as nodes of version 5 do it."""
+        self.do(commands.DeclareExchange("/", name, kind, **{"choosing": True, **more}))
 
     def bind(self, source: str, destination: str, routing_key: str = "", **more: Any) -> None:
         """Bind a queue, or an exchange with to_queue=False."""

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warren_broker.metadata.records import Binding
+from warren_broker.routing.matcher import RoutedMessage
 from warren_broker.routing.topic import TopicMatcher
 
 WORDS = st.sampled_from(["a", "b", "", "*", "#", "aa"])
@@ -33,7 +34,7 @@ def binding(pattern: str, queue: str) -> Binding:
 
 def matched(matcher: TopicMatcher, key: str) -> set[str]:
     found: dict[tuple[bool, str], None] = {}
-    matcher.match(key, None, found)
+    matcher.match(RoutedMessage((key,)), found)
     return {name for _, name in found}
 
 

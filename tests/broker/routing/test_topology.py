@@ -7,9 +7,11 @@ import random
 import pytest
 
 from broker.metadata.world import World
+from broker.routing.router import router
 from warren_broker.amqp091.wire.fields import Timestamp
 from warren_broker.errors import NotFound, PreconditionFailed
 from warren_broker.metadata import commands
+from warren_broker.metadata.exchange_types import CONSISTENT_HASH, MODULUS_HASH
 from warren_broker.routing import topology
 from warren_broker.routing.absent import AbsentNodes
 from warren_broker.routing.headers import same
@@ -27,7 +29,7 @@ def world() -> World:
 
 @pytest.fixture
 def routes(world: World) -> Topology:
-    return Topology(world.state.scopes)
+    return router(world)
 
 
 def test_the_default_exchange_knows_queues_by_name(world: World, routes: Topology) -> None:
@@ -86,7 +88,7 @@ def test_fanout(world: World, routes: Topology) -> None:
 )
 def test_headers(world: World, routes: Topology, arguments: dict, headers: dict, hit: bool) -> None:
     world.bind("amq.headers", "q", arguments=arguments)
-    assert routes.needs_headers("/", "amq.headers")
+    assert routes.dependence("/", "amq.headers")
     assert routes.route("/", "amq.headers", "", headers) == (("q",) if hit else ())
 
 
@@ -126,13 +128,13 @@ def test_an_alternate_default_exchange(world: World, routes: Topology) -> None:
 def test_headers_are_needed_when_a_headers_exchange_can_be_reached(
     world: World, routes: Topology
 ) -> None:
-    assert not routes.needs_headers("/", "amq.direct")
+    assert not routes.dependence("/", "amq.direct")
     world.exchange("x", arguments={"alternate-exchange": "h"})
-    assert not routes.needs_headers("/", "x")
+    assert not routes.dependence("/", "x")
     world.exchange("h", "headers")
-    assert routes.needs_headers("/", "x")
+    assert routes.dependence("/", "x")
     world.bind("amq.direct", "x", "k", to_queue=False)
-    assert routes.needs_headers("/", "amq.direct") and not routes.needs_headers("/", "amq.fanout")
+    assert routes.dependence("/", "amq.direct") and not routes.dependence("/", "amq.fanout")
     world.bind("h", "q", arguments={"a": 1})
     assert routes.route("/", "amq.direct", "k", {"a": 1}) == ("q",)
     assert routes.route("/", "amq.direct", "k", {"a": 2}) == ()
@@ -189,11 +191,11 @@ def test_the_cache_is_bounded(
 def test_following_changes_gives_what_starting_afresh_gives(seed: int) -> None:
     draw = random.Random(seed)
     world = World()
-    routes = Topology(world.state.scopes)
+    routes = router(world)
     queues = [f"q{number}" for number in range(6)]
     for name in queues:
         world.declare(name)
-    kinds = ("direct", "topic", "fanout", "headers")
+    kinds = ("direct", "topic", "fanout", "headers", CONSISTENT_HASH, MODULUS_HASH)
     for step in range(150):
         name = draw.choice("xyz")
         try:
@@ -207,12 +209,12 @@ def test_following_changes_gives_what_starting_afresh_gives(seed: int) -> None:
                 act(
                     name,
                     draw.choice(queues if to_queue else list("xyz")),
-                    draw.choice(("a", "a.b", "#", "*.b")),
+                    draw.choice(("a", "a.b", "#", "*.b", "1", "3")),
                     to_queue=to_queue,
                 )
         except (NotFound, PreconditionFailed):
             continue
-        fresh = Topology(world.state.scopes)
+        fresh = router(world)
         for exchange in sorted(world.state.scopes["/"].exchanges):
             for key in ("a", "a.b", "c"):
                 assert routes.route("/", exchange, key, {}) == fresh.route(
@@ -235,7 +237,7 @@ def test_what_lives_with_a_node_that_is_not_heard_of_gets_nothing(world: World) 
         world.bind("x", name, name, connection=1)
         world.bind("x", name, "all", connection=1)
     absent = AbsentNodes()
-    routes = Topology(world.state.scopes, absent)
+    routes = router(world, absent)
     everything = ("deleting", "lasting", "near", "own", "quorum", "transient")
     for _ in range(2):
         assert routes.route("/", "x", "all") == everything

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from broker.metadata.world import World
+from broker.routing.router import router
 from warren_broker.metadata import commands
 from warren_broker.metadata.state import JOURNAL_MAX
 from warren_broker.routing import topology
-from warren_broker.routing.topology import Topology
 
 KINDS = {
     "direct": "amq.direct",
@@ -64,18 +64,18 @@ def test_updated_as_if_built_anew(compared: list[int]) -> None:
         for name in ("p", "q", "r"):
             world.declare(name)
         world.do(commands.DeclareExchange("/", "mine", "topic"))
-        kept = Topology(world.state.scopes)
+        kept = router(world)
         for _ in range(60):
             for _ in range(chance.randrange(1, 4)):
                 change(world, chance)
-            anew = Topology(world.state.scopes)
+            anew = router(world)
             for exchange in [*KINDS.values(), "mine"]:
                 for key in ("a", "a.b", "b.a", "", "a.x.b"):
                     for headers in ({}, {"x": 1}):
                         expected = anew.route("/", exchange, key, headers)
                         assert kept.route("/", exchange, key, headers) == expected, seed
-                expected_headers = anew.needs_headers("/", exchange)
-                assert kept.needs_headers("/", exchange) == expected_headers, seed
+                expected_headers = anew.dependence("/", exchange)
+                assert kept.dependence("/", exchange) == expected_headers, seed
 
 
 def test_one_binding_more_among_many_touches_no_other(compared: list[int]) -> None:
@@ -84,13 +84,13 @@ def test_one_binding_more_among_many_touches_no_other(compared: list[int]) -> No
     world.declare("q")
     for number in range(500):
         world.bind("amq.topic", "q", f"key.{number}.*")
-    routes = Topology(world.state.scopes)
+    routes = router(world)
     assert routes.route("/", "amq.topic", "key.7.x") == ("q",)
     assert compared == [500], "the first time they are looked at one by one"
     for number in range(500, 520):
         world.bind("amq.topic", "q", f"key.{number}.*")
         assert routes.route("/", "amq.topic", f"key.{number}.x") == ("q",)
-        assert not routes.needs_headers("/", "amq.topic")
+        assert not routes.dependence("/", "amq.topic")
         world.unbind("amq.topic", "q", f"key.{number}.*")
         assert routes.route("/", "amq.topic", f"key.{number}.x") == ()
         world.bind("amq.direct", "q", f"{number}")
@@ -102,7 +102,7 @@ def test_more_changes_than_are_remembered(compared: list[int]) -> None:
     world = World()
     world.declare("q")
     world.bind("amq.topic", "q", "first")
-    routes = Topology(world.state.scopes)
+    routes = router(world)
     assert routes.route("/", "amq.topic", "first") == ("q",)
     scope = world.state.scopes["/"]
     for number in range(JOURNAL_MAX // 2 + 1):

@@ -15,6 +15,7 @@ from warren_broker.cluster.client.queues import ENQUEUE, QueueClients, block_for
 from warren_broker.kernel import CC, MessageTable, Selection, distinct_routes, lanes, partition
 from warren_broker.queue.commands import Refused
 from warren_broker.queue.config import QueueConfig
+from warren_broker.routing.matcher import ON_CONTENT
 from warren_broker.routing.sender_selected import further_keys
 
 OnRouted: TypeAlias = Callable[[list[Selection]], None]
@@ -102,13 +103,13 @@ class Publisher:
         self, vhost: str, table: MessageTable, first: int, last: int, flags: int
     ) -> list[QueuePart]:
         if flags & CC:
-            return self._route_slowly(vhost, table, first, last)
+            return self._route_singly(vhost, table, first, last, flags)
         ids = distinct_routes(table, first, last)
         targets: dict[int, tuple[str, ...]] = {}
         for route_id in ids:
             found = self._look_up(vhost, table, route_id)
             if found is None:
-                return self._route_slowly(vhost, table, first, last)
+                return self._route_singly(vhost, table, first, last, flags)
             targets[route_id] = found
         if len(ids) == 1:
             whole = Selection(table, first, last)
@@ -123,32 +124,42 @@ class Publisher:
         return [QueuePart(name, some, some) for name, some in zip(names, selections, strict=True)]
 
     def _look_up(self, vhost: str, table: MessageTable, route_id: int) -> tuple[str, ...] | None:
-        """Return the queues of a route; None: the messages' headers decide."""
+        """Return the queues of a route; None: more than the route decides."""
         topology = self._queues.definitions.topology
         route = table.routes.entries[route_id]
         exchange = route.exchange.decode("utf-8", "surrogateescape")
         key = route.routing_key.decode("utf-8", "surrogateescape")
-        if topology.needs_headers(vhost, exchange):
+        if topology.dependence(vhost, exchange):
             return None
         queues = topology.route(vhost, exchange, key)
         if not queues and not exchange and self._replies.exists(key):
             return (key,)
         return queues
 
-    def _route_slowly(
-        self, vhost: str, table: MessageTable, first: int, last: int
+    def _route_singly(
+        self, vhost: str, table: MessageTable, first: int, last: int, flags: int
     ) -> list[QueuePart]:
-        """Route message by message, where headers decide."""
+        """Route message by message, where headers, properties or chance decide."""
         topology = self._queues.definitions.topology
         positions: dict[str, list[int]] = {}
+        decoded: dict[bytes, bool] = {}
         blind = False
         for i in range(first, last):
             route = table.route(i)
             exchange = route.exchange.decode("utf-8", "surrogateescape")
             key = route.routing_key.decode("utf-8", "surrogateescape")
-            headers = plain(properties.decode(table.properties_of(i)).headers or {})
-            blind = blind or BCC in headers
-            names = topology.route(vhost, exchange, key, headers, further_keys(headers))
+            wanted = decoded.get(route.exchange)
+            if wanted is None:
+                by_content = topology.dependence(vhost, exchange) & ON_CONTENT
+                wanted = decoded[route.exchange] = bool(flags & CC or by_content)
+            if wanted:
+                fields = properties.decode(table.properties_of(i))
+                headers = plain(fields.headers or {})
+                blind = blind or BCC in headers
+                further = further_keys(headers)
+                names = topology.route(vhost, exchange, key, headers, further, fields)
+            else:
+                names = topology.route(vhost, exchange, key)
             if not names and not exchange and self._replies.exists(key):
                 names = (key,)
             for name in names:

@@ -1,0 +1,29 @@
+"""Exchanges of types x-random and x-local-random: one destination, drawn for each message."""
+
+from __future__ import annotations
+
+from warren_broker.metadata.records import Binding, BindingKey
+from warren_broker.routing.matcher import Destination, RoutedMessage
+from warren_broker.routing.surroundings import Candidates, Surroundings
+
+
+class RandomMatcher:
+    """All destinations, or those on this node; binding keys have no meaning."""
+
+    __slots__ = ("_candidates", "_draw")
+
+    def __init__(self, surroundings: Surroundings, local: bool) -> None:
+        """local: only queues on the node that routes, the node of the publisher's connection."""
+        self._candidates = Candidates(surroundings, surroundings.local if local else None)
+        self._draw = surroundings.draw
+
+    def add(self, key: BindingKey, binding: Binding) -> None:
+        self._candidates.add(key)
+
+    def remove(self, key: BindingKey, binding: Binding) -> None:
+        self._candidates.remove(key)
+
+    def match(self, message: RoutedMessage, found: dict[Destination, None]) -> None:
+        there = self._candidates.current()
+        if there:
+            found[there[self._draw(len(there)) if len(there) > 1 else 0]] = None

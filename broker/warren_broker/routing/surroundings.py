@@ -1,0 +1,121 @@
+"""What the exchange types that choose a destination ask about destinations and chance."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+from warren_broker.metadata.records import Binding, BindingChange, BindingKey, Exchange, QueueRecord
+from warren_broker.routing.absent import AbsentNodes
+from warren_broker.routing.matcher import Destination
+
+Draw: TypeAlias = Callable[[int], int]
+"""From a bound to a number 0 <= n < bound, each as likely; the generator is the node's."""
+
+
+class VhostDefinitions(Protocol):
+    """A vhost as routing sees it (`metadata.state.Scope`).
+
+    version          rises with every change
+    source_versions  exchange to the version of its last change; absent: none so far
+    journal          the latest changes of bindings: (version, key, binding, whether it was added),
+                     ascending; older ones are dropped
+    """
+
+    exchanges: dict[str, Exchange]
+    queues: dict[str, QueueRecord]
+    bindings: dict[str, dict[BindingKey, Binding]]
+    version: int
+    source_versions: dict[str, int]
+    journal: deque[BindingChange]
+
+    def alternate(self, exchange: Exchange) -> str | None:
+        """Return the exchange that gets what this one cannot route."""
+        ...
+
+
+class RoutingNode:
+    """The node that routes.
+
+    name    of the node
+    absent  the nodes that it suspects
+    draw    its source of chance
+    """
+
+    __slots__ = ("absent", "draw", "name")
+
+    def __init__(self, name: str, absent: AbsentNodes, draw: Draw) -> None:
+        self.name = name
+        self.absent = absent
+        self.draw = draw
+
+
+class Surroundings:
+    """A vhost's destinations as one node sees them."""
+
+    __slots__ = ("_definitions", "_node", "draw")
+
+    def __init__(self, definitions: VhostDefinitions, node: RoutingNode) -> None:
+        self._definitions = definitions
+        self._node = node
+        self.draw = node.draw
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """A value that changes whenever an answer of `present` or `local` may change."""
+        return (self._definitions.version, self._node.absent.version)
+
+    def present(self, destination: Destination) -> bool:
+        """Return whether messages may be routed there: not to a queue that an absent node hides."""
+        to_queue, name = destination
+        if not to_queue:
+            return True
+        queue = self._definitions.queues.get(name)
+        return queue is not None and not self._node.absent.hides(queue)
+
+    def local(self, destination: Destination) -> bool:
+        """Return whether it is a queue that exists on this node alone."""
+        to_queue, name = destination
+        queue = self._definitions.queues.get(name) if to_queue else None
+        return queue is not None and queue.home == self._node.name
+
+
+class Candidates:
+    """The destinations of an exchange that chooses one of them, in an order equal on every node.
+
+    A destination appears once per binding, as in RabbitMQ: with two bindings it is chosen twice as
+    often.
+
+    Invariant: `_known` is what `_wanted` left of the destinations at `_version`; None: out of date.
+    """
+
+    __slots__ = ("_bound", "_known", "_surroundings", "_version", "_wanted")
+
+    def __init__(
+        self, surroundings: Surroundings, wanted: Callable[[Destination], bool] | None = None
+    ) -> None:
+        """wanted: which destinations take part; None: those that are present."""
+        self._surroundings = surroundings
+        self._wanted = surroundings.present if wanted is None else wanted
+        self._bound: dict[BindingKey, None] = {}
+        self._known: tuple[Destination, ...] | None = None
+        self._version = (-1, -1)
+
+    def add(self, key: BindingKey) -> None:
+        """Add a binding's destination."""
+        self._bound[key] = None
+        self._known = None
+
+    def remove(self, key: BindingKey) -> None:
+        """Remove a binding's destination."""
+        del self._bound[key]
+        self._known = None
+
+    def current(self) -> tuple[Destination, ...]:
+        """Return those that can be chosen now, sorted."""
+        version = self._surroundings.version
+        if self._known is None or self._version != version:
+            self._version = version
+            self._known = tuple(key[:2] for key in sorted(self._bound) if self._wanted(key[:2]))
+        return self._known

@@ -1,0 +1,18 @@
+"""Topologies for tests of routing."""
+
+from __future__ import annotations
+
+from random import Random
+
+from broker.metadata.world import World
+from warren_broker.routing.absent import AbsentNodes
+from warren_broker.routing.surroundings import RoutingNode
+from warren_broker.routing.topology import Topology
+
+
+def router(
+    world: World, absent: AbsentNodes | None = None, node: str = "a", seed: int = 0
+) -> Topology:
+    """Routing by a world's definitions on a node."""
+    absent = AbsentNodes() if absent is None else absent
+    return Topology(world.state.scopes, RoutingNode(node, absent, Random(seed).randrange))
