@@ -24,7 +24,7 @@ from warren_broker.errors import (
     named,
     render_argument,
 )
-from warren_broker.queue.config import QueueConfig
+from warren_broker.queue.config import DelayedRetryType, QueueConfig
 
 NAME_BYTES_MAX: Final = 255
 DURATION_MS_MAX: Final = 315_360_000_000
@@ -188,10 +188,9 @@ def _queue_version(value: Any, arguments: Mapping[str, Any]) -> str | None:
     return problem
 
 
-def _delayed_retry(value: Any, arguments: Mapping[str, Any]) -> str | None:
-    if value == "disabled":
-        return None
-    return "delayed retry is not available yet; leave it out, or give 'disabled'"
+def _anything(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    """Accept what RabbitMQ does not look at in a declaration; without a meaning it is ignored."""
+    return None
 
 
 # ------------------------------------------------------------------ the table
@@ -259,9 +258,9 @@ TABLE: Final[tuple[Argument, ...]] = (
         only="classic",
     ),
     Argument("x-queue-version", _queue_version, compared=False, only="classic"),
-    Argument("x-delayed-retry-type", _delayed_retry, policy="delayed-retry-type"),
-    Argument("x-delayed-retry-min", _DURATION, policy="delayed-retry-min"),
-    Argument("x-delayed-retry-max", _DURATION, policy="delayed-retry-max"),
+    Argument("x-delayed-retry-type", _anything, policy="delayed-retry-type", only="quorum"),
+    Argument("x-delayed-retry-min", _anything, policy="delayed-retry-min", only="quorum"),
+    Argument("x-delayed-retry-max", _anything, policy="delayed-retry-max", only="quorum"),
     Argument("x-priority", integer(None), at="consume"),
     Argument("x-consumer-timeout", _DURATION, at="consume"),
     # From mirrored queues: it asks for basic.cancel when another node takes over. Here a failover
@@ -373,6 +372,7 @@ def _config(
     defaults: QueueDefaults,
 ) -> QueueConfig:
     priority_max, priority_default = _priorities(kind, given.get("x-max-priority"))
+    retry_type, retry_min_ms, retry_max_ms = delayed_retry(kind, given)
     return QueueConfig(
         vhost=vhost,
         name=name,
@@ -395,7 +395,31 @@ def _config(
         dead_letter_routing_key=given.get("x-dead-letter-routing-key"),
         priority_max=priority_max,
         priority_default=priority_default,
+        delayed_retry_type=retry_type,
+        delayed_retry_min_ms=retry_min_ms,
+        delayed_retry_max_ms=retry_max_ms,
     )
+
+
+def delayed_retry(
+    kind: Kind, given: Mapping[str, Any]
+) -> tuple[DelayedRetryType, int | None, int | None]:
+    """Return the effective (type, minimum, maximum) of delayed retry; times in milliseconds.
+
+    As in RabbitMQ, delayed retry is disabled when its type is not a known word or its minimum is
+    not a positive integer, and a maximum that is no positive integer counts as not given.
+    """
+    asked, least = given.get("x-delayed-retry-type"), given.get("x-delayed-retry-min")
+    if kind != "quorum" or not _is_positive(least):
+        return "disabled", None, None
+    if asked != "all" and asked != "failed" and asked != "returned":
+        return "disabled", None, None
+    most = given.get("x-delayed-retry-max")
+    return asked, least, most if _is_positive(most) else None
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def _priorities(kind: Kind, asked: int | None) -> tuple[int, int]:

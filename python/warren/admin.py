@@ -34,6 +34,10 @@ class Queue:
 
     leader       the leading node's name; "" when none is known
     by_priority  ready messages by priority; absent: none
+    messages     ready, unacknowledged, claimed and delayed ones
+    next_delayed_at, last_delayed_at  when the first and the last delayed message are ready, in
+                 milliseconds since the epoch; 0: none is delayed
+    delayed_retry  "disabled", or the type with its delays
     messages_set_aside  could not be handled, counted since the leading node was started
     policy, operator_policy  names of the policies that it follows; "": none
     effective_policy_definition  of both, merged
@@ -48,11 +52,15 @@ class Queue:
     leader: str
     replicas: tuple[str, ...]
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    messages: int = 0
     messages_ready: int = 0
     messages_unacknowledged: int = 0
     messages_claimed: int = 0
     messages_staged: int = 0
     messages_delayed: int = 0
+    next_delayed_at: int = 0
+    last_delayed_at: int = 0
+    delayed_retry: str = "disabled"
     bytes_ready: int = 0
     consumer_count: int = 0
     by_priority: Mapping[int, int] = field(default_factory=dict)
@@ -126,10 +134,15 @@ class Admin(MembershipCalls, UserCalls, PolicyCalls):
         return int(self.connection.request("DELETE", path)["message_count"])
 
     def purge_queue(self, name: str) -> int:
-        """Drop the ready messages of a queue; return how many."""
+        """Drop the ready and delayed messages of a queue; return how many."""
         return int(
             self.connection.request("DELETE", _queue_path(name) + "/messages")["message_count"]
         )
+
+    def retry_delayed(self, name: str) -> int:
+        """Return the delayed messages to the queue now; return how many."""
+        path = _queue_path(name) + "/messages/delayed/retry"
+        return int(self.connection.request("POST", path)["message_count"])
 
     # -------------------------------------------------------------- exchanges and bindings
 

@@ -125,6 +125,7 @@ CLIENT10: tuple[tuple[str, tuple[Right, ...], Any], ...] = (
     ),
     ("delete a queue", QUEUE, queue_resource.DeleteQueueRequest("q")),
     ("purge", READ_QUEUE, queue_resource.PurgeQueueRequest("q")),
+    ("retry delayed messages", READ_QUEUE, queue_resource.RetryDelayedRequest("q")),
     ("look at a queue", READ_QUEUE, queue_resource.GetQueueRequest("q")),
     ("look at a queue's members", READ_QUEUE, members.GetMembersRequest("q")),
     (

@@ -157,13 +157,53 @@ def test_what_cannot_be_is_refused_in_rabbitmqs_words(given: dict[str, Any], pro
     "given",
     [
         {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"},
-        {"x-delayed-retry-type": "all"},
         {"x-overflow": "reject-publish-dlx"},
     ],
 )
 def test_a_promise_that_would_not_be_kept_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument, match="not available"):
         declare(given)
+
+
+@pytest.mark.parametrize(
+    "given, effective",
+    [
+        ({}, ("disabled", None, None)),
+        ({"type": "disabled", "min": 5}, ("disabled", None, None)),
+        ({"type": "all"}, ("disabled", None, None)),
+        ({"min": 5, "max": 9}, ("disabled", None, None)),
+        ({"type": "all", "min": 5}, ("all", 5, None)),
+        ({"type": "failed", "min": 5, "max": 50}, ("failed", 5, 50)),
+        ({"type": "returned", "min": 5, "max": 4}, ("returned", 5, 4)),
+        ({"type": "All", "min": 5}, ("disabled", None, None)),
+        ({"type": ["all"], "min": 5}, ("disabled", None, None)),
+        ({"type": "all", "min": 0}, ("disabled", None, None)),
+        ({"type": "all", "min": -1}, ("disabled", None, None)),
+        ({"type": "all", "min": True}, ("disabled", None, None)),
+        ({"type": "all", "min": "5"}, ("disabled", None, None)),
+        ({"type": "all", "min": 5, "max": 0}, ("all", 5, None)),
+        ({"type": "all", "min": 5, "max": b"9"}, ("all", 5, None)),
+    ],
+)
+def test_delayed_retry_takes_any_value_as_rabbitmq_does(
+    given: dict[str, Any], effective: tuple[str, int | None, int | None]
+) -> None:
+    made = declare({f"x-delayed-retry-{name}": value for name, value in given.items()})
+    config = made.config
+    found = config.delayed_retry_type, config.delayed_retry_min_ms, config.delayed_retry_max_ms
+    assert found == effective
+    assert made.arguments == {f"x-delayed-retry-{name}": value for name, value in given.items()}
+
+
+@pytest.mark.parametrize("name", ["type", "min", "max"])
+def test_classic_queues_refuse_delayed_retry(name: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        declare({"x-queue-type": "classic", f"x-delayed-retry-{name}": "disabled"})
+    assert caught.value.reply_code == 406
+    assert caught.value.detail == (
+        f"invalid arg 'x-delayed-retry-{name}' for queue 'q' in vhost '/' of queue type "
+        "rabbit_classic_queue"
+    )
 
 
 def test_at_least_once_falls_back_with_drop_head_as_in_rabbitmq() -> None:

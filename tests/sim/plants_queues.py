@@ -9,8 +9,9 @@ from msgspec import structs
 from sim.planting import Replacement, by_name
 from warren_broker.cluster import definitions
 from warren_broker.metadata.incarnations import is_retired
-from warren_broker.queue import ack, commands, machine, stage
+from warren_broker.queue import ack, commands, delayed_retry, machine, stage
 from warren_broker.queue.apply_context import QueueContext
+from warren_broker.queue.delayed_queue import Delayed
 from warren_broker.queue.ready_queue import Order
 
 
@@ -146,6 +147,38 @@ def an_older_driver_is_not_fenced() -> list[Replacement]:
     return [(stage, "_current", open_to_all)]
 
 
+def delays_are_half_as_long() -> list[Replacement]:
+    """A message that comes back waits half of its delay."""
+    delay_ms = delayed_retry.delay_ms
+
+    def hasty(*given: Any) -> int:
+        return delay_ms(*given) // 2
+
+    return [(delayed_retry, "delay_ms", hasty)]
+
+
+def delayed_messages_are_ready_in_the_order_of_their_arrival() -> list[Replacement]:
+    """What is ready at one time comes back by the places in the log, whenever it was ready."""
+    take_ready = Delayed.take_ready
+
+    def sorted_by_place(self: Delayed, now_ms: int, runs_max: int) -> Any:
+        return sorted(take_ready(self, now_ms, runs_max))
+
+    return [(Delayed, "take_ready", sorted_by_place)]
+
+
+def nothing_wakes_a_delayed_message() -> list[Replacement]:
+    """A delay asks for no timer."""
+    hold_back = delayed_retry.hold_back
+
+    def silent(context: QueueContext, run: Any, wait_ms: int) -> None:
+        timer_ms = context.state.timer_ms
+        hold_back(context, run, wait_ms)
+        context.state.timer_ms = timer_ms
+
+    return [(delayed_retry, "hold_back", silent)]
+
+
 def lives_are_remembered_in_a_window() -> list[Replacement]:
     """A process that ended many processes ago is not known to have ended."""
 
@@ -165,5 +198,8 @@ PLANTS = by_name(
     a_drop_takes_every_attempt,
     a_repeated_batch_is_published_again,
     an_older_driver_is_not_fenced,
+    delays_are_half_as_long,
+    delayed_messages_are_ready_in_the_order_of_their_arrival,
+    nothing_wakes_a_delayed_message,
     lives_are_remembered_in_a_window,
 )

@@ -18,6 +18,7 @@ from warren_broker.metadata import commands as metadata
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.metadata.view import MetadataView
 from warren_broker.queue import commands
+from warren_broker.queue.config import QueueConfig
 
 log = logging.getLogger(__name__)
 BROKER_VERSION = "0.1.0"
@@ -37,6 +38,8 @@ def _info(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -> 
             "messages_claimed": stat.messages_claimed,
             "messages_staged": stat.messages_staged,
             "messages_delayed": stat.messages_delayed,
+            "next_delayed_at": stat.next_delayed_ms,
+            "last_delayed_at": stat.last_delayed_ms,
             "bytes_ready": stat.bytes_ready,
             "consumer_count": stat.consumers,
             "by_priority": stat.by_priority,
@@ -57,8 +60,17 @@ def _info(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -> 
         policy=followed.policy,
         operator_policy=followed.operator_policy,
         effective_policy_definition=dict(followed.definition),
+        delayed_retry=_shown_retry(config),
         **fields,
     )
+
+
+def _shown_retry(config: QueueConfig) -> str:
+    """Return the settings of delayed retry as RabbitMQ shows them."""
+    least, most = config.delayed_retry_min_ms, config.delayed_retry_max_ms
+    if config.delayed_retry_type == "disabled":
+        return "disabled"
+    return f"{config.delayed_retry_type} (min: {least}ms, max: {most or least}ms)"
 
 
 def _overview(asker: Asker, request: requests.GetOverviewRequest, answer: Answer) -> None:
@@ -186,6 +198,15 @@ def _purge_queue(asker: Asker, request: requests.PurgeQueueRequest, answer: Answ
     asker.broker.purge_queue(asker.vhost, request.name, asker.connection, _counted(answer))
 
 
+def _retry_delayed(asker: Asker, request: requests.RetryDelayedRequest, answer: Answer) -> None:
+    asker.ask(
+        asker.queue(request.name),
+        commands.RetryDelayed(),
+        answer,
+        lambda reply: MessagesCounted(reply.messages),
+    )
+
+
 def _counted(answer: Answer) -> Answer:
     def done(result: Any) -> None:
         answer(result if isinstance(result, errors.Refusal) else MessagesCounted(result.messages))
@@ -290,6 +311,7 @@ QUEUE_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {
     requests.ListQueuesRequest: _list_queues,
     requests.DeleteQueueRequest: _delete_queue,
     requests.PurgeQueueRequest: _purge_queue,
+    requests.RetryDelayedRequest: _retry_delayed,
     requests.DeclareExchangeRequest: _declare_exchange,
     requests.DeleteExchangeRequest: _delete_exchange,
     requests.ListExchangesRequest: _list_exchanges,

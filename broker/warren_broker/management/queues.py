@@ -90,6 +90,13 @@ class PurgeQueueRequest(ManagementRequest, frozen=True):
     name: str
 
 
+class RetryDelayedRequest(ManagementRequest, frozen=True):
+    """POST /queues/:q/messages/delayed/retry. Answer: MessagesCounted; 404."""
+
+    count_key: ClassVar[str] = "message_count"
+    name: str
+
+
 class DeclareExchangeRequest(ManagementRequest, frozen=True):
     """PUT /exchanges/:x. Answer: Performed; 409 when it exists with other settings."""
 
@@ -150,6 +157,7 @@ AnyQueueRequest: TypeAlias = (
     | ListQueuesRequest
     | DeleteQueueRequest
     | PurgeQueueRequest
+    | RetryDelayedRequest
     | DeclareExchangeRequest
     | DeleteExchangeRequest
     | ListExchangesRequest
@@ -168,7 +176,11 @@ class QueueInfo(Result, frozen=True):
     leader  the leading node; "" when none is known
     policy, operator_policy  the policies that it follows; "": none
     effective_policy_definition  of both, merged
+    messages  ready, unacknowledged, claimed and delayed ones
     messages_set_aside  messages that could not be handled since the leading node's start
+    next_delayed_at, last_delayed_at  when the first and the last delayed message are ready, in
+                                      milliseconds since the epoch; 0: none is delayed
+    delayed_retry  disabled, or the type with its delays
     """
 
     name: str
@@ -185,6 +197,9 @@ class QueueInfo(Result, frozen=True):
     messages_claimed: int = 0
     messages_staged: int = 0
     messages_delayed: int = 0
+    next_delayed_at: int = 0
+    last_delayed_at: int = 0
+    delayed_retry: str = "disabled"
     bytes_ready: int = 0
     consumer_count: int = 0
     by_priority: tuple[tuple[int, int], ...] = ()
@@ -193,6 +208,12 @@ class QueueInfo(Result, frozen=True):
     policy: str = ""
     operator_policy: str = ""
     effective_policy_definition: dict[str, Any] = {}
+
+    @property
+    def messages(self) -> int:
+        """All messages but staged ones, which are not published yet."""
+        held = self.messages_unacknowledged + self.messages_claimed
+        return self.messages_ready + held + self.messages_delayed
 
 
 class DeclaredQueue(Result, frozen=True):
@@ -371,6 +392,7 @@ ROUTES: tuple[Route, ...] = (
     route("GET", "/queues/:queue", from_names(GetQueueRequest)),
     route("DELETE", "/queues/:queue", _delete_queue),
     route("DELETE", "/queues/:queue/messages", from_names(PurgeQueueRequest)),
+    route("POST", "/queues/:queue/messages/delayed/retry", from_names(RetryDelayedRequest)),
     route("GET", "/exchanges", from_names(ListExchangesRequest)),
     route("PUT", "/exchanges/:exchange", _declare_exchange),
     route("DELETE", "/exchanges/:exchange", _delete_exchange),
@@ -399,11 +421,15 @@ def render_queue(info: QueueInfo) -> dict[str, Any]:
         "leader": info.leader,
         "replicas": list(info.replicas),
         "message_count": ulong(info.messages_ready),
+        "messages": ulong(info.messages),
         "messages_ready": ulong(info.messages_ready),
         "messages_unacknowledged": ulong(info.messages_unacknowledged),
         "messages_claimed": ulong(info.messages_claimed),
         "messages_staged": ulong(info.messages_staged),
         "messages_delayed": ulong(info.messages_delayed),
+        "next_delayed_at": ulong(info.next_delayed_at),
+        "last_delayed_at": ulong(info.last_delayed_at),
+        "delayed_retry": info.delayed_retry,
         "messages_set_aside": ulong(info.messages_set_aside),
         "bytes_ready": ulong(info.bytes_ready),
         "consumer_count": uint(info.consumer_count),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Final
 
 from warren_broker.queue import consumers, limits
@@ -36,12 +37,13 @@ def stat(context: QueueContext, command: Stat) -> AnyReply:
 def counts(state: QueueState) -> StatReply:
     """Return the counts of a queue from its state."""
     order = state.order
+    next_ms, last_ms = state.delayed.times()
     return StatReply(
         messages_ready=order.count,
         messages_unacknowledged=state.unacked,
         messages_claimed=state.claimed,
         messages_staged=state.staged,
-        messages_delayed=0,
+        messages_delayed=state.delayed.count,
         returned=order.returned_count,
         bytes_ready=state.ready_bytes,
         consumers=state.consumer_count,
@@ -50,11 +52,13 @@ def counts(state: QueueState) -> StatReply:
             (reader.name, reader.epoch, reader.settled, len(reader.claims), reader.heard_ms)
             for reader in (state.readers[name] for name in sorted(state.readers))
         ),
+        next_delayed_ms=next_ms,
+        last_delayed_ms=last_ms,
     )
 
 
 def purge(context: QueueContext, command: Purge) -> AnyReply:
-    """Drop the ready and returned messages without dead-lettering them."""
+    """Drop the ready, returned and delayed messages without dead-lettering them."""
     del command
     consumers.dispatch(context)
     if context.prompt_expiry:
@@ -63,8 +67,8 @@ def purge(context: QueueContext, command: Purge) -> AnyReply:
 
 
 def _empty(state: QueueState) -> int:
-    count = state.order.count
-    gone = state.order.clear()
+    count = state.order.count + state.delayed.count
+    gone = chain(state.order.clear(), state.delayed.clear())
     if state.claimed or state.staged or any(c.held for c in state.all_consumers()):
         for index, first, last, _, _ in gone:
             state.contents.drop(index, last - first + 1)
@@ -85,9 +89,11 @@ def delete(context: QueueContext, command: Delete) -> AnyReply:
         held = f", {state.claimed} messages in claims: cancel, settle or release them"
         detail = f"queue {name!r} has {state.consumer_count} consumers{held}"
         return Refused("in_use", detail)
-    if command.if_empty and state.order.count:
-        return Refused("not_empty", f"queue {name!r} holds {state.order.count} messages: purge it")
-    count = _empty(state)
+    if command.if_empty and (state.order.count or state.delayed.count):
+        held = f"{state.order.count} messages, {state.delayed.count} delayed"
+        return Refused("not_empty", f"queue {name!r} holds {held}: purge it")
+    count = state.order.count
+    _empty(state)
     for consumer in sorted(state.all_consumers(), key=lambda c: c.order):
         if not consumer.cancelled and not consumer.getter:
             context.cancelled(consumer.key, "deleted")

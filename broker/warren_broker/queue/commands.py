@@ -132,11 +132,18 @@ class Resume(QueueCommand, frozen=True, array_like=True, tag="resume"):
 
 
 class Purge(QueueCommand, frozen=True, array_like=True, tag="purge"):
-    """Drop all ready and returned messages; reply: Count."""
+    """Drop all ready, returned and delayed messages; reply: Count."""
+
+
+class RetryDelayed(QueueCommand, frozen=True, array_like=True, tag="retry_delayed"):
+    """Make all delayed messages ready now; reply: Count of those that were not asked for before.
+
+    More than delayed_retry.READY_RUNS_MAX runs of them return over several entries.
+    """
 
 
 class Delete(QueueCommand, frozen=True, array_like=True, tag="delete"):
-    """Delete the queue for good; reply: Count or Refused(in_use / not_empty)."""
+    """Delete the queue for good; reply: Count of ready messages, Refused(in_use / not_empty)."""
 
     if_unused: bool = False
     if_empty: bool = False
@@ -408,6 +415,7 @@ AnyCommand: TypeAlias = (
     | PublishBatch
     | DropStages
     | Configure
+    | RetryDelayed
 )
 
 
@@ -514,6 +522,7 @@ class StatReply(Reply, frozen=True, array_like=True, tag="stat"):
 
     by_priority  (priority, ready messages), ascending, only those that have any
     readers      (name, epoch, last settled claim, open claims, last heard ms), by name
+    next_delayed_ms, last_delayed_ms  when the first and the last delayed message are ready; 0: none
     """
 
     messages_ready: int
@@ -526,6 +535,8 @@ class StatReply(Reply, frozen=True, array_like=True, tag="stat"):
     consumers: int
     by_priority: tuple[tuple[int, int], ...]
     readers: tuple[tuple[str, int, int, int, int], ...]
+    next_delayed_ms: int = 0
+    last_delayed_ms: int = 0
 
 
 class ReaderReply(Reply, frozen=True, array_like=True, tag="reader"):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
+
+DelayedRetryType: TypeAlias = Literal["disabled", "all", "failed", "returned"]
 
 
 class QueueConfig(msgspec.Struct, frozen=True):
@@ -13,6 +15,9 @@ class QueueConfig(msgspec.Struct, frozen=True):
     All times in milliseconds. None: no limit, or not set.
     delivery_limit               -1: none
     consumer_timeout_ms          the queue's own or the node's default
+    delayed_retry_type           which messages wait when they come back: all, those that failed
+                                 (with a higher delivery count), the others; only with a minimum
+    delayed_retry_max_ms         None: every delay is the minimum
     """
 
     vhost: str
@@ -34,3 +39,6 @@ class QueueConfig(msgspec.Struct, frozen=True):
     dead_letter_routing_key: str | None = None
     priority_max: int = 31
     priority_default: int = 4
+    delayed_retry_type: DelayedRetryType = "disabled"
+    delayed_retry_min_ms: int | None = None
+    delayed_retry_max_ms: int | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from warren_broker.queue import delayed_retry
 from warren_broker.queue.apply_context import DeathReason, QueueContext
 from warren_broker.queue.ranges import LANE_SHIFT, Run
 
@@ -17,12 +18,12 @@ def dead_letter_or_drop(context: QueueContext, reason: DeathReason, run: Run) ->
 
 
 def give_back(context: QueueContext, run: Run, failed: bool) -> None:
-    """Return a run that was held to its place, or drop it at its delivery limit.
+    """Return a run that was held to its place, now or after its delay, or drop it.
 
     It was acquired once more than `run` says; with `failed` its delivery also failed once more.
     The limit is crossed when the delivery count exceeds it, as in RabbitMQ: a limit of 20 allows
-    20 failures, the 21st drops or dead-letters. Everything that comes back passes here: delayed
-    retry would hold runs back at this place.
+    20 failures, the 21st drops or dead-letters, without a delay. Everything that comes back passes
+    here.
     """
     index, first, last, failures, acquired = run
     failures += failed
@@ -30,6 +31,10 @@ def give_back(context: QueueContext, run: Run, failed: bool) -> None:
     limit = context.config.delivery_limit
     if 0 <= limit < failures:
         dead_letter_or_drop(context, "delivery_limit", run)
+        return
+    wait_ms = delayed_retry.delay_ms(context.config, failures, failed)
+    if wait_ms:
+        delayed_retry.hold_back(context, run, wait_ms)
         return
     state = context.state
     one_lane = context.config.kind == "classic" and not context.config.priority_max

@@ -126,6 +126,8 @@ def _enqueue_within_limits(context: QueueContext, shape: Shape) -> AnyReply:
     """Enqueue run by run, as if they arrived separately: serve consumers, then check the limit."""
     state, index = context.state, context.index
     contents = state.contents
+    if limits.overfull(context):
+        return _full(context, shape.count, 0)
     contents.add(index, shape)
     contents.ready_at(index, context.now, context.config.message_ttl_ms)
     for at, (first, lane) in enumerate(shape.runs):
@@ -147,8 +149,6 @@ def _full(context: QueueContext, count: int, accepted: int) -> Refused:
     return Refused(
         "queue_full",
         f"queue {config.name!r} took {accepted} of {count} messages: it holds "
-        f"{context.state.order.count} of at most {config.max_length} messages, "
-        f"{context.state.ready_bytes} of at most {config.max_length_bytes} bytes; "
-        "consume from it, or raise max-length",
+        f"{limits.fill(context)}; consume from it, or raise max-length",
         accepted,
     )

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from typing import Final
 
 from warren_broker.queue.apply_context import QueueContext
+from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.dead_letter import dead_letter_or_drop
 from warren_broker.queue.ranges import Run
 
@@ -102,28 +103,37 @@ def _expire_part(context: QueueContext, part: int, left: int) -> int:
 
 
 def drop_head(context: QueueContext) -> None:
-    """Dead-letter or drop at the head what exceeds the limits, with overflow drop-head."""
+    """Dead-letter or drop at the head what exceeds the limits, with overflow drop-head.
+
+    Delayed messages count. They are dropped when nothing is ready, those that are ready first
+    before the others.
+    """
     state, config = context.state, context.config
     if config.overflow != "drop-head":
         return
-    order, contents = state.order, state.contents
-    while order.count:
+    order, delayed, contents = state.order, state.delayed, state.contents
+    while True:
         surplus = excess = 0
         if config.max_length is not None:
-            surplus = order.count - config.max_length
+            surplus = order.count + delayed.count - config.max_length
         if config.max_length_bytes is not None:
-            excess = state.ready_bytes - config.max_length_bytes
+            excess = state.ready_bytes + delayed.size_bytes - config.max_length_bytes
         if surplus <= 0 and excess <= 0:
             return
-        head = order.head()
-        assert head is not None, order.count
+        head = order.head() or delayed.head()
+        if head is None:
+            return
         index, first, last, _, _ = head
         if excess > 0:
             sizes = range(first, last + 1)
             needed = bisect_left(sizes, excess, key=lambda at: contents.size(index, first, at)) + 1
             surplus = max(surplus, needed)
-        run = order.take(surplus)
-        state.ready_bytes -= contents.size(run[0], run[1], run[2])
+        if order.count:
+            run = order.take(surplus)
+            state.ready_bytes -= contents.size(run[0], run[1], run[2])
+        else:
+            run = delayed.take(surplus)
+            delayed.size_bytes -= contents.size(run[0], run[1], run[2])
         dead_letter_or_drop(context, "maxlen", run)
 
 
@@ -133,13 +143,37 @@ def limited(context: QueueContext) -> bool:
 
 
 def full(context: QueueContext) -> bool:
-    """Return whether a reject-publish queue is full."""
-    config, state = context.config, context.state
-    if config.overflow != "reject-publish":
-        return False
-    if config.max_length is not None and state.order.count >= config.max_length:
-        return True
-    return config.max_length_bytes is not None and state.ready_bytes >= config.max_length_bytes
+    """Return whether a reject-publish queue is full, delayed messages included."""
+    state, config = context.state, context.config
+    return config.overflow == "reject-publish" and _exceeds(
+        config,
+        state.order.count + state.delayed.count + 1,
+        state.ready_bytes + state.delayed.size_bytes + 1,
+    )
+
+
+def overfull(context: QueueContext) -> bool:
+    """Return whether delayed messages alone exceed a limit: what comes back is never refused."""
+    delayed = context.state.delayed
+    return _exceeds(context.config, delayed.count, delayed.size_bytes)
+
+
+def _exceeds(config: QueueConfig, count: int, size_bytes: int) -> bool:
+    return (config.max_length is not None and count > config.max_length) or (
+        config.max_length_bytes is not None and size_bytes > config.max_length_bytes
+    )
+
+
+def fill(context: QueueContext) -> str:
+    """Return what counts towards the limits, for a refusal."""
+    state, config = context.state, context.config
+    delayed = state.delayed
+    waiting = f", {delayed.count} of them delayed" if delayed.count else ""
+    return (
+        f"{state.order.count + delayed.count} of at most {config.max_length} messages, "
+        f"{state.ready_bytes + delayed.size_bytes} of at most {config.max_length_bytes} "
+        f"bytes{waiting}"
+    )
 
 
 def cut_surplus(context: QueueContext, lane: int, index: int) -> int:
@@ -151,10 +185,12 @@ def cut_surplus(context: QueueContext, lane: int, index: int) -> int:
     cut = 0
     while True:
         surplus = 0
-        if config.max_length_bytes is not None and state.ready_bytes > config.max_length_bytes:
+        size_bytes = state.ready_bytes + state.delayed.size_bytes
+        if config.max_length_bytes is not None and size_bytes > config.max_length_bytes:
             surplus = 1
         if config.max_length is not None:
-            surplus = max(surplus, state.order.count - config.max_length)
+            count = state.order.count + state.delayed.count
+            surplus = max(surplus, count - config.max_length)
         taken = state.order.cut_tail(lane, index, surplus) if surplus > 0 else []
         if not taken:
             return cut

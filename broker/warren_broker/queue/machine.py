@@ -68,6 +68,8 @@ class QueueMachine:
                 limits.drop_head(context)
             if state.contents.expiring:
                 limits.expire_heads(context)
+        elif state.delayed.count and limits.limited(context):
+            limits.drop_head(context)
         return Applied(reply, context.effects())
 
     def leader_effects(self, state: QueueState) -> tuple[Any, ...]:

@@ -6,8 +6,8 @@ keys are sorted. It holds runs and counts, never a message.
 
 Blocks and ready messages are stored in the packed form of the state (`block_index`,
 `ready_queue`): a snapshot costs some microseconds per thousand blocks. Version 1 of the machine
-wrote format 1, with an array for each block and each run; version 2 wrote format 2, which lacks
-the last fields. Both can still be read.
+wrote format 1, with an array for each block and each run; versions 2 and 3 wrote formats 2 and 3,
+which lack the last fields. All can still be read.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import msgspec
 from warren_broker.queue import snapshot1
 from warren_broker.queue.commands import AnyReply
 from warren_broker.queue.config import QueueConfig
+from warren_broker.queue.delayed_queue import Delayed
 from warren_broker.queue.ranges import Held, Run
 from warren_broker.queue.state import (
     Consumer,
@@ -34,7 +35,7 @@ from warren_broker.queue.state import (
     StagePart,
 )
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _CONSUMER_FIELDS: Final = (
     "uplink",
@@ -95,6 +96,13 @@ class _Row(msgspec.Struct, array_like=True):
     claim_floor: int = 0
     runs: list[tuple[str, list[_RunRow]]] = []
     over: list[tuple[str, int]] = []
+    delayed: _DelayedRow | None = None
+
+
+class _DelayedRow(msgspec.Struct, array_like=True):
+    counts: tuple[int, int, int]
+    forced: list[bytes]
+    leaves: list[bytes]
 
 
 class _ClaimRow(msgspec.Struct, array_like=True):
@@ -186,8 +194,13 @@ def snapshot(state: QueueState) -> bytes:
                 for sink, runs in state.runs.items()
             ],
             over=sorted(state.over.items()),
+            delayed=_delayed_row(state.delayed) if state.delayed.count else None,
         )
     )
+
+
+def _delayed_row(delayed: Delayed) -> _DelayedRow:
+    return _DelayedRow((delayed.count, delayed.forced, delayed.size_bytes), *delayed.dump())
 
 
 def _uplink_row(uplink: SeenUplink) -> _UplinkRow:
@@ -262,6 +275,8 @@ def restore(data: bytes) -> QueueState:
     state.contents.load(contents)
     state.order.load(row.returned, lanes)
     state.over = dict(row.over)
+    if row.delayed is not None:
+        state.delayed.load(row.delayed.counts, row.delayed.forced, row.delayed.leaves)
     for one in row.uplinks:
         uplink = SeenUplink(
             one.id,

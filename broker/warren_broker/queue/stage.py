@@ -249,10 +249,8 @@ def _conflict(
 
 
 def _full(context: QueueContext) -> Refused:
-    state, config = context.state, context.config
     return Refused(
         "queue_full",
-        f"queue {config.name!r} holds {state.order.count} of at most {config.max_length} "
-        f"messages, {state.ready_bytes} of at most {config.max_length_bytes} bytes; the stages "
+        f"queue {context.config.name!r} holds {limits.fill(context)}; the stages "
         "are kept: consume from it and publish the batch again",
     )

@@ -85,11 +85,9 @@ def publish(context: QueueContext, command: PublishBatch) -> AnyReply:
         if part is not None and part.lost:
             return _lost(context, command.sink, key)
     if limits.full(context) and any(key in sink.stages for key in keys):
-        config = context.config
         return Refused(
             "queue_full",
-            f"queue {config.name!r} holds {state.order.count} of at most {config.max_length} "
-            f"messages, {state.ready_bytes} of at most {config.max_length_bytes} bytes; the stages "
+            f"queue {context.config.name!r} holds {limits.fill(context)}; the stages "
             "are kept: consume from it and publish the batch again",
         )
     published = 0

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from warren_broker.queue.block_index import LIVE, SIZE_SHIFT, BlockIndex
 from warren_broker.queue.commands import AnyReply
 from warren_broker.queue.config import QueueConfig
+from warren_broker.queue.delayed_queue import Delayed
 from warren_broker.queue.ranges import LANE_SHIFT, Held, Run, length
 from warren_broker.queue.ready_queue import PRIORITIES, Order
 
@@ -228,8 +229,8 @@ class QueueState:
     over         node to the highest number of its incarnations that have ended; one entry per node,
                  whatever the number of its restarts
 
-    Every live message is in exactly one place: ready, returned, held by one consumer, in one claim,
-    in one stage. `check()` asserts it.
+    Every live message is in exactly one place: ready, returned, delayed, held by one consumer, in
+    one claim, in one stage. `check()` asserts it.
     """
 
     __slots__ = (
@@ -239,6 +240,7 @@ class QueueState:
         "config",
         "consumer_count",
         "contents",
+        "delayed",
         "deleted",
         "ever_used",
         "next_epoch",
@@ -261,6 +263,7 @@ class QueueState:
         self.config = config
         self.contents = BlockIndex()
         self.order = Order()
+        self.delayed = Delayed()
         self.ready_bytes = 0
         self.uplinks: dict[int, SeenUplink] = {}
         self.over: dict[str, int] = {}
@@ -308,6 +311,8 @@ class QueueState:
         """Yield (where, index, first, last) of every run that the state refers to."""
         for index, first, last, _, _ in self.order:
             yield "ready", index, first, last
+        for _, index, first, last, _, _ in self.delayed:
+            yield "delayed", index, first, last
         for consumer in self.all_consumers():
             for first_id, last_id, index, first, *_ in consumer.held:
                 yield f"held {consumer.key}", index, first, first + last_id - first_id
@@ -394,6 +399,13 @@ class QueueState:
             each = block >> SIZE_SHIFT
             size += detail.size(first, last) if detail is not None else each * (last - first + 1)
         assert size == self.ready_bytes, (size, self.ready_bytes)
+        self.delayed.check()
+        delayed_bytes = sum(
+            self.contents.size(index, first, last) for _, index, first, last, _, _ in self.delayed
+        )
+        assert delayed_bytes == self.delayed.size_bytes, (delayed_bytes, self.delayed.size_bytes)
+        next_ms = self.delayed.next_ms
+        assert not next_ms or 0 < self.timer_ms <= next_ms, (self.timer_ms, next_ms)
         claims = [claim for reader in self.readers.values() for claim in reader.claims.values()]
         assert self.claimed == sum(claim.messages for claim in claims), self.claimed
         parts = [part for sink in self.sinks.values() for part in sink.stages.values()]

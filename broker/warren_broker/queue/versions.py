@@ -20,6 +20,8 @@ gets a new number here, and the handlers of the old version stay.
     run that was taken under an older version goes ahead of all lanes. A message with a ttl of 0
     that no consumer took is gone before a get, a count, a purge, a delete or a second delivery
 5   settings follow policies (Configure.restarts). No log of an older version has the command
+6   messages that come back may be delayed (`delayed_retry`; QueueConfig.delayed_retry_type,
+    RetryDelayed). The settings in an older log lack these fields: nothing is delayed
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from warren_broker.queue import (
     attach,
     claim,
     commands,
+    delayed_retry,
     disconnects,
     enqueue,
     stage,
@@ -44,7 +47,7 @@ from warren_broker.queue.commands import AnyReply
 
 Handler: TypeAlias = Callable[[QueueContext, Any], AnyReply]
 
-VERSION: Final = 5
+VERSION: Final = 6
 
 HANDLERS: Final[Mapping[type, Handler]] = {
     commands.Enqueue: enqueue.enqueue,
@@ -61,6 +64,7 @@ HANDLERS: Final[Mapping[type, Handler]] = {
     commands.Return: ack.return_,
     commands.Discard: ack.discard,
     commands.Purge: admin.purge,
+    commands.RetryDelayed: delayed_retry.retry_delayed,
     commands.Delete: admin.delete,
     commands.Stat: admin.stat,
     commands.Configure: admin.configure,

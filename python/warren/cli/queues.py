@@ -28,6 +28,7 @@ def list_queues(uri: Uri = None, json: Json = False) -> None:
         "unacked": "messages_unacknowledged",
         "claimed": "messages_claimed",
         "staged": "messages_staged",
+        "delayed": "messages_delayed",
         "consumers": "consumer_count",
     }
     output.listing(found, json, columns)
@@ -99,10 +100,18 @@ def delete(
 
 @queues.command()
 def purge(queue: Queue, uri: Uri = None) -> None:
-    """Drop a queue's ready messages."""
+    """Drop a queue's ready and delayed messages."""
     with connect(uri) as connection:
         count = Admin(connection).purge_queue(queue)
     output.say(f"purged {queue}: {count:,} messages")
+
+
+@queues.command("retry-delayed")
+def retry_delayed(queue: Queue, uri: Uri = None) -> None:
+    """Return a queue's delayed messages to it now, without waiting for their time."""
+    with connect(uri) as connection:
+        count = Admin(connection).retry_delayed(queue)
+    output.say(f"{queue}: {count:,} delayed messages are ready")
 
 
 def _argument(text: str) -> tuple[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 from warren_broker.errors import InvalidArgument
 from warren_broker.management.claims import OpenClaimRequest, ReleaseClaimRequest
 from warren_broker.management.dispatch import parse_request
-from warren_broker.management.queues import DeclareQueueRequest
+from warren_broker.management.queues import DeclareQueueRequest, RetryDelayedRequest
 from warren_broker.management.resource import INT64_MAX
 
 CLAIM = "/queues/q/readers/r/claims/1"
@@ -22,6 +22,8 @@ def test_keys_that_are_absent_or_none_have_their_defaults() -> None:
     assert parse_request("PUT", "/queues/q", None) == DeclareQueueRequest("q")
     arguments = parse_request("PUT", "/queues/q", {"arguments": {1: "a", "b": 2}})
     assert arguments == DeclareQueueRequest("q", arguments={"1": "a", "b": 2})
+    retry = parse_request("POST", "/queues/q%2F1/messages/delayed/retry", None)
+    assert retry == RetryDelayedRequest("q/1")
     operator = parse_request("POST", "/queues/q/readers/r/release", {"epoch": -1, "number": 0})
     assert operator == ReleaseClaimRequest("q", "r", 0, -1)
 

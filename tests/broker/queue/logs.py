@@ -19,6 +19,15 @@ CONFIGS: tuple[dict[str, Any], ...] = (
     {"auto_delete": True, "expires_ms": 50, "kind": "classic"},
     {"consumer_disconnected_timeout_ms": 30, "delivery_limit": 0},
     {"kind": "classic", "priority_max": 10, "dead_letter_exchange": "dlx", "delivery_limit": 2},
+    {
+        "delayed_retry_type": "all",
+        "delayed_retry_min_ms": 20,
+        "delayed_retry_max_ms": 70,
+        "max_length": 30,
+        "consumer_timeout_ms": 60,
+        "message_ttl_ms": 90,
+    },
+    {"delayed_retry_type": "failed", "delayed_retry_min_ms": 15, "delivery_limit": 3},
 )
 
 
@@ -109,6 +118,7 @@ def a_command(random: Random, queue: Queue) -> c.AnyCommand:
         (2, lambda: c.Discard(consumer, some_ids(random))),
         (2, lambda: c.Resume(consumer, random.randint(0, 30))),
         (1, lambda: c.Purge()),
+        (1, lambda: c.RetryDelayed()),
         (1, lambda: c.Stat(random.random() < 0.5)),
         (1, lambda: c.NodeSuspected(f"n{random.randint(1, 3)}")),
         (2, lambda: c.NodeSuspected(f"n{random.randint(1, 3)}", True, random.random() < 0.3)),

@@ -24,6 +24,7 @@ class Message:
     born: int = 0
     failed: int = 0
     acquired: int = 0
+    ready: int = 0
 
     def stale(self, now: int, final: bool) -> bool:
         if self.expiry is None:
@@ -67,6 +68,7 @@ class Model:
         self.returned: list[Message] = []
         self.in_place = config.kind == "classic"
         self.back: dict[int, list[Message]] = defaultdict(list)
+        self.delayed: list[Message] = []
         self.clients: dict[int, Client] = {}
         self.waiting: dict[int, list[Client]] = defaultdict(list)
         self.active: Client | None = None
@@ -94,7 +96,7 @@ class Model:
         return min(message.priority, self.config.priority_max, 31)
 
     def remove(self, message: Message) -> None:
-        for place in self.places():
+        for place in (*self.places(), self.delayed):
             if message in place:
                 place.remove(message)
                 return
@@ -122,6 +124,13 @@ class Model:
         message.acquired += 1
         if 0 <= self.config.delivery_limit < message.failed:
             self.bury("delivery_limit", message)
+            return
+        kind, delay = self.config.delayed_retry_type, self.config.delayed_retry_min_ms
+        if not self.in_place and kind in ("all", "failed" if failed else "returned"):
+            longest = self.config.delayed_retry_max_ms or delay
+            message.ready = self.now + min(delay * max(1, message.failed), longest)
+            self.delayed.append(message)
+            self.delayed.sort(key=lambda m: (m.ready, m.name))
         elif self.in_place:
             back = self.back[self.lane(message)]
             back.append(message)
@@ -129,11 +138,25 @@ class Model:
         else:
             self.returned.append(message)
 
-    def over(self) -> bool:
-        c, ready = self.config, self.ready()
-        return (c.max_length is not None and len(ready) > c.max_length) or (
-            c.max_length_bytes is not None and sum(m.size for m in ready) > c.max_length_bytes
+    def due(self, everything: bool = False) -> int:
+        """Delayed messages that are ready come back; everything: all do."""
+        ready = [m for m in self.delayed if everything or m.ready <= self.now]
+        self.delayed = self.delayed[len(ready) :]
+        self.returned += ready
+        return len(ready)
+
+    def counted(self) -> list[Message]:
+        """What counts towards the limits, in the order in which drop-head drops it."""
+        return self.ready() + self.delayed
+
+    def exceeds(self, messages: list[Message]) -> bool:
+        c = self.config
+        return (c.max_length is not None and len(messages) > c.max_length) or (
+            c.max_length_bytes is not None and sum(m.size for m in messages) > c.max_length_bytes
         )
+
+    def over(self) -> bool:
+        return self.exceeds(self.counted())
 
     def add(self, message: Message) -> None:
         ttl = self.config.message_ttl_ms
@@ -148,7 +171,7 @@ class Model:
         self.dispatch()
         if self.config.overflow == "drop-head":
             while self.over():
-                head = self.ready()[0]
+                head = self.counted()[0]
                 self.remove(head)
                 self.bury("maxlen", head)
         self.expire_heads()

@@ -42,6 +42,9 @@ CONFIGS = st.fixed_dictionaries(
         "consumer_timeout_ms": st.sampled_from([None, None, 30]),
         "kind": st.sampled_from(["quorum", "quorum", "classic"]),
         "priority_max": st.sampled_from([31, 5]),
+        "delayed_retry_type": st.sampled_from(["disabled", "all", "all", "failed", "returned"]),
+        "delayed_retry_min_ms": st.sampled_from([1, 20]),
+        "delayed_retry_max_ms": st.sampled_from([None, 50]),
     }
 )
 
@@ -99,7 +102,7 @@ class AgainstModel(RuleBasedStateMachine):
         reply = self.both(c.Enqueue(), block(len(sizes), sizes, prio, ttls if ttl else None))
         if self.model.config.overflow == "reject-publish":
             accepted = 0
-            for message in new:
+            for message in () if self.model.exceeds(self.model.delayed) else new:
                 self.model.add(message)
                 self.model.dispatch()
                 if self.model.over():
@@ -204,10 +207,17 @@ class AgainstModel(RuleBasedStateMachine):
     def purge(self) -> None:
         reply = self.both(c.Purge())
         self.model.dispatch()
-        assert reply.messages == len(self.model.ready())
+        assert reply.messages == len(self.model.counted())
         self.model.returned.clear()
         self.model.back.clear()
+        self.model.delayed.clear()
         self.model.lanes.clear()
+        self.end()
+
+    @rule()
+    def retry_delayed(self) -> None:
+        reply = self.both(c.RetryDelayed())
+        assert reply.messages == self.model.due(everything=True)
         self.end()
 
     @rule(
@@ -307,6 +317,7 @@ class AgainstModel(RuleBasedStateMachine):
                 self.model.overdue()
                 assert cancelled == self.model.cancels
                 self.model.cancels.clear()
+                self.model.due()
                 self.end()
 
     @invariant()
@@ -317,6 +328,13 @@ class AgainstModel(RuleBasedStateMachine):
         assert self.queue.ready() == [m.name for m in model.ready()]
         assert stat.bytes_ready == sum(m.size for m in model.ready())
         assert stat.returned == len(model.returned) + sum(map(len, model.back.values()))
+        delayed = [
+            (ready_ms, (index, at))
+            for ready_ms, index, first, last, _, _ in self.queue.state.delayed
+            for at in range(first, last + 1)
+        ]
+        assert delayed == [(m.ready, m.name) for m in model.delayed]
+        assert stat.messages_delayed == len(model.delayed)
         held = {x.key: {i: m.name for i, m in x.held.items()} for x in model.clients.values()}
         mine = {
             consumer.id: {

@@ -143,7 +143,7 @@ class Subscription:
             return
         ids, rng = ((msg_id, msg_id),), self.owner.rng
         consuming = self.process.broker.consuming
-        if not self.owner.steady and rng.random() < 0.15:
+        if not self.owner.steady and rng.random() < (0.5 if self.book.plan.delays else 0.15):
             if "rejected" in self.book.plan.forgets and rng.random() < 0.5:
                 self.book.rejected[body] = True
                 consuming.settle(commands.Discard(self.consumer, ids))

@@ -9,6 +9,7 @@ from sim.whole.people import EXCHANGE, VHOST, OneAtATime, Person
 from sim.whole.profile import DEAD, QueuePlan
 from warren_broker.errors import Refusal, Unavailable
 from warren_broker.metadata.commands import Bind, DeclareExchange, QueueIs
+from warren_broker.queue.commands import Count, RetryDelayed
 
 if TYPE_CHECKING:
     from sim.whole.process import Process
@@ -47,6 +48,28 @@ class Operator(OneAtATime):
         else:
             book.doomed = True
             broker.delete_queue(VHOST, name, False, False, 0, swept)
+
+
+class Retrier(OneAtATime):
+    """An operator that does not wait for delayed messages."""
+
+    def act(self) -> None:
+        """Make them ready now and then."""
+        self.ask_next(self.retry, wanted=not self.world.calm)
+        self.again(1_500)
+
+    def retry(self, process: Process) -> None:
+        """In the node's turn."""
+        queue = self.queue(process)
+        if queue is None:
+            self.busy = False
+            return
+
+        def retried(reply: Any) -> None:
+            self.busy = False
+            require(isinstance(reply, Count | Refusal), "a retry was answered otherwise", reply)
+
+        process.broker.queues.ask(queue, RetryDelayed(), retried)
 
 
 class Declarer(Person):

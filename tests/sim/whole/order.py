@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sim.checkers import require
+from sim.whole.delays import Delays, delay_of
 from warren_broker.block.block import Block
 from warren_broker.queue import commands, limits
 from warren_broker.queue.commands import Submission
+from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.effects import Deliver
 from warren_broker.queue.state import Consumer, QueueState
 from warren_raft.machine import Applied
@@ -61,7 +63,7 @@ class Before:
     ages: dict[tuple[int, int], tuple[int, int]]
     claims: dict[tuple[str, int], list[Message]]
     lives: dict[int, tuple[str, int]]
-    limit: int
+    config: QueueConfig
 
 
 def _held(consumer: Consumer) -> dict[int, Message]:
@@ -93,7 +95,7 @@ def before(state: QueueState, submission: Submission, now: int) -> Before | None
             for number, claim in reader.claims.items()
         },
         {uplink.id: (uplink.node, uplink.incarnation) for uplink in state.uplinks.values()},
-        state.config.delivery_limit,
+        state.config,
     )
 
 
@@ -131,6 +133,7 @@ class Order:
         self.staged: dict[tuple[int, int], bool] = {}
         self.lanes: dict[tuple[int, int], list[int]] = {}
         self.checked = 0
+        self.delays = Delays()
 
     def begins(self, state: QueueState, submission: Submission, now: int) -> None:
         """A member is about to apply an entry."""
@@ -153,6 +156,8 @@ class Order:
             require(known == said, "effects differ", group, index, applied.effects)
             return
         self.effects[group, index] = said
+        now = self.world.checkers.states.entries[group, index][1]
+        self.delays.applied(group, now, submission, state)
         replies = getattr(applied.reply, "replies", ())
         if block is not None:
             self._came(group, index, submission, block, state)
@@ -344,4 +349,9 @@ def _given_back(pending: Before, uplink: int, command: Any) -> list[Message]:
         if isinstance(command, commands.Return):
             back, failed = cut, int(command.failed)
     again = [(index, at, fails + failed, acquired + 1) for index, at, fails, acquired in back]
-    return [one for one in again if not 0 <= pending.limit < one[2]]
+    limit = pending.config.delivery_limit
+    return [
+        one
+        for one in again
+        if not 0 <= limit < one[2] and not delay_of(pending.config, one[2], bool(failed))
+    ]

@@ -40,6 +40,11 @@ class QueuePlan:
     ttl_ms: int | None = None
 
     @property
+    def delays(self) -> bool:
+        """Its messages wait when they come back."""
+        return "x-delayed-retry-type" in self.arguments
+
+    @property
     def alone(self) -> bool:
         """It lives on one node: while that is not heard of, publishes are refused."""
         return not self.durable or self.arguments.get("x-queue-type") == "classic"
@@ -108,6 +113,8 @@ BRIEF_SHARE = 0.7
 JOINERS = (0, 0, 0, 1, 2)
 UNLUCKY_SHARE = 0.55
 BAD_SHARE = 0.4
+DELAYS_SHARE = 0.25
+"""Worlds that have a queue with delayed retry beside the others."""
 
 
 def draw(rng: Random) -> Profile:
@@ -169,7 +176,21 @@ def draw(rng: Random) -> Profile:
         windows=windows.draw(rng, drawn.lives),
         config=_config(rng),
     )
-    return _behind(profile) if drawn.behind else _full(profile)
+    return _behind(profile) if drawn.behind else _full(_delaying(profile, rng))
+
+
+def _delaying(profile: Profile, rng: Random) -> Profile:
+    """Add a queue with delayed retry to some worlds.
+
+    Drawn by a generator of its own, so that all other worlds stay as they are.
+    """
+    aside = Random()
+    aside.setstate(rng.getstate())
+    if aside.random() >= DELAYS_SHARE:
+        return profile
+    plain, *others = profile.queues
+    retrying = _retrying(aside, plain.group_size)
+    return replace(profile, queues=(plain, retrying, *others), messages=2 * profile.messages)
 
 
 def _full(profile: Profile) -> Profile:
@@ -286,6 +307,18 @@ def _careless(rng: Random, size: int) -> QueuePlan:
 
 def _swept(rng: Random, size: int) -> QueuePlan:
     return QueuePlan("swept", {"x-queue-type": "quorum", "x-delivery-limit": -1}, size, swept=True)
+
+
+def _retrying(rng: Random, size: int) -> QueuePlan:
+    arguments = {
+        "x-queue-type": "quorum",
+        "x-delivery-limit": -1,
+        "x-delayed-retry-type": rng.choice(("all", "all", "failed", "returned")),
+        "x-delayed-retry-min": rng.choice((20, 150, 600)),
+    }
+    if rng.random() < 0.6:
+        arguments["x-delayed-retry-max"] = rng.choice((100, 1_500))
+    return QueuePlan("retrying", arguments, size)
 
 
 def _classic(rng: Random, size: int) -> QueuePlan:

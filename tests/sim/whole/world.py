@@ -12,7 +12,7 @@ from sim.whole.consumers import Consumer, Getter
 from sim.whole.ledger import Ledger
 from sim.whole.loners import Loner
 from sim.whole.misfortunes import Misfortunes
-from sim.whole.operators import Declarer, Operator
+from sim.whole.operators import Declarer, Operator, Retrier
 from sim.whole.outside import outside
 from sim.whole.people import VHOST, Person
 from sim.whole.process import Machine, Process
@@ -80,6 +80,7 @@ class World(Traced):
         people += [Consumer(self, 10 + at, plan) for at, plan in enumerate(others)]
         people += [Loner(self, at) for at in range(profile.loners)]
         people += [Registrar(self, 0)] if profile.changes else []
+        people += [Retrier(self, at, plan) for at, plan in enumerate(others) if plan.delays]
         people += [Operator(self, at, plan) for at, plan in enumerate(others) if plan.swept]
         return people
 
@@ -225,7 +226,8 @@ class World(Traced):
 
     def _is_empty(self, process: Process, group: int) -> bool:
         found = counts(process.host.state(group))
-        return not (found.messages_ready + found.messages_unacknowledged + found.messages_claimed)
+        held = found.messages_unacknowledged + found.messages_claimed
+        return not (found.messages_ready + held + found.messages_delayed)
 
     def leave(self) -> None:
         """People go home: what they had still planned is not done."""

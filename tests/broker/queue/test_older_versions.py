@@ -1,0 +1,59 @@
+"""Logs that older versions of the machine have applied: the newest one says and keeps the same."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from warren_broker.queue.commands import StatReply
+from warren_broker.queue.config import QueueConfig
+from warren_broker.queue.machine import QueueMachine
+from warren_raft.machine import Meta
+
+
+def read(name: str) -> list[Any]:
+    """Logs grown by `logs.grow` and applied by that version.
+
+    Of each its settings, its entries (index, term, time, data), SHA-256 of its replies and effects,
+    its last snapshot.
+    """
+    packed = Path(__file__).with_name(name).read_bytes()
+    logs: list[Any] = msgspec.msgpack.decode(zlib.decompress(packed))
+    return logs
+
+
+LOGS = [(2, log) for log in read("logs_of_version_2.bin")]
+LOGS += [(3, log) for log in read("logs_of_version_3.bin")]
+
+
+def as_then(reply: Any) -> Any:
+    """A reply in the bytes of versions 2 and 3, which had no delayed messages to speak of."""
+    if not isinstance(reply, StatReply):
+        return reply
+    *known, next_ms, last_ms = msgspec.structs.astuple(reply)
+    assert (reply.messages_delayed, next_ms, last_ms) == (0, 0, 0)
+    return ["stat", *known]
+
+
+@pytest.mark.parametrize("number", range(len(LOGS)))
+def test_a_log_of_an_older_version_gives_the_replies_effects_and_state_it_gave(number: int) -> None:
+    version, (config, entries, said, last) = LOGS[number]
+    machine = QueueMachine(msgspec.msgpack.decode(config, type=QueueConfig))
+    state = machine.init()
+    heard = hashlib.sha256()
+    for index, term, time_ms, data in entries:
+        applied = machine.apply(Meta(index, term, time_ms), data, state)
+        reply = applied.reply
+        replies = [as_then(one) for one in reply.replies]
+        answer: tuple[Any, ...] = (reply.uplink, reply.seq, replies, reply.expected_seq)
+        if version > 2:
+            answer += (reply.retired,)
+        assert version > 2 or not reply.retired, "which replies of version 2 could not say"
+        heard.update(msgspec.msgpack.encode((answer, applied.effects)))
+    assert heard.digest() == said
+    assert machine.snapshot(state) == machine.snapshot(machine.restore(last))

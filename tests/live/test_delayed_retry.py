@@ -1,0 +1,73 @@
+"""Delayed retry as an AMQP 0.9.1 client and an operator see it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from pika.exceptions import ChannelClosedByBroker
+
+from live.conftest import Broker, eventually
+from warren.admin import Admin
+from warren.connection import Connection
+
+pytestmark = pytest.mark.live
+DELAY_MS = 1_500
+RETRYING = {
+    "x-queue-type": "quorum",
+    "x-delayed-retry-type": "failed",
+    "x-delayed-retry-min": DELAY_MS,
+    "x-delayed-retry-max": 60_000,
+}
+
+
+def take(channel: Any, queue: str) -> Any:
+    """The next message, soon."""
+
+    def one() -> Any:
+        got = channel.basic_get(queue)
+        return got if got[0] is not None else None
+
+    return eventually(one, f"a message in {queue}")
+
+
+def test_a_reject_is_delayed_and_a_nack_is_not(broker: Broker, queue_name: str) -> None:
+    with broker.connect() as connection, Connection(broker.uri) as operator:
+        channel, admin = connection.channel(), Admin(operator)
+        channel.confirm_delivery()
+        channel.queue_declare(queue_name, durable=True, arguments=RETRYING)
+        channel.basic_publish("", queue_name, b"body")
+        got, _, _ = take(channel, queue_name)
+        channel.basic_nack(got.delivery_tag, requeue=True)
+        got, properties, _ = take(channel, queue_name)
+        assert properties.headers["x-acquired-count"] == 1
+        assert "x-delivery-count" not in properties.headers
+
+        rejected = time.monotonic()
+        channel.basic_reject(got.delivery_tag, requeue=True)
+        queue = eventually(
+            lambda: next((one for one in (admin.queue(queue_name),) if one.messages_delayed), None),
+            "the delayed message",
+        )
+        assert (queue.messages, queue.messages_ready, queue.messages_delayed) == (1, 0, 1)
+        assert queue.next_delayed_at == queue.last_delayed_at > 0
+        assert queue.delayed_retry == f"failed (min: {DELAY_MS}ms, max: 60000ms)"
+        got, properties, _ = take(channel, queue_name)
+        assert time.monotonic() - rejected >= DELAY_MS / 1000 - 0.1
+        assert properties.headers["x-delivery-count"] == 1
+
+        channel.basic_reject(got.delivery_tag, requeue=True)
+        eventually(lambda: admin.retry_delayed(queue_name) == 1, "the message to retry")
+        got, properties, _ = take(channel, queue_name)
+        assert properties.headers["x-delivery-count"] == 2
+        channel.basic_reject(got.delivery_tag, requeue=True)
+        assert eventually(lambda: admin.purge_queue(queue_name), "the message to purge") == 1
+        channel.queue_delete(queue_name)
+
+
+def test_a_classic_queue_refuses_delayed_retry(broker: Broker, queue_name: str) -> None:
+    with broker.connect() as connection:
+        arguments = {**RETRYING, "x-queue-type": "classic"}
+        with pytest.raises(ChannelClosedByBroker, match=r"\(406, .*x-delayed-retry-type"):
+            connection.channel().queue_declare(queue_name, durable=True, arguments=arguments)
