@@ -12,6 +12,7 @@ from warren_broker.metadata.incarnations import is_retired
 from warren_broker.queue import ack, commands, delayed_retry, machine, stage
 from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.delayed_queue import Delayed
+from warren_broker.queue.ranges import LANE_SHIFT
 from warren_broker.queue.ready_queue import Order
 
 
@@ -37,10 +38,11 @@ def what_comes_back_goes_to_the_end() -> list[Replacement]:
             return (*self.lanes[self.mask.bit_length() - 1].head(), 0, 0)
         return self.returned[0] if self.returned else None
 
-    def take(self: Order, count: int) -> Any:
+    def take(self: Order, count: int, marked: bool = False) -> Any:
         if self.mask:
-            return (*self._cut(self.mask.bit_length() - 1, count), 0, 0)
-        return taken(self, count)
+            lane = self.mask.bit_length() - 1
+            return (*self._cut(lane, count), 0, (lane + 1) << LANE_SHIFT if marked else 0)
+        return taken(self, count, marked)
 
     taken = Order.take
     return [(Order, "head", polite), (Order, "take", take)]

@@ -86,7 +86,8 @@ class ConnectionLog:
 
     def lost(self, error: Exception | None) -> None:
         """Log a socket that was closed without the protocol's close."""
-        if not self._opened and error is None:
+        if not self._opened and (error is None or isinstance(error, ConnectionError)):
+            # A port check; whether it ends with a reset depends on what it had not read yet.
             self._end(logging.INFO, "ended before it was opened", "the client closed it")
             return
         reason = "the client closed the TCP connection" if error is None else repr(error)

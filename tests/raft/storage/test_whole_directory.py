@@ -399,7 +399,7 @@ def test_a_directory_without_links_starts_and_is_the_chains_beginning(tmp_path: 
     assert disk.group(1).read(9).data == b"one 9 " + b"x" * 40
     assert disk.group(2).hard_state == HardState(4, None)
     for index in range(17, 25):
-        disk.write(1, index, [b"new" * 30], term=5)
+        disk.write(1, index, [b"new" * 30], term=5, state=HardState(5, None))
     disk.close()
     vouched = Vouched(
         {1: HardState(0), 2: HardState(4)},
