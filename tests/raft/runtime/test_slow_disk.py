@@ -300,7 +300,8 @@ def test_a_small_write_that_hangs_on_the_loop_s_thread_holds_the_loop_for_a_mome
     loop.call_later(0, lambda: a.propose(1, b"small, and it hangs"))
     loop.call_later(20_000, loop.stop)
     loop.run()
-    assert on_loop[0], "the write that hangs was not on the loop's thread"
+    # The background writer may be first: it syncs a mark of where the log ends.
+    assert True in on_loop, "the write that hangs was not on the loop's thread"
     assert cluster.leader(1) is not a and len(gaps) > 20
     assert max(gaps) < HANG_MS / 1000, "the loop stood for as long as it takes to be suspected"
     assert "another thread runs the event loop" in caplog.text
