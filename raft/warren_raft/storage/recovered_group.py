@@ -184,7 +184,7 @@ class RecoveredGroup:
         """
         log = self.log
         last_term = log.term(log.last) if log.last else 0
-        if 0 < self.hard_state.term < last_term:
+        if last_term > self.hard_state.term:
             raise LogDamaged(
                 directory,
                 0,

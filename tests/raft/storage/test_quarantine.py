@@ -19,13 +19,16 @@ from warren_raft.storage.opened_log import OpenedLog, open_log
 from warren_raft.storage.quarantine import REASON_FILE
 from warren_raft.storage.rewrite import write_snapshots
 from warren_raft.storage.snapshot import MAGIC, Snapshot
+from warren_raft.types import HardState
+
+VOTED = HardState(1, "n1")
 
 
 def a_life(root: Path) -> None:
     """Two groups: segments of both kinds, a snapshot of the first, a log."""
     disk = two_groups_compacted(root)
-    disk.write(1, 40, [b"last"])
-    disk.write(2, 40, [b"last"])
+    disk.write(1, 40, [b"last"], state=VOTED)
+    disk.write(2, 40, [b"last"], state=VOTED)
     disk.close()
 
 
@@ -186,7 +189,7 @@ def test_a_damaged_snapshot_concerns_its_group_alone(tmp_path: Path) -> None:
     assert read(again, 2, 40) == b"last"
     again.close()
     disk = Disk(tmp_path, file_bytes=2000)
-    disk.write(1, 1, [b"healed"])
+    disk.write(1, 1, [b"healed"], state=VOTED)
     for group in (1, 2):
         disk.group(group).applied = disk.group(group).last_index()
     disk.compact()
@@ -199,7 +202,7 @@ def test_a_damaged_snapshot_concerns_its_group_alone(tmp_path: Path) -> None:
 def test_what_is_left_of_a_damaged_group_is_not_held_in_memory(tmp_path: Path) -> None:
     disk = Disk(tmp_path)
     for group in (1, 2):
-        disk.write(group, 1, [bytes(100)] * 5)
+        disk.write(group, 1, [bytes(100)] * 5, state=VOTED)
     taken = Snapshot(1, 3, 1, 1003, disk.group(1).born, 1, ("n1",), (), b"", b"s")
     write_snapshots(disk.store.files, disk.store.directory.snapshots, [taken])
     disk.close()
