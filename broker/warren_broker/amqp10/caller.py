@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -10,8 +11,12 @@ from warren_broker import errors
 from warren_broker.access import Access
 from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.client.queues import to_refusal
+from warren_broker.metadata import commands as metadata
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue.commands import AnyCommand, Refused
+from warren_raft.quoting import quoted
+
+log = logging.getLogger(__name__)
 
 Answer: TypeAlias = Callable[[Any], None]
 """Called once with the result that the request's docstring names, or with a Refusal."""
@@ -51,6 +56,15 @@ class Asker:
             answer(reply if refused else result(reply))
 
         self.broker.queues.ask(queue, command, self.guard(done))
+
+    def change(self, what: str, command: metadata.AnyCommand, answer: Answer, result: Any) -> None:
+        """Log and submit a change of the definitions; the caller has checked the user's right."""
+        log.info("user %s: %s", quoted(self.user), what)
+
+        def done(reply: Any) -> None:
+            answer(reply if isinstance(reply, errors.Refusal) else result)
+
+        self.broker.definitions.submit(command, self.guard(done))
 
 
 def refusal_of(reply: Any, queue: QueueRecord) -> errors.Refusal | None:

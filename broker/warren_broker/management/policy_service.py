@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -18,7 +17,6 @@ from warren_broker.metadata.records import Policy
 from warren_broker.metadata.state import Scope
 from warren_raft.quoting import quoted
 
-log = logging.getLogger(__name__)
 POLICIES_LISTED_MAX: Final = 1_000
 """Policies in one answer: Proton's values hold 65,535 parts, a policy has 15 to 45."""
 
@@ -107,7 +105,7 @@ def _put(asker: Asker, request: m.PutPolicyRequest, answer: Answer) -> None:
         f"pattern {quoted(policy.pattern)}, apply-to {policy.apply_to}, priority "
         f"{policy.priority}, definition {definition}"
     )
-    _change(asker, what, metadata.SetPolicy(policy), answer, m.PolicyPut(not known))
+    asker.change(what, metadata.SetPolicy(policy), answer, m.PolicyPut(not known))
 
 
 def _delete(asker: Asker, request: m.DeletePolicyRequest, answer: Answer) -> None:
@@ -117,18 +115,7 @@ def _delete(asker: Asker, request: m.DeletePolicyRequest, answer: Answer) -> Non
         f"clear {_kind(request.operator)} {quoted(request.name)} in vhost {quoted(request.vhost)}"
     )
     command = metadata.ClearPolicy(request.vhost, request.name, request.operator)
-    _change(asker, what, command, answer, Performed())
-
-
-def _change(
-    asker: Asker, what: str, command: metadata.AnyCommand, answer: Answer, result: Any
-) -> None:
-    log.info("user %s: %s", quoted(asker.user), what)
-
-    def done(reply: Any) -> None:
-        answer(reply if isinstance(reply, errors.Refusal) else result)
-
-    asker.broker.definitions.submit(command, asker.guard(done))
+    asker.change(what, command, answer, Performed())
 
 
 POLICY_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {

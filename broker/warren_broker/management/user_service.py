@@ -6,7 +6,6 @@ concerned.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -22,7 +21,6 @@ from warren_broker.metadata.records import Grant, User, Vhost
 from warren_broker.metadata.state import MetadataState
 from warren_raft.quoting import quoted
 
-log = logging.getLogger(__name__)
 LISTED_MAX = 5_000
 """Values in one answer: Proton's values hold 65,535 parts."""
 ALL = ".*"
@@ -32,18 +30,6 @@ def _looking(asker: Asker) -> MetadataState:
     """Check that an administrator asks for a read, as in RabbitMQ; return the state."""
     asker.access.must_be("administrator", "see users and permissions")
     return asker.broker.definitions.state
-
-
-def _change(
-    asker: Asker, what: str, command: metadata.AnyCommand, answer: Answer, result: Any
-) -> None:
-    """Log and submit a change; the caller has checked that an administrator asks for it."""
-    log.info("user %s: %s", quoted(asker.user), what)
-
-    def done(reply: Any) -> None:
-        answer(reply if isinstance(reply, errors.Refusal) else result)
-
-    asker.broker.definitions.submit(command, asker.guard(done))
 
 
 def _list(answer: Answer, values: Iterable[m.Value]) -> None:
@@ -105,14 +91,14 @@ def _put_user(asker: Asker, request: m.PutUserRequest, answer: Answer) -> None:
         f"{quoted(', '.join(tags))}"
     )
     command = metadata.PutUser(User(request.user, hashed, tags), keep_administrator=True)
-    _change(asker, what, command, answer, m.Put(known is None))
+    asker.change(what, command, answer, m.Put(known is None))
 
 
 def _delete_user(asker: Asker, request: m.DeleteUserRequest, answer: Answer) -> None:
     asker.access.must_be("administrator", "delete users")
     _user(asker.broker.definitions.state, request.user)
     command = metadata.DeleteUser(request.user, keep_administrator=True)
-    _change(asker, f"delete user {quoted(request.user)}", command, answer, Performed())
+    asker.change(f"delete user {quoted(request.user)}", command, answer, Performed())
 
 
 # ------------------------------------------------------------------ vhosts
@@ -170,18 +156,16 @@ def _put_vhost(asker: Asker, request: m.PutVhostRequest, answer: Answer) -> None
         if isinstance(result, errors.Refusal) or scope is not None:
             answer(result)
         else:  # as in RabbitMQ: otherwise no user could use it
-            _change(
-                asker, f"{what}: all permissions in it", metadata.PutGrant(grant), answer, result
-            )
+            asker.change(f"{what}: all permissions in it", metadata.PutGrant(grant), answer, result)
 
-    _change(asker, what, metadata.PutVhost(wanted), done, m.Put(scope is None))
+    asker.change(what, metadata.PutVhost(wanted), done, m.Put(scope is None))
 
 
 def _delete_vhost(asker: Asker, request: m.DeleteVhostRequest, answer: Answer) -> None:
     asker.access.must_be("administrator", "delete vhosts")
     _vhost(asker.broker.definitions.state, request.vhost)
     what = f"delete vhost {quoted(request.vhost)} with everything in it"
-    _change(asker, what, metadata.DeleteVhost(request.vhost), answer, Performed())
+    asker.change(what, metadata.DeleteVhost(request.vhost), answer, Performed())
 
 
 # ------------------------------------------------------------------ permissions
@@ -243,7 +227,7 @@ def _put_permissions(asker: Asker, request: m.PutPermissionsRequest, answer: Ans
         f"set permissions{to} of user {quoted(grant.user)} in vhost "
         f"{quoted(grant.vhost)} to {patterns}"
     )
-    _change(asker, what, metadata.PutGrant(grant), answer, m.Put(not known))
+    asker.change(what, metadata.PutGrant(grant), answer, m.Put(not known))
 
 
 def _delete_permissions(asker: Asker, request: m.DeletePermissionsRequest, answer: Answer) -> None:
@@ -256,7 +240,7 @@ def _delete_permissions(asker: Asker, request: m.DeletePermissionsRequest, answe
         f"{quoted(request.user)} in vhost {quoted(request.vhost)}"
     )
     command = metadata.DeleteGrant(request.vhost, request.user, request.exchange)
-    _change(asker, what, command, answer, Performed())
+    asker.change(what, command, answer, Performed())
 
 
 USER_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {
