@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from tools import console, debian
 from tools.environment import LOGS, ROOT, STATE, environment, java_environment, python
@@ -29,12 +30,25 @@ TYPED = ("tools", "bench", "build.py", "examples")
 COUNTED = ("passed", "failed", "errors", "skipped")
 
 
+class Outcome(NamedTuple):
+    """How a section ended.
+
+    seconds      from its start to its end
+    cpu_seconds  processor time of its process and of those that it waited for
+    """
+
+    title: str
+    worked: bool
+    seconds: float
+    cpu_seconds: float
+
+
 @dataclass
 class Totals:
-    """Results of all sections: counts of tests; each section's name, result and seconds."""
+    """Results of all sections: counts of tests; each section's result and times."""
 
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
-    sections: list[tuple[str, bool, float]] = field(default_factory=list)
+    sections: list[Outcome] = field(default_factory=list)
 
     def add_report(self, report: Path) -> None:
         """Add the counts of a JUnit report."""
@@ -175,20 +189,23 @@ class Suite:
         started = time.monotonic()
         section.log.parent.mkdir(parents=True, exist_ok=True)
         with section.log.open("wb") as out:
-            code = subprocess.run(
+            process = subprocess.Popen(
                 list(section.command),
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 env=dict(section.env),
                 cwd=ROOT,
-                check=False,
-            ).returncode
+            )
+            _, status, used = os.wait4(process.pid, 0)
+            code = process.returncode = os.waitstatus_to_exitcode(status)
         # An empty selection (exit code 5) is a failure unless -k asked for it.
         worked = code == 0 or (code == 5 and self.only is not None)
         with self._lock:
             console.section(section.title)
             console.say(section.log.read_text(encoding="utf-8", errors="replace").rstrip())
-            self.totals.sections.append((section.title, worked, time.monotonic() - started))
+            elapsed = time.monotonic() - started
+            cpu = used.ru_utime + used.ru_stime
+            self.totals.sections.append(Outcome(section.title, worked, elapsed, cpu))
             if section.report is not None:
                 self.totals.add_report(section.report)
             else:
@@ -197,9 +214,11 @@ class Suite:
     def close(self) -> int:
         """Print the table of sections and the closing line; return the exit code."""
         console.section("summary")
-        for title, worked, seconds in self.totals.sections:
-            console.say(f" {'✓' if worked else '✗'} {title:<56} {seconds:8.1f} s")
-        worked = all(worked for _, worked, _ in self.totals.sections)
+        console.say(f"{'seconds':>68} {'of CPU':>8}")
+        for each in self.totals.sections:
+            mark = "✓" if each.worked else "✗"
+            console.say(f" {mark} {each.title:<56} {each.seconds:8.1f} {each.cpu_seconds:8.1f}")
+        worked = all(each.worked for each in self.totals.sections)
         if not worked and not self.totals.counts["failed"] + self.totals.counts["errors"]:
             self.totals.counts["errors"] += 1  # a section that ended before it reported
         console.say(self.totals.line(time.monotonic() - self.started))

@@ -88,7 +88,7 @@ def test_every_section_runs_and_one_that_fails_fails_the_suite(
     made = made_suite(sections, monkeypatch)
     assert made.run() == 1
     assert sorted(made.totals.sections)[0][:2] == ("first", True)
-    assert [title for title, worked, _ in made.totals.sections if not worked] == ["second"]
+    assert [each.title for each in made.totals.sections if not each.worked] == ["second"]
     assert made.totals.counts == {"passed": 6, "failed": 3, "errors": 1, "skipped": 3}
     said = capfd.readouterr().out
     assert all(f"of the {name}" in said for name in ("first", "second", "last"))
