@@ -229,8 +229,8 @@ TABLE: Final[tuple[Argument, ...]] = (
     Argument("x-dead-letter-strategy", _dead_letter_strategy, policy="dead-letter-strategy"),
     Argument("x-max-length", integer(), policy="max-length"),
     Argument("x-max-length-bytes", integer(), policy="max-length-bytes"),
-    Argument("x-max-in-memory-length", integer(), compared=False),
-    Argument("x-max-in-memory-bytes", integer(), compared=False),
+    Argument("x-max-in-memory-length", integer(), policy="max-in-memory-length", compared=False),
+    Argument("x-max-in-memory-bytes", integer(), policy="max-in-memory-bytes", compared=False),
     Argument("x-max-priority", integer(0, 255)),
     Argument("x-overflow", _overflow, policy="overflow"),
     Argument("x-single-active-consumer", boolean),
@@ -254,10 +254,13 @@ TABLE: Final[tuple[Argument, ...]] = (
     Argument(
         "x-queue-mode",
         one_of(("default", "lazy"), "invalid_queue_mode"),
+        policy="queue-mode",
         compared=False,
         only="classic",
     ),
-    Argument("x-queue-version", _queue_version, compared=False, only="classic"),
+    Argument(
+        "x-queue-version", _queue_version, policy="queue-version", compared=False, only="classic"
+    ),
     Argument("x-delayed-retry-type", _anything, policy="delayed-retry-type", only="quorum"),
     Argument("x-delayed-retry-min", _anything, policy="delayed-retry-min", only="quorum"),
     Argument("x-delayed-retry-max", _anything, policy="delayed-retry-max", only="quorum"),

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from warren_broker import arguments
-from warren_broker.arguments import Kind
+from warren_broker.arguments import Check, Kind
 from warren_broker.errors import InvalidArgument
 from warren_broker.name_patterns import BadPattern, Pattern
 from warren_broker.queue.config import QueueConfig
@@ -39,10 +39,18 @@ def _second(one: Any, other: Any) -> Any:
     return other
 
 
+def _lower_number(policy: Any, argument: Any) -> Any:
+    """Return the lower one; an argument that is no number (a declaration accepts it) is higher."""
+    if isinstance(argument, bool) or not isinstance(argument, int | float):
+        return policy
+    return min(policy, argument)
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyKey:
     """A key of a policy's definition.
 
+    check    of its values; None: that of the argument
     what     for the refusal of a value: "-1 is not a valid maximum length"
     against  the effective value of (policy's, argument's), where both are set
     merge    the effective value of (policy's, operator policy's); None: not allowed in operator
@@ -57,7 +65,33 @@ class PolicyKey:
     merge: Choose | None = None
     field: str = ""
     only: Kind | None = None
+    check: Check | None = None
 
+
+_RETRY_TYPES: Final = ("all", "failed", "returned", "disabled")
+_RETRY: Final = (
+    PolicyKey(
+        "delayed-retry-type",
+        f"delayed retry type. Must be one of: {', '.join(_RETRY_TYPES)}",
+        _first,
+        _second,
+        check=arguments.one_of(_RETRY_TYPES, "invalid"),
+    ),
+    PolicyKey(
+        "delayed-retry-min",
+        "delayed retry minimum delay. Must be a positive integer",
+        _lower_number,
+        max,
+        check=arguments.integer(1),
+    ),
+    PolicyKey(
+        "delayed-retry-max",
+        "delayed retry maximum delay. Must be a positive integer",
+        _lower_number,
+        min,
+        check=arguments.integer(1),
+    ),
+)
 
 KEYS: Final[Mapping[str, PolicyKey]] = {
     key.name: key
@@ -93,6 +127,12 @@ KEYS: Final[Mapping[str, PolicyKey]] = {
         PolicyKey("queue-leader-locator", "queue leader locator value", _first),
         PolicyKey("target-group-size", "qq target count value", max, max, only="quorum"),
         PolicyKey("alternate-exchange", "alternate exchange name", _second),
+        *_RETRY,
+        # Historical ones, accepted without effect.
+        PolicyKey("queue-mode", "queue-mode value", _second, only="classic"),
+        PolicyKey("queue-version", "queue-version value", _second, _second),
+        PolicyKey("max-in-memory-length", "maximum memory in bytes", min, min, only="quorum"),
+        PolicyKey("max-in-memory-bytes", "maximum memory in bytes", min, min, only="quorum"),
     )
 }
 _ARGUMENTS: Final = {
@@ -140,13 +180,15 @@ def check_policy(
         raise validation_failed(f"[{shown}] are not recognised policy settings")
     for key in sorted(definition):
         _check_value(KEYS[key], definition[key])
+    _check_delays(definition)
 
 
 def _check_value(key: PolicyKey, value: Any) -> None:
     row = _ARGUMENTS.get(key.name)
+    check = key.check or (row.check if row is not None else None)
     problem = None
-    if row is not None:
-        problem = row.check(value, _ANY_EXCHANGE)
+    if check is not None:
+        problem = check(value, _ANY_EXCHANGE)
     elif not isinstance(value, str):
         problem = "a name is expected"
     if key.name == "dead-letter-strategy" and value == "at-least-once":
@@ -154,6 +196,16 @@ def _check_value(key: PolicyKey, value: Any) -> None:
         raise validation_failed("at-least-once is not available yet; leave it out for at-most-once")
     if problem is not None:
         raise validation_failed(f"{erlang(value)} is not a valid {key.what}")
+
+
+def _check_delays(definition: Definition) -> None:
+    kind, least, most = (definition.get(key.name) for key in _RETRY)
+    if kind not in (None, "disabled") and least is None:
+        raise validation_failed(f"delayed-retry-min is required when delayed-retry-type is {kind}")
+    if least is not None and most is not None and most < least:
+        raise validation_failed(
+            f"delayed-retry-max ({most}) must not be smaller than delayed-retry-min ({least})"
+        )
 
 
 def erlang(value: Any) -> str:
@@ -224,4 +276,9 @@ def effective_config(
         changed["overflow"] = given["x-overflow"]  # quorum queues take the policy's, these do not
     if "delivery_limit" in changed:
         changed["delivery_limit"] = max(-1, changed["delivery_limit"])
+    if any(key.name in definition for key in _RETRY):
+        delays = {f"x-{key.name}": setting(key.name, definition, given) for key in _RETRY}
+        kind, least, most = arguments.delayed_retry(config.kind, delays)
+        changed["delayed_retry_type"] = kind
+        changed["delayed_retry_min_ms"], changed["delayed_retry_max_ms"] = least, most
     return msgspec.structs.replace(config, **changed) if changed else config

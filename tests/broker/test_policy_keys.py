@@ -11,9 +11,6 @@ from warren_broker.errors import InvalidArgument
 from warren_broker.policy_keys import KEYS, applies_to_queue, check_policy, effective_config, merged
 from warren_broker.queue.config import QueueConfig
 
-WITHOUT_EFFECT = {"delayed-retry-type", "delayed-retry-min", "delayed-retry-max"}
-"""Keys of arguments that no policy can set yet: refused as unknown."""
-
 
 def refusal(definition: Any, operator: bool = False, **more: Any) -> str:
     """The text for a policy that cannot be set."""
@@ -23,9 +20,9 @@ def refusal(definition: Any, operator: bool = False, **more: Any) -> str:
     return caught.value.detail
 
 
-def test_every_argument_with_a_policy_key_is_known_or_said_to_have_no_effect() -> None:
+def test_every_argument_with_a_policy_key_is_known() -> None:
     of_arguments = {row.policy for row in TABLE if row.policy and row.at == "declare"}
-    assert of_arguments == (KEYS.keys() | WITHOUT_EFFECT) - {"alternate-exchange"}
+    assert of_arguments == KEYS.keys() - {"alternate-exchange"}
     fields = set(QueueConfig.__struct_fields__)
     assert {key.field for key in KEYS.values() if key.field} <= fields
 
@@ -60,7 +57,33 @@ def test_every_argument_with_a_policy_key_is_known_or_said_to_have_no_effect() -
             '[{<<"max-age">>,<<"1h">>},{<<"unknown">>,1}] are not recognised policy settings',
         ),
         ({"ha-mode": "all"}, '[{<<"ha-mode">>,<<"all">>}] are not recognised policy settings'),
-        ({"delayed-retry-min": 1}, '[{<<"delayed-retry-min">>,1}] are not recognised policy'),
+        (
+            {"delayed-retry-type": "some", "delayed-retry-min": 5},
+            '<<"some">> is not a valid delayed retry type. '
+            "Must be one of: all, failed, returned, disabled",
+        ),
+        ({"delayed-retry-type": 5}, "5 is not a valid delayed retry type. Must be one of: all,"),
+        (
+            {"delayed-retry-min": 0},
+            "0 is not a valid delayed retry minimum delay. Must be a positive integer",
+        ),
+        ({"delayed-retry-min": True}, "true is not a valid delayed retry minimum delay."),
+        (
+            {"delayed-retry-max": -1},
+            "-1 is not a valid delayed retry maximum delay. Must be a positive integer",
+        ),
+        (
+            {"delayed-retry-type": "all", "delayed-retry-max": 5},
+            "delayed-retry-min is required when delayed-retry-type is all",
+        ),
+        (
+            {"delayed-retry-min": 6, "delayed-retry-max": 5},
+            "delayed-retry-max (5) must not be smaller than delayed-retry-min (6)",
+        ),
+        ({"queue-mode": "eager"}, '<<"eager">> is not a valid queue-mode value'),
+        ({"queue-version": 3}, "3 is not a valid queue-version value"),
+        ({"max-in-memory-length": -1}, "-1 is not a valid maximum memory in bytes"),
+        ({"max-in-memory-bytes": "x"}, '<<"x">> is not a valid maximum memory in bytes'),
         ({"dead-letter-strategy": "at-least-once"}, "at-least-once is not available yet"),
     ],
 )
@@ -71,7 +94,8 @@ def test_a_definition_is_refused_in_rabbitmqs_words(definition: dict[str, Any], 
 @pytest.mark.parametrize("key", sorted(key for key in KEYS if KEYS[key].merge is None))
 def test_operator_policies_refuse_what_they_refuse_in_rabbitmq(key: str) -> None:
     values = {"consumer-timeout": 5, "consumer-disconnected-timeout": 5}
-    value = values.get(key, "balanced" if key == "queue-leader-locator" else "at-most-once")
+    words = {"queue-leader-locator": "balanced", "queue-mode": "lazy"}
+    value = values.get(key, words.get(key, "at-most-once"))
     check_policy("p", ".*", {key: value}, 0, "all", False)
     assert "are not recognised policy settings" in refusal({key: value}, operator=True)
     assert key in {
@@ -81,6 +105,7 @@ def test_operator_policies_refuse_what_they_refuse_in_rabbitmq(key: str) -> None
         "consumer-timeout",
         "consumer-disconnected-timeout",
         "queue-leader-locator",
+        "queue-mode",
         "alternate-exchange",
     }
 
@@ -185,6 +210,62 @@ def test_a_classic_queue_prefers_its_own_overflow() -> None:
     given = {"x-overflow": "drop-head"}
     found = effective_config(declared(given, "classic"), given, {"overflow": "reject-publish"})
     assert found.overflow == "drop-head"
+
+
+@pytest.mark.parametrize(
+    ("given", "policy", "expected"),
+    [
+        ((None, None, None), ("all", 5, 9), ("all", 5, 9)),
+        ((None, None, None), ("all", 5, None), ("all", 5, None)),
+        (("failed", 7, 8), ("all", 5, 9), ("all", 5, 8)),
+        (("failed", 3, 8), ("all", 5, 4), ("all", 3, 4)),
+        (("failed", 7, 8), ("disabled", None, None), ("disabled", None, None)),
+        (("failed", 7, 8), (None, 5, None), ("failed", 5, 8)),
+        (("failed", 7, 8), (None, None, 5), ("failed", 7, 5)),
+        (("failed", None, None), (None, 5, None), ("failed", 5, None)),
+        ((None, None, None), (None, 5, 9), ("disabled", None, None)),
+        (("all", "x", True), ("all", 5, 9), ("all", 5, 9)),  # in Erlang a word is above a number
+        (("all", -7, 8), ("all", 5, 9), ("disabled", None, None)),
+        (("all", 1.5, 8), ("all", 5, 9), ("disabled", None, None)),
+        (("all", 7, 0), ("all", 5, 9), ("all", 5, None)),
+        (("word", 7, 8), ("all", 5, 9), ("all", 5, 8)),
+    ],
+)
+def test_delayed_retry_by_policy_and_argument(given: Any, policy: Any, expected: Any) -> None:
+    names = ("type", "min", "max")
+    arguments = {
+        f"x-delayed-retry-{n}": v for n, v in zip(names, given, strict=True) if v is not None
+    }
+    definition = {
+        f"delayed-retry-{n}": v for n, v in zip(names, policy, strict=True) if v is not None
+    }
+    found = effective_config(declared(arguments), arguments, definition)
+    assert (
+        found.delayed_retry_type,
+        found.delayed_retry_min_ms,
+        found.delayed_retry_max_ms,
+    ) == expected
+    classic = effective_config(declared({}, "classic"), {}, definition)
+    assert classic == declared({}, "classic"), "it applies to classic queues without effect"
+    assert applies_to_queue("all", definition, "classic")
+
+
+def test_an_operators_delays_are_merged_as_rabbitmq_merges_them() -> None:
+    policy = {"delayed-retry-type": "all", "delayed-retry-min": 5, "delayed-retry-max": 50}
+    operator = {"delayed-retry-type": "failed", "delayed-retry-min": 7, "delayed-retry-max": 40}
+    assert merged(policy, operator) == {**operator}
+    assert merged(operator, policy) == {**operator, "delayed-retry-type": "all"}
+
+
+def test_historical_keys_change_nothing() -> None:
+    definition = {"queue-version": 2, "max-in-memory-length": 5, "max-in-memory-bytes": 5}
+    check_policy("p", ".*", definition, 0, "all", True)
+    assert effective_config(declared({}), {}, definition) == declared({})
+    assert applies_to_queue("all", definition, "quorum")
+    assert not applies_to_queue("all", definition, "classic")
+    check_policy("p", ".*", {"queue-mode": "lazy"}, 0, "all", False)
+    assert applies_to_queue("all", {"queue-mode": "lazy"}, "classic")
+    assert not applies_to_queue("all", {"queue-mode": "lazy"}, "quorum")
 
 
 def test_a_policy_with_a_key_of_the_other_kind_does_not_apply() -> None:

@@ -107,6 +107,35 @@ def test_dead_letters_and_a_ttl_by_policy(admin: Admin, channel: Any, queue_name
     channel.queue_delete(dead)
 
 
+def test_delayed_retry_by_policy_begins_and_ends_with_it(
+    admin: Admin, channel: Any, queue_name: str
+) -> None:
+    channel.queue_declare(queue_name, durable=True)
+    channel.confirm_delivery()
+    channel.basic_publish("", queue_name, b"x")
+    definition = {"delayed-retry-type": "all", "delayed-retry-min": 600_000}
+    admin.set_policy("/", "retry", f"^{queue_name}$", definition, apply_to="quorum_queues")
+    eventually(
+        lambda: admin.queue(queue_name).delayed_retry == "all (min: 600000ms, max: 600000ms)",
+        "the policy takes effect",
+    )
+    got, _, _ = channel.basic_get(queue_name)
+    channel.basic_nack(got.delivery_tag, requeue=True)
+    eventually(lambda: admin.queue(queue_name).messages_delayed == 1, "the message is delayed")
+    admin.clear_policy("/", "retry")
+    eventually(lambda: admin.queue(queue_name).delayed_retry == "disabled", "the policy ends")
+    assert admin.queue(queue_name).messages_delayed == 1, "what is delayed keeps its time"
+    assert admin.retry_delayed(queue_name) == 1
+    got, _, _ = eventually(
+        lambda: next((got for got in [channel.basic_get(queue_name)] if got[0]), None),
+        "the message to retry",
+    )
+    channel.basic_nack(got.delivery_tag, requeue=True)
+    assert eventually(lambda: ready(admin, queue_name) == 1, "it is ready at once")
+    with pytest.raises(PeerError, match="delayed-retry-min is required when delayed-retry-type"):
+        admin.set_policy("/", "retry", "^q", {"delayed-retry-type": "all"})
+
+
 def test_a_queue_that_is_declared_under_a_policy_has_it_from_its_first_message(
     admin: Admin, channel: Any, queue_name: str
 ) -> None:

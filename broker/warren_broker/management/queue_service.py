@@ -60,7 +60,7 @@ def _info(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -> 
         policy=followed.policy,
         operator_policy=followed.operator_policy,
         effective_policy_definition=dict(followed.definition),
-        delayed_retry=_shown_retry(config),
+        delayed_retry=_shown_retry(asker.broker.definitions.config(queue)),
         **fields,
     )
 
