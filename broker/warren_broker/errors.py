@@ -327,6 +327,13 @@ def locked_queue(name: str, vhost: str) -> ResourceLocked:
     )
 
 
+def store_refused(name: str, vhost: str, exchange: str) -> AccessRefused:
+    """Return the refusal of any use of a queue in which an exchange keeps messages."""
+    return AccessRefused(
+        f"{named('queue', name, vhost)} is internal: exchange '{exchange}' keeps messages in it"
+    )
+
+
 def exclusive_use(name: str, vhost: str) -> AccessRefused:
     """Return the refusal for a queue with an exclusive consumer, or with others for a new one."""
     return AccessRefused(f"{named('queue', name, vhost)} in exclusive use")

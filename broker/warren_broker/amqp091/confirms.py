@@ -334,10 +334,12 @@ class Publishes(Generic[PublisherT]):
             )
 
     def routed(
-        self, token: Token, parts: Sequence[ConfirmedPart]
+        self, token: Token, parts: Sequence[ConfirmedPart], kept: int
     ) -> tuple[PublisherT, MessageTable, list[int]] | None:
         """Record the queues that the messages are routed to, one part per queue.
 
+        kept     how many of the parts, the last ones, are for exchanges that keep messages: they
+                 are confirmed like the others, but their messages count as unroutable
         returns  when mandatory messages may be among the unroutable ones: the channel, the table
                  and the positions of all unroutable messages
         """
@@ -350,8 +352,9 @@ class Publishes(Generic[PublisherT]):
         if published.number:
             relative = channel.publishes.routed(published.number, parts, published.first)
             lost = [published.first + at for at in relative]
-        else:
-            lost = nowhere(parts, published.first, published.last)
+        if kept or not published.number:
+            lost = nowhere(parts[: len(parts) - kept], published.first, published.last)
+        if not published.number:
             del self._published[token]
         if published.number:
             self._answered(token, published)

@@ -214,9 +214,12 @@ class Connection:
         else:
             dispatch.answered(asked.channel, token, result, asked.then, asked.at)
 
-    def routed(self, token: requests.Token, parts: Sequence[ConfirmedPart]) -> None:
-        """Record the queues that the messages of a Publish are routed to: one part per queue."""
-        unroutable = self.state.publishes.routed(token, parts)
+    def routed(self, token: requests.Token, parts: Sequence[ConfirmedPart], kept: int = 0) -> None:
+        """Record the queues that the messages of a Publish are routed to: one part per queue.
+
+        kept  how many of the parts, the last ones, are for exchanges that keep messages
+        """
+        unroutable = self.state.publishes.routed(token, parts, kept)
         if unroutable is not None:
             publish.return_unroutable(*unroutable)
         self._commit()

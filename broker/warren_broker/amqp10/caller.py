@@ -41,10 +41,13 @@ class Asker:
         """Return the user's access checks."""
         return Access(self.broker, self.vhost, self.user)
 
-    def queue(self, name: str) -> QueueRecord:
-        """Return a queue that the user may read; raises NotFound, ResourceLocked, AccessRefused."""
+    def queue(self, name: str, *, store: bool = False) -> QueueRecord:
+        """Return a queue that the user may read; raises NotFound, ResourceLocked, AccessRefused.
+
+        store  it may be the store of an exchange
+        """
         self.access.read_queue(name)
-        return self.broker.queues.find(self.vhost, name, self.connection)
+        return self.broker.queues.find(self.vhost, name, self.connection, store=store)
 
     def ask(
         self, queue: QueueRecord, command: AnyCommand, answer: Answer, result: Callable[[Any], Any]

@@ -17,6 +17,7 @@ from warren_broker.arguments import Kind, QueueDefaults, check_name, queue_decla
 from warren_broker.cluster.client.consumers import Consumers
 from warren_broker.cluster.client.dead_letters import DeadLetters
 from warren_broker.cluster.client.direct_replies import DirectReplies
+from warren_broker.cluster.client.history import History
 from warren_broker.cluster.client.publisher import Publisher
 from warren_broker.cluster.client.queues import QueueClients
 from warren_broker.cluster.client.reads import ReadFailed, RemoteReads
@@ -36,6 +37,7 @@ from warren_broker.cluster.membership.status import LeaderQueries
 from warren_broker.config import NodeConfig
 from warren_broker.management.queues import DeclareExchangeRequest
 from warren_broker.metadata import commands as metadata
+from warren_broker.metadata.exchange_types import KEEPING_KINDS
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.permissions import Permissions
 from warren_broker.policy_keys import setting
@@ -100,6 +102,7 @@ class Broker:
         self.ids = Ids(settings.node)
         self.replies = DirectReplies(cluster)
         self.publishing = Publisher(self.queues, self.replies)
+        self.history = History(self.queues, self.reading, self.publishing)
         self.dead_letters = DeadLetters(self.queues, self.publishing, settings.limits.frame_max)
         patience_ms = settings.queues.consumer_disconnected_timeout_ms
         self.absences = Absences(self.queues, self.reading, patience_ms)
@@ -364,6 +367,10 @@ class Broker:
     ) -> metadata.DeclareExchange:
         """Return the command for a declaration; raises PreconditionFailed for too long a name."""
         check_name("exchange", asked.name)
+        nodes, leader = None, ""
+        if asked.kind in KEEPING_KINDS:
+            nodes = self.placement.members("quorum", self._defaults.group_size)
+            leader = self.placement.leader(nodes, self._defaults.leader_locator)
         return metadata.DeclareExchange(
             vhost,
             asked.name,
@@ -373,6 +380,8 @@ class Broker:
             asked.internal,
             storable(asked.arguments),
             choosing=True,
+            store_nodes=nodes,
+            store_leader=leader,
         )
 
     def binding(
@@ -395,6 +404,18 @@ class Broker:
             "arguments": storable(arguments),
             "connection": connection,
         }
+
+    def bind(self, command: metadata.Bind, done: Answer) -> None:
+        """Add a binding; a new one of a recent history brings its messages before `done`."""
+        command = msgspec.structs.replace(command, reported=True)
+
+        def bound(reply: Any) -> None:
+            if isinstance(reply, metadata.BindingIs) and reply.created:
+                self.history.replay(command, done)
+            else:
+                done(reply)
+
+        self.definitions.submit(command, bound)
 
     def connection_gone(self, connection: int, done: Answer) -> None:
         """Delete the exclusive queues of a connection that has ended."""

@@ -36,7 +36,7 @@ from warren_broker.metadata.changes import (
 from warren_broker.metadata.codec import decode_reply, encode_reply, encode_submission
 from warren_broker.metadata.incarnations import is_over
 from warren_broker.metadata.machine import MetadataMachine
-from warren_broker.metadata.policy_index import EffectivePolicy, PolicyIndex
+from warren_broker.metadata.policy_index import NO_POLICY, EffectivePolicy, PolicyIndex
 from warren_broker.metadata.records import QueueRecord, User, Vhost
 from warren_broker.metadata.state import REPLIES_KEPT_MAX, MetadataState
 from warren_broker.permissions import Permissions
@@ -418,6 +418,8 @@ class Definitions:
 
     def policy(self, queue: QueueRecord) -> EffectivePolicy:
         """Return the policies that a queue follows."""
+        if queue.store_of:
+            return NO_POLICY
         return self.policies(queue.vhost).of_queue(queue.name, queue.config.kind)
 
     def config(self, queue: QueueRecord) -> QueueConfig:

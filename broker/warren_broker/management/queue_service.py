@@ -104,7 +104,7 @@ def _declare_queue(asker: Asker, request: requests.DeclareQueueRequest, answer: 
 
 
 def _get_queue(asker: Asker, request: requests.GetQueueRequest, answer: Answer) -> None:
-    queue = asker.queue(request.name)
+    queue = asker.queue(request.name, store=True)
 
     def counted(stat: Any) -> None:
         answer(stat if isinstance(stat, errors.Refusal) else _info(asker, queue, stat))
@@ -276,7 +276,10 @@ def _binding(asker: Asker, binding: requests.BindingInfo) -> dict[str, Any]:
 
 
 def _bind(asker: Asker, request: requests.BindRequest, answer: Answer) -> None:
-    _define(asker, metadata.Bind(**_binding(asker, request.binding)), answer)
+    def done(reply: Any) -> None:
+        answer(reply if isinstance(reply, errors.Refusal) else Performed())
+
+    asker.broker.bind(metadata.Bind(**_binding(asker, request.binding)), asker.guard(done))
 
 
 def _unbind(asker: Asker, request: requests.UnbindRequest, answer: Answer) -> None:

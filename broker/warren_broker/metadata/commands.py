@@ -176,6 +176,9 @@ class DeclareExchange(MetadataCommand, frozen=True, array_like=True, tag="declar
 
     choosing  the types that choose one destination are known (`exchange_types.CHOOSING_KINDS`).
               False: written by a node before version 5, which refused them, as every replay must
+    store_nodes, store_leader  placement of the store of a new exchange that keeps messages
+              (`exchange_types.KEEPING_KINDS`). None: written by a node before version 6, which
+              refused such exchanges, or another type was declared
     """
 
     vhost: str
@@ -186,6 +189,8 @@ class DeclareExchange(MetadataCommand, frozen=True, array_like=True, tag="declar
     internal: bool = False
     arguments: Arguments = {}
     choosing: bool = False
+    store_nodes: tuple[str, ...] | None = None
+    store_leader: str = ""
 
 
 class DeleteExchange(MetadataCommand, frozen=True, array_like=True, tag="delete_exchange"):
@@ -212,7 +217,12 @@ class BindingCommand(MetadataCommand, frozen=True, array_like=True):
 
 
 class Bind(BindingCommand, frozen=True, array_like=True, tag="bind"):
-    """Add a binding; a repeat changes nothing."""
+    """Add a binding; a repeat changes nothing.
+
+    reported  the reply is BindingIs. False: MetadataDone; written by a node before version 6
+    """
+
+    reported: bool = False
 
 
 class Unbind(BindingCommand, frozen=True, array_like=True, tag="unbind"):
@@ -316,6 +326,12 @@ class MetadataDone(MetadataReply, frozen=True, array_like=True, tag="done"):
     """Carried out, or already in effect."""
 
 
+class BindingIs(MetadataReply, frozen=True, array_like=True, tag="binding"):
+    """The binding exists: it was added (`created`), or was there before."""
+
+    created: bool
+
+
 class QueueIs(MetadataReply, frozen=True, array_like=True, tag="queue"):
     """The queue that a declaration created (`created`) or found."""
 
@@ -336,7 +352,7 @@ class MetadataRefused(MetadataReply, frozen=True, array_like=True, tag="refused"
     detail: str
 
 
-AnyReply: TypeAlias = MetadataDone | QueueIs | Deleted | MetadataRefused
+AnyReply: TypeAlias = MetadataDone | BindingIs | QueueIs | Deleted | MetadataRefused
 
 
 class MetadataSubmissionReply(msgspec.Struct, frozen=True, array_like=True):

@@ -6,7 +6,8 @@ The texts of the refusals are RabbitMQ's.
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from warren_broker.errors import PreconditionFailed
 from warren_broker.metadata.records import Arguments, Exchange, QueueRecord
@@ -15,29 +16,43 @@ CONSISTENT_HASH: Final = "x-consistent-hash"
 MODULUS_HASH: Final = "x-modulus-hash"
 RANDOM: Final = "x-random"
 LOCAL_RANDOM: Final = "x-local-random"
+RECENT_HISTORY: Final = "x-recent-history"
 KINDS: Final = ("direct", "fanout", "topic", "headers")
 """The types of AMQP 0.9.1."""
 CHOOSING_KINDS: Final = (CONSISTENT_HASH, MODULUS_HASH, RANDOM, LOCAL_RANDOM)
 """The types that choose one destination for each message."""
+KEEPING_KINDS: Final = (RECENT_HISTORY,)
+"""The types that keep messages, in a store (`metadata.stores`)."""
 
 HASH_HEADER: Final = "hash-header"
 HASH_PROPERTY: Final = "hash-property"
 HASH_PROPERTIES: Final = ("correlation_id", "message_id", "timestamp")
 WEIGHT_MAX: Final = 10_000
 """Highest weight of a binding to an exchange of type x-consistent-hash."""
+HISTORY_LENGTH: Final = "x-recent-history-length"
+HISTORY_LENGTH_DEFAULT: Final = 20
+NO_STORE: Final = "x-recent-history-no-store"
+"""The header, true, of messages that an exchange of type x-recent-history does not keep."""
 HEADERS_MATCHES: Final = ("all", "any", "all-with-x", "any-with-x")
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
-def check_kind(kind: str, choosing: bool) -> None:
-    """Raise PreconditionFailed for an unknown type; choosing: CHOOSING_KINDS are known, too."""
-    if kind not in KINDS and not (choosing and kind in CHOOSING_KINDS):
+def check_kind(kind: str, choosing: bool, keeping: bool = False) -> None:
+    """Raise PreconditionFailed for an unknown type.
+
+    choosing, keeping  CHOOSING_KINDS, KEEPING_KINDS are known, too
+    """
+    if kind in KINDS or (choosing and kind in CHOOSING_KINDS):
+        return
+    if not (keeping and kind in KEEPING_KINDS):
         raise PreconditionFailed(f"unknown exchange type '{kind}'")
 
 
 def check_arguments(kind: str, arguments: Arguments) -> None:
     """Raise PreconditionFailed for arguments that an exchange of this type cannot have."""
+    if kind == RECENT_HISTORY:
+        history_length(arguments)
     if kind != CONSISTENT_HASH:
         return
     for name in (HASH_HEADER, HASH_PROPERTY):
@@ -51,6 +66,24 @@ def check_arguments(kind: str, arguments: Arguments) -> None:
         raise PreconditionFailed("hash-header and hash-property are mutually exclusive")
     if wanted not in HASH_PROPERTIES:
         raise PreconditionFailed(f"Unsupported property: {wanted}")
+
+
+def history_length(arguments: Arguments) -> int:
+    """Return how many messages a recent history holds; raises PreconditionFailed."""
+    value = arguments.get(HISTORY_LENGTH)
+    if value is None:
+        return HISTORY_LENGTH_DEFAULT
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        shown = str(value).lower() if isinstance(value, bool) else value
+        raise PreconditionFailed(
+            f"Invalid argument {shown}, '{HISTORY_LENGTH}' must be a positive integer"
+        )
+    return value
+
+
+def keeps(exchange: Exchange, headers: Mapping[str, Any]) -> bool:
+    """Return whether an exchange of KEEPING_KINDS keeps a message with these headers."""
+    return headers.get(NO_STORE) is not True
 
 
 def check_binding(

@@ -11,6 +11,7 @@ from warren_broker.metadata.apply_context import MetadataContext
 from warren_broker.metadata.commands import (
     AnyReply,
     Bind,
+    BindingIs,
     DeclareExchange,
     DeleteExchange,
     MetadataDone,
@@ -19,6 +20,7 @@ from warren_broker.metadata.commands import (
 from warren_broker.metadata.exchange_types import check_arguments, check_binding, check_kind
 from warren_broker.metadata.records import Binding, Exchange
 from warren_broker.metadata.state import Scope
+from warren_broker.metadata.stores import check_store, close_store, open_store
 
 RESERVED: Final = "amq."
 
@@ -28,7 +30,7 @@ def declare_exchange(context: MetadataContext, command: DeclareExchange) -> AnyR
     scope = context.scope(command.vhost)
     if command.name == "":
         raise errors.default_exchange()
-    check_kind(command.kind, command.choosing)
+    check_kind(command.kind, command.choosing, command.store_nodes is not None)
     wanted = Exchange(
         command.vhost,
         command.name,
@@ -41,6 +43,7 @@ def declare_exchange(context: MetadataContext, command: DeclareExchange) -> AnyR
     there = scope.exchanges.get(command.name)
     if there is not None:
         check_equivalent(there, wanted)
+        open_store(context, there, command.store_nodes or (), command.store_leader)
         return MetadataDone()
     if command.name.startswith(RESERVED):
         raise errors.reserved_name("exchange", command.name)
@@ -52,6 +55,8 @@ def declare_exchange(context: MetadataContext, command: DeclareExchange) -> AnyR
             f"{named('exchange', command.name, command.vhost)}: give a name"
         )
     check_arguments(command.kind, command.arguments)
+    check_store(wanted)
+    open_store(context, wanted, command.store_nodes or (), command.store_leader)
     scope.exchanges[command.name] = wanted
     scope.touch(command.name)
     context.topology_changed(command.vhost)
@@ -92,13 +97,13 @@ def delete_exchange(context: MetadataContext, command: DeleteExchange) -> AnyRep
         return MetadataDone()
     if command.if_unused and scope.bindings.get(command.name):
         raise errors.in_use("exchange", command.name, command.vhost)
-    remove_exchanges(scope, [command.name])
+    remove_exchanges(context, scope, [command.name])
     context.topology_changed(command.vhost)
     return MetadataDone()
 
 
-def remove_exchanges(scope: Scope, names: list[str]) -> None:
-    """Remove exchanges with all their bindings, and the auto-delete exchanges thereby emptied."""
+def remove_exchanges(context: MetadataContext, scope: Scope, names: list[str]) -> None:
+    """Remove exchanges with bindings and stores, and the auto-delete exchanges thereby emptied."""
     waiting = list(names)
     while waiting:
         name = waiting.pop(0)
@@ -107,7 +112,7 @@ def remove_exchanges(scope: Scope, names: list[str]) -> None:
         for binding in list(scope.bindings.get(name, {}).values()):
             scope.remove_binding(binding)
         waiting += remove_arriving(scope, name, to_queue=False)
-        del scope.exchanges[name]
+        close_store(context, scope, scope.exchanges.pop(name))
         scope.source_versions.pop(name, None)
         scope.touch()
 
@@ -137,16 +142,19 @@ def bind(context: MetadataContext, command: Bind) -> AnyReply:
         queue = scope.queues.get(command.destination)
         if queue is None:
             raise errors.no_queue(command.destination, command.vhost)
+        if queue.store_of:
+            raise errors.store_refused(queue.name, queue.vhost, queue.store_of)
         if command.connection and not queue.owned_by(context.uplink, command.connection):
             raise errors.locked_queue(command.destination, command.vhost)
     else:
         context.exchange(command.vhost, command.destination)
     check_binding(source, command.routing_key, command.arguments, queue)
     binding = to_binding(command)
-    if binding.key not in scope.bindings.get(command.source, {}):
+    created = binding.key not in scope.bindings.get(command.source, {})
+    if created:
         scope.add_binding(binding)
         context.topology_changed(command.vhost)
-    return MetadataDone()
+    return BindingIs(created) if command.reported else MetadataDone()
 
 
 def unbind(context: MetadataContext, command: Unbind) -> AnyReply:
@@ -158,7 +166,7 @@ def unbind(context: MetadataContext, command: Unbind) -> AnyReply:
             raise errors.locked_queue(command.destination, command.vhost)
     if scope.remove_binding(to_binding(command)):
         if is_emptied(scope, command.source):
-            remove_exchanges(scope, [command.source])
+            remove_exchanges(context, scope, [command.source])
         context.topology_changed(command.vhost)
     return MetadataDone()
 

@@ -67,7 +67,7 @@ class MetadataMachine:
     nothing.
     """
 
-    version = 5
+    version = 6
     """2: nodes are registered, queues change members. A log of version 1 gives the same state: it
     has none of those commands, and its NodeStarted names no disk.
     3: incarnations of nodes have numbers; PutVhost; PutUser and DeleteUser may keep the last
@@ -79,7 +79,9 @@ class MetadataMachine:
     it.
     5: exchange types that choose one destination. A log of version 4 gives the same state: its
     DeclareExchange has no `choosing`, so a declaration of such a type that was refused when it was
-    written is refused again."""
+    written is refused again.
+    6: exchanges that keep messages in a store (DeclareExchange.store_nodes); Bind.reported. A log
+    of version 5 has neither field: such an exchange is refused again."""
 
     def init(self) -> MetadataState:
         """Return an empty state; the first leader is asked to propose `Bootstrap`."""

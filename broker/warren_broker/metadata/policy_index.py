@@ -99,7 +99,7 @@ class PolicyIndex:
 
     def config_of(self, queue: QueueRecord) -> QueueConfig:
         """Return a queue's settings as they are to be under the policies."""
-        if not self.user and not self.operator:
+        if (not self.user and not self.operator) or queue.store_of:
             return queue.config
         config = self._configs.get(queue.group)
         if config is None:

@@ -17,6 +17,7 @@ from warren_broker.metadata.commands import (
     QueueIs,
 )
 from warren_broker.metadata.exchanges import RESERVED, remove_arriving, remove_exchanges
+from warren_broker.metadata.placing import placed
 from warren_broker.metadata.records import QueueRecord, numbered_above
 
 
@@ -30,12 +31,7 @@ def declare_queue(context: MetadataContext, command: DeclareQueue) -> AnyReply:
     if there is not None:
         check_equivalent(context, there, command)
         return QueueIs(there, created=False)
-    nodes = present(context, command.nodes)
-    if not nodes or command.leader not in command.nodes:
-        raise errors.Unavailable(
-            f"{errors.named('queue', config.name, config.vhost)}: no node was given to carry it; "
-            "try again when a node is up"
-        )
+    nodes, leader = placed(context, config.name, config.vhost, command.nodes, command.leader)
     context.state.last_group += 1
     queue = QueueRecord(
         vhost=config.vhost,
@@ -44,7 +40,7 @@ def declare_queue(context: MetadataContext, command: DeclareQueue) -> AnyReply:
         config=config,
         arguments=command.arguments,
         nodes=nodes,
-        leader=command.leader if command.leader in nodes else nodes[0],
+        leader=leader,
         owner_uplink=context.uplink if config.exclusive else 0,
         owner_connection=command.connection if config.exclusive else 0,
         life=0 if config.durable else context.state.lives.get(nodes[0], 0),
@@ -55,14 +51,6 @@ def declare_queue(context: MetadataContext, command: DeclareQueue) -> AnyReply:
     context.changes.append(QueueCreated(queue))
     context.topology_changed(queue.vhost)
     return QueueIs(queue, created=True)
-
-
-def present(context: MetadataContext, nodes: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the nodes that have not left the cluster since they were chosen."""
-    state = context.state
-    gone = [name for name in state.removed.values() if name not in state.nodes]
-    leaving = [name for name, one in state.nodes.items() if one.forgetting]
-    return tuple(name for name in nodes if name not in gone and name not in leaving)
 
 
 def check_equivalent(context: MetadataContext, there: QueueRecord, command: DeclareQueue) -> None:
@@ -90,6 +78,8 @@ def delete_queue(context: MetadataContext, command: DeleteQueue) -> AnyReply:
     queue = context.scope(command.vhost).queues.get(command.name)
     if queue is None or command.group not in (0, queue.group):
         return Deleted(())
+    if queue.store_of:
+        raise errors.store_refused(queue.name, queue.vhost, queue.store_of)
     if command.connection and not queue.owned_by(context.uplink, command.connection):
         raise errors.locked_queue(command.name, command.vhost)
     return remove_queues(context, [queue])
@@ -102,7 +92,7 @@ def remove_queues(context: MetadataContext, queues: Iterable[QueueRecord]) -> De
         scope = context.scope(queue.vhost)
         emptied = remove_arriving(scope, queue.name, to_queue=True)
         context.state.drop_queue(queue)
-        remove_exchanges(scope, emptied)
+        remove_exchanges(context, scope, emptied)
         context.changes.append(QueueDeleted(queue))
         context.topology_changed(queue.vhost)
         gone.append(queue)

@@ -143,6 +143,8 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True):
     life              the uplink of the node to which it is bound; 0: it outlives that (durable)
     initial           the settings that its machine begins with, under the policies known to the
                       node that declared it; None: `config`
+    store_of          the exchange of which it keeps messages (`metadata.stores`), "" of none:
+                      clients do not use such a queue, and no policy applies to it
     """
 
     vhost: str
@@ -159,6 +161,7 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True):
     leaving: tuple[str, ...] = ()
     numbered_above: int = 0
     initial: QueueConfig | None = None
+    store_of: str = ""
 
     @property
     def replicated(self) -> bool:

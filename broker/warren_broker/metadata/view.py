@@ -93,7 +93,7 @@ class MetadataView:
         if scope is None:
             return
         if source in (None, ""):
-            for name in sorted(scope.queues):
+            for name in sorted(name for name, one in scope.queues.items() if not one.store_of):
                 yield Binding(vhost, "", name, True, name)
         names = sorted(scope.bindings) if source is None else [source]
         for name in names:

@@ -10,7 +10,9 @@ from typing import Final
 from warren_broker.amqp091.wire.properties import Properties
 from warren_broker.errors import no_exchange
 from warren_broker.metadata import exchange_types
+from warren_broker.metadata.exchange_types import KEEPING_KINDS, keeps
 from warren_broker.metadata.records import Binding, BindingChange, BindingKey, Exchange
+from warren_broker.metadata.stores import store_name
 from warren_broker.routing.consistent_hash import ConsistentHashMatcher
 from warren_broker.routing.direct import DirectMatcher
 from warren_broker.routing.fanout import FanoutMatcher
@@ -52,13 +54,15 @@ def _matcher(exchange: Exchange, around: Surroundings) -> Matcher:
             return ModulusHashMatcher(around)
         case exchange_types.RANDOM | exchange_types.LOCAL_RANDOM:
             return RandomMatcher(around, local=exchange.kind == exchange_types.LOCAL_RANDOM)
+        case exchange_types.RECENT_HISTORY:
+            return FanoutMatcher()
     return MATCHERS[exchange.kind]()
 
 
 def dependence_of(exchange: Exchange) -> Dependence:
     """Return what the exchange's own choice of destinations depends on."""
     match exchange.kind:
-        case "headers":
+        case "headers" | exchange_types.RECENT_HISTORY:
             return ON_CONTENT
         case exchange_types.RANDOM | exchange_types.LOCAL_RANDOM:
             return ON_CHANCE
@@ -195,7 +199,7 @@ class VhostTopology:
         """Return the sorted names of the queues, each once; the exchange exists."""
         self._refresh()
         if exchange == "":
-            return (routing_key,) if self._there(routing_key) else ()
+            return (routing_key,) if self._named(routing_key) else ()
         if self.dependence(exchange):
             return self._search(exchange, RoutedMessage((routing_key,), headers, properties))
         cached = self.cache.get((exchange, routing_key))
@@ -208,6 +212,10 @@ class VhostTopology:
         """Return whether messages may be routed to that queue."""
         queue = self.definitions.queues.get(name)
         return queue is not None and not self.absent.hides(queue)
+
+    def _named(self, name: str) -> bool:
+        """Return whether the default exchange routes to that queue: not to a store."""
+        return self._there(name) and not self.definitions.queues[name].store_of
 
     def route_all(self, exchange: str, message: RoutedMessage) -> tuple[str, ...]:
         """Route a message with several routing keys: every exchange sees all of them."""
@@ -231,6 +239,8 @@ class VhostTopology:
             exchange = self.definitions.exchanges.get(name)
             if exchange is None:
                 continue  # an alternate exchange that does not exist
+            if exchange.kind in KEEPING_KINDS:
+                self._keep(exchange, message, queues)
             found = self._match(exchange, message)
             alternate = None if found else self.definitions.alternate(exchange)
             further = [] if alternate is None else [alternate]
@@ -245,10 +255,16 @@ class VhostTopology:
                     waiting.append(target)
         return tuple(sorted(queues))
 
+    def _keep(self, exchange: Exchange, message: RoutedMessage, queues: dict[str, None]) -> None:
+        """Add the store of an exchange, if that keeps the message."""
+        name = store_name(exchange)
+        if keeps(exchange, message.headers or {}) and name in self.definitions.queues:
+            queues[name] = None
+
     def _match(self, exchange: Exchange, message: RoutedMessage) -> dict[Destination, None]:
         found: dict[Destination, None] = {}
         if exchange.name == "":
-            names = filter(self._there, message.routing_keys)
+            names = filter(self._named, message.routing_keys)
             return dict.fromkeys((True, name) for name in names)
         self._arranged(exchange).matcher.match(message, found)
         if self.absent.nodes:

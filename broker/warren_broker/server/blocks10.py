@@ -11,7 +11,7 @@ from warren_broker.amqp10 import requests
 from warren_broker.amqp10.block_admission import BlockLimits, admit
 from warren_broker.amqp10.caller import Answer, Asker, refusal_of
 from warren_broker.cluster.client.queues import ENQUEUE, block_for
-from warren_broker.cluster.client.reads import ReadFailed, Runs
+from warren_broker.cluster.client.reads import ReadFailed, Runs, cut_runs
 from warren_broker.kernel import (
     MessageTable,
     Route,
@@ -141,6 +141,8 @@ def _publish(asker: Asker, request: requests.PublishBlock, answer: Answer) -> No
     if request.queue:
         table = _allowed(asker, "", request.block, request.queue)
         queue = asker.broker.queues.find(asker.vhost, request.queue)
+        if queue.store_of:
+            raise errors.store_refused(queue.name, queue.vhost, queue.store_of)
         parts = [(queue, block_for(queue.config, [Selection(table, 0, table.count)]))]
     else:
         parts = _split(asker, request.exchange, request.block)
@@ -198,7 +200,7 @@ def _fetch(asker: Asker, request: requests.FetchClaim, answer: Answer) -> None:
 
 
 def _browse(asker: Asker, request: requests.Browse, answer: Answer) -> None:
-    queue = asker.queue(request.queue)
+    queue = asker.queue(request.queue, store=True)
 
     def found(runs: Runs | ReadFailed) -> None:
         _read(asker, queue, runs, request.max_bytes, answer, browsed=True)
@@ -231,26 +233,11 @@ def _read(
             answer(_failed(result))
             return
         count, data = result
-        taken, rest = _cut(runs, count)
+        taken, rest = cut_runs(runs, count)
         cursor = rest or None if browsed else None
         answer(requests.Fetched((requests.Piece(taken, data),), count, cursor))
 
     asker.broker.reading.block(queue.group, runs, max_bytes, asker.guard(read))
-
-
-def _cut(runs: Runs, count: int) -> tuple[Runs, Runs]:
-    """Return the first `count` messages, and the others."""
-    taken = []
-    for position, (index, first, last, failed, acquired) in enumerate(runs):
-        size = last - first + 1
-        if count < size:
-            if count:
-                taken.append((index, first, first + count - 1, failed, acquired))
-            rest = ((index, first + count, last, failed, acquired), *runs[position + 1 :])
-            return tuple(taken), rest
-        taken.append((index, first, last, failed, acquired))
-        count -= size
-    return tuple(taken), ()
 
 
 BLOCK_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {

@@ -339,10 +339,7 @@ class Client091:
     def _define(self, request: Any, command: metadata.AnyCommand) -> None:
         answer = self._answer(request)
 
-        def done(reply: Any) -> None:
-            answer(reply if isinstance(reply, errors.Refusal) else requests.RequestDone())
-
-        self._broker.definitions.submit(command, done)
+        self._broker.definitions.submit(command, lambda reply: answer(_done(reply)))
 
     def _declare_exchange(self, request: requests.ExchangeDeclareRequest) -> None:
         if request.passive:
@@ -359,7 +356,10 @@ class Client091:
         self._define(request, metadata.DeleteExchange(self._vhost, request.name, request.if_unused))
 
     def _bind(self, request: requests.AddBindingRequest) -> None:
-        self._define(request, metadata.Bind(**self._binding(request)))
+        answer = self._answer(request)
+        self._broker.bind(
+            metadata.Bind(**self._binding(request)), lambda reply: answer(_done(reply))
+        )
 
     def _unbind(self, request: requests.RemoveBindingRequest) -> None:
         self._define(request, metadata.Unbind(**self._binding(request)))
@@ -390,7 +390,7 @@ class Client091:
             request.table,
             request.first,
             request.last,
-            (lambda parts: session.routed(token, parts)) if tell else None,
+            (lambda parts, kept: session.routed(token, parts, kept)) if tell else None,
             guarded_call(self, confirmed) if request.confirm else None,
             request.flags,
         )
@@ -472,6 +472,11 @@ class Client091:
 def hang_up_within_ms(heartbeat_ms: int) -> int:
     """Return how long a client may take to hang up: its heartbeat interval, as in RabbitMQ."""
     return min(heartbeat_ms or HANG_UP_MS_MAX, HANG_UP_MS_MAX)
+
+
+def _done(reply: Any) -> errors.Refusal | requests.RequestDone:
+    """Return the answer to a change of the definitions."""
+    return reply if isinstance(reply, errors.Refusal) else requests.RequestDone()
 
 
 def _nothing(client: Client091, request: Any) -> None:

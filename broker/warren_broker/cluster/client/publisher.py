@@ -10,16 +10,26 @@ from warren_broker import errors
 from warren_broker.amqp091.wire import properties
 from warren_broker.arguments import plain
 from warren_broker.cluster.client.direct_replies import REPLY_PREFIX, DirectReplies
+from warren_broker.cluster.client.kept_messages import lasting, restored
 from warren_broker.cluster.client.queue_client import GroupClient
 from warren_broker.cluster.client.queues import ENQUEUE, QueueClients, block_for
-from warren_broker.kernel import CC, MessageTable, Selection, distinct_routes, lanes, partition
+from warren_broker.kernel import (
+    CC,
+    MessageTable,
+    Selection,
+    distinct_routes,
+    lanes,
+    partition,
+)
+from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue.commands import Refused
 from warren_broker.queue.config import QueueConfig
 from warren_broker.routing.matcher import ON_CONTENT
 from warren_broker.routing.sender_selected import further_keys
 
-OnRouted: TypeAlias = Callable[[list[Selection]], None]
-"""Called with one part per queue; a message in no part is unroutable."""
+OnRouted: TypeAlias = Callable[[list[Selection], int], None]
+"""Called with one part per queue, and how many of them, the last ones, are for stores. A message in
+no other part is unroutable."""
 Keep: TypeAlias = Callable[[str, int], bool]
 """(queue, table position) to whether the queue may get that message."""
 OnConfirmed: TypeAlias = Callable[[int, bool, "list[int] | None"], None]
@@ -33,11 +43,13 @@ class QueuePart(NamedTuple):
     """The messages of a run for one queue, or for a direct reply's consumer.
 
     stored  the same messages without their BCC headers; the same object where there are none
+    kept    the queue is the store of an exchange
     """
 
     name: str
     selection: Selection
     stored: Selection
+    kept: bool = False
 
 
 class Publisher:
@@ -66,14 +78,44 @@ class Publisher:
         keep          called for each queue and message; None: every queue gets its messages
         """
         parts = self._route(vhost, table, first, last, flags)
+        return self._submit(vhost, parts, on_routed, on_confirmed, keep)
+
+    def publish_from(
+        self,
+        vhost: str,
+        exchange: str,
+        table: MessageTable,
+        on_routed: OnRouted | None,
+        on_confirmed: OnConfirmed | None,
+        keep: Keep | None = None,
+    ) -> None:
+        """Publish messages that have reached that exchange, whatever their routes."""
+        parts = self._route_singly(vhost, table, 0, table.count, CC, exchange)
+        self._submit(vhost, parts, on_routed, on_confirmed, keep)
+
+    def publish_to(
+        self, vhost: str, queue: str, table: MessageTable, on_confirmed: OnConfirmed
+    ) -> None:
+        """Publish a table to one queue, whatever its routes say; see `publish`."""
+        whole = Selection(table, 0, table.count)
+        self._submit(vhost, [QueuePart(queue, whole, whole)], None, on_confirmed, None)
+
+    def _submit(
+        self,
+        vhost: str,
+        parts: list[QueuePart],
+        on_routed: OnRouted | None,
+        on_confirmed: OnConfirmed | None,
+        keep: Keep | None,
+    ) -> list[GroupClient]:
         if keep is not None:
             parts = _kept(parts, keep)
         if on_routed is not None:
-            on_routed([part.selection for part in parts])
+            on_routed([part.selection for part in parts], sum(part.kept for part in parts))
         state = self._queues.definitions.state
         policies = self._queues.definitions.policies(vhost)
         touched = []
-        for number, (name, selection, stored) in enumerate(parts):
+        for number, (name, selection, stored, kept) in enumerate(parts):
             queue = state.queue(vhost, name)
             if queue is None:
                 there = self._replies.publish(name, stored)
@@ -88,7 +130,9 @@ class Publisher:
                 continue
             client = self._queues.client(queue)
             touched.append(client)
-            if policies.config_of(queue).overflow == "reject-publish":
+            if kept:
+                self._keep_history(queue, client, parts, number, on_confirmed)
+            elif policies.config_of(queue).overflow == "reject-publish":
                 # Part of a block may be refused: it gets its own block, so that ordinals are
                 # positions.
                 own = _OwnBlock(selection, queue.config)
@@ -98,6 +142,62 @@ class Publisher:
                 on_reply = _confirmer(number, on_confirmed, None)
                 client.publish(stored, stored.size_bytes(), on_reply)
         return touched
+
+    def _keep_history(
+        self,
+        store: QueueRecord,
+        client: GroupClient,
+        parts: list[QueuePart],
+        number: int,
+        on_confirmed: OnConfirmed | None,
+    ) -> None:
+        """Put the messages of part `number` into the store of their exchange.
+
+        No queue that is bound meanwhile misses them. 1. A message is routed here to the store, and
+        to the queues that are bound.  2. A queue is bound elsewhere and given what the store
+        holds.  3. The store takes the message: it was not among those. So when the store answers
+        after a binding was added, the message is routed again, to the queues that it was not
+        routed to before. Replayed by test_a_message_on_its_way_to_the_store_reaches_a_new_queue.
+        """
+        vhost, exchange = store.vhost, store.store_of
+        part = parts[number]
+        table = lasting(part.stored)
+        version = self._bindings_version(vhost, exchange)
+        confirm = _confirmer(number, on_confirmed, None)
+
+        def on_reply(reply: Any, index: int) -> None:
+            if self._bindings_version(vhost, exchange) in (version, -1):
+                if confirm is not None:
+                    confirm(reply, index)
+                return
+            positions = list(part.selection)
+            routed = {one.name: frozenset(one.selection) for one in parts}
+            waiting = 1
+
+            def answered(*result: Any) -> None:
+                nonlocal waiting
+                waiting -= 1
+                if not waiting and confirm is not None:
+                    confirm(reply, index)
+
+            def found(late: list[Selection], kept: int) -> None:
+                nonlocal waiting
+                waiting += len(late)
+
+            def missed(queue: str, i: int) -> bool:
+                return positions[i] not in routed.get(queue, ())
+
+            self.publish_from(vhost, exchange, restored(table), found, answered, missed)
+            answered()
+
+        client.publish(Selection(table, 0, table.count), table.size_bytes(0, table.count), on_reply)
+
+    def _bindings_version(self, vhost: str, exchange: str) -> int:
+        """Return the version of an exchange's bindings, as known here; -1: there is none now."""
+        scope = self._queues.definitions.state.scopes.get(vhost)
+        if scope is None or exchange not in scope.exchanges:
+            return -1
+        return scope.source_versions.get(exchange, 0)
 
     def _route(
         self, vhost: str, table: MessageTable, first: int, last: int, flags: int
@@ -137,16 +237,27 @@ class Publisher:
         return queues
 
     def _route_singly(
-        self, vhost: str, table: MessageTable, first: int, last: int, flags: int
+        self,
+        vhost: str,
+        table: MessageTable,
+        first: int,
+        last: int,
+        flags: int,
+        start: str | None = None,
     ) -> list[QueuePart]:
-        """Route message by message, where headers, properties or chance decide."""
+        """Route message by message, where headers, properties or chance decide.
+
+        start  the exchange to begin with; None: that of each message
+        """
         topology = self._queues.definitions.topology
         positions: dict[str, list[int]] = {}
         decoded: dict[bytes, bool] = {}
         blind = False
         for i in range(first, last):
             route = table.route(i)
-            exchange = route.exchange.decode("utf-8", "surrogateescape")
+            exchange = start
+            if exchange is None:
+                exchange = route.exchange.decode("utf-8", "surrogateescape")
             key = route.routing_key.decode("utf-8", "surrogateescape")
             wanted = decoded.get(route.exchange)
             if wanted is None:
@@ -165,14 +276,17 @@ class Publisher:
             for name in names:
                 positions.setdefault(name, []).append(i)
         stored, shift = (_without_bcc(table, first, last), first) if blind else (table, 0)
-        parts = []
+        parts, kept = [], []
         for name, chosen in positions.items():
             selection = Selection(table, first, last, array("I", chosen))
             moved = array("I", [i - shift for i in chosen])
-            parts.append(
-                QueuePart(name, selection, Selection(stored, first - shift, last - shift, moved))
-            )
-        return parts
+            selected = Selection(stored, first - shift, last - shift, moved)
+            queue = self._queues.definitions.state.queue(vhost, name)
+            if queue is not None and queue.store_of:
+                kept.append(QueuePart(name, selection, selected, True))
+            else:
+                parts.append(QueuePart(name, selection, selected))
+        return parts + kept
 
 
 def _without_bcc(table: MessageTable, first: int, last: int) -> MessageTable:
@@ -190,14 +304,21 @@ def _without_bcc(table: MessageTable, first: int, last: int) -> MessageTable:
 
 
 def _kept(parts: list[QueuePart], keep: Keep) -> list[QueuePart]:
-    """Drop the messages that a queue may not get; only for tables without BCC."""
-    kept = []
-    for name, selection, _ in parts:
-        chosen = array("I", [i for i in selection if keep(name, i)])
-        if chosen:
-            some = Selection(selection.table, selection.first, selection.last, chosen)
-            kept.append(QueuePart(name, some, some))
-    return kept
+    """Drop the messages that a queue may not get."""
+    some = []
+    for name, selection, stored, kept in parts:
+        both = [(i, j) for i, j in zip(selection, stored, strict=True) if keep(name, i)]
+        if both:
+            chosen, moved = zip(*both, strict=True)
+            some.append(
+                QueuePart(
+                    name,
+                    Selection(selection.table, selection.first, selection.last, array("I", chosen)),
+                    Selection(stored.table, stored.first, stored.last, array("I", moved)),
+                    kept,
+                )
+            )
+    return some
 
 
 class _OwnBlock:

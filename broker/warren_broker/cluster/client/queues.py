@@ -78,14 +78,19 @@ class QueueClients:
         self._asked: dict[int, dict[int, Done]] = {}
         definitions.on_deleted = self._deleted
 
-    def find(self, vhost: str, name: str, connection: int = 0) -> QueueRecord:
-        """Return the queue; raises NotFound, ResourceLocked.
+    def find(
+        self, vhost: str, name: str, connection: int = 0, *, store: bool = False
+    ) -> QueueRecord:
+        """Return the queue; raises NotFound, ResourceLocked, AccessRefused.
 
         connection  of the requesting client; 0: the broker itself
+        store       it may be the store of an exchange
         """
         queue = self.definitions.state.queue(vhost, name)
         if queue is None:
             raise errors.no_queue(name, vhost)
+        if connection and queue.store_of and not store:
+            raise errors.store_refused(name, vhost, queue.store_of)
         if connection and not queue.owned_by(self.cluster.host.boot_id, connection):
             raise errors.locked_queue(name, vhost)
         return queue

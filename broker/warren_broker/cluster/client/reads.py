@@ -333,6 +333,21 @@ def ready_runs(order: Order, count_max: int) -> Runs:
     return tuple(found)
 
 
+def cut_runs(runs: Runs, count: int) -> tuple[Runs, Runs]:
+    """Return the first `count` messages, and the others."""
+    taken = []
+    for position, (index, first, last, failed, acquired) in enumerate(runs):
+        size = last - first + 1
+        if count < size:
+            if count:
+                taken.append((index, first, first + count - 1, failed, acquired))
+            rest = ((index, first + count, last, failed, acquired), *runs[position + 1 :])
+            return tuple(taken), rest
+        taken.append((index, first, last, failed, acquired))
+        count -= size
+    return tuple(taken), ()
+
+
 def _fitting(block: Block, first: int, last: int, limit: int) -> int:
     """Return the last message up to which the range fits into `limit` bytes; first - 1: none."""
     if block.size_bytes(first, last + 1) <= limit:

@@ -64,7 +64,7 @@ class Published:
         self.parts: int | None = None
         self.heard: dict[int, bool] = {}
 
-    def routed(self, parts: Any) -> None:
+    def routed(self, parts: Any, kept: int) -> None:
         self.parts = len(parts)
 
     def told(self, part: int, ok: bool, refused: Any) -> None:

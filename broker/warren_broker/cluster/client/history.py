@@ -1,0 +1,146 @@
+"""Recent histories: a newly bound queue is given the last messages of its exchange."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from warren_broker import errors
+from warren_broker.block.block import Block, BlockError
+from warren_broker.cluster.client.kept_messages import restored
+from warren_broker.cluster.client.publisher import Publisher
+from warren_broker.cluster.client.queues import QueueClients
+from warren_broker.cluster.client.reads import (
+    FETCH_BYTES_MAX,
+    ReadFailed,
+    RemoteReads,
+    Runs,
+    cut_runs,
+)
+from warren_broker.kernel import Selection, load_block
+from warren_broker.metadata import commands as metadata
+from warren_broker.metadata.exchange_types import RECENT_HISTORY
+from warren_broker.metadata.records import QueueRecord
+from warren_broker.metadata.stores import store_name
+from warren_broker.queue.commands import Stat
+
+log = logging.getLogger(__name__)
+Done = Callable[[Any], None]
+"""Called once with MetadataDone or a Refusal."""
+DONE: Final = metadata.MetadataDone()
+
+
+class History:
+    """Gives the messages in an exchange's store to a new destination, oldest first.
+
+    The store is read after a command of its log was answered, so by a leader that knows every
+    message that was confirmed before the binding was asked for.
+    """
+
+    def __init__(self, queues: QueueClients, reading: RemoteReads, publishing: Publisher) -> None:
+        self._queues = queues
+        self._reading = reading
+        self._publishing = publishing
+
+    def replay(self, bound: metadata.Bind, done: Done) -> None:
+        """Give a new destination what its source keeps; no history: nothing is done.
+
+        done  called when every queue has taken or refused its messages
+        """
+        definitions = self._queues.definitions
+        source = definitions.state.exchange(bound.vhost, bound.source)
+        if source is None or source.kind != RECENT_HISTORY:
+            done(DONE)
+            return
+        store = definitions.state.queue(bound.vhost, store_name(source))
+        if store is None:
+            done(DONE)
+            return
+        _Replay(self._queues, self._reading, self._publishing, store, bound, done).start()
+
+
+class _Replay:
+    """One destination being given one store's messages, a block at a time."""
+
+    def __init__(
+        self,
+        queues: QueueClients,
+        reading: RemoteReads,
+        publishing: Publisher,
+        store: QueueRecord,
+        bound: metadata.Bind,
+        done: Done,
+    ) -> None:
+        self._queues = queues
+        self._reading = reading
+        self._publishing = publishing
+        self._store = store
+        self._bound = bound
+        self._done = done
+        self._left: Runs = ()
+
+    def start(self) -> None:
+        self._queues.ask(self._store, Stat(), self._counted)
+
+    def _counted(self, reply: Any) -> None:
+        if isinstance(reply, errors.Refusal):
+            self._fail(reply)
+            return
+        most = self._store.config.max_length or 0
+        self._reading.runs(self._store.group, "", 0, 0, most, self._found)
+
+    def _found(self, runs: Runs | ReadFailed) -> None:
+        if isinstance(runs, ReadFailed):
+            self._fail(errors.Unavailable(runs.detail))
+            return
+        self._left = runs
+        self._next()
+
+    def _next(self) -> None:
+        if not self._left:
+            self._done(DONE)
+            return
+        self._reading.block(self._store.group, self._left, FETCH_BYTES_MAX, self._read)
+
+    def _read(self, result: tuple[int, bytes] | ReadFailed) -> None:
+        if isinstance(result, ReadFailed):
+            self._fail(errors.Unavailable(result.detail))
+            return
+        taken, data = result
+        self._left = cut_runs(self._left, taken)[1]
+        try:
+            table = restored(load_block(Block.decode(data)))
+        except BlockError as error:
+            self._fail(errors.InternalError(f"a kept message cannot be read: {error}"))
+            return
+        waiting = 1
+
+        def answered(*confirm: Any) -> None:
+            nonlocal waiting
+            waiting -= 1
+            if not waiting:
+                self._next()
+
+        def routed(parts: list[Selection], kept: int) -> None:
+            nonlocal waiting
+            waiting += len(parts)
+
+        vhost, destination = self._bound.vhost, self._bound.destination
+        state = self._queues.definitions.state
+        if not self._bound.to_queue:
+            if state.exchange(vhost, destination) is not None:
+                self._publishing.publish_from(vhost, destination, table, routed, answered)
+        elif state.queue(vhost, destination) is not None:
+            waiting += 1
+            self._publishing.publish_to(vhost, destination, table, answered)
+        answered()
+
+    def _fail(self, refusal: errors.Refusal) -> None:
+        log.warning(
+            "%s is bound to %s without its recent messages: %s",
+            errors.named("exchange", self._bound.source, self._bound.vhost),
+            self._bound.destination,
+            refusal.detail,
+        )
+        self._done(refusal)

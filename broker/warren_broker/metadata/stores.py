@@ -1,0 +1,94 @@
+"""Stores: the queues in which exchanges of some types keep messages.
+
+A store is a replicated queue like any other, so that what it keeps has a majority's disks behind
+it and survives whatever a queue survives. It comes and goes with its exchange. Clients cannot use
+it: they get its messages through the exchange.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from warren_broker import errors
+from warren_broker.arguments import NAME_BYTES_MAX
+from warren_broker.metadata.apply_context import MetadataContext
+from warren_broker.metadata.changes import QueueCreated, QueueDeleted
+from warren_broker.metadata.exchange_types import KEEPING_KINDS, RECENT_HISTORY, history_length
+from warren_broker.metadata.placing import placed
+from warren_broker.metadata.records import Exchange, QueueRecord, numbered_above
+from warren_broker.metadata.state import Scope
+from warren_broker.queue.config import QueueConfig
+
+PREFIXES: Final = {RECENT_HISTORY: "amq.history."}
+"""The name of a store is its exchange's after the prefix of the exchange's type."""
+
+
+def store_name(exchange: Exchange) -> str:
+    """Return the name of an exchange's store; "": it has none."""
+    prefix = PREFIXES.get(exchange.kind)
+    return "" if prefix is None else prefix + exchange.name
+
+
+def store_config(exchange: Exchange) -> QueueConfig:
+    """Return the settings of an exchange's store.
+
+    It has no priorities: messages of one block keep their order.
+    """
+    return QueueConfig(
+        exchange.vhost,
+        store_name(exchange),
+        delivery_limit=-1,
+        max_length=history_length(exchange.arguments),
+        priority_max=0,
+        priority_default=0,
+    )
+
+
+def check_store(exchange: Exchange) -> None:
+    """Raise PreconditionFailed for an exchange with a name too long for a store."""
+    name = store_name(exchange)
+    if len(name.encode()) > NAME_BYTES_MAX:
+        spare = NAME_BYTES_MAX - len(name.encode()) + len(exchange.name.encode())
+        raise errors.PreconditionFailed(
+            f"the name of an exchange of type {exchange.kind} has at most {spare} bytes: choose a "
+            "shorter one"
+        )
+
+
+def open_store(
+    context: MetadataContext, exchange: Exchange, nodes: tuple[str, ...], leader: str
+) -> None:
+    """Create the store of an exchange, unless there is one; raises Unavailable without a node.
+
+    1. A store has its only member on a node.  2. The node is forgotten, the store is deleted.
+    3. The exchange is declared again: it gets another store.
+    """
+    name = store_name(exchange)
+    if not name or name in context.scope(exchange.vhost).queues:
+        return
+    nodes, leader = placed(context, name, exchange.vhost, nodes, leader)
+    state = context.state
+    state.last_group += 1
+    queue = QueueRecord(
+        vhost=exchange.vhost,
+        name=name,
+        group=state.last_group,
+        config=store_config(exchange),
+        arguments={},
+        nodes=nodes,
+        leader=leader,
+        numbered_above=numbered_above(state.last_group),
+        store_of=exchange.name,
+    )
+    state.add_queue(queue)
+    context.changes.append(QueueCreated(queue))
+
+
+def close_store(context: MetadataContext, scope: Scope, exchange: Exchange) -> None:
+    """Delete the store of an exchange that is being deleted."""
+    if exchange.kind not in KEEPING_KINDS:
+        return
+    queue = scope.queues.get(store_name(exchange))
+    if queue is not None and queue.store_of == exchange.name:
+        context.state.drop_queue(queue)
+        context.changes.append(QueueDeleted(queue))

@@ -1,0 +1,170 @@
+"""Exchanges that keep messages: their stores come and go with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.metadata.world import World, start, with_nodes
+from broker.routing.router import router
+from warren_broker.errors import AccessRefused, PreconditionFailed, Unavailable
+from warren_broker.metadata import commands
+from warren_broker.metadata.changes import QueueCreated, QueueDeleted
+from warren_broker.metadata.commands import BindingIs, MetadataRefused
+from warren_broker.metadata.machine import MetadataMachine
+from warren_broker.metadata.records import Policy
+from warren_broker.metadata.view import MetadataView
+from warren_raft.machine import Meta
+
+STORE = "amq.history.h"
+REFUSED_BY_VERSION_5 = bytes.fromhex(
+    "9448a162019199b06465636c6172655f65786368616e6765a12fa168b0782d726563656e742d686973746f7279"
+    "c3c2c280c3"
+)
+"""Frozen: the submission in which node b, at version 5, declared exchange h of x-recent-history."""
+
+
+def keeping(world: World, name: str = "h", **more: Any) -> None:
+    """Declare an exchange that keeps messages, on nodes a and b unless said otherwise."""
+    world.exchange(
+        name, "x-recent-history", **{"store_nodes": ("a", "b"), "store_leader": "a", **more}
+    )
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    keeping(made)
+    return made
+
+
+def test_the_store_is_a_replicated_queue_of_that_length(world: World) -> None:
+    store = world.state.queue("/", STORE)
+    assert store is not None and store.store_of == "h" and store.nodes == ("a", "b")
+    assert store.replicated and store.config.max_length == 20
+    assert [type(change) for change in world.changes[:1]] == [QueueCreated]
+    keeping(world)
+    assert [queue.group for queue in world.state.queues()] == [store.group]
+    keeping(world, "short", arguments={"x-recent-history-length": 3})
+    short = world.state.queue("/", "amq.history.short")
+    assert short is not None and short.config.max_length == 3
+    again = world.machine.restore(world.machine.snapshot(world.state))
+    assert again.groups == world.state.groups
+
+
+@pytest.mark.parametrize("length", [0, -1, "20", True, 2.5, b"x"])
+def test_a_length_that_is_no_positive_integer(world: World, length: Any) -> None:
+    with pytest.raises(PreconditionFailed, match="'x-recent-history-length' must be a positive"):
+        keeping(world, "other", arguments={"x-recent-history-length": length})
+    assert world.state.exchange("/", "other") is None and len(world.state.groups) == 1
+
+
+def test_a_name_too_long_for_a_store_and_a_declaration_without_nodes() -> None:
+    world = World()
+    with pytest.raises(PreconditionFailed, match="has at most 243 bytes"):
+        keeping(world, "x" * 244)
+    with pytest.raises(Unavailable, match="no node was given"):
+        keeping(world, store_nodes=(), store_leader="")
+    assert not world.state.groups and world.state.exchange("/", "h") is None
+    keeping(world, "x" * 243)
+
+
+def test_a_declaration_that_version_5_refused_is_refused_in_every_replay() -> None:
+    state = World().state
+    applied = MetadataMachine().apply(Meta(9, 1, 1000), REFUSED_BY_VERSION_5, state)
+    (reply,) = applied.reply.replies
+    assert isinstance(reply, MetadataRefused) and "unknown exchange type 'x-recent" in str(reply)
+    assert not state.groups
+
+
+def test_it_goes_with_its_exchange(world: World) -> None:
+    world.do(commands.DeleteExchange("/", "h"))
+    assert any(isinstance(change, QueueDeleted) for change in world.changes)
+    assert not world.state.groups
+    keeping(world, auto_delete=True)
+    world.declare("q")
+    world.bind("h", "q")
+    world.unbind("h", "q")
+    assert world.state.exchange("/", "h") is None and world.state.queue("/", STORE) is None
+    keeping(world, auto_delete=True)
+    world.bind("h", "q")
+    world.do(commands.DeleteQueue("/", "q"))
+    assert world.state.exchange("/", "h") is None and not world.state.groups
+    keeping(world)
+    world.do(commands.DeleteVhost("/"))
+    assert not world.state.groups
+
+
+def test_clients_cannot_use_it(world: World) -> None:
+    world.exchange("x", "fanout")
+    refused = "queue 'amq.history.h' in vhost '/' is internal: exchange 'h' keeps messages in it"
+    with pytest.raises(AccessRefused, match=refused):
+        world.do(commands.DeleteQueue("/", STORE))
+    with pytest.raises(AccessRefused, match=refused):
+        world.bind("x", STORE)
+    with pytest.raises(AccessRefused, match="reserved"):
+        world.declare(STORE)
+    assert router(world).route("/", "", STORE) == ()
+    assert MetadataView(world.state).bindings("/") == []
+    assert world.state.queue("/", STORE) is not None
+
+
+def test_no_policy_applies_to_it(world: World) -> None:
+    store = world.state.queue("/", STORE)
+    assert store is not None
+    world.do(commands.SetPolicy(Policy("/", "p", ".*", {"max-length": 1, "expires": 5})))
+    assert world.state.scopes["/"].policies.config_of(store) == store.config
+
+
+def test_a_store_lost_with_its_only_node_is_made_again_by_a_declaration() -> None:
+    world = with_nodes("ab")
+    keeping(world, store_nodes=("b",), store_leader="b")
+    world.do(commands.ForgetNode("b"))
+    assert not world.state.groups
+    assert router(world).route("/", "h", "k", {}) == ()
+    keeping(world, store_nodes=("a",), store_leader="a")
+    store = world.state.queue("/", STORE)
+    assert store is not None and store.nodes == ("a",)
+
+
+def test_a_store_on_a_node_with_a_new_disk_is_made_again_empty() -> None:
+    world = with_nodes("ab")
+    keeping(world, store_nodes=("b",), store_leader="b")
+    before = world.state.queue("/", STORE)
+    start(world, "b", 82, 202)
+    now = world.state.queue("/", STORE)
+    assert before is not None and now is not None
+    assert now.group > before.group and now.store_of == "h"
+
+
+def test_what_it_keeps_and_where_it_routes(world: World) -> None:
+    for name in ("q", "r"):
+        world.declare(name)
+        world.bind("h", name, "any")
+    routing = router(world)
+    assert routing.route("/", "h", "other", {}) == (STORE, "q", "r")
+    assert routing.route("/", "h", "k", {"x-recent-history-no-store": True}) == ("q", "r")
+    assert routing.route("/", "h", "k", {"x-recent-history-no-store": "yes"}) == (STORE, "q", "r")
+    world.exchange("x", "fanout")
+    world.exchange("behind", "fanout")
+    world.bind("x", "h", to_queue=False)
+    world.bind("h", "behind", to_queue=False)
+    world.declare("s")
+    world.bind("behind", "s")
+    assert routing.route("/", "x", "k", {}) == (STORE, "q", "r", "s")
+
+
+def test_the_alternate_exchange_gets_what_is_only_kept() -> None:
+    world = World()
+    world.exchange("alternate", "fanout")
+    world.declare("lost")
+    world.bind("alternate", "lost")
+    keeping(world, arguments={"alternate-exchange": "alternate"})
+    assert router(world).route("/", "h", "k", {}) == (STORE, "lost")
+
+
+def test_a_binding_is_reported_once_as_new(world: World) -> None:
+    world.declare("q")
+    bind = commands.Bind("/", "h", "q", True, reported=True)
+    assert [world.do(bind), world.do(bind)] == [BindingIs(True), BindingIs(False)]

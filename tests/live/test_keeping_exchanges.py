@@ -1,0 +1,87 @@
+"""Exchanges that keep messages, on a real cluster of which nodes are killed and restarted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+from pika.exceptions import ChannelClosedByBroker, UnroutableError
+
+from live.conftest import eventually
+from live.load import connect
+from warren.local import LocalCluster
+
+pytestmark = pytest.mark.live
+HISTORY = {"x-recent-history-length": 5}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    """A cluster of the test's own: nodes die here."""
+    with LocalCluster(nodes=3, directory=tmp_path) as made:
+        yield made
+
+
+def taken(channel: Any, queue: str, count: int) -> list[Any]:
+    """Take `count` messages: (body, headers)."""
+    found: list[Any] = []
+
+    def all_there() -> bool:
+        while (got := channel.basic_get(queue, auto_ack=True))[0] is not None:
+            found.append((got[2].decode(), got[1].headers))
+        return len(found) >= count
+
+    eventually(all_there, f"{count} messages in {queue}; there are {found}")
+    return found
+
+
+def bodies(channel: Any, queue: str, count: int) -> list[str]:
+    """Take `count` messages: their bodies."""
+    return [body for body, _ in taken(channel, queue, count)]
+
+
+def test_a_recent_history_outlives_its_leader_and_all_nodes(cluster: LocalCluster) -> None:
+    with connect(cluster, 0) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.exchange_declare("h", "x-recent-history", durable=True, arguments=HISTORY)
+        for number in range(8):
+            channel.basic_publish("h", "any", str(number).encode())
+        hidden = pika.BasicProperties(headers={"x-recent-history-no-store": True})
+        channel.basic_publish("h", "any", b"not kept", hidden)
+        with pytest.raises(UnroutableError):
+            channel.basic_publish("h", "any", b"8", mandatory=True)
+        channel.queue_declare("q", durable=True)
+        channel.queue_bind("q", "h")
+        assert bodies(channel, "q", 5) == ["4", "5", "6", "7", "8"]
+        channel.basic_publish("h", "any", b"9", hidden, mandatory=True)
+        assert bodies(channel, "q", 1) == ["9"]
+        for use in (
+            lambda one: one.basic_get("amq.history.h"),
+            lambda one: one.queue_delete("amq.history.h"),
+            lambda one: one.queue_bind("amq.history.h", "amq.fanout"),
+            lambda one: one.queue_declare("amq.history.h", durable=True),
+        ):
+            with pytest.raises(ChannelClosedByBroker, match=r"\(403, .ACCESS_REFUSED"):
+                use(connection.channel())
+
+    killed = cluster.leader_of("amq.history.h")
+    cluster.kill(killed)
+    with connect(cluster, (killed + 1) % 3) as connection:
+        channel = connection.channel()
+        channel.queue_declare("r", durable=True)
+        channel.queue_bind("r", "h")
+        assert bodies(channel, "r", 5) == ["4", "5", "6", "7", "8"]
+    cluster.start(killed)
+    for node in range(3):
+        cluster.kill(node)
+    cluster.start()
+    with connect(cluster, 1) as connection:
+        channel = connection.channel()
+        channel.queue_declare("s", durable=True)
+        channel.queue_bind("s", "h")
+        assert bodies(channel, "s", 5) == ["4", "5", "6", "7", "8"]
+        channel.exchange_delete("h")
