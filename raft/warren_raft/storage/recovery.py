@@ -227,8 +227,7 @@ def _lost(
     for group, found in recovered.groups.items():
         try:
             found.finish(directory.snapshots)
-            if may_heal is not None:
-                found.check_votes(directory.wal)
+            found.check_votes(directory.wal)
         except LogDamaged as damage:
             lost[group] = damage
     for group, broken in sorted(recovered.catalog.broken.items()):

@@ -50,13 +50,16 @@ class Disk:
         term: int = 1,
         state: HardState | None = None,
     ) -> None:
-        """Append entries from `first` on, in one batch, and wait for the disk."""
+        """Append entries from `first` on, in one batch, and wait for the disk.
+
+        state  the votes in that batch; None: a vote in `term`, unless there is one already
+        """
         entries = [
             Entry(first + i, term, EntryKind.COMMAND, 1000 + first + i, data)
             for i, data in enumerate(datas)
         ]
         store = self.group(group)
-        store.append(state, entries)
+        store.append(state or vote(store, term), entries)
         self.sync()
         store.written(len(entries))
 
@@ -86,6 +89,11 @@ class Disk:
 
     def close(self) -> None:
         self.store.close()
+
+
+def vote(store: GroupStore, term: int = 1) -> HardState | None:
+    """Return the vote that a member has written before an entry of that term; None: it has."""
+    return HardState(term, "n1") if store.hard_state.term < term else None
 
 
 def two_groups_compacted(root: Path) -> Disk:

@@ -158,6 +158,7 @@ class Model:
             return
         index = len(log) - rng.randrange(4)
         self.term += 1
+        store.append(HardState(self.term, f"n{self.term}"), ())  # before it, as a member does
         store.begin_incoming()
         live = sorted(rng.sample(range(store.applied + 1, index + 1), 2))
         theirs = list(log[:index])

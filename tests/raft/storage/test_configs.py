@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.raft.storage.kit import Disk
+from tests.raft.storage.kit import Disk, vote
 from warren_raft.index_set import Indexes
 from warren_raft.storage.snapshot import Snapshot, encode
 from warren_raft.types import Entry, EntryKind
@@ -12,7 +12,7 @@ from warren_raft.types import Entry, EntryKind
 
 def append(disk: Disk, group: int, index: int, kind: EntryKind, data: bytes, term: int = 1) -> None:
     store = disk.group(group)
-    store.append(None, [Entry(index, term, kind, 1000 + index, data)])
+    store.append(vote(store, term), [Entry(index, term, kind, 1000 + index, data)])
     disk.sync()
     store.written(1)
 

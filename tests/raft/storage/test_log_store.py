@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.raft.storage.kit import WAIT_S, Disk, wal_files
+from tests.raft.storage.kit import WAIT_S, Disk, vote, wal_files
 from warren_raft.storage.errors import LogDamaged, WriteFailed
 from warren_raft.storage.files import Files
 from warren_raft.storage.memtable import ENTRY_OVERHEAD_BYTES
@@ -152,7 +152,7 @@ def test_a_failed_write_or_sync_vouches_for_nothing_and_is_raised(
     store = disk.group(1)
     with pytest.raises(WriteFailed, match="Input/output error") as failure:
         for index in range(1, 10):
-            store.append(None, [Entry(index, 1, EntryKind.COMMAND, 0, b"d")])
+            store.append(vote(store), [Entry(index, 1, EntryKind.COMMAND, 0, b"d")])
             done: list[bool] = []
             disk.store.wal.submit(lambda done=done: done.append(True))
             disk.posted.get(timeout=WAIT_S)()
@@ -171,7 +171,7 @@ def test_batches_collect_while_one_is_under_way(tmp_path: Path) -> None:
     store = disk.group(1)
     order: list[int] = []
     for index in range(1, 51):
-        store.append(None, [Entry(index, 1, EntryKind.COMMAND, 0, b"d")])
+        store.append(vote(store), [Entry(index, 1, EntryKind.COMMAND, 0, b"d")])
         disk.store.wal.submit(lambda index=index: order.append(index))
     while len(order) < 50:
         disk.posted.get(timeout=WAIT_S)()

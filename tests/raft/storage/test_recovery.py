@@ -288,8 +288,10 @@ def test_entries_of_a_later_term_than_the_votes_condemn_the_group(tmp_path: Path
     disk = Disk(tmp_path)
     disk.write(1, 1, [b"one"], term=2, state=HardState(1, "n2"))
     disk.write(2, 1, [b"two"], term=2, state=HardState(2, "n2"))
-    disk.write(3, 1, [b"three"], term=1)
+    disk.write(3, 1, [b"three"], term=1, state=HardState())
     disk.close()
+    with pytest.raises(LogDamaged, match=r"group 1 has entries of term 2.*an older copy"):
+        Disk(tmp_path)  # a node without peers
     opened = open_log(
         Files(), tmp_path, "c", "n1", 1 << 20, may_heal=lambda group, created: True, peers=("n2",)
     )

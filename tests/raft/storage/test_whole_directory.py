@@ -106,6 +106,8 @@ class Life:
     def fall_behind(self, index: int, term: int) -> None:
         """Another member's snapshot takes the place of group 4's log."""
         store = self.disk.group(4)
+        self.vouched.states[4] = state = HardState(term)
+        store.append(state, ())  # before it, as a member does
         store.begin_incoming()
         store.receive(Entry(index - 1, term, EntryKind.COMMAND, 1, b"theirs"))
         snapshot = Snapshot(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.raft.storage.kit import Disk
+from tests.raft.storage.kit import Disk, vote
 from warren_raft.storage import wal
 from warren_raft.storage.errors import WriteFailed
 from warren_raft.storage.files import Files
@@ -47,7 +47,7 @@ class Turning(Disk):
         opened = open_log(files, root, "c", "n1", 1 << 20)
         self.store = LogStore(opened, self.posted.put, 1 << 20, self.at_end.append)
         made: list[bool] = []  # the thread makes the file
-        self.group(2).append(None, [Entry(1, 1, EntryKind.COMMAND, 1, b"opened")])
+        self.group(2).append(vote(self.group(2)), [Entry(1, 1, EntryKind.COMMAND, 1, b"opened")])
         self.store.wal.submit(lambda: made.append(True))
         assert not self.at_end
         self.await_thread(made)
@@ -56,7 +56,7 @@ class Turning(Disk):
     def submit(self, index: int, data: bytes) -> list[bool]:
         """Add an entry; true will be in the list when it is on disk."""
         done: list[bool] = []
-        self.group(1).append(None, [Entry(index, 1, EntryKind.COMMAND, index, data)])
+        self.group(1).append(vote(self.group(1)), [Entry(index, 1, EntryKind.COMMAND, index, data)])
         self.store.wal.submit(lambda: done.append(True))
         return done
 
