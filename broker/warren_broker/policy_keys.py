@@ -12,8 +12,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from warren_broker import arguments
-from warren_broker.arguments import Check, Kind
+from warren_broker import arguments, mirror_keys
+from warren_broker.arguments import Check, Kind, QueueDeclaration
 from warren_broker.errors import InvalidArgument
 from warren_broker.name_patterns import BadPattern, Pattern
 from warren_broker.queue.config import QueueConfig
@@ -51,7 +51,8 @@ class PolicyKey:
     """A key of a policy's definition.
 
     check    of its values; None: that of the argument
-    what     for the refusal of a value: "-1 is not a valid maximum length"
+    what     for the refusal of a value: "-1 is not a valid maximum length"; "": `mirror_keys`
+             checks it, together with others
     against  the effective value of (policy's, argument's), where both are set
     merge    the effective value of (policy's, operator policy's); None: not allowed in operator
              policies
@@ -133,6 +134,13 @@ KEYS: Final[Mapping[str, PolicyKey]] = {
         PolicyKey("queue-version", "queue-version value", _second, _second),
         PolicyKey("max-in-memory-length", "maximum memory in bytes", min, min, only="quorum"),
         PolicyKey("max-in-memory-bytes", "maximum memory in bytes", min, min, only="quorum"),
+        PolicyKey(mirror_keys.MODE, "", _first, mirror_keys.merge_mode),
+        PolicyKey(mirror_keys.PARAMS, "", _first, mirror_keys.merge_params),
+        PolicyKey("ha-sync-mode", "", _first, _second),
+        PolicyKey("ha-sync-batch-size", "", _first),
+        PolicyKey("ha-promote-on-shutdown", "", _first),
+        PolicyKey("ha-promote-on-failure", "", _first),
+        PolicyKey("queue-master-locator", "", _first),
     )
 }
 _ARGUMENTS: Final = {
@@ -179,8 +187,13 @@ def check_policy(
         shown = ",".join(f'{{<<"{key}">>,{erlang(definition[key])}}}' for key in unknown)
         raise validation_failed(f"[{shown}] are not recognised policy settings")
     for key in sorted(definition):
-        _check_value(KEYS[key], definition[key])
+        if KEYS[key].what:
+            _check_value(KEYS[key], definition[key])
     _check_delays(definition)
+    texts = {key: erlang(value) for key, value in definition.items()}
+    problem = mirror_keys.problem_with(definition, texts)
+    if problem is not None:
+        raise validation_failed(problem)
 
 
 def _check_value(key: PolicyKey, value: Any) -> None:
@@ -257,6 +270,20 @@ def setting(key: str, definition: Definition, given: Mapping[str, Any], argument
     if key not in definition:
         return asked
     return definition[key] if asked is None else KEYS[key].against(definition[key], asked)
+
+
+def leader_locator(declared: QueueDeclaration, definition: Definition) -> str:
+    """Return how the first leader of a new queue is chosen: `client-local` or `balanced`.
+
+    The key and the argument for leaders go before those for masters, which are older; of each pair
+    the key goes before the argument. As in RabbitMQ, every other word means `balanced`.
+    """
+    given = declared.arguments
+    found = setting("queue-leader-locator", definition, given) or setting(
+        "queue-master-locator", definition, given, "x-queue-master-locator"
+    )
+    found = found or declared.leader_locator
+    return "client-local" if found == "client-local" else "balanced"
 
 
 def effective_config(

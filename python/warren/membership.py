@@ -64,6 +64,17 @@ class MembershipCalls:
         """
         return self._ask("GET", _on_queue(queue, "status"), QueueMembers, timeout_s=timeout_s)
 
+    def await_synchronised(
+        self, queue: str, *, wait: float, progress: QueueProgress = None
+    ) -> QueueMembers:
+        """Wait until the queue has the members that it should have, and all hold everything.
+
+        Members synchronise by themselves, and the queue works meanwhile: nothing is started here.
+        Raises StillUnderWay, with what is missing, after `wait` seconds.
+        """
+        self._wait_for_queue(queue, wait, progress)
+        return self.queue_members(queue)
+
     def add_member(
         self, queue: str, node: str, *, wait: float | None = None, progress: QueueProgress = None
     ) -> MembersChanged:

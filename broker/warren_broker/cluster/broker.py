@@ -29,6 +29,7 @@ from warren_broker.cluster.membership.auto_grow import AutoGrow
 from warren_broker.cluster.membership.joining import Joining, own_address
 from warren_broker.cluster.membership.leader_transfer import LeaderTransfer
 from warren_broker.cluster.membership.maintenance import Maintenance
+from warren_broker.cluster.membership.mirror_follower import MirrorFollower
 from warren_broker.cluster.membership.nodes import NodeService
 from warren_broker.cluster.membership.placement import Placement
 from warren_broker.cluster.membership.reconciler import Reconciler
@@ -39,8 +40,9 @@ from warren_broker.management.queues import DeclareExchangeRequest
 from warren_broker.metadata import commands as metadata
 from warren_broker.metadata.exchange_types import KEEPING_KINDS
 from warren_broker.metadata.records import QueueRecord
+from warren_broker.mirror_keys import mirror_policy
 from warren_broker.permissions import Permissions
-from warren_broker.policy_keys import setting
+from warren_broker.policy_keys import leader_locator
 from warren_broker.queue import commands
 from warren_raft.types import METADATA_GROUP
 
@@ -110,6 +112,10 @@ class Broker:
         self.leader_transfer = LeaderTransfer(cluster)
         self.maintenance = Maintenance(cluster, self.definitions, self.leader_transfer)
         self.placement = Placement(cluster, self.definitions, random)
+        size = settings.queues.quorum_initial_group_size
+        self.mirror_follower = MirrorFollower(
+            cluster, self.definitions, self.placement, self.leader_transfer, size
+        )
         self.leader_queries = LeaderQueries(cluster, self._is_replicated, self.reconciler.unsettled)
         nodes = NodeService(
             cluster, self.definitions, self.leader_queries, self.placement, self.maintenance
@@ -121,18 +127,20 @@ class Broker:
             self.leader_queries,
             self.placement,
             self.leader_transfer,
+            self.mirror_follower,
             nodes,
         )
         self.auto_grow = AutoGrow(
             cluster,
             self.definitions,
             self.placement,
+            self.mirror_follower,
             self.maintenance,
             settings.queues.continuous_membership_reconciliation,
         )
         self._defaults = QueueDefaults(
             kind="quorum" if settings.queues.default_type == "quorum" else "classic",
-            group_size=settings.queues.quorum_initial_group_size,
+            group_size=size,
             leader_locator=settings.queues.leader_locator,
             consumer_timeout_ms=settings.queues.consumer_timeout_ms,
             consumer_disconnected_timeout_ms=settings.queues.consumer_disconnected_timeout_ms,
@@ -245,9 +253,12 @@ class Broker:
             return
         policies = self.definitions.policies(vhost)
         followed = policies.of_queue(name, checked.config.kind).definition
-        locator = setting("queue-leader-locator", followed, checked.arguments)
-        nodes = self.placement.members(checked.config.kind, checked.group_size)
-        leader = self.placement.leader(nodes, locator or checked.leader_locator)
+        mirrors = mirror_policy(followed) if checked.config.durable else None
+        if mirrors is not None:
+            nodes = self.mirror_follower.initial_members(mirrors)
+        else:
+            nodes = self.placement.members(checked.config.kind, checked.group_size)
+        leader = self.placement.leader(nodes, leader_locator(checked, followed))
         initial = policies.apply(checked.config, checked.arguments)
         command = metadata.DeclareQueue(
             checked.config,
@@ -259,6 +270,7 @@ class Broker:
             numbered=True,
             relaxed=self.settings.queues.relaxed_checks_on_redeclaration,
             initial=None if initial == checked.config else initial,
+            mirrored=mirrors is not None,
         )
         self.definitions.submit(command, done)
 

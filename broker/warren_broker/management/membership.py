@@ -47,8 +47,13 @@ class MemberInfo(msgspec.Struct, frozen=True):
 class QueueMembers(msgspec.Struct, frozen=True):
     """A queue's present members (`members`, sorted by node) and the wanted ones (`wanted`).
 
-    leader    None: it has none, or none is reachable
-    settled   the group's voters are exactly the wanted ones
+    leader        None: it has none, or none is reachable
+    settled       the group's voters are exactly the wanted ones, and those are what the mirror
+                  policy asks for that they follow
+    online        nodes with a member that is reachable
+    synchronised  those of them that hold everything, as the leader sees them: they count for the
+                  majority
+    following     the mirror policy: its name and what it asks for; "": none
     """
 
     vhost: str
@@ -61,6 +66,9 @@ class QueueMembers(msgspec.Struct, frozen=True):
     members: tuple[MemberInfo, ...]
     wanted: tuple[str, ...]
     settled: bool
+    online: tuple[str, ...] = ()
+    synchronised: tuple[str, ...] = ()
+    following: str = ""
 
 
 class MembersChanged(msgspec.Struct, frozen=True):

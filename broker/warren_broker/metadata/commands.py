@@ -73,9 +73,14 @@ class ForgetNode(MetadataCommand, frozen=True, array_like=True, tag="forget_node
     """Start removing a node for good: from the members of every queue.
 
     Reply: Deleted, the queues that had no other member.
+
+    restores  a queue with its only wanted member on the node, while former members still keep
+              their logs, gets those back instead of being deleted; False: written by a node of
+              version 6
     """
 
     node: str
+    restores: bool = False
 
 
 class RemoveNode(MetadataCommand, frozen=True, array_like=True, tag="remove_node"):
@@ -86,11 +91,19 @@ class RemoveNode(MetadataCommand, frozen=True, array_like=True, tag="remove_node
 
 
 class ChangeMembers(MetadataCommand, frozen=True, array_like=True, tag="change_members"):
-    """Add members to a queue and remove others. Reply: QueueIs."""
+    """Add members to a queue and remove others. Reply: QueueIs.
+
+    expected  the members that the sender knew, for a change that follows from them: if the queue
+              has others by now, nothing changes; None: whatever they are
+    mirrored  the new value of `QueueRecord.mirrored`; None: as it is. With it a classic queue may
+              get more members
+    """
 
     group: int
     add: tuple[str, ...] = ()
     remove: tuple[str, ...] = ()
+    expected: tuple[str, ...] | None = None
+    mirrored: bool | None = None
 
 
 class Left(MetadataCommand, frozen=True, array_like=True, tag="left"):
@@ -241,6 +254,7 @@ class DeclareQueue(MetadataCommand, frozen=True, array_like=True, tag="declare_q
                        version 2
     relaxed            a classic queue is asked for: a quorum queue of that name will do
     initial            settings that a new queue begins with (`QueueRecord.initial`)
+    mirrored           `nodes` of a new queue are those of a policy (`QueueRecord.mirrored`)
     """
 
     config: QueueConfig
@@ -252,6 +266,7 @@ class DeclareQueue(MetadataCommand, frozen=True, array_like=True, tag="declare_q
     numbered: bool = False
     relaxed: bool = False
     initial: QueueConfig | None = None
+    mirrored: bool = False
 
 
 class DeleteQueue(MetadataCommand, frozen=True, array_like=True, tag="delete_queue"):

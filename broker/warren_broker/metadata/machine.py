@@ -67,7 +67,7 @@ class MetadataMachine:
     nothing.
     """
 
-    version = 6
+    version = 7
     """2: nodes are registered, queues change members. A log of version 1 gives the same state: it
     has none of those commands, and its NodeStarted names no disk.
     3: incarnations of nodes have numbers; PutVhost; PutUser and DeleteUser may keep the last
@@ -81,7 +81,10 @@ class MetadataMachine:
     DeclareExchange has no `choosing`, so a declaration of such a type that was refused when it was
     written is refused again.
     6: exchanges that keep messages in a store (DeclareExchange.store_nodes); Bind.reported. A log
-    of version 5 has neither field: such an exchange is refused again."""
+    of version 5 has neither field: such an exchange is refused again.
+    7: members that follow a policy (ChangeMembers.expected and .mirrored, DeclareQueue.mirrored);
+    forgetting a node gives a queue its former members back (ForgetNode.restores). A log of version
+    6 gives the same state: these fields are absent from it."""
 
     def init(self) -> MetadataState:
         """Return an empty state; the first leader is asked to propose `Bootstrap`."""

@@ -18,7 +18,12 @@ def change_members(context: MetadataContext, command: ChangeMembers) -> AnyReply
     if queue is None:
         raise errors.NotFound(f"no queue has the group {command.group} any more; look it up again")
     name = errors.named("queue", queue.name, queue.vhost)
-    if not queue.replicated:
+    # 1. A leader decides to change the members by a policy, and is paused.  2. The others elect
+    # another one, which changes them by the policy's successor.  3. The first one's command
+    # arrives. What followed from members that are no longer the wanted ones does not happen.
+    if command.expected is not None and command.expected != queue.nodes:
+        return QueueIs(queue, created=False)
+    if not (queue.replicated if command.mirrored is None else queue.replicable):
         raise errors.lives_on_one_node(queue.name, queue.vhost, queue.config.kind, queue.nodes[0])
     for node in command.add:
         known = state.nodes.get(node)
@@ -31,6 +36,13 @@ def change_members(context: MetadataContext, command: ChangeMembers) -> AnyReply
     kept = [node for node in queue.nodes if node not in command.remove]
     if not kept and not set(command.add) - set(command.remove):
         raise errors.last_member(queue.name, queue.vhost, queue.nodes)
+    if command.mirrored is not None and command.mirrored != queue.mirrored:
+        marked = msgspec.structs.replace(queue, mirrored=command.mirrored)
+        context.state.replace_queue(marked)
+        changed = set_members(context, marked, command.add, command.remove)
+        if changed is marked:
+            context.changes.append(MembersSet(marked))
+        return QueueIs(changed, created=False)
     return QueueIs(set_members(context, queue, command.add, command.remove), created=False)
 
 

@@ -20,7 +20,7 @@ from warren_broker.metadata.commands import (
 from warren_broker.metadata.incarnations import begin_life, end_life, number_life
 from warren_broker.metadata.members import set_members
 from warren_broker.metadata.queues import remove_queues
-from warren_broker.metadata.records import ClusterNode, numbered_above
+from warren_broker.metadata.records import ClusterNode, QueueRecord, numbered_above
 from warren_broker.metadata.state import REMOVED_KEPT_MAX
 
 
@@ -136,10 +136,22 @@ def forget_node(context: MetadataContext, command: ForgetNode) -> AnyReply:
     state.nodes[command.node] = msgspec.structs.replace(known, forgetting=True)
     context.changes.append(NodesChanged())
     carried = [queue for queue in state.queues() if command.node in queue.nodes]
+    doomed = []
     for queue in carried:
-        if len(queue.nodes) > 1:
-            set_members(context, queue, remove=(command.node,))
-    return remove_queues(context, [queue for queue in carried if len(queue.nodes) == 1])
+        # 1. A queue is to move from a to b.  2. b is lost before a has left.  3. b is forgotten:
+        # a's log may be the only copy.
+        back = _former(context, queue) if command.restores and len(queue.nodes) == 1 else ()
+        if len(queue.nodes) > 1 or back:
+            set_members(context, queue, add=back, remove=(command.node,))
+        else:
+            doomed.append(queue)
+    return remove_queues(context, doomed)
+
+
+def _former(context: MetadataContext, queue: QueueRecord) -> tuple[str, ...]:
+    """Return the nodes that still keep the log of a member that is to leave."""
+    nodes = context.state.nodes
+    return tuple(name for name in queue.leaving if name in nodes and not nodes[name].forgetting)
 
 
 def remove_node(context: MetadataContext, command: RemoveNode) -> AnyReply:

@@ -46,6 +46,7 @@ def declare_queue(context: MetadataContext, command: DeclareQueue) -> AnyReply:
         life=0 if config.durable else context.state.lives.get(nodes[0], 0),
         numbered_above=numbered_above(context.state.last_group) if command.numbered else 0,
         initial=command.initial,
+        mirrored=command.mirrored,
     )
     context.state.add_queue(queue)
     context.changes.append(QueueCreated(queue))

@@ -145,6 +145,8 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True):
                       node that declared it; None: `config`
     store_of          the exchange of which it keeps messages (`metadata.stores`), "" of none:
                       clients do not use such a queue, and no policy applies to it
+    mirrored          its members follow a policy with `ha-mode`, or did and have not returned to
+                      what they are without one (`cluster.membership.mirror_follower`)
     """
 
     vhost: str
@@ -162,11 +164,22 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True):
     numbered_above: int = 0
     initial: QueueConfig | None = None
     store_of: str = ""
+    mirrored: bool = False
+
+    @property
+    def replicable(self) -> bool:
+        """Whether it may have several members: durable, and no connection's own."""
+        return not self.life and not self.owner_uplink
 
     @property
     def replicated(self) -> bool:
-        """Whether its members may be changed; other queues exist only on their node."""
-        return self.config.kind == "quorum" and not self.life and not self.owner_uplink
+        """Whether its members may be changed; other queues exist only on their node.
+
+        A classic queue is replicated while a policy mirrors it, and until the last member that it
+        had by the policy has left.
+        """
+        several = self.config.kind == "quorum" or self.mirrored or len(self.carriers) > 1
+        return several and self.replicable
 
     @property
     def home(self) -> str:

@@ -75,10 +75,12 @@ class Surroundings:
         return queue is not None and not self._node.absent.hides(queue)
 
     def local(self, destination: Destination) -> bool:
-        """Return whether it is a queue that exists on this node alone."""
+        """Return whether it is a classic queue with a member on this node."""
         to_queue, name = destination
         queue = self._definitions.queues.get(name) if to_queue else None
-        return queue is not None and queue.home == self._node.name
+        if queue is None or queue.config.kind != "classic":
+            return False
+        return self._node.name in queue.nodes
 
 
 class Candidates:

@@ -8,7 +8,7 @@ import typer
 
 from warren.admin import Admin
 from warren.cli import output
-from warren.cli.long_command import LongCall, long_command
+from warren.cli.long_command import WAIT_S, LongCall, long_command
 from warren.cli.queues import queues
 from warren.cli.target import Json, Queue, Uri, connect
 from warren.membership import MembersChanged, QueueMembers, Resizing
@@ -39,6 +39,22 @@ def members(queue: Queue, uri: Uri = None, json: Json = False) -> None:
         output.as_json(found)
     else:
         _show_members(found)
+
+
+@queues.command()
+def sync(
+    queue: Queue,
+    uri: Uri = None,
+    json: Json = False,
+    timeout: Annotated[float, typer.Option(min=0.001, help="at most that many seconds")] = WAIT_S,
+) -> None:
+    """Wait until all members of a queue hold everything; they synchronise by themselves."""
+    with LongCall(uri, json, timeout).begin(f"waiting for {queue}") as (admin, progress):
+        found = admin.await_synchronised(queue, wait=timeout, progress=progress.queue)
+    if json:
+        output.as_json(found)
+    else:
+        output.say(f"{found.name}: synchronised on {', '.join(found.synchronised)}")
 
 
 @long_command(queues)
@@ -146,6 +162,13 @@ def _show_members(found: QueueMembers) -> None:
         f"committed {found.commit_index:,} of {found.last_index:,}"
     )
     output.table(title, ("node", "role", "state", "votes", "behind", "snapshot sent"), rows)
+    if found.following:
+        output.say(f"members follow {found.following}")
+    if found.leader is not None:
+        output.say(
+            f"{len(found.online)} of {len(found.members)} online, "
+            f"{len(found.synchronised)} synchronised"
+        )
     if not found.settled:
         output.say(f"changing to members on {', '.join(found.wanted)}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from broker.metadata.test_nodes import CLASSIC
@@ -77,3 +78,52 @@ def test_a_node_added_and_removed_at_once_is_not_a_member_that_remains(world: Wo
     with pytest.raises(PreconditionFailed, match="has its last member"):
         world.do(commands.ChangeMembers(group, add=("b",), remove=("a", "b")))
     assert world.state.groups[group] == before
+
+
+def test_a_change_that_follows_from_other_members_does_not_happen(world: World) -> None:
+    queue = world.declare("q", nodes=("a", "b", "c"))
+    late = commands.ChangeMembers(queue.group, add=("d",), expected=("a", "b"), mirrored=True)
+    assert world.do(late).queue == queue and world.changes == []
+    now = world.do(msgspec.structs.replace(late, expected=queue.nodes)).queue
+    assert (now.nodes, now.mirrored) == (("a", "b", "c", "d"), True)
+    assert world.changes == [MembersSet(now)]
+    again = msgspec.structs.replace(late, expected=now.nodes)
+    assert world.do(again).queue == now and world.changes == []
+
+
+def test_a_policy_replicates_a_classic_queue_and_ends_that(world: World) -> None:
+    queue = world.declare("classic", arguments=CLASSIC)
+    assert (queue.nodes, queue.replicated, queue.home) == (("a",), False, "a")
+    marked = world.do(commands.ChangeMembers(queue.group, mirrored=True)).queue
+    assert marked.mirrored and marked.replicated and world.changes == [MembersSet(marked)]
+    moved = world.do(commands.ChangeMembers(queue.group, add=("b",), mirrored=True)).queue
+    assert (moved.nodes, moved.home, moved.leaving) == (("a", "b"), "", ())
+    ended = commands.ChangeMembers(queue.group, remove=("a",), expected=moved.nodes, mirrored=False)
+    left = world.do(ended).queue
+    assert (left.nodes, left.mirrored, left.leaving) == (("b",), False, ("a",))
+    assert left.replicated, "until the last former member has left"
+    world.do(commands.Left(queue.group, "a"))
+    alone = world.state.groups[queue.group]
+    assert (alone.replicated, alone.home) == (False, "b")
+    with pytest.raises(PreconditionFailed, match="lives on node 'b' alone"):
+        world.do(commands.ChangeMembers(queue.group, add=("c",)))
+
+
+def test_no_policy_replicates_what_belongs_to_a_node_or_a_connection(world: World) -> None:
+    for queue in (world.declare("mine", exclusive=True), world.declare("short", durable=False)):
+        with pytest.raises(PreconditionFailed, match="lives on node 'a' alone"):
+            world.do(commands.ChangeMembers(queue.group, add=("b",), mirrored=True))
+        assert world.changes == []
+
+
+def test_a_log_of_version_6_changes_members_as_it_did(world: World) -> None:
+    group = world.declare("q", nodes=("a", "b")).group
+    written = msgspec.msgpack.encode(["change_members", group, ["c"], ["a"]])
+    command = msgspec.msgpack.decode(written, type=commands.ChangeMembers)
+    assert (command.expected, command.mirrored) == (None, None)
+    now = world.do(command).queue
+    assert (now.nodes, now.mirrored) == (("b", "c"), False)
+    old = msgspec.msgpack.decode(
+        msgspec.msgpack.encode(["forget_node", "b"]), type=commands.ForgetNode
+    )
+    assert not old.restores

@@ -115,6 +115,25 @@ def test_a_forgotten_node_is_taken_out_of_every_queue(world: World) -> None:
     assert fresh.nodes == ("a", "c")
 
 
+def test_a_queue_on_its_way_to_a_forgotten_node_gets_its_former_members_back(world: World) -> None:
+    moving = world.declare("moving", nodes=("a", "c"))
+    world.do(commands.ChangeMembers(moving.group, add=("b",), remove=("a", "c")))
+    old = world.declare("old", nodes=("a",))
+    world.do(commands.ChangeMembers(old.group, add=("b",), remove=("a",)))
+    world.do(commands.Left(old.group, "a"))  # b has everything, and a nothing any more
+    lost = world.do(commands.ForgetNode("b", restores=True)).queues
+    assert [queue.name for queue in lost] == ["old"]
+    now = world.state.groups[moving.group]
+    assert now.nodes == ("a", "c") and now.leaving == ("b",) and not now.founded_by("a")
+    world.state.check()
+
+
+def test_a_log_of_version_6_deletes_it(world: World) -> None:
+    moving = world.declare("moving", nodes=("a",))
+    world.do(commands.ChangeMembers(moving.group, add=("b",), remove=("a",)))
+    assert world.do(commands.ForgetNode("b")).queues != ()
+
+
 def test_a_removed_nodes_disk_does_not_come_back(world: World) -> None:
     world.declare("mine", exclusive=True, connection=4, nodes=("b",), uplink=72, node="b")
     world.do(commands.ForgetNode("b"))

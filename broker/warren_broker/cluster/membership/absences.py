@@ -49,6 +49,7 @@ class Absences:
         self._cluster.on_peer_back.append(self._back)
         self._cluster.on_led.append(self._led)
         self._definitions.on_nodes.append(self._nodes_changed)
+        self._definitions.on_members.append(self._members_changed)
 
     # ------------------------------------------------------------ which nodes are reachable
 
@@ -73,6 +74,13 @@ class Absences:
         if node and node not in self._definitions.state.nodes:
             self._definitions.absent.remove(node)
             self._since.pop(node, None)
+
+    def _members_changed(self, group: int) -> None:
+        # 1. A queue's only node is suspected here, and led it all the time.  2. A policy gives it
+        # more members.  3. The node is reachable again: the queue is not one of its own any more.
+        queue = self._definitions.state.groups.get(group)
+        if queue is not None and not self._definitions.absent.holds(queue):
+            self._queues.unpark(queue)
 
     def _local(self, node: str) -> list[QueueRecord]:
         """Return the queues that exist on that node alone."""

@@ -13,6 +13,7 @@ from warren_broker import errors
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.membership.maintenance import Maintenance
+from warren_broker.cluster.membership.mirror_follower import MirrorFollower
 from warren_broker.cluster.membership.placement import Placement
 from warren_broker.config import ContinuousMembership
 from warren_broker.metadata import commands
@@ -31,12 +32,14 @@ class AutoGrow:
         cluster: Cluster,
         definitions: Definitions,
         placement: Placement,
+        mirrors: MirrorFollower,
         maintenance: Maintenance,
         settings: ContinuousMembership,
     ) -> None:
         self._cluster = cluster
         self._definitions = definitions
         self._placement = placement
+        self._mirrors = mirrors
         self._maintenance = maintenance
         self._settings = settings
         self._timer: LoopTimer | None = None
@@ -66,11 +69,15 @@ class AutoGrow:
         host = self._cluster.host
         if not self._maintenance.drained:
             for queue in list(self._definitions.state.queues()):
-                if queue.replicated and host.is_leader(queue.group):
+                if queue.replicated and host.is_leader(queue.group) and not self._mirrored(queue):
                     changed += self._reconcile(queue)
         # As in RabbitMQ: after a change the queues are checked again soon, otherwise later.
         settings = self._settings
         self._plan(settings.trigger_interval if changed else settings.interval)
+
+    def _mirrored(self, queue: QueueRecord) -> bool:
+        """Return whether the queue's members follow a mirror policy: that goes before a target."""
+        return self._mirrors.policy(queue) is not None or queue.config.kind == "classic"
 
     def target(self, queue: QueueRecord) -> int:
         """Return the wanted number of members: the largest of setting, argument and policy.

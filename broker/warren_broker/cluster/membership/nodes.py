@@ -276,7 +276,8 @@ class NodeService:
                 if queue.replicated and node in queue.carriers and queue.carriers != (node,)
             ]
             self._definitions.submit(
-                commands.ForgetNode(node), lambda reply: forgotten(reply, len(queues))
+                commands.ForgetNode(node, restores=True),
+                lambda reply: forgotten(reply, len(queues)),
             )
 
         def forgotten(reply: Any, count: int) -> None:

@@ -59,6 +59,12 @@ class Placement:
         others.sort(key=lambda node: (not self.fit(node), not self.running(node)))
         return tuple(sorted([own, *others[: size - 1]]))
 
+    def drawn(self) -> tuple[str, ...]:
+        """Draw an order of the nodes on which a member may be placed now."""
+        free = [node for node in self._definitions.nodes() if self.fit(node)]
+        self._rng.shuffle(free)
+        return tuple(free)
+
     def leader(self, nodes: Sequence[str], locator: str) -> str:
         """Choose the first leader among `nodes`, by `client-local` or `balanced`."""
         own = self._cluster.host.node_id
@@ -81,8 +87,7 @@ class Placement:
         As in RabbitMQ, a group of odd size does not grow to an even one without a node for the
         next.
         """
-        free = [node for node in self._definitions.nodes() if node not in nodes and self.fit(node)]
-        self._rng.shuffle(free)
+        free = [node for node in self.drawn() if node not in nodes]
         size, added = len(nodes), 0
         while size + added < target and added < len(free):
             if (size + added) % 2 and len(free) - added == 1:

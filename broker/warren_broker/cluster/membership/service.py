@@ -15,11 +15,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal
 
+import msgspec
+
 from warren_broker import errors
 from warren_broker.cluster.client.queues import QueueClients
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.membership.leader_transfer import LeaderTransfer
+from warren_broker.cluster.membership.mirror_follower import MirrorFollower
+from warren_broker.cluster.membership.mirror_rule import is_fulfilled
 from warren_broker.cluster.membership.nodes import QUERY_RETRY_MS, NodeService
 from warren_broker.cluster.membership.placement import Placement, balanced
 from warren_broker.cluster.membership.status import Facts, LeaderQueries, Led, members_of
@@ -51,6 +55,7 @@ class MemberService:
         leader_queries: LeaderQueries,
         placement: Placement,
         leader_transfer: LeaderTransfer,
+        mirrors: MirrorFollower,
         nodes: NodeService,
     ) -> None:
         self._cluster = cluster
@@ -59,6 +64,7 @@ class MemberService:
         self._leader_queries = leader_queries
         self._placement = placement
         self._leader_transfer = leader_transfer
+        self._mirrors = mirrors
         self.nodes = nodes
 
     # ------------------------------------------------------------ one queue
@@ -67,10 +73,11 @@ class MemberService:
         """Add a member; answer MembersChanged.
 
         Refused: no such queue or node (NotFound), a queue on a single node (classic, exclusive,
-        transient), a node that is down or drained (PreconditionFailed).
+        transient), one with members that follow a policy, a node that is down or drained
+        (PreconditionFailed).
         """
         try:
-            found = self._replicated(vhost, queue)
+            found = self._changeable(vhost, queue)
             if node not in found.nodes:
                 self.nodes.check_fit(node)
         except errors.Refusal as refusal:
@@ -94,7 +101,7 @@ class MemberService:
         Refused: as for add_member, the last member, a loss of the majority.
         """
         try:
-            found = self._replicated(vhost, queue)
+            found = self._changeable(vhost, queue)
             if node not in found.carriers:
                 self.nodes.check_known(node)
         except errors.Refusal as refusal:
@@ -125,7 +132,16 @@ class MemberService:
             return
 
         def asked(facts: Facts) -> None:
-            done(members_of(found, facts.get(found.group), self._placement.running))
+            seen = members_of(found, facts.get(found.group), self._placement.running)
+            policy = self._mirrors.policy(found)
+            if policy is not None:
+                arrived = is_fulfilled(policy, found.nodes, self._definitions.nodes())
+                seen = msgspec.structs.replace(
+                    seen,
+                    settled=seen.settled and arrived,
+                    following=self._mirrors.described(found),
+                )
+            done(seen)
 
         self._leader_queries.ask([found.group], asked)
 
@@ -182,6 +198,25 @@ class MemberService:
             kind = "exclusive" if queue.owner_uplink else queue.config.kind
             raise errors.lives_on_one_node(name, vhost, kind, queue.nodes[0])
         return queue
+
+    def _changeable(self, vhost: str, name: str) -> QueueRecord:
+        queue = self._replicated(vhost, name)
+        refusal = self._mirrored(queue)
+        if refusal is not None:
+            raise refusal
+        return queue
+
+    def _mirrored(self, queue: QueueRecord) -> errors.PreconditionFailed | None:
+        """Return why an operator cannot change the queue's members: a policy says which it has."""
+        if self._mirrors.policy(queue) is None:
+            return None
+        return errors.PreconditionFailed(
+            f"{_name(queue)}: its members follow {self._mirrors.described(queue)}; change or clear "
+            "that"
+            if self._mirrors.asked(queue) is not None
+            else f"{_name(queue)} is returning to the members that it has without a mirror policy; "
+            "try again when it has them"
+        )
 
     def _change(self, queue: QueueRecord, command: commands.ChangeMembers, done: Answer) -> None:
         def changed(reply: Any) -> None:
@@ -259,10 +294,15 @@ class MemberService:
             if loop.now_ms < patience and any(queue.group not in leading for queue in found):
                 loop.call_later(QUERY_RETRY_MS, partial(self._leader_queries.ask_led, asked))
                 return
+
+            def refused(queue: QueueRecord) -> errors.Refusal | None:
+                leaderless = None if queue.group in leading else self._leaderless(queue)
+                return self._mirrored(queue) or leaderless
+
             self._resize(
                 node,
                 found,
-                lambda queue: None if queue.group in leading else self._leaderless(queue),
+                refused,
                 lambda queue: commands.ChangeMembers(queue.group, add=(node,)),
                 done,
             )
@@ -304,7 +344,9 @@ class MemberService:
             def refused(queue: QueueRecord) -> errors.Refusal | None:
                 if queue.nodes == (node,):
                     return errors.last_member(queue.name, queue.vhost, queue.nodes)
-                return self._removal_refused(queue, facts.get(queue.group), node)
+                return self._mirrored(queue) or self._removal_refused(
+                    queue, facts.get(queue.group), node
+                )
 
             self._resize(
                 node,

@@ -279,7 +279,14 @@ def members_of(
         settled=voters == sorted(queue.nodes)
         and len(here) == len(voters)
         and not any(one.lost or one.probing for one in facts.members),
+        online=tuple(sorted(one.node for one in facts.members if not one.suspected)),
+        synchronised=tuple(sorted(one.node for one in facts.members if _synchronised(one))),
     )
+
+
+def _synchronised(member: MemberFacts) -> bool:
+    """Return whether a reachable member holds everything, but for what is on its way to it."""
+    return member.voter and not (member.suspected or member.lost or member.probing)
 
 
 def member(
