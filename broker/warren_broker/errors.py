@@ -207,6 +207,12 @@ class NotAllowed(Refusal):
     condition, http_status = "amqp:not-allowed", 400
 
 
+class ConnectionsReached(NotAllowed):
+    """A limit of the vhost or of the user on connections is reached."""
+
+    condition, http_status, acts = "amqp:resource-limit-exceeded", 503, "operator"
+
+
 class MethodNotAllowed(NotAllowed):
     """A `/management` resource that has no such method."""
 
@@ -406,3 +412,26 @@ def unknown_vhost(vhost: str) -> NotAllowed:
 def vhost_refused(vhost: str, user: str) -> NotAllowed:
     """Return the refusal of connection.open in a vhost without permissions for the user."""
     return NotAllowed(f"access to vhost '{vhost}' refused for user '{user}'")
+
+
+def vhost_connections_reached(vhost: str, user: str, limit: int) -> ConnectionsReached:
+    """Return the refusal of connection.open in a vhost with as many connections as it may have."""
+    return ConnectionsReached(
+        f"access to vhost '{vhost}' refused for user '{user}': connection limit ({limit}) is "
+        "reached"
+    )
+
+
+def user_connections_reached(user: str, limit: int) -> ConnectionsReached:
+    """Return the refusal of connection.open for a user with as many connections as allowed."""
+    return ConnectionsReached(
+        f"connection refused for user '{user}': user connection limit ({limit}) is reached"
+    )
+
+
+def channels_reached(user: str, limit: int) -> NotAllowed:
+    """Return the refusal of channel.open for a user with as many channels as allowed."""
+    return NotAllowed(
+        f"number of channels opened for user '{user}' has reached the maximum allowed user limit "
+        f"of {limit}"
+    )

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from warren.claims import reader_path
 from warren.connection import Connection
 from warren.errors import Conflict, UsageError
+from warren.limits import LimitCalls
 from warren.membership import MembershipCalls
 from warren.policies import PolicyCalls
 from warren.users import UserCalls
@@ -71,12 +72,12 @@ class Queue:
     effective_policy_definition: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Admin(MembershipCalls, UserCalls, PolicyCalls):
+class Admin(MembershipCalls, UserCalls, PolicyCalls, LimitCalls):
     """Management calls over one connection.
 
     Each raises NotFound, Conflict, AccessRefused, Unavailable. The calls for nodes and the members
     of queues are in `MembershipCalls`, those for users, vhosts and permissions in `UserCalls`,
-    those for policies in `PolicyCalls`.
+    those for policies in `PolicyCalls`, those for limits in `LimitCalls`.
     """
 
     def __init__(self, connection: Connection) -> None:

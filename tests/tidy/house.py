@@ -38,6 +38,8 @@ FLOORS: dict[str, int] = {
     "warren_broker.management.membership": 0,
     "warren_broker.management.user_values": 0,
     "warren_broker.management.policy_values": 0,
+    "warren_broker.management.limit_values": 0,
+    "warren_broker.management.limit_service": 4,
     "warren_broker.management.queue_service": 4,
     "warren_broker.management.claim_service": 4,
     "warren_broker.management.member_service": 4,

@@ -90,6 +90,14 @@ def _carry_out_method(channel: Channel, method: Method) -> None:
 def _open(channel: Channel) -> None:
     if channel.state != "new":
         raise ChannelMisused("second 'channel.open' seen")
+    connection = channel.connection
+    if connection.view.channels_max(connection.user) is None:
+        _opened(channel)
+    else:
+        channel.ask(requests.CheckChannelsRequest, lambda _: _opened(channel))
+
+
+def _opened(channel: Channel) -> None:
     channel.state = "open"
     channel.request(requests.SessionUpRequest(session=channel.session, channel=channel.number))
     channel.send(methods.ChannelOpenOk())

@@ -104,6 +104,10 @@ class SessionUpRequest(ClientRequest, frozen=True, kw_only=True):
     channel: int
 
 
+class CheckChannelsRequest(SessionRequest, frozen=True, kw_only=True):
+    """channel.open of a user with a limit of channels. Result: RequestDone, or NotAllowed."""
+
+
 class SessionDownRequest(SessionRequest, frozen=True, kw_only=True):
     """End a channel's session: return its deliveries, remove its consumers. Result: RequestDone.
 
@@ -378,6 +382,9 @@ class BrokerView(Protocol):
 
         `quorum` if it was declared with x-queue-type=quorum, else `classic`.
         """
+
+    def channels_max(self, user: str) -> int | None:
+        """Return how many channels the user may have open, over all nodes; None: no limit."""
 
     def reply_queue_exists(self, name: str) -> bool:
         """Return whether a consumer of amq.rabbitmq.reply-to has that name, on any node."""

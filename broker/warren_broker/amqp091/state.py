@@ -338,6 +338,10 @@ class ConnectionState:
         """Return the user's access checks; only for an open connection."""
         return Access(self.view, self.vhost, self.user)
 
+    def channels_open(self) -> int:
+        """Return how many channels are open, or about to be."""
+        return sum(channel.state in ("new", "open") for channel in self.channels.values())
+
     def negotiated(self, frame_max: int, channel_max: int, heartbeat_s: int) -> None:
         """Apply the limits of tune-ok."""
         self.frame_max = frame_max

@@ -21,6 +21,7 @@ from warren_broker.cluster.client.history import History
 from warren_broker.cluster.client.publisher import Publisher
 from warren_broker.cluster.client.queues import QueueClients
 from warren_broker.cluster.client.reads import ReadFailed, RemoteReads
+from warren_broker.cluster.client_limits import ClientLimits
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.leader.policy_follower import PolicyFollower
@@ -96,6 +97,7 @@ class Broker:
         timeout_ms = settings.limits.operation_timeout_ms
         bootstrap = (settings.default_vhost, settings.default_user, settings.default_pass)
         self.definitions = Definitions(cluster, timeout_ms, bootstrap)
+        self.clients = ClientLimits(cluster, self.definitions)
         self.joining = Joining(cluster, self.definitions, settings.peers)
         smallest = settings.queues.compress_bytes_min
         self.queues = QueueClients(cluster, self.definitions, timeout_ms, smallest)
@@ -183,6 +185,31 @@ class Broker:
         else:
             done(requests.RequestDone())
 
+    def enter_vhost(
+        self, connection: int, vhost: str, user: str, channels: Callable[[], int], done: Answer
+    ) -> None:
+        """Do as `open_vhost` for a connection, which is counted until `connection_gone`.
+
+        channels  returns how many channels it has open
+        """
+
+        def counted(refusal: errors.Refusal | None) -> None:
+            # The user or the vhost may have been deleted while other nodes were asked.
+            self.open_vhost(vhost, user, lambda now: opened(refusal or now))
+
+        def opened(result: Any) -> None:
+            if isinstance(result, errors.Refusal):
+                self.clients.leave(connection)
+            done(result)
+
+        def permitted(result: Any) -> None:
+            if isinstance(result, errors.Refusal):
+                done(result)
+            else:
+                self.clients.enter(connection, vhost, user, channels, counted)
+
+        self.open_vhost(vhost, user, permitted)
+
     # ------------------------------------------------------------ lookups (BrokerView)
 
     def exchange(self, vhost: str, name: str) -> requests.ExchangeFacts | None:
@@ -204,6 +231,10 @@ class Broker:
     def queue_type(self, vhost: str, queue: str) -> Kind | None:
         """See `BrokerView`."""
         return self.definitions.queue_type(vhost, queue)
+
+    def channels_max(self, user: str) -> int | None:
+        """See `BrokerView`."""
+        return self.clients.channels_max(user)
 
     def reply_queue_exists(self, name: str) -> bool:
         """See `BrokerView`."""
@@ -430,7 +461,8 @@ class Broker:
         self.definitions.submit(command, bound)
 
     def connection_gone(self, connection: int, done: Answer) -> None:
-        """Delete the exclusive queues of a connection that has ended."""
+        """Delete the exclusive queues of a connection that has ended, and count it no more."""
+        self.clients.leave(connection)
         owner = (self.cluster.host.boot_id, connection)
         if owner in self.definitions.state.owned:
             command = metadata.OwnerGone(*owner)

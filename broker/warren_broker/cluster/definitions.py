@@ -334,10 +334,7 @@ class Definitions:
             for _, answer, result in seen_here:
                 answer(result)
 
-        host = self._cluster.host
-        others = [
-            node for node in self.others() if host.connected(node) and not host.suspected(node)
-        ]
+        others = self.within_reach()
         if others and self.ready:
             self._barrier.call_when_seen(others, max(item[0] for item in seen_here), tell)
         else:
@@ -389,6 +386,11 @@ class Definitions:
     def others(self) -> tuple[str, ...]:
         """Return every other node of the cluster, sorted."""
         return tuple(node for node in self.nodes() if node != self._cluster.host.node_id)
+
+    def within_reach(self) -> list[str]:
+        """Return every other node that is connected and not suspected."""
+        host = self._cluster.host
+        return [node for node in self.others() if host.connected(node) and not host.suspected(node)]
 
     @property
     def state(self) -> MetadataState:

@@ -205,6 +205,21 @@ class HasSeen(Numbered, frozen=True, array_like=True, tag="has_seen"):
     """Answer HaveYouSeen: the index has been applied."""
 
 
+class CountClients(Numbered, frozen=True, array_like=True, tag="count_clients"):
+    """Ask for the receiver's clients in that vhost, and those of that user."""
+
+    vhost: str
+    user: str
+
+
+class ClientsCounted(Numbered, frozen=True, array_like=True, tag="clients_counted"):
+    """Answer CountClients, by name of the limit that counts them."""
+
+    vhost_connections: int
+    user_connections: int
+    user_channels: int
+
+
 class Join(PeerMessage, frozen=True, array_like=True, tag="join"):
     """Ask to join the cluster, from a node that does not know the definitions yet.
 
@@ -303,6 +318,8 @@ AnyPeerMessage: TypeAlias = (
     | ReplyFor
     | HaveYouSeen
     | HasSeen
+    | CountClients
+    | ClientsCounted
     | Join
     | AskMembers
     | MembersAre

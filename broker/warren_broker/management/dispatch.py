@@ -13,7 +13,7 @@ from proton import ulong
 
 from warren_broker.arguments import NAME_BYTES_MAX
 from warren_broker.errors import InvalidArgument, MethodNotAllowed, NotFound, Refusal
-from warren_broker.management import claims, members, policies, queues, users
+from warren_broker.management import claims, limits, members, policies, queues, users
 from warren_broker.management.resource import (
     Answer,
     ManagementRequest,
@@ -30,12 +30,14 @@ _ROUTES: tuple[Route, ...] = (
     *members.ROUTES,
     *users.ROUTES,
     *policies.ROUTES,
+    *limits.ROUTES,
 )
 _RENDERERS = {
     **queues.RENDERERS,
     **claims.RENDERERS,
     **users.RENDERERS,
     **policies.RENDERERS,
+    **limits.RENDERERS,
 }
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import msgspec
+
 from warren_broker import errors
 from warren_broker.metadata.apply_context import MetadataContext
 from warren_broker.metadata.changes import UserChanged, VhostDeleted
@@ -72,11 +74,11 @@ def add_vhost(context: MetadataContext, command: AddVhost) -> AnyReply:
 
 
 def put_vhost(context: MetadataContext, command: PutVhost) -> AnyReply:
-    """Add a vhost, or replace the description and tags of an existing one."""
+    """Add a vhost, or replace all of an existing one but its limits."""
     scope = context.state.scopes.get(command.vhost.name)
     if scope is None:
         return add_vhost(context, AddVhost(command.vhost))
-    scope.vhost = command.vhost
+    scope.vhost = msgspec.structs.replace(command.vhost, limits=scope.vhost.limits)
     return MetadataDone()
 
 
@@ -106,13 +108,16 @@ def delete_vhost(context: MetadataContext, command: DeleteVhost) -> AnyReply:
 
 
 def put_user(context: MetadataContext, command: PutUser) -> AnyReply:
-    """Add or replace a user."""
+    """Add a user, or replace all of an existing one but its limits."""
     if not command.user.name:
         raise errors.InvalidArgument("a user needs a name of at least one character")
     if command.keep_administrator and ADMINISTRATOR not in command.user.tags:
         _keep_administrator(context, command.user.name)
-    context.state.users[command.user.name] = command.user
-    context.changes.append(UserChanged(command.user.name))
+    user, known = command.user, context.state.users.get(command.user.name)
+    if known is not None:
+        user = msgspec.structs.replace(user, limits=known.limits)
+    context.state.users[user.name] = user
+    context.changes.append(UserChanged(user.name))
     return MetadataDone()
 
 

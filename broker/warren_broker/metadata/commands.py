@@ -7,7 +7,7 @@ command is applied.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -16,6 +16,7 @@ from warren_broker.metadata.records import (
     Arguments,
     ConnectionId,
     Grant,
+    Limits,
     Policy,
     QueueRecord,
     User,
@@ -130,13 +131,13 @@ class DeleteVhost(MetadataCommand, frozen=True, array_like=True, tag="delete_vho
 
 
 class PutVhost(MetadataCommand, frozen=True, array_like=True, tag="put_vhost"):
-    """Add a vhost, or replace the description and tags of an existing one. Since version 3."""
+    """Add a vhost, or replace all of an existing one but its limits. Since version 3."""
 
     vhost: Vhost
 
 
 class PutUser(MetadataCommand, frozen=True, array_like=True, tag="put_user"):
-    """Add or replace a user.
+    """Add a user, or replace all of an existing one but its limits.
 
     keep_administrator  refused when no user would have the tag `administrator` afterwards. False:
                         not checked, as before version 3
@@ -182,6 +183,21 @@ class ClearPolicy(MetadataCommand, frozen=True, array_like=True, tag="clear_poli
     vhost: str
     name: str
     operator: bool = False
+
+
+class ChangeLimits(MetadataCommand, frozen=True, array_like=True, tag="change_limits"):
+    """Change the limits of a vhost or of a user; see `limits.check_limits`.
+
+    limits   to be set; the others stay as they are
+    replace  the others are cleared
+    cleared  limits to be cleared; unknown ones are not an error
+    """
+
+    of: Literal["vhost", "user"]
+    name: str
+    limits: Limits = {}
+    replace: bool = False
+    cleared: tuple[str, ...] = ()
 
 
 class DeclareExchange(MetadataCommand, frozen=True, array_like=True, tag="declare_exchange"):
@@ -314,6 +330,7 @@ AnyCommand: TypeAlias = (
     | Left
     | SetPolicy
     | ClearPolicy
+    | ChangeLimits
 )
 
 

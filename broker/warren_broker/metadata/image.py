@@ -21,9 +21,10 @@ from warren_broker.metadata.records import (
 from warren_broker.metadata.state import MetadataState, Scope, UplinkState
 from warren_broker.queue.commands import Incarnation, UplinkId
 
-FORMAT: Final = 5
+FORMAT: Final = 6
 """1: without nodes and removed disks. 2: without incarnation numbers. 3: without policies, and
-without default queue types of vhosts. 4: without stores of exchanges. New fields are appended."""
+without default queue types of vhosts. 4: without stores of exchanges. 5: without limits of vhosts
+and users. New fields are appended."""
 
 
 class UplinkImage(msgspec.Struct, frozen=True, array_like=True):

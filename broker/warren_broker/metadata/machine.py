@@ -11,6 +11,7 @@ from warren_broker.metadata import (
     commands,
     exchanges,
     image,
+    limits,
     members,
     nodes,
     policies,
@@ -57,6 +58,7 @@ HANDLERS: Final[dict[type, Callable[[MetadataContext, Any], AnyReply]]] = {
     commands.Left: members.left,
     commands.SetPolicy: policies.set_policy,
     commands.ClearPolicy: policies.clear_policy,
+    commands.ChangeLimits: limits.change_limits,
 }
 
 
@@ -67,7 +69,7 @@ class MetadataMachine:
     nothing.
     """
 
-    version = 7
+    version = 8
     """2: nodes are registered, queues change members. A log of version 1 gives the same state: it
     has none of those commands, and its NodeStarted names no disk.
     3: incarnations of nodes have numbers; PutVhost; PutUser and DeleteUser may keep the last
@@ -84,7 +86,9 @@ class MetadataMachine:
     of version 5 has neither field: such an exchange is refused again.
     7: members that follow a policy (ChangeMembers.expected and .mirrored, DeclareQueue.mirrored);
     forgetting a node gives a queue its former members back (ForgetNode.restores). A log of version
-    6 gives the same state: these fields are absent from it."""
+    6 gives the same state: these fields are absent from it.
+    8: limits of vhosts and users. A log of version 7 gives the same state: it has no ChangeLimits,
+    and the users and vhosts in its commands have no limits."""
 
     def init(self) -> MetadataState:
         """Return an empty state; the first leader is asked to propose `Bootstrap`."""

@@ -17,6 +17,7 @@ from warren_broker.metadata.commands import (
     QueueIs,
 )
 from warren_broker.metadata.exchanges import RESERVED, remove_arriving, remove_exchanges
+from warren_broker.metadata.limits import check_queue_limit
 from warren_broker.metadata.placing import placed
 from warren_broker.metadata.records import QueueRecord, numbered_above
 
@@ -31,6 +32,7 @@ def declare_queue(context: MetadataContext, command: DeclareQueue) -> AnyReply:
     if there is not None:
         check_equivalent(context, there, command)
         return QueueIs(there, created=False)
+    check_queue_limit(scope, config.name)
     nodes, leader = placed(context, config.name, config.vhost, command.nodes, command.leader)
     context.state.last_group += 1
     queue = QueueRecord(

@@ -13,6 +13,8 @@ Arguments: TypeAlias = dict[str, Any]
 """Plain values (`warren_broker.arguments.plain`)."""
 ConnectionId: TypeAlias = int
 """A client's connection, numbered by its node from 1, unique in an incarnation; 0: none."""
+Limits: TypeAlias = dict[str, int]
+"""The limits of a vhost or of a user by name (`metadata.limits`); below 0: none."""
 
 _CANONICAL = msgspec.msgpack.Encoder(order="deterministic")
 
@@ -27,6 +29,7 @@ class Vhost(msgspec.Struct, frozen=True, array_like=True):
     description: str = ""
     tags: tuple[str, ...] = ()
     default_queue_type: str = ""
+    limits: Limits = {}
 
 
 class User(msgspec.Struct, frozen=True, array_like=True):
@@ -38,6 +41,7 @@ class User(msgspec.Struct, frozen=True, array_like=True):
     name: str
     password_hash: str
     tags: tuple[str, ...] = ()
+    limits: Limits = {}
 
     def __repr__(self) -> str:
         return f"User(name={self.name!r}, tags={self.tags!r})"

@@ -265,11 +265,24 @@ class Client091:
         answer = self._answer(request)
 
         def done(result: Any) -> None:
-            if not isinstance(result, errors.Refusal):
+            if not isinstance(result, errors.Refusal) and not self._gone:
                 self._log.opened(request.user, request.vhost, self._session.state.client_properties)
             answer(result)
 
-        self._broker.open_vhost(request.vhost, request.user, done)
+        self._broker.enter_vhost(
+            self._number,
+            request.vhost,
+            request.user,
+            self._session.state.channels_open,
+            guarded_call(self, done),
+        )
+
+    def _check_channels(self, request: requests.CheckChannelsRequest) -> None:
+        answer = self._answer(request)
+        user = self._session.state.user
+        self._broker.clients.open_channel(
+            self._vhost, user, lambda refusal: answer(refusal or requests.RequestDone())
+        )
 
     def _close_connection(self, request: requests.CloseConnectionRequest) -> None:
         self._broker.connection_gone(self._number, self._answer(request))
@@ -489,6 +502,7 @@ _HANDLERS: dict[type, Callable[[Client091, Any], None]] = {
     requests.OpenVhostRequest: Client091._open_vhost,
     requests.CloseConnectionRequest: Client091._close_connection,
     requests.SessionUpRequest: _nothing,
+    requests.CheckChannelsRequest: Client091._check_channels,
     requests.SessionDownRequest: Client091._session_down,
     requests.QueueDeclareRequest: Client091._declare_queue,
     requests.QueueDeleteRequest: Client091._delete_queue,

@@ -13,6 +13,7 @@ from warren_broker.amqp10.connection import Connection10
 from warren_broker.amqp10.link import Limits10
 from warren_broker.cluster.broker import Broker
 from warren_broker.management.claim_service import CLAIM_HANDLERS
+from warren_broker.management.limit_service import LIMIT_HANDLERS
 from warren_broker.management.member_service import MEMBER_HANDLERS
 from warren_broker.management.policy_service import POLICY_HANDLERS
 from warren_broker.management.queue_service import QUEUE_HANDLERS
@@ -188,14 +189,16 @@ class Client10:
         settings = self._broker.settings
 
         def done(result: Any) -> None:
-            if isinstance(result, errors.Refusal):
+            if isinstance(result, errors.Refusal) or self._gone:
                 answer(result)
                 return
             client = self._connection.client
             self._log.opened(request.user, request.vhost, client, client.get("container", ""))
             answer(requests.VhostOpened(settings.node, settings.cluster))
 
-        self._broker.open_vhost(request.vhost, request.user, done)
+        self._broker.enter_vhost(
+            self._number, request.vhost, request.user, _no_channels, guarded_call(self, done)
+        )
 
     def _answerer(self, request: Any) -> Callable[[Any], None]:
         token = request.token
@@ -208,11 +211,17 @@ class Client10:
         return guarded_call(self, answer)
 
 
+def _no_channels() -> int:
+    """Return 0: an AMQP 1.0 connection has sessions, which no limit counts."""
+    return 0
+
+
 _HANDLERS: dict[type, Callable[[Asker, Any, Callable[[Any], None]], None]] = {
     **QUEUE_HANDLERS,
     **CLAIM_HANDLERS,
     **MEMBER_HANDLERS,
     **USER_HANDLERS,
     **POLICY_HANDLERS,
+    **LIMIT_HANDLERS,
     **BLOCK_HANDLERS,
 }

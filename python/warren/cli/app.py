@@ -6,6 +6,7 @@ import typer
 
 from warren.cli.claims import claims
 from warren.cli.cluster import cluster
+from warren.cli.limits import limits
 from warren.cli.members import queues
 from warren.cli.nodes import nodes
 from warren.cli.permissions import permissions
@@ -28,6 +29,7 @@ app.add_typer(claims, name="claims")
 app.add_typer(users, name="users")
 app.add_typer(vhosts, name="vhosts")
 app.add_typer(permissions, name="permissions")
+app.add_typer(limits, name="limits")
 app.add_typer(policies, name="policies")
 app.add_typer(operator_policies, name="operator-policies")
 app.command("publish")(publish)

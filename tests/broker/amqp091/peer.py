@@ -52,6 +52,7 @@ class View:
         self.user_tags: tuple[str, ...] = ()
         self.queue_types: dict[str, Kind] = {}
         self.reply_names: set[str] = set()
+        self.channels_limit: int | None = None
 
     def exchange(self, vhost: str, name: str) -> ExchangeFacts | None:
         assert name, "the default exchange is never asked for"
@@ -68,6 +69,9 @@ class View:
 
     def queue_type(self, vhost: str, queue: str) -> Kind | None:
         return self.queue_types.get(queue)
+
+    def channels_max(self, user: str) -> int | None:
+        return self.channels_limit
 
     def reply_queue_exists(self, name: str) -> bool:
         return name in self.reply_names

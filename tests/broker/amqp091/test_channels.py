@@ -245,3 +245,21 @@ def test_a_late_answer_to_a_closed_channel_is_dropped(peer: Peer) -> None:
     peer.conn.disconnected()
     peer.conn.answer(request.token, requests.QueueDeclared("a", 0, 0))
     peer.nothing()
+
+
+def test_a_limited_users_channel_opens_when_the_nodes_have_been_asked() -> None:
+    peer = Peer()
+    peer.view.channels_limit = 2
+    peer.connect()
+    peer.send(spec.Channel.Open())
+    peer.send(spec.Queue.Purge(queue="b"))
+    peer.nothing()
+    assert peer.conn.state.channels_open() == 1
+    peer.answer(requests.CheckChannelsRequest)
+    peer.one(spec.Channel.OpenOk)
+    up, purge = peer.asked()
+    assert isinstance(up, requests.SessionUpRequest), up
+    assert isinstance(purge, requests.QueuePurgeRequest), purge
+    peer.send(spec.Channel.Open(), 2)
+    peer.answer(requests.CheckChannelsRequest, errors.channels_reached("guest", 2))
+    peer.connection_closed(530, "maximum allowed user limit of 2")

@@ -11,6 +11,7 @@ from broker.metadata.world import World as Metadata
 from warren_broker import errors
 from warren_broker.amqp10.caller import Asker
 from warren_broker.management.dispatch import parse_request, render_result
+from warren_broker.management.limit_service import LIMIT_HANDLERS
 from warren_broker.management.policy_service import POLICY_HANDLERS
 from warren_broker.metadata import commands
 from warren_broker.metadata.records import Grant, User, Vhost
@@ -54,7 +55,8 @@ class World:
         try:
             request = parse_request(method, path, body)
             asker = Asker(broker, "/", self.user, 1, lambda call: call)
-            POLICY_HANDLERS[type(request)](asker, request, answers.append)
+            handlers = {**POLICY_HANDLERS, **LIMIT_HANDLERS}
+            handlers[type(request)](asker, request, answers.append)
         except errors.Refusal as refusal:
             answers.append(refusal)
         (answer,) = answers

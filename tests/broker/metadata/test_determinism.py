@@ -26,6 +26,17 @@ QUEUES = ("p", "q", "r", "s")
 DECLARED_KINDS = ("direct", "topic", "headers", *CHOOSING_KINDS)
 
 
+def limits_command(draw: random.Random) -> AnyCommand:
+    """Any change of limits."""
+    return commands.ChangeLimits(
+        draw.choice(("vhost", "user")),
+        draw.choice((*VHOSTS, "u", "w")),
+        {"max-queues": draw.choice((-1, 0, 2, 3))} if draw.random() < 0.5 else {},
+        replace=draw.random() < 0.3,
+        cleared=draw.choice(((), ("max-queues",))),
+    )
+
+
 def one_command(draw: random.Random) -> AnyCommand:
     """Any command, about few enough names that they meet."""
     vhost = draw.choice(VHOSTS)
@@ -57,6 +68,7 @@ def one_command(draw: random.Random) -> AnyCommand:
             User(draw.choice("uw"), "h", draw.choice(((), ("administrator",)))),
             keep_administrator=draw.random() < 0.5,
         ),
+        limits_command(draw),
         commands.PutGrant(
             Grant(vhost, draw.choice("uw"), "a", "b", "c", draw.choice((None, "amq.topic")))
         ),
@@ -69,8 +81,7 @@ def one_command(draw: random.Random) -> AnyCommand:
             choosing=draw.random() < 0.7,
         ),
         commands.DeleteExchange(vhost, source, draw.random() < 0.5),
-        commands.Bind(*ends),
-        commands.Bind(*ends),
+        *(commands.Bind(*ends),) * 2,
         commands.Unbind(*ends),
         declare,
         declare,

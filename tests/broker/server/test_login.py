@@ -66,7 +66,7 @@ class World:
             ids=SimpleNamespace(connection=lambda: 1),
             cluster=SimpleNamespace(loop=self.loop),
             authenticate=self.authenticate,
-            open_vhost=lambda vhost, user, done: done(requests.RequestDone()),
+            enter_vhost=lambda number, vhost, user, channels, done: done(requests.RequestDone()),
             connection_gone=lambda number, done: done(requests.RequestDone()),
         )
 

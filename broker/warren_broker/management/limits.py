@@ -1,0 +1,139 @@
+"""Limits of vhosts and users as `/management` resources.
+
+The paths, keys and tags are those of RabbitMQ's HTTP API without `/api`. Beyond it all limits of a
+vhost or user can be set (PUT) or cleared (DELETE) at once, without a limit's name in the path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
+
+from warren_broker.arguments import plain
+from warren_broker.errors import InvalidArgument, PreconditionFailed
+from warren_broker.management.limit_values import UserLimits, VhostLimits
+from warren_broker.management.resource import (
+    Answer,
+    Body,
+    Make,
+    ManagementRequest,
+    Names,
+    Query,
+    Result,
+    Route,
+    filled,
+    plain_value,
+    read_body,
+    route,
+)
+from warren_broker.metadata.commands import ChangeLimits
+from warren_broker.metadata.limits import check_limits
+
+Of: TypeAlias = Literal["vhost", "user"]
+
+# ------------------------------------------------------------------ requests
+
+
+class ListLimitsRequest(ManagementRequest, frozen=True):
+    """GET /vhost-limits, /vhost-limits/:vhost, /user-limits, /user-limits/:user.
+
+    Answer: LimitsListed, without the vhosts or users that have none; 404.
+
+    name  None: of all
+    """
+
+    of: Of
+    name: str | None
+
+
+class ChangeLimitsRequest(ManagementRequest, frozen=True):
+    """PUT and DELETE /vhost-limits/:vhost/:limit, /user-limits/:user/:limit; also without :limit.
+
+    Answer: Performed; 404.
+    """
+
+    change: ChangeLimits
+
+
+AnyLimitRequest: TypeAlias = ListLimitsRequest | ChangeLimitsRequest
+
+# ------------------------------------------------------------------ results
+
+
+class LimitsListed(Result, frozen=True):
+    """Limits by vhost, or by user."""
+
+    limits: tuple[VhostLimits | UserLimits, ...]
+
+
+# ------------------------------------------------------------------ bodies, routes
+
+
+class PutLimitBody(Body, frozen=True):
+    """PUT /vhost-limits/:vhost/:limit."""
+
+    value: Any
+
+
+def _list(of: Of) -> Make:
+    return lambda names, query, body: ListLimitsRequest(of=of, name=names[0] if names else None)
+
+
+def _put(of: Of) -> Make:
+    def made(names: Names, query: Query, body: Any) -> ManagementRequest:
+        given = {names[1]: read_body(PutLimitBody, body).value}
+        return ChangeLimitsRequest(
+            change=ChangeLimits(of, filled(of, names[0]), _checked(of, given))
+        )
+
+    return made
+
+
+def _replace(of: Of) -> Make:
+    def made(names: Names, query: Query, body: Any) -> ManagementRequest:
+        limits = _checked(of, body)
+        return ChangeLimitsRequest(
+            change=ChangeLimits(of, filled(of, names[0]), limits, replace=True)
+        )
+
+    return made
+
+
+def _checked(of: Of, given: Any) -> dict[str, int]:
+    try:
+        given = plain(given)
+    except PreconditionFailed as refusal:
+        raise InvalidArgument(refusal.detail) from None
+    if not isinstance(given, dict):
+        raise InvalidArgument(f"a map of limits is expected, not a {type(given).__name__}")
+    return check_limits(of, given)
+
+
+def _clear(of: Of) -> Make:
+    def made(names: Names, query: Query, body: Any) -> ManagementRequest:
+        cleared = names[1:]
+        change = ChangeLimits(of, filled(of, names[0]), replace=not cleared, cleared=cleared)
+        return ChangeLimitsRequest(change=change)
+
+    return made
+
+
+def _routes(of: Of) -> tuple[Route, ...]:
+    path = f"/{of}-limits"
+    return (
+        route("GET", path, _list(of)),
+        route("GET", f"{path}/:{of}", _list(of)),
+        route("PUT", f"{path}/:{of}", _replace(of)),
+        route("DELETE", f"{path}/:{of}", _clear(of)),
+        route("PUT", f"{path}/:{of}/:limit", _put(of)),
+        route("DELETE", f"{path}/:{of}/:limit", _clear(of)),
+    )
+
+
+ROUTES: tuple[Route, ...] = (*_routes("vhost"), *_routes("user"))
+
+# ------------------------------------------------------------------ answers
+
+RENDERERS: dict[type[Result], Callable[[Any], Answer]] = {
+    LimitsListed: lambda result: (200, [plain_value(one) for one in result.limits]),
+}

@@ -1,0 +1,87 @@
+"""Limits of vhosts and users: set, cleared, and the one on queues.
+
+The others are checked where clients connect (`cluster.client_limits`), on the node of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+
+from warren_broker import errors
+from warren_broker.metadata.apply_context import MetadataContext
+from warren_broker.metadata.commands import AnyReply, ChangeLimits, MetadataDone
+from warren_broker.metadata.records import Limits
+from warren_broker.metadata.state import Scope
+from warren_broker.policy_keys import erlang, validation_failed
+
+MAX_CONNECTIONS: Final = "max-connections"
+MAX_QUEUES: Final = "max-queues"
+MAX_CHANNELS: Final = "max-channels"
+KNOWN: Final[Mapping[Literal["vhost", "user"], tuple[str, ...]]] = {
+    "vhost": (MAX_CONNECTIONS, MAX_QUEUES),
+    "user": (MAX_CONNECTIONS, MAX_CHANNELS),
+}
+"""The limits that vhosts and users may have."""
+LIMIT_MAX: Final = (1 << 63) - 1
+
+
+def limit(limits: Limits, name: str) -> int | None:
+    """Return a limit; None: there is none."""
+    value = limits.get(name, -1)
+    return value if value >= 0 else None
+
+
+def check_limits(of: Literal["vhost", "user"], given: Mapping[str, Any]) -> Limits:
+    """Return the limits as they may be set; raise InvalidArgument, as RabbitMQ words it."""
+    unknown = sorted(name for name in given if name not in KNOWN[of])
+    if unknown:
+        shown = ",".join(f'{{<<"{name}">>,{erlang(given[name])}}}' for name in unknown)
+        raise _refused(of, f"Unrecognised terms [{shown}] in {_TITLES[of]}")
+    for name, value in sorted(given.items()):
+        if not isinstance(value, int) or isinstance(value, bool) or abs(value) > LIMIT_MAX:
+            raise _refused(of, f"{name} should be a number, actually was {erlang(value)}")
+    return {name: int(value) for name, value in given.items()}
+
+
+_TITLES: Final = {"vhost": "limits", "user": "user-limits"}
+
+
+def _refused(of: Literal["vhost", "user"], problem: str) -> errors.InvalidArgument:
+    return validation_failed(problem) if of == "vhost" else errors.InvalidArgument(problem)
+
+
+def change_limits(context: MetadataContext, command: ChangeLimits) -> AnyReply:
+    """Change the limits of a vhost or of a user; a repeat changes nothing."""
+    if command.of == "vhost":
+        scope = context.scope(command.name)
+        scope.vhost = msgspec.structs.replace(
+            scope.vhost, limits=_changed(scope.vhost.limits, command)
+        )
+        return MetadataDone()
+    user = context.state.users.get(command.name)
+    if user is None:
+        raise errors.NotFound(f"no user '{command.name}'")
+    context.state.users[command.name] = msgspec.structs.replace(
+        user, limits=_changed(user.limits, command)
+    )
+    return MetadataDone()
+
+
+def _changed(limits: Limits, command: ChangeLimits) -> Limits:
+    wanted = {**({} if command.replace else limits), **command.limits}
+    return {name: wanted[name] for name in sorted(wanted) if name not in command.cleared}
+
+
+def check_queue_limit(scope: Scope, name: str) -> None:
+    """Raise PreconditionFailed when the vhost may have no further queue."""
+    most = limit(scope.vhost.limits, MAX_QUEUES)
+    if most is None:
+        return
+    if sum(not queue.store_of for queue in scope.queues.values()) >= most:
+        raise errors.PreconditionFailed(
+            f"cannot declare queue '{name}': queue limit in vhost '{scope.vhost.name}' ({most}) is "
+            "reached"
+        )
