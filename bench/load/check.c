@@ -6,7 +6,7 @@
 #include <time.h>
 
 /* A body: 4 bytes of mark, a checksum over all that follows, the stamp, filling.
- * The numbers are in the machine's byte order: who writes also reads. */
+ * The numbers are in the machine's byte order: the program that writes also reads. */
 #define MARK 0x31444c57u /* "WLD1" */
 #define SEQUENCE_MAX (UINT64_C(1) << 40)
 #define FILLING_BYTES 4096

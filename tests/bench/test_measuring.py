@@ -117,7 +117,7 @@ def test_a_queue_serves_when_its_own_message_is_confirmed():
     queues = [f"q{i}" for i in range(6)]
     assert until_served(broker.target, queues, 30) == []
     again = {queue for connection, queue in broker.asked if connection == 1}
-    assert again >= {"q0", "q2", "q4"}, "what was not confirmed is asked anew"
+    assert again >= {"q0", "q2", "q4"}, "what was not confirmed is asked again"
 
 
 def test_a_cluster_that_is_not_there_does_not_serve():

@@ -136,8 +136,8 @@ def test_who_may_connect_from_this_machine_only(tmp_path: Path) -> None:
 
 def test_anonymous_clients_have_a_user_or_are_refused() -> None:
     assert load(None, {}).anonymous_login == ("guest", "guest")
-    for nobody in ("none", ""):
-        assert load(None, {"WARREN_ANONYMOUS_LOGIN_USER": nobody}).anonymous_login is None
+    for no_user in ("none", ""):
+        assert load(None, {"WARREN_ANONYMOUS_LOGIN_USER": no_user}).anonymous_login is None
     named = {"WARREN_ANONYMOUS_LOGIN_USER": "ann", "WARREN_ANONYMOUS_LOGIN_PASS": "of ann"}
     assert load(None, named).anonymous_login == ("ann", "of ann")
     assert "of ann" not in repr(load(None, named))

@@ -1,4 +1,4 @@
-"""A node's log: nobody forges a line, nobody fills the disk with them."""
+"""A node's log: no client forges a line or fills the disk with lines."""
 
 from __future__ import annotations
 

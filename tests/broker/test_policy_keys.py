@@ -1,4 +1,4 @@
-"""The keys of policies: what is refused and how, who wins, what a queue's settings become."""
+"""The keys of policies: what is refused and how, which one wins, what a queue's settings become."""
 
 from __future__ import annotations
 

@@ -25,12 +25,12 @@ class Anew(Exception):
 
 @pytest.fixture
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
-    """Its start, and what it says about itself, meet a full disk; it begins anew by `Anew`."""
+    """Its start, and what it says about itself, meet a full disk; it begins again by `Anew`."""
 
     def full(*args: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def anew(program: str, arguments: list[str]) -> None:
+    def replaced(program: str, arguments: list[str]) -> None:
         assert (program, arguments[0]) == (sys.executable, sys.executable)
         raise Anew
 
@@ -41,14 +41,14 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     monkeypatch.setattr(Node, "amqps_address", "none")
     monkeypatch.setattr(Node, "peer_address", "here:2")
     monkeypatch.setattr(process, "SPACE_POLL_S", 0)
-    monkeypatch.setattr(process.os, "execv", anew)
+    monkeypatch.setattr(process.os, "execv", replaced)
     return made
 
 
 def test_a_start_without_space_is_tried_again(
     made: Node, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """To set a damaged log aside takes space, for one: the node goes on when there is some."""
+    """Setting a damaged log aside, say, takes space: the node continues when there is some."""
     (tmp_path / "node.json").write_text("{}")
     with pytest.raises(Anew):
         process.run(made)

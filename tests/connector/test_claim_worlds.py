@@ -281,7 +281,7 @@ class World:
         stat = self.machine.stat()
         assert (stat.messages_ready, stat.messages_claimed) == (0, 0), stat
         committed = {name for rows in self.checkpoint.rows.values() for name in rows}
-        assert committed | self.gone >= self.sent, "messages that nobody has"
+        assert committed | self.gone >= self.sent, "messages that are nowhere"
 
 
 class Run:

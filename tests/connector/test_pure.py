@@ -306,7 +306,7 @@ def test_nothing_between_equal_offsets() -> None:
 
 
 def test_the_first_batch_after_a_crash_has_a_start_of_another_reader() -> None:
-    assert claims_between(at(0, reader="minted anew"), at(1, 10)) == (ClaimInfo(1, 10, 100),)
+    assert claims_between(at(0, reader="minted again"), at(1, 10)) == (ClaimInfo(1, 10, 100),)
 
 
 def test_offsets_that_do_not_say_their_claims_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""The connector on a real cluster: what pika published, and what goes wrong."""
+"""The connector on a real cluster: what pika published, and faults."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_browsing_leaves_everything(cluster: LocalCluster, queue: str) -> None:
     assert connect(browsing).queue(queue).messages_ready == 500
 
 
-# ------------------------------------------------------------------ what goes wrong
+# ------------------------------------------------------------------ faults
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ class Load:
                 len(each.confirmed) >= count
                 for each, count in zip(self.publishers, wanted, strict=True)
             ),
-            "publishing goes on",
+            "publishing continues",
         )
 
     def finish(self) -> None:

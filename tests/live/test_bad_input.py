@@ -99,7 +99,7 @@ def good(node: Broker) -> Iterator[Behaving]:
 
 @pytest.fixture
 def address(node: Broker, good: Behaving) -> Iterator[tuple[str, int]]:
-    """Where the bad client goes; afterwards the good one must still be served."""
+    """Use as the bad client; afterwards the good one must still be served."""
     host, port = node.cluster.addresses[0].split(":")
     good.goes_on()
     yield host, int(port)
@@ -561,7 +561,7 @@ def test_many_queues_at_once_and_gone(address: tuple[str, int]) -> None:
             client.expect(spec.Channel.OpenOk)
             return found
 
-        eventually(gone, "the last exclusive queue goes")
+        eventually(gone, "the last exclusive queue is deleted")
 
 
 def test_who_does_not_read_what_it_asked_for(node: Broker, address: tuple[str, int]) -> None:

@@ -126,7 +126,7 @@ def test_damage_under_a_running_node(cluster: LocalCluster) -> None:
     left = fill(cluster)
     leader = cluster.leader_of("q")
     eventually(lambda: settled(cluster, leader), "files of every kind")
-    # What its memory holds of the messages goes with a restart; then it leads again.
+    # A restart empties its memory of the messages; then it leads again.
     cluster.restart(leader)
     lead(cluster, leader)
     data = cluster.nodes[leader].data_dir
@@ -185,7 +185,7 @@ def test_a_message_that_nobody_has_holds_up_its_consumer_only(cluster: LocalClus
     left = fill(cluster)
     for node in range(3):
         eventually(lambda node=node: settled(cluster, node), "files of every kind")
-        cluster.restart(node)  # what its memory holds of the messages goes
+        cluster.restart(node)  # empties its memory of the messages
     leader = cluster.leader_of("q")
     lost = 1400
     assert lost in left

@@ -79,7 +79,7 @@ def fill(cluster: LocalCluster) -> None:
 
 
 def fill_more_than_a_log_file(cluster: LocalCluster) -> None:
-    """So that the first file of the log goes: its entries to segments, its groups to snapshots."""
+    """Have the first file of the log retired: its entries to segments, its groups to snapshots."""
     with connect(cluster, 0) as connection:
         channel = connection.channel()
         channel.queue_declare("big", durable=True)
@@ -89,7 +89,9 @@ def fill_more_than_a_log_file(cluster: LocalCluster) -> None:
     with cluster.connect() as connection:
         assert Admin(connection).queue("big").messages_ready == 80
     places = [cluster.node(1).data_dir / kind for kind in ("segments", "snapshots")]
-    eventually(lambda: all(any(place.rglob("*.*")) for place in places), "a file of the log goes")
+    eventually(
+        lambda: all(any(place.rglob("*.*")) for place in places), "a file of the log is retired"
+    )
 
 
 def holds_everything(cluster: LocalCluster) -> None:

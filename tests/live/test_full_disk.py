@@ -114,7 +114,7 @@ def test_a_leader_with_a_full_disk(tmp_path: Path, mount: Mount) -> None:
         eventually(lambda: cluster.leader_of("q") == 0, "the declaring node leads")
         pid = cluster.pid(0)
         publisher = Publisher(uri_of(cluster, 1), "q")
-        eventually(lambda: len(publisher.confirmed) > 50, "publishing goes on")
+        eventually(lambda: len(publisher.confirmed) > 50, "publishing continues")
         ballast = fill(place)
         # Publishers of every node hear of it; the queue is led where there is space.
         eventually(lambda: publisher.blocked, "connection.blocked at another node")
@@ -127,7 +127,7 @@ def test_a_leader_with_a_full_disk(tmp_path: Path, mount: Mount) -> None:
         ballast.unlink()
         eventually(lambda: publisher.unblocked, "connection.unblocked")
         count = len(publisher.confirmed)
-        eventually(lambda: len(publisher.confirmed) > count + 50, "publishing goes on")
+        eventually(lambda: len(publisher.confirmed) > count + 50, "publishing continues")
         publisher.stop()
         assert not publisher.errors
         assert early + consume(uri_of(cluster, 0), "q") == publisher.confirmed
@@ -150,7 +150,7 @@ def single_node(
 
 def test_a_node_alone_waits_for_space(tmp_path: Path, mount: Mount) -> None:
     with single_node(tmp_path, mount) as (cluster, place, uri, publisher):
-        eventually(lambda: len(publisher.confirmed) > 50, "publishing goes on")
+        eventually(lambda: len(publisher.confirmed) > 50, "publishing continues")
         ballast = fill(place)
         eventually(lambda: publisher.blocked, "connection.blocked")
         count = len(publisher.confirmed)
@@ -158,7 +158,7 @@ def test_a_node_alone_waits_for_space(tmp_path: Path, mount: Mount) -> None:
         assert cluster.is_running(0)
         assert len(publisher.confirmed) == count, "confirmed without having been written"
         ballast.unlink()
-        eventually(lambda: len(publisher.confirmed) > count + 50, "publishing goes on")
+        eventually(lambda: len(publisher.confirmed) > count + 50, "publishing continues")
         publisher.stop()
         cluster.restart(0, kill=True)
         assert consume(uri, "q") == publisher.confirmed
@@ -167,7 +167,7 @@ def test_a_node_alone_waits_for_space(tmp_path: Path, mount: Mount) -> None:
 
 def test_a_start_on_a_full_disk(tmp_path: Path, mount: Mount) -> None:
     with single_node(tmp_path, mount) as (cluster, place, uri, publisher):
-        eventually(lambda: len(publisher.confirmed) > 20, "publishing goes on")
+        eventually(lambda: len(publisher.confirmed) > 20, "publishing continues")
         cluster.kill(0)
         publisher.stop()
         ballast = fill(place)

@@ -1,7 +1,7 @@
 """Blocks that no AMQP 0.9.1 client could have sent, to a cluster of three.
 
 Three such messages ended the processes of two nodes within seconds: the leader of a queue with a
-dead letter exchange read properties that nobody had looked at. Without one they ended the
+dead letter exchange read properties that were never checked. Without one they ended the
 connection of every consumer that they came to.
 """
 

@@ -65,7 +65,7 @@ def run(*command: str) -> None:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Callable[[Path], Disk]]:
-    """Put an ext4 of its own under a directory; it thaws and goes with the test."""
+    """Put an ext4 of its own under a directory; it thaws and ends with the test."""
     made: list[Disk] = []
 
     def make(place: Path) -> Disk:
@@ -149,7 +149,7 @@ def test_confirms_go_on_while_the_leader_s_disk_hangs(
             )
         eventually(lambda: cluster.leader_of("q") == 0, "the declaring node leads")
         publishers = Publishers([uris[via]] * count, size)
-        eventually(lambda: len(publishers.times) > 50, "publishing goes on")
+        eventually(lambda: len(publishers.times) > 50, "publishing continues")
         frozen.freeze()
         began, before = time.monotonic(), len(publishers.times)
         eventually(lambda: cluster.leader_of("q") != 0, "another member leads")

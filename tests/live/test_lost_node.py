@@ -126,7 +126,7 @@ def _its_owner_is_told(
 def test_a_publisher_without_confirms_does_not_stall_when_a_node_hangs(
     cluster: LocalCluster,
 ) -> None:
-    """More than a node keeps for a queue that does not answer (32 MiB) goes to those that do."""
+    """More than a node keeps for a queue that does not answer (32 MiB) reaches those that do."""
     body, count = bytes(1 << 20), 80
     with connect(cluster, 0) as publisher, connect(cluster, 2) as owner:
         channel = publisher.channel()
@@ -258,7 +258,7 @@ def test_the_next_consumer_takes_over_from_a_single_active_one_on_a_lost_node(
         if lose is LocalCluster.pause:
             cluster.resume(2)
             to.basic_publish("", "single", b"later")
-            eventually(lambda: second.process_data_events(0.05) or b"later" in got, "it goes on")
+            eventually(lambda: second.process_data_events(0.05) or b"later" in got, "it continues")
 
 
 def _taken(channel: BlockingChannel) -> bool:

@@ -198,7 +198,7 @@ def test_an_empty_disk_never_votes_on_what_it_does_not_have(
     thread.start()
     assert not confirmed.wait(6), "confirmed by a majority that lost its memory"
     cluster.start("node-0")
-    assert confirmed.wait(60), "it goes on when who remembers is back"
+    assert confirmed.wait(60), "it continues when the node that remembers is back"
     thread.join(30)
     wait_in_step(admin)
     got = drain(cluster, QUEUE, 1, 511)
@@ -257,7 +257,7 @@ def test_a_node_that_is_asked_to_drain_itself_answers_before_it_sends_its_client
             name = cluster.nodes[index].name
             seen = through(cluster, name).drain(name)
             assert seen.node.name == name and seen.node.drained
-            eventually(lambda index=index: not connects(cluster, index), "it serves nobody")
+            eventually(lambda index=index: not connects(cluster, index), "it serves no client")
             assert not admin.revive(name, wait=WAIT_S).node.drained
             eventually(lambda index=index: connects(cluster, index), "it serves again")
         load.goes_on()

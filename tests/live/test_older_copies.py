@@ -137,7 +137,7 @@ def test_a_whole_directory(cluster: LocalCluster, tmp_path: Path) -> None:
     cluster.start(victim)
     pid = cluster.pid(victim)
     eventually(lambda: "it is an older copy: node" in cluster.log(victim), "it is noticed")
-    eventually(lambda: "all of it is set aside" in cluster.log(victim), "it begins anew")
+    eventually(lambda: "all of it is set aside" in cluster.log(victim), "it begins again")
     cluster.start(leader)
     publish(uri_of(cluster, third), "q", EARLIER + LATER, 1)
     voter_again(cluster, victim)
@@ -168,7 +168,7 @@ def test_a_whole_directory_whose_disk_is_full(tmp_path: Path, mount: Mount) -> N
         assert cluster.log(victim).count("it is an older copy: node") == 1, "no other process"
         pid = cluster.pid(victim)
         ballast.unlink()
-        eventually(lambda: "all of it is set aside" in cluster.log(victim), "it begins anew")
+        eventually(lambda: "all of it is set aside" in cluster.log(victim), "it begins again")
         voter_again(cluster, victim)
         assert cluster.is_running(victim) and cluster.pid(victim) == pid
         assert consume(uri_of(cluster, victim), "q") == list(range(EARLIER + LATER + 1))

@@ -76,7 +76,7 @@ def test_the_last_member_stays(admin: Admin) -> None:
 def test_a_change_that_would_lose_the_majority(cluster: LocalCluster, admin: Admin) -> None:
     (alone,) = admin.queue("one").replicas
     leader = cluster.nodes[cluster.leader_of("q")].name
-    # The one that goes down has no member of `one` yet.
+    # The one that is stopped has no member of `one` yet.
     down, other = sorted(set(NODES) - {leader}, key=lambda name: name == alone)
     cluster.kill(down)
     survivors = Admin(
@@ -194,7 +194,7 @@ def test_a_queue_without_leader_says_who_must_be_started(
 
 
 def test_who_is_no_administrator_changes_nothing(cluster: LocalCluster, admin: Admin) -> None:
-    """Users cannot be made by clients yet: a wrong password is as far as this goes live; the tags
+    """Users cannot be made by clients yet: a wrong password is all that can be tried live; the tags
     are in tests/broker/server."""
     stranger = Address(hosts=cluster.address.hosts, user="guest", password="wrong")
     with Connection(stranger) as connection, pytest.raises(AccessRefused):

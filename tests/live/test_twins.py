@@ -80,7 +80,7 @@ def test_a_twin_is_not_let_in_and_publishing_goes_on_when_the_leader_dies(
         load.goes_on()
         assert process.wait(60), "it ends with an error"
         assert "another process that has a copy of it" in twin.log_file.read_text()
-        assert not (twin.data_dir / "ready.json").exists(), "it has served nobody"
+        assert not (twin.data_dir / "ready.json").exists(), "it has served no client"
         cluster.kill(leader)
         load.goes_on()
         cluster.start(leader)

@@ -1,4 +1,4 @@
-"""The body of a message of a run: says who sent it, and shows when it was damaged."""
+"""The body of a message of a run: names its sender, and shows whether it was damaged."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ class Checker:
     def _arrived(self, key: _Id, queue: str, where: str) -> _Message | None:
         message = self._messages.get(key)
         if message is None or message.queue != queue:
-            self._wrong("unexpected", f"{key} came from {queue} by {where}; nobody published it")
+            self._wrong("unexpected", f"{key} came from {queue} by {where}; no client published it")
             return None
         message.deliveries += 1
         return message

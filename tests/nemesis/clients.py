@@ -1,7 +1,7 @@
 """AMQP 0.9.1 clients of a run: publishers with confirms, consumers with acks, getters.
 
-They are pika's, on one event loop; whatever happens to a connection, the client goes on with a new
-one, mostly at another node.
+They are pika's, on one event loop; whatever happens to a connection, the client continues with a
+new one, mostly at another node.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ EPHEMERAL_S = (3.0, 8.0)
 
 
 class World:
-    """What all clients share: where nodes are, the recorder, whether to go on.
+    """What all clients share: where nodes are, the recorder, whether to continue.
 
     stopping  publishers begin nothing new
-    closing   everybody leaves
+    closing   all clients leave
     """
 
     def __init__(self, nodes: Nodes, record: Recorder, seed: int, rate: float) -> None:

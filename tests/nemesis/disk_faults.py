@@ -30,7 +30,7 @@ Harm = Callable[[Path], None]
 
 
 def full_disk(scene: Scene) -> None:
-    """A disk has no byte left; then it has, and the node goes on by itself."""
+    """A disk has no byte left; then it has, and the node continues by itself."""
     node = scene.any()
     scene.say(f"node-{node}'s disk is full")
     scene.hit(node)

@@ -108,8 +108,8 @@ class Disk:
 class Disks:
     """All nodes' disks, below a directory that is mounted onto itself.
 
-    The directory is shared with every mount namespace that is made while it is there: whoever
-    makes one (another run does) copies the mounts, and a copy that were left would keep a file
+    The directory is shared with every mount namespace that is made while it is there: a process
+    that makes one (another run does) copies the mounts, and a copy that were left would keep a file
     system alive that was unmounted here.
     """
 

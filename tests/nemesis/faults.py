@@ -117,10 +117,10 @@ def pause_follower(scene: Scene) -> None:
 
 
 def pause_kill(scene: Scene) -> None:
-    """A leader suspects a node and dies as that wakes up: nobody else ever held it for silent."""
+    """A leader suspects a node and dies as that wakes up: no other node ever took it for silent."""
     leader = scene.leader()
     sleeper = scene.other(leader)
-    scene.say(f"SIGSTOP node-{sleeper}, kill -9 node-{leader} as it goes on")
+    scene.say(f"SIGSTOP node-{sleeper}, kill -9 node-{leader} as it continues")
     scene.hit(leader, sleeper)
     scene.nodes.pause(sleeper)
     scene.wait(PAUSE_LONG_S)
@@ -175,9 +175,9 @@ def half_cut(scene: Scene) -> None:
 
 
 def half_isolate(scene: Scene) -> None:
-    """A leader hears everybody, and nobody hears it; or the other way round."""
+    """A leader hears every node, and no node hears it; or the other way round."""
     node, deaf = scene.leader(), scene.chance.random() < 0.5
-    scene.say(f"node-{node} hears nobody" if deaf else f"nobody hears node-{node}")
+    scene.say(f"node-{node} hears no node" if deaf else f"no node hears node-{node}")
     scene.hit(node)
     for peer in range(len(scene.nodes)):
         if peer != node:

@@ -184,7 +184,7 @@ def change_member(scene: Scene) -> None:
 
 
 def drain_node(scene: Scene) -> None:
-    """A node goes into maintenance and comes back."""
+    """Put a node into maintenance and take it out again."""
     node = scene.any()
     name = scene.nodes.nodes[node].name
     wait_whole(scene)

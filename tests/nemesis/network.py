@@ -1,7 +1,7 @@
 """The network between the nodes: one namespace each, joined by a bridge.
 
-A cut is made where the sender looks up its peer's link address: it is given one that nobody has, so
-that packets vanish on the way, in that direction only, as on a broken switch; nothing is refused.
+A cut is made where the sender looks up its peer's link address: it is given one that no node has,
+so that packets vanish on the way, in that direction only, as on a broken switch; none is refused.
 Without the right to make namespaces the nodes share loopback, where nothing can be cut.
 """
 
@@ -42,7 +42,7 @@ class Network(Protocol):
         ...
 
     def slow(self, node: int) -> None:
-        """What the node sends goes through a narrow pipe that drops what it cannot hold."""
+        """Send what the node sends through a narrow pipe that drops what it cannot hold."""
         ...
 
     def fast(self, node: int) -> None:
@@ -206,7 +206,7 @@ def sweep() -> None:
 
 
 def make(nodes: int) -> tuple[Network, str]:
-    """The best network to be had, and what it is, for people."""
+    """Return the best available network, and its description for people."""
     if os.geteuid() != 0:
         return Loopback(), "loopback, so no partitions: namespaces need root"
     try:

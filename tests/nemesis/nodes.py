@@ -176,7 +176,7 @@ class Nodes:
     def starts(self, i: int) -> bool:
         """Start it; False: it has ended by itself before it listened, so it refuses to start.
 
-        One that does neither for long is left to whoever waits for the cluster to be whole.
+        One that does neither for long is left to the caller that waits for the cluster to be whole.
         """
         self.start(i)
         ready = self.nodes[i].data_dir / "ready.json"
@@ -216,7 +216,7 @@ class Nodes:
         return int(pages) * os.sysconf("SC_PAGESIZE")
 
     def close(self) -> None:
-        """Every process, mount and namespace goes."""
+        """End every process, mount and namespace."""
         self.mend_disks()  # a process that waits for its disk cannot be killed
         for i in list(self._processes):
             self.kill(i)

@@ -188,7 +188,7 @@ class Run:
         )
 
     def _leave(self) -> None:
-        """Clients go; what was theirs alone goes with them."""
+        """End the clients, and what was theirs alone."""
         self.dismiss()
         self._until(
             SETTLE_S,

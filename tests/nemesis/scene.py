@@ -43,7 +43,7 @@ class Scene:
         return self.chance.randrange(len(self.nodes))
 
     def leader(self) -> int:
-        """Who leads one of the queues; any node when that cannot be found out."""
+        """Return the leader of one of the queues; any node when that cannot be found out."""
         queue, other = self.chance.choice(self.queues), self.any()
         leader = self.nodes.leader_of(queue)
         return other if leader is None else leader

@@ -294,7 +294,7 @@ def test_a_refused_block_of_a_stage_ends_it(node: FakeNode) -> None:
             for _ in range(50):
                 writer.write(make_block("q", b"x"))
             writer.finish()
-        assert Admin(connection).queue("q")  # the connection goes on
+        assert Admin(connection).queue("q")  # the connection continues
 
 
 def test_a_block_above_the_limit_is_refused_by_name(node: FakeNode) -> None:

@@ -190,7 +190,7 @@ def test_a_batch_that_a_zombie_published_in_half_of_its_queues_is_in_each_once(
 def test_a_conflict_in_one_queue_does_not_keep_the_batch_from_the_others(
     connection: Connection, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who keeps what was published first (onBatchConflict) takes the other queues for published."""
+    """Keeping what was published first (onBatchConflict) takes the other queues for published."""
     monkeypatch.setattr(stages, "REQUEST_BYTES", 1)  # as with thousands of attempts and queues
     others = [f"{queue}-after", f"a-{queue}"]
     for name in others:

@@ -38,9 +38,9 @@ class ElectionSafety:
     def role(self, member: Member, soft: SoftState) -> None:
         """A member's role changed."""
         if soft.role is Role.LEADER:
-            who = (member.name, member.disk.member_id)
-            known = self.leaders.setdefault(soft.term, who)
-            require(known == who, "two leaders in a term", soft.term, known, who)
+            leader = (member.name, member.disk.member_id)
+            known = self.leaders.setdefault(soft.term, leader)
+            require(known == leader, "two leaders in a term", soft.term, known, leader)
 
 
 class OneVote:

@@ -79,7 +79,7 @@ class World(Traced):
         return self.agenda.run_count, self.faults.count, len(self.checkers.told)
 
     def settled(self) -> bool:
-        """Every client has its answers, every member has applied everything and is who is meant."""
+        """Return whether all is answered and applied, and the members are the expected ones."""
         if not all(client.finished for client in self.clients):
             return False
         nodes = [member.node for _, member in self.present()]
@@ -110,7 +110,7 @@ class World(Traced):
             raise Violation(f"{self.checkers.messages - before} messages in an idle group")
 
     def describe(self) -> str:
-        """Where everybody stands."""
+        """Return the state of every member, for a failure's text."""
         lines = [f"clients {[(c.under_way, len(c.todo)) for c in self.clients]}"]
         for name, member in self.members.items():
             node = member.node

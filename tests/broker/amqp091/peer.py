@@ -1,6 +1,6 @@
 """A client and a broker to put around a connection.
 
-`Peer` speaks with pamqp's codec, so what the connection writes is read by somebody else. The broker
+`Peer` speaks with pamqp's codec, so what the connection writes is read by another codec. The broker
 is scripted: `peer.asked()`, `peer.conn.answer`.
 """
 
@@ -243,7 +243,7 @@ class Peer:
     def channel_closed(
         self, code: int, text: str, channel: int = 1, at: tuple[int, int] | None = None
     ) -> None:
-        """The channel was closed with that; answer close-ok; it can be opened anew."""
+        """The channel was closed with that; answer close-ok; it can be opened again."""
         close = self.one(spec.Channel.Close, channel)
         assert close.reply_code == code, close.reply_text
         assert text in close.reply_text, close.reply_text

@@ -64,7 +64,7 @@ class World:
         for request in self.open_requests:
             if hasattr(request, "token"):
                 self.peer.conn.answer(request.token, requests.RequestDone())
-        assert sorted(self.up) == sorted(self.down), "every session goes down once"
+        assert sorted(self.up) == sorted(self.down), "every session ends once"
         assert self.left == 1
         assert not self.peer.conn.state.consumers
 
@@ -249,7 +249,7 @@ def test_anything(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(100))
 def test_damaged_bytes(seed: int) -> None:
-    """Whatever a frame is damaged to: the connection goes on or closes properly, nothing raises."""
+    """However a frame is damaged, the connection continues or closes properly; nothing raises."""
     rng = random.Random(seed)
     peer = Peer().connect().open()
     raw = bytearray()

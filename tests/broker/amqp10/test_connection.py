@@ -274,7 +274,7 @@ def test_while_resources_are_short_no_block_is_taken_and_no_credit_given() -> No
     client.turn()
     taken = len(client.requests)
     assert late.credit == 0 and before.credit == credit - 3
-    requests, _ = attach_management(client)  # everything else goes on
+    requests, _ = attach_management(client)  # everything else continues
     send(requests, Message(id=1, address="/queues", subject="GET").encode())
     client.turn()
     assert len(client.requests) == taken + 1

@@ -157,7 +157,7 @@ def test_unverified_damage_never_leaves_the_buffer() -> None:
 
 
 def test_resigned_damage_is_refused_or_harmless() -> None:
-    """Someone who can compute a checksum sends what he likes."""
+    """A client that can compute a checksum sends any bytes it likes."""
     for damaged in damaged_copies(sample(), 8):
         struct.pack_into("<I", damaged, 12, zlib.crc32(damaged[32:]))
         try:

@@ -13,7 +13,7 @@ class Violation(AssertionError):
 
 
 class Died(BaseException):
-    """The node that runs is dead: nothing of it goes on."""
+    """The running node is dead: nothing of it continues."""
 
 
 @dataclass

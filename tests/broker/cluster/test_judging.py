@@ -1,4 +1,4 @@
-"""Whom a node takes for a peer, of those that know the secret."""
+"""Which nodes are taken for peers, of those that know the secret."""
 
 from __future__ import annotations
 

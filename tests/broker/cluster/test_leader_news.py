@@ -1,4 +1,4 @@
-"""How a node that is no member of a group hears who leads it, whatever gets lost on the way."""
+"""How a node that is no member of a group learns its leader, whichever messages are lost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GROUP = 7
 
 
 class Host:
-    """A host that is no member of the group, unless `leads` says who leads it."""
+    """A host that is no member of the group, unless `leads` names the leader."""
 
     node_id = "a"
     boot_id = 1
@@ -225,7 +225,7 @@ def test_a_new_leader_costs_the_reads_of_its_own_queue_only(cluster):
 
 
 def test_a_member_that_follows_who_left_the_group_finds_out(cluster):
-    """`b` handed over, left, and lives; its successor died before this member heard of it."""
+    """`b` handed over, left, and lives; its successor died before this member knew of it."""
     cluster.host.leads = "b"
     cluster._on_who_leads("c", messages.WhoLeads(GROUP), memoryview(b""))
     assert cluster.host.sent == [("b", messages.WhoLeads(GROUP, passed_on=True))]

@@ -72,7 +72,7 @@ def new_cluster(host: Host) -> Cluster:
 
 
 def sent_by_a_leader(terms: dict[int, int]) -> bytes:
-    """What goes to node b for a consumer there: 1 … 2 of entry 5, 0 … 3 of entry 6."""
+    """What is sent to node b for a consumer there: 1 … 2 of entry 5, 0 … 3 of entry 6."""
     host = Host(terms, {})
     cluster = new_cluster(host)
     cluster._nodes[2002] = "b"

@@ -122,7 +122,7 @@ class ModelHost:
         return False
 
     def leader_denied(self, group: int, node: str) -> None:
-        """The model's members know who leads."""
+        """The model's members know the leader."""
 
     def state(self, group: int) -> Any:
         return self._member(group).state
@@ -267,8 +267,8 @@ class Running:
 class Universe:
     """Every node, every disk, every group; also the clock.
 
-    dies_at  the node that does the so-manieth lasting thing dies before it; 0: nobody. It is back
-             some time later
+    dies_at  the node that makes the lasting change of that number dies before it, and is back
+             some time later; 0: none does
     """
 
     def __init__(self, founders: str = "abc", settings: dict[str, Any] | None = None) -> None:
@@ -348,7 +348,7 @@ class Universe:
             cluster.peer_gone(name)
 
     def cut_off(self, name: str) -> None:
-        """Its process goes on, but nobody hears it until `cut` is empty again."""
+        """Its process continues, but no node hears it until `cut` is empty again."""
         for other in sorted(self.running.keys() - {name}):
             self.cut.add(frozenset((name, other)))
             self.disconnect(name, other)
@@ -544,7 +544,7 @@ class Universe:
         raise AssertionError(f"never: {what}; {self.describe()}")
 
     def describe(self) -> str:
-        """Where everybody stands."""
+        """Return the state of every node, for a failure's text."""
         return (
             "; ".join(
                 f"group {log.group}: led by {log.leader} in {log.term}, {log.membership()}, "
@@ -567,6 +567,6 @@ class Universe:
         return all(one.broker.definitions.ready for one in self.running.values())
 
     def close(self) -> None:
-        """Let go of the loops."""
+        """Release the loops."""
         for name in list(self.running):
             self.running.pop(name).loop.close()

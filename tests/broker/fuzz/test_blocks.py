@@ -1,6 +1,6 @@
 """Every way in that a block has, with blocks that are almost right.
 
-A block is refused with the protocol's error, or every message of it goes all the ways there are:
+A block is refused with the protocol's error, or each of its messages takes every way there is:
 into a queue and a stage, out to a client, to a claim, to the dead letter exchange. Messages that
 were there before come out as they went in. WARREN_FUZZ_BLOCKS: how many are tried.
 """

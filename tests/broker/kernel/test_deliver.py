@@ -230,7 +230,7 @@ def headers_of(frames: bytes) -> list[dict[str, Any] | None]:
 def test_malformed_properties_are_replaced_and_named(
     both: Kernel, headers: dict[str, int] | None
 ) -> None:
-    """They were stored when nobody looked at them; every consumer's connection ended over them."""
+    """They were stored unchecked, and ended the connection of every consumer."""
     for bad in BAD:
         block = Block.decode(b.encode([b"one", b"two", b"three"], [f.PLAIN, bad, f.PLAIN], QUEUE))
         out = bytearray()

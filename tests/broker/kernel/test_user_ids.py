@@ -1,4 +1,4 @@
-"""Whose messages a run holds: the kernel's look at user_id, against decoded properties."""
+"""The user_id of each message of a run: the kernel's reading against decoded properties."""
 
 from __future__ import annotations
 

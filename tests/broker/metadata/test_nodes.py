@@ -1,4 +1,4 @@
-"""The registry of nodes: who joins, who comes back with another disk, who leaves for good."""
+"""The registry of nodes: joining, coming back with another disk, leaving for good."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_a_removed_nodes_disk_does_not_come_back(world: World) -> None:
     assert "b" not in world.state.nodes and world.state.removed == {102: "b"}
     assert NodesChanged(left="b") in world.changes and NodeRenewed("b", 0, 72) in world.changes
     assert "b" not in world.state.lives and not list(world.state.queues())
-    world.do(commands.RemoveNode("b", 102))  # whoever took over says it again
+    world.do(commands.RemoveNode("b", 102))  # the node that took over submits it again
     with pytest.raises(NotAllowed, match="was removed from the cluster .* empty it"):
         world.do(commands.JoinNode("b", 102, "b:1"))
     late = world.submit(commands.Barrier(), uplink=72, node="b", seq=9)

@@ -1,4 +1,4 @@
-"""Queues as definitions: what exists, whose it is, when it goes."""
+"""Queues as definitions: which exist, their owners, their end."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_exclusive_queues_belong_to_their_connection(world: World) -> None:
         assert caught.value.detail.startswith("cannot obtain exclusive access to locked queue")
     with pytest.raises(ResourceLocked):
         world.do(commands.DeleteQueue("/", "mine", connection=6))
-    with pytest.raises(ResourceLocked):  # its owner, who calls it shared now
+    with pytest.raises(ResourceLocked):  # its owner, which declares it as shared now
         world.declare("mine", connection=5)
     world.declare("shared")
     with pytest.raises(ResourceLocked):

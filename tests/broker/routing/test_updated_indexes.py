@@ -1,4 +1,4 @@
-"""Indexes of bindings are updated, and equal those that are built anew."""
+"""Indexes of bindings are updated, and equal those that are newly built."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def change(world: World, chance: random.Random) -> None:
-    """A binding comes or goes, or an exchange or a queue with all of its own."""
+    """Add or remove a binding, or an exchange or a queue with all of its own."""
     sources = [*KINDS.values(), "mine"]
     source = chance.choice(sources)
     queue = chance.choice(["p", "q", "r"])
@@ -68,13 +68,13 @@ def test_updated_as_if_built_anew(compared: list[int]) -> None:
         for _ in range(60):
             for _ in range(chance.randrange(1, 4)):
                 change(world, chance)
-            anew = router(world)
+            rebuilt = router(world)
             for exchange in [*KINDS.values(), "mine"]:
                 for key in ("a", "a.b", "b.a", "", "a.x.b"):
                     for headers in ({}, {"x": 1}):
-                        expected = anew.route("/", exchange, key, headers)
+                        expected = rebuilt.route("/", exchange, key, headers)
                         assert kept.route("/", exchange, key, headers) == expected, seed
-                expected_headers = anew.dependence("/", exchange)
+                expected_headers = rebuilt.dependence("/", exchange)
                 assert kept.dependence("/", exchange) == expected_headers, seed
 
 

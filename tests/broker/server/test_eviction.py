@@ -1,4 +1,4 @@
-"""Who is sent away when users or vhosts are deleted."""
+"""Which connections end when users or vhosts are deleted."""
 
 from __future__ import annotations
 
@@ -76,15 +76,15 @@ def test_a_user_of_the_same_name_is_another_one() -> None:
 
 
 def test_after_a_snapshot_all_are_compared() -> None:
-    ann, nobody, nowhere = Client("ann"), Client("carol"), Client("bob", "w")
-    world = World(ann, nobody, nowhere)
+    ann, userless, nowhere = Client("ann"), Client("carol"), Client("bob", "w")
+    world = World(ann, userless, nowhere)
     world.deleted()
     world.fire()
     assert not ann.farewells
-    assert nobody.farewells == ["user 'carol' is deleted"]
+    assert userless.farewells == ["user 'carol' is deleted"]
     assert nowhere.farewells == ["vhost 'w' is deleted"]
     world.deleted()
     world.connections.clear()
     world.fire()
     world.deleted()
-    assert not world.timers, "nothing is waited for when nobody goes"
+    assert not world.timers, "nothing is waited for when no client leaves"

@@ -1,4 +1,4 @@
-"""Who may log in from where, over both protocols."""
+"""Which users may log in from where, over both protocols."""
 
 from __future__ import annotations
 

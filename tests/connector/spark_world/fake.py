@@ -242,7 +242,7 @@ class FakeBroker:
         self.calls.append(("renew", reader))
 
     def release(self, queue: str, reader: str, epoch: int | None, number: int) -> int:
-        """Give back; 0: all, and the reader goes."""
+        """Give back; 0: all, and the reader ends."""
         state = self._reader(queue, reader, epoch)
         back = 0
         for each in [n for n in sorted(state.claims) if number in (0, n)]:
@@ -381,7 +381,7 @@ class FakeBroker:
 
 
 class FakeClient:
-    """`port.Broker`: each call goes to the state through `call`."""
+    """`port.Broker`: each call reaches the state through `call`."""
 
     def __init__(self, call: Any) -> None:
         self._call = call

@@ -59,7 +59,7 @@ def test_it_does_not_stand_before_it_knows_the_logs_time() -> None:
     b.hear(TimeoutNow(1, "a", "b", 1, 0))
     b.node.tick(NOW + 10_000)
     assert b.node.role is Role.FOLLOWER and b.node.term == 1
-    assert {type(m) for m in b.out()} == {PreVote}, "it asks who leads"
+    assert {type(m) for m in b.out()} == {PreVote}, "it asks for the leader"
     log.damaged.clear()
     core_damaged.look_again(b.node)
     assert not b.node.unread

@@ -476,9 +476,9 @@ def test_in_a_new_group_the_preferred_one_stands_at_once() -> None:
 
 def test_a_proposal_names_the_leader_it_should_have_gone_to() -> None:
     one = One()
-    with pytest.raises(NotLeader) as nobody:
+    with pytest.raises(NotLeader) as leaderless:
         one.node.propose(b"x", NOW)
-    assert nobody.value.leader is None
+    assert leaderless.value.leader is None
     one.hear(append(1, (0, 0), 1))
     with pytest.raises(NotLeader, match="ask a") as somebody:
         one.node.propose(b"x", NOW)

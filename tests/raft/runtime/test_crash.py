@@ -21,7 +21,7 @@ RAFT = Path(__file__).parents[3] / "raft"
 
 
 class Process:
-    """One node; everything it says goes to the cluster's queue."""
+    """One node; all its messages reach the cluster's queue."""
 
     def __init__(self, cluster: Processes, node: str) -> None:
         ports = [f"{name}={port}" for name, port in cluster.ports.items()]

@@ -124,7 +124,7 @@ def test_what_is_remembered_is_of_one_disk_and_never_falls() -> None:
     positions.keep()
     assert kept == [{"n2": ("0000000000000007", 40, 11)}], "once"
     positions.heard("n2", 8, 3, 12)
-    assert positions.known("n2") == (8, 3, 12), "another disk begins anew"
+    assert positions.known("n2") == (8, 3, 12), "another disk begins again"
     later = PeerWriteMarks(kept.append, 5, 1, 2, kept[0])
     assert later.known("n2") == (7, 40, 11)
     later.forget("n2")

@@ -137,7 +137,7 @@ def test_setting_aside_syncs_both_directories(tmp_path: Path, calls: list[Call])
     first = next(
         at for at, call in enumerate(calls) if call in moved and not call.to.endswith("/moving")
     )
-    assert named < first, "it is another disk before the first file goes"
+    assert named < first, "it is another disk before the first file is moved"
 
 
 def test_a_new_file_of_the_log_is_named_elsewhere_before_its_first_record(
@@ -180,7 +180,7 @@ def test_nothing_is_removed_before_the_manifest_that_does_without_it(
     gone = [call.path for call in calls if call.what == "unlink"]
     for path in gone:
         if path.endswith(".seg") and path[:-4] + ".idx" in gone:
-            assert gone.index(path[:-4] + ".idx") < gone.index(path), "the index goes first"
+            assert gone.index(path[:-4] + ".idx") < gone.index(path), "the index is removed first"
 
 
 def test_one_file_of_the_log_costs_no_sync_but_at_its_beginning(

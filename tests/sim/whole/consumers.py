@@ -212,7 +212,7 @@ class Getter(OneAtATime):
         """Request the next message."""
         self.ask_next(self.ask)
         # In the end it must not keep a node busier than a node with a window of one can be: a
-        # message whose settle is late is taken back where there is a timeout, and goes round.
+        # message with a late settle is taken back where there is a timeout, and delivered again.
         self.again(2_000 if self.world.calm else 200)
 
     def ask(self, process: Process) -> None:

@@ -20,9 +20,9 @@ class OlderCopy:
 
     A directory cannot prove that it is the newest; its peers record the position of its log.
     docs/membership.md lists what they cannot detect. A world contains none of that:
-    - Every other node has on its own disk that the log had come further than the copy goes. So
-      whoever is met first knows, also after all of them were killed.
-    - Every node is there: one that comes later has never heard of this one.
+    - Every other node has on its own disk that the log had come further than the copy reaches. So
+      the node that is met first knows, also after all of them were killed.
+    - Every node is there: one that comes later does not know this one.
     - Only one node has an unlucky disk: no two are rolled back together.
     - The copy is of the disk that the node still has: none from before it had lost everything.
     - If the node ends before it was noticed, its disk is lost (`Machine.crash`): what it writes

@@ -123,7 +123,7 @@ class Durability:
         index = next(
             (i for (g, i), held in checkers.bodies.items() if g == group and bodies[0] in held), 0
         )
-        require(index > 0, "confirmed, and nobody has applied it", group, bodies[0])
+        require(index > 0, "confirmed, and no node has applied it", group, bodies[0])
         # 1. n1, n2 and n3 are members; n1 and n2 have entry 141.  2. The leader appends the removal
         # of n1 to its log: 142 is in effect, and not committed.  3. A node learns that 141 is
         # committed. Of n2 and n3 only n2 has it, and no leader without it can be elected: by 142 n3

@@ -94,7 +94,7 @@ class Book:
         if self.plan.name == DEAD:
             self.ledger.dead_letter(body, index)
             return
-        require(body in self.sent, "a message nobody sent", body)
+        require(body in self.sent, "a message that was never sent", body)
         require(body not in self.refused, "a refused message comes out", body, index)
         known = self.seen.setdefault(body, index)
         require(known == index, "enqueued twice", self.group, body, known, index)

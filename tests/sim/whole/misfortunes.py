@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sim.whole.world import World
 
 BEHIND_CUT_SHARE = 0.2
-"""Of the looks at a disk that is behind, the power goes after so many."""
+"""Of the looks at a disk that is behind, the power fails after so many."""
 LOOK_MS = 10
 FOR_GOOD_MS = 10_000_000
 JUMPS_MS = (-5_000, -300, 300, 5_000, 20_000)
@@ -78,7 +78,7 @@ class Misfortunes(Planned):
         kinds = ["down", "down", "cut off"]
         swept = any(plan.swept for plan in self.world.profile.queues)
         if not self.world.profile.write_here and not swept:
-            # It stands between its clients and the others as before; but what is declared anew
+            # It stands between its clients and the others as before; but what is newly declared
             # is not known there, for its member of the definitions gets nothing on its disk.
             leads = machine.running is not None and self.leads(machine.running)
             kinds += ["hung"] * (4 if leads else 1)
@@ -96,7 +96,7 @@ class Misfortunes(Planned):
                 self.world.wire.cut(link, FOR_GOOD_MS)
                 link.cut_for_good = True
 
-    # ------------------------------------------------------------------ who
+    # ------------------------------------------------------------------ its victims
 
     def anybody(self) -> Machine:
         """A machine."""
@@ -174,7 +174,7 @@ class Misfortunes(Planned):
             self.world.agenda.after(at * life_ms, self._again, machine)
 
     def _leaderless(self, group: int, machine: Machine) -> list[str]:
-        """Without whom that group has no leader, and the cluster has one, that machine in it."""
+        """Without that machine the group has no leader, and the cluster has one."""
         members = [process.name for process in self.world.members(group)]
         away = [name for name in members if name != machine.name][: len(members) // 2 + 1]
         count = len(self.world.names)

@@ -117,7 +117,7 @@ class Order:
     """Returned messages first, in the order they came back; then strictly by priority.
 
     A message that was taken for the first time has been acquired zero times, then once, and so on.
-    taken   (group, index, ordinal) -> how often it was given to somebody
+    taken   (group, index, ordinal) -> how often it was given to a consumer
     said    (group, uplink, consumer, msg_id) -> what was delivered under that id
     claims  (group, reader, number): those that were answered
     effects (group, index) -> what the entry has the leader do, on whatever member
@@ -194,7 +194,7 @@ class Order:
         self.taken[group, index, ordinal] = before + 1
 
     def _say(self, group: int, uplink: int, consumer: int, msg_id: int, message: Message) -> bool:
-        """Whether it is given to somebody now, and not only said again."""
+        """Return whether it is given to a consumer now, and not only sent again."""
         known = self.said.setdefault((group, uplink, consumer, msg_id), message)
         require(known == message, "a delivery changed", group, consumer, msg_id, known, message)
         return known is message
@@ -228,7 +228,7 @@ class Order:
                     self._take(group, message)
 
     def _nobody_waits(self, group: int, state: QueueState) -> None:
-        """Nothing is ready while somebody could be served.
+        """Check that nothing is ready while a consumer could be served.
 
         With a single active consumer: while the active one can get nothing, and holds nothing that
         it might be working on.
@@ -242,7 +242,7 @@ class Order:
         require(not waiting, "messages wait, and consumers", group, waiting, state.order.count)
 
     def _strict(self, group: int, fresh: list[tuple[int, int]], state: QueueState) -> None:
-        """Whoever was served got the first in the queue."""
+        """Check that each consumer that was served got the first in the queue."""
         order = state.order
         require(not order.returned, "returned messages wait", group, fresh, order.returned)
         for index, at in fresh:

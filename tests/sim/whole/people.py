@@ -53,7 +53,7 @@ class Person:
         return self.world.ledger.of(queue.group, self.world.plans[queue.name])
 
     def arrived(self, process: Process) -> None:
-        """Connected anew."""
+        """Connected again."""
 
     def again(self, delay_ms: int) -> None:
         """Act some time later."""

@@ -46,7 +46,7 @@ KEPT = ("/lock", "/node.json")
 
 
 class SimulatedLoop(Loop):
-    """A loop that looks at no descriptors: who posts to it wakes it up by other means."""
+    """A loop that looks at no descriptors: a poster wakes it up by other means."""
 
     def post(self, call: Callable[[], None]) -> None:
         """See Loop."""
@@ -137,11 +137,11 @@ class Machine:
     disks      how many disks it has had
     damaged    its disk does not hold what was written any more
     hung_until its disk takes what is written, and no sync of it returns before that
-    images     copies of its disk that somebody made
+    images     copies of its disk that an operator made
     to_copy    a copy was made of its disk, and will be put back
     copying    it stays down until an older copy of its disk is there, see `OlderCopy`; or until
                the disk says that it is one
-    aged       its disk is an older copy of what it was, and nobody has noticed: that disk's id
+    aged       its disk is an older copy of what it was, and no node has noticed: that disk's id
     absent     it is not there yet; gone: it has left the cluster, for good
     lost_for_good  it is one of a minority that never becomes well again
     """
@@ -169,7 +169,7 @@ class Machine:
         self.aged = 0
 
     def peers(self) -> list[str]:
-        """The other nodes that its configuration names: a joiner knows some, who know nothing
+        """The other nodes that its configuration names: a joiner knows some, which know nothing
         of it."""
         founders = self.world.names[: self.world.profile.nodes]
         if self.name in founders:
@@ -264,7 +264,7 @@ class Machine:
         return end if self.damaged else max(end, last_batch(data))
 
     def crash(self, silent: bool, power: bool | None = None) -> None:
-        """The power goes, for this machine; or for the process alone, and the system goes on."""
+        """Cut the power of this machine; or end the process alone, while the system runs on."""
         if power is None:
             power = self.rng.random() < 0.5
         process, self.running = self.running, None
@@ -283,11 +283,11 @@ class Machine:
             self.files.crash()  # also of what a process wrote that has ended since
         if self.aged:
             # Its own writes count after another start, as if nothing was missing: that is not
-            # promised to be noticed (docs/membership.md). Somebody gives it an empty disk.
+            # promised to be noticed (docs/membership.md). An operator gives it an empty disk.
             self.lose_disk()
 
     def _cut_short(self, writer: Any, steps_max: int) -> None:
-        """The power goes while somebody is writing."""
+        """Cut the power during a write."""
         if writer is not None and self.rng.random() < 0.6:
             self.files.kernel.steps_left = self.rng.randrange(steps_max)
             writer.cut_short()
@@ -308,14 +308,14 @@ class Machine:
         self.stopped(error)
 
     def stopped(self, error: Exception) -> None:
-        """The process has ended by itself: somebody starts it again."""
+        """Start the process again after it has ended by itself."""
         self.world.note("stopped", self.name, str(error))
         self.stops += 1
         self.crash(silent=False)
         self.world.agenda.after(RESTART_MS, self.start)
 
     def outdated(self, error: DirectoryOutdated) -> None:
-        """A peer knows that its directory was a later one once: it begins anew by itself, as the
+        """A peer knows that its directory was a later one once: it begins again by itself, as the
         product's process does, and sets everything aside."""
         require(self.aged or self.damaged, "no older copy was put there", self.name, str(error))
         self.world.note("outdated", self.name, str(error))
@@ -344,8 +344,8 @@ class Machine:
 class Process:
     """One life of a node: the parts as `warren_broker.node` puts them together.
 
-    leaving  it is being stopped in good order: nobody connects to it any more
-    shunned  it will never be well again: whoever is connected to it goes elsewhere
+    leaving  it is being stopped in good order: no client connects to it any more
+    shunned  it will never be well again: its clients connect elsewhere
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -405,7 +405,7 @@ class Process:
 
     @property
     def serves(self) -> bool:
-        """Whether somebody may connect to it."""
+        """Return whether clients may connect to it."""
         return self.broker.definitions.ready and not self.leaving and not self.shunned
 
     def start(self) -> None:

@@ -19,9 +19,9 @@ class QueuePlan:
     """A queue, and what its people may do to it.
 
     group_size  how many members it begins with
-    volatile    it goes with its node: nothing is promised
+    volatile    it ends with its node: nothing is promised
     forgets     messages may leave it unread, but only for these reasons of `dead_letter_or_drop`
-    takes_back  what was delivered may be taken back although nobody lost it (timeouts)
+    takes_back  what was delivered may be taken back although no consumer lost it (timeouts)
     no_ack      some consumers take without acknowledging: what they got and lost is lost
     refuses     a publish may be refused
     swept       operators purge it, delete it, declare it again
@@ -46,7 +46,7 @@ class QueuePlan:
 
     @property
     def alone(self) -> bool:
-        """It lives on one node: while that is not heard of, publishes are refused."""
+        """It lives on one node: while that is out of reach, publishes are refused."""
         return not self.durable or self.arguments.get("x-queue-type") == "classic"
 
 
@@ -64,7 +64,7 @@ class Profile:
     unlucky      nodes whose disks may be lost or damaged: too few for any majority
     claim_ttl_ms claims expire, 0: they do not
     changes      operators change the members of queues, and drain nodes
-    malformed    some messages have properties that nobody can read
+    malformed    some messages have unreadable properties
     fanout       publishers use an exchange that feeds every queue now and then
     """
 
@@ -137,7 +137,7 @@ def draw(rng: Random) -> Profile:
     queues = _queues(rng, nodes, drawn.lives, bool(unlucky), others)
     profile = Profile(
         nodes=nodes,
-        # Who comes later has never heard of the log of which an older copy is put back.
+        # A node that comes later does not know the log of which an older copy is put back.
         joiners=rng.choice(JOINERS) if nodes < 7 and not drawn.older else 0,
         safety_ms=rng.choice(safety),
         latency_ms=rng.choice(((0, 2), (0, 2), (1, 10), (5, 40), (0, 120))),

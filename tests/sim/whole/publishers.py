@@ -19,7 +19,7 @@ MALFORMED = b"\x01\x00\xff\xff"
 
 
 class Publisher(Person):
-    """Publishes runs with confirms; what its node took down with it is nobody's.
+    """Publishes runs with confirms; what its node took down with it is not counted.
 
     left       messages it still has
     under_way  runs whose confirms are missing, on the node it is connected to
@@ -60,7 +60,7 @@ class Publisher(Person):
         state, topology = process.broker.definitions.state, process.broker.definitions.topology
         there = fan and state.exchange(VHOST, EXCHANGE) is not None
         fed = topology.route(VHOST, EXCHANGE, "") if there else ()
-        # One that lives with a node that is not heard of is not routed to.
+        # One that lives with a node out of reach is not routed to.
         names = fed or topology.route(VHOST, "", self.plan.name)
         queues = [state.queue(VHOST, name) for name in names]
         if None in queues or not queues:
@@ -110,7 +110,7 @@ class Publisher(Person):
         taken = [body for at, body in enumerate(bodies) if at not in gone]
         if ok or refused is not None or not book.plan.alone:
             book.refuse([bodies[at] for at in gone])
-        # Else its only node is not heard of: whether the queue has them is not known.
+        # Else its only node is out of reach: whether the queue has them is not known.
         book.confirm(taken)
         if taken:
             self.world.checkers.durability.confirmed(book, taken)

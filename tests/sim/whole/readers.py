@@ -24,7 +24,7 @@ MESSAGES = 4
 class Reader(OneAtATime):
     """Opens, perhaps opens again, fetches, settles, seldom releases.
 
-    Two of one name fence each other: the claims are the name's, whoever drives.
+    Two of one name fence each other: the claims belong to the name, not to the driver.
     epoch    None: not registered with this connection
     claim    the claim that is open or comes next
     call     the name of a call to register that is not answered; calls counts them

@@ -1,4 +1,4 @@
-"""Operators who change the members of queues, and drain nodes."""
+"""Operators that change the members of queues and drain nodes."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Sink(Person):
     committed  the last batch of this run that is in the checkpoint
     newest     run -> the epoch of its newest driver
     left       batches that are still to be committed, in whatever run
-    rows       (run, batch) -> bodies: the same whoever computes them
+    rows       (run, batch) -> bodies: the same in every computation
     asked      (run, batch): publishing it was asked for, so its rows may be in the queue
     """
 
@@ -225,7 +225,7 @@ class Driver(Person):
         self.staged = self.busy = False
 
     def drop_late(self, process: Process, drop: commands.SinkDrop) -> None:
-        """The same once more, when nobody thinks of it."""
+        """Publish the same once more, much later."""
         queue = self.queue(process)
         if queue is not None:
             process.broker.queues.tell(queue, drop)
@@ -233,7 +233,7 @@ class Driver(Person):
     def publish(self, process: Process) -> None:
         """Ask for the batch to be published, with these attempts and no others.
 
-        It may have lost count, and name one that nobody has staged: then nothing is published.
+        It may have lost count, and name one that was never staged: then nothing is published.
         """
         queue = self.queue(process)
         assert queue is not None

@@ -30,7 +30,7 @@ class States:
     states   (group, index) -> digest of the state after it
     bodies   (group, index) -> the messages of that entry, in block order
     last     (life, group, member id) -> the last entry it has applied: one that left and came back
-             begins anew
+             begins again
     dying    what the entry that is being applied gives up
     """
 

@@ -1,9 +1,9 @@
 """Which misfortunes a world has: some worlds any, most only a few kinds, and those often.
 
 A world has a handful of them. Were each drawn from everything that can happen, whatever takes two
-of a kind, or one at the right place, would hardly ever come about; and some kinds hide others: who
-was given an empty disk has nothing left that could be damaged. So it is decided for each world
-which kinds there are (Groce et al., "Swarm Testing", 2012).
+of a kind, or one at the right place, would hardly ever come about; and some kinds hide others: a
+node that was given an empty disk has nothing left that could be damaged. So it is decided for each
+world which kinds there are (Groce et al., "Swarm Testing", 2012).
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class SimulatedWal(Wal):
 
     What the thread does with a batch is done some time after it was given it, or at once where the
     log writes without the thread, and the process stands still for so long instead; when the power
-    goes meanwhile, a part of it is done.
+    fails meanwhile, a part of it is done.
     salt     the next one
     job      the batch that the thread has; since: when it was given it
     """
@@ -101,13 +101,13 @@ class SimulatedWal(Wal):
         self.process.stands_still(min(takes_ms, REPLACED_MS))
         if takes_ms <= REPLACED_MS:
             return super()._write_here()
-        # Another thread goes on with the loop: the one that writes is as good as the log's own.
+        # Another thread continues with the loop: the one that writes is as good as the log's own.
         batch, self._here = self._here, None
         self.put(batch)
         return lambda: None
 
     def cut_short(self) -> None:
-        """Nobody waits for it any more."""
+        """Forget it: no caller waits for it any more."""
         job, self.job = self.job, None
         if job is not None:
             with suppress(OSError):
@@ -166,13 +166,13 @@ class SimulatedBackgroundWriter:
         raise error
 
     def cut_short(self) -> None:
-        """The power goes while the oldest job is at it."""
+        """Cut the power during the oldest job."""
         if self.jobs:
             with suppress(OSError, WriteFailed):
                 self.jobs[0][0]()
 
     def close(self) -> None:
-        """Finish what was asked for; nobody is told any more."""
+        """Finish what was asked for; no callback is called any more."""
         self.closed = True
         while self.jobs:
             job, _, _ = self.jobs.popleft()

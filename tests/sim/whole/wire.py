@@ -1,4 +1,4 @@
-"""The connections between simulated nodes: in order, at most once, broken and made anew."""
+"""The connections between simulated nodes: in order, at most once, broken and made again."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Link:
 
     live     bytes travel; epoch counts the connections, what belongs to an older one is lost
     believes which of the two still takes it for established
-    cut      whose bytes do not get through; one end only: a half-open way
+    cut      the ends of which no bytes get through; one end only: a half-open way
     stalled  while it is cut: what was sent, in order
-    spoke    who has sent something since its last heartbeat
+    spoke    the node that has sent something since its last heartbeat
     told     on this connection: the last write of the log that each end has told of
     """
 
@@ -41,7 +41,7 @@ class Link:
 
     @property
     def blocked(self) -> bool:
-        """Nobody could connect: something does not get through."""
+        """Check that no connection is possible: something does not get through."""
         return any(self.cut.values())
 
     def peer(self, name: str) -> str:
@@ -211,7 +211,7 @@ class Wire:
         process.host.on_up(other.name, other.boot_id)
 
     def broken(self, link: Link, silent: bool = False) -> None:
-        """The connection ends; `silent`: nobody is told, only heartbeats can show it."""
+        """End the connection; `silent`: no side is told, only heartbeats can show it."""
         link.live = False
         link.epoch += 1
         link.stalled.clear()
@@ -229,7 +229,7 @@ class Wire:
             process.inject(lambda: self.down(link, epoch, process))
 
     def down(self, link: Link, epoch: int, process: Process) -> None:
-        """One end hears that it ended, and, calling again, whether anybody listens there."""
+        """Tell one end that it ended, and, calling again, whether a process listens there."""
         if epoch != link.epoch or not link.believes[process.name]:
             return
         link.believes[process.name] = False
@@ -317,7 +317,7 @@ class SimulatedTransport:
                 self.wire.connect_later(link)
 
     def met(self, node: str) -> None:
-        """Whoever has called is a peer."""
+        """Take the caller for a peer."""
         if node not in self.peers:
             self.peers.append(node)
 

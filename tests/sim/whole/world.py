@@ -139,7 +139,7 @@ class World(Traced):
         return self.trace.hexdigest()
 
     def nothing_hangs(self) -> None:
-        """No node leads whose disk has not answered for long."""
+        """Check that no node leads while its disk has not answered for long."""
         for name, machine in self.processes.items():
             process = machine.running
             if process is None or process.wal is None or process.wal.job is None:
@@ -208,7 +208,7 @@ class World(Traced):
         return [p for p in running if p is not None and group in p.host.groups()]
 
     def empty(self) -> bool:
-        """Nobody has anything to publish, and nothing is in any queue."""
+        """Return whether no client has anything to publish, and nothing is in any queue."""
         if not self.declared() or not all(publisher.finished for publisher in self.publishers):
             return False
         for machine in self.present().values():
@@ -235,12 +235,11 @@ class World(Traced):
         self.agenda.drop(lambda act: hasattr(getattr(act, "__self__", None), "again"))
 
     def kept(self) -> bool:
-        """Nothing is drained, nobody is half out."""
+        """Return whether nothing is drained and no node is half out."""
         return all(one.finished for one in self.people if isinstance(one, Registrar))
 
     def everybody_votes(self) -> bool:
-        """Whoever lost its disk is a voter again; every queue has the members that it is to have;
-        nothing is changing."""
+        """Return whether every queue has its wanted members, as voters, and nothing is changing."""
         if not all(self.checkers.memberships.everybody_votes(group) for group in self.groups()):
             return False
         for machine in self.present().values():
@@ -258,7 +257,7 @@ class World(Traced):
         return True
 
     def level(self) -> bool:
-        """Everybody is there, and stands at the same entry, and nothing is under way."""
+        """Return whether all nodes are there, at the same entry, and nothing is under way."""
         if any(machine.running is None for machine in self.present().values()):
             return False
         for group in self.groups():
@@ -302,7 +301,7 @@ class World(Traced):
         return None
 
     def describe(self) -> str:
-        """Where everybody stands."""
+        """Return the state of every process, for a failure's text."""
         lines = []
         for name, machine in self.processes.items():
             process = machine.running

@@ -150,7 +150,7 @@ def test_what_was_let_go_of_while_it_waited_is_needed_no_longer() -> None:
     assert leader.missing == []
     leader.carry_out(3, None, Send(15), Send(16))  # of what is applied now it is a fault
     assert leader.missing == [Send(15)]
-    assert leader.did == [Send(13), Send(14), Send(16)], "the node goes on"
+    assert leader.did == [Send(13), Send(14), Send(16)], "the node continues"
 
 
 def test_one_entry_is_waited_for_once() -> None:

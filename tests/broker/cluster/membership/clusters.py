@@ -99,7 +99,7 @@ def settled(universe: Universe, nodes: Any, name: str = "q") -> bool:
 
 
 def ask(universe: Universe, call: Callable[[Any, Any], None]) -> Any:
-    """Ask until somebody lives to answer; a refusal that says `try again` is asked again."""
+    """Ask until a live node answers; after a refusal that says `try again` ask again."""
 
     def answered() -> Any:
         answer = universe.call(
@@ -116,7 +116,7 @@ def with_a_death_at_every_step(
     done: Callable[[Universe], bool],
     at_least: int,
 ) -> None:
-    """Order something, with the n-th thing that anybody does being its last, for every n."""
+    """Order something, and kill the node that takes the n-th step, for every n."""
     for number in range(1, DEATHS_MAX):
         if not _with_a_death(make(), number, ordered, done):
             assert number > at_least, f"only {number - 1} steps to die at"
@@ -132,7 +132,7 @@ def _with_a_death(
 ) -> bool:
     """Whether there was one; everything is as ordered in the end."""
     universe.arm(number)
-    ordered(universe)  # whoever is asked may die: then another one is asked
+    ordered(universe)  # the node that is asked may die: then another one is asked
     universe.until(lambda: universe.died or done(universe), f"death {number} or the end")
     if universe.died is not None:
         universe.until(lambda: universe.died in universe.running, "it is back")
@@ -149,7 +149,7 @@ def gone(universe: Universe, name: str) -> bool:
 
 
 def forget(universe: Universe, name: str) -> Any:
-    """Until it is begun; who is gone is not known any more."""
+    """Wait until it is begun; a node that has left is not known any more."""
 
     def answered() -> Any:
         answer = ask(universe, lambda m, done: m.nodes.forget(name, done))

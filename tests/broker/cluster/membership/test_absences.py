@@ -1,4 +1,4 @@
-"""A node that is not heard of holds up nobody who has nothing to do with it."""
+"""An unreachable node holds up no client that has nothing to do with it."""
 
 from __future__ import annotations
 
@@ -292,7 +292,7 @@ def test_a_consumer_that_was_refused_meanwhile_keeps_no_message(
         found = universe.call("a", lambda broker, done: broker.queue_counts(queue, False, done))
         return isinstance(found, StatReply) and (found.messages_ready, found.consumers) == (1, 0)
 
-    universe.until(counted, "the message is ready again, and nobody consumes")
+    universe.until(counted, "the message is ready again, and there is no consumer")
 
 
 def test_it_may_be_deleted_while_its_node_is_away_and_does_not_come_back(

@@ -61,7 +61,7 @@ def test_no_consumer_is_left_of_lives_that_ended_while_the_queue_had_no_leader(
     consume(universe, "e")
     assert consumers(universe) == ["d", "e"]
     universe.kill("b")
-    universe.kill("c")  # a, d and e go on as a majority of the cluster, a alone is none of q
+    universe.kill("c")  # a, d and e are a majority of the cluster, a alone is none of q
     for _ in range(restarts):
         universe.kill("d")
         universe.start("d")
@@ -73,7 +73,7 @@ def test_no_consumer_is_left_of_lives_that_ended_while_the_queue_had_no_leader(
 
 
 def consumers_or_none(universe: Universe) -> list[str] | None:
-    """The same; None while nobody leads."""
+    """The same; None while there is no leader."""
     try:
         return consumers(universe)
     except AssertionError:
@@ -108,7 +108,7 @@ def test_a_node_that_was_forgotten_and_comes_back_under_its_name_is_heard(
     universe.until(
         lambda: "d" not in universe.running["a"].broker.definitions.state.nodes, "d has left"
     )
-    universe.until(lambda: consumers_or_none(universe) == [], "its consumer goes")
+    universe.until(lambda: consumers_or_none(universe) == [], "its consumer is gone")
     universe.wipe("d")
     universe.start("d")
     universe.until(universe.ready, "d has joined again")

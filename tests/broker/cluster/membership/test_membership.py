@@ -1,4 +1,4 @@
-"""Members and nodes come and go; whoever acts may die before each thing that it does."""
+"""Members and nodes come and go; the node that acts may die before each of its steps."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_a_majority_is_not_given_away(universe: Universe) -> None:
     assert "would lose its majority: of the 2 members that it would have, 2 are needed" in (
         answer.detail
     )
-    # Whoever is down may go.
+    # A node that is down may leave.
     assert ask(universe, lambda m, done: m.delete_member("/", "q", "b", done)).changed
     universe.until(lambda: settled(universe, "ac"), "b is out")
     answer = ask(universe, lambda m, done: m.add_member("/", "q", "b", done))

@@ -35,7 +35,7 @@ class Operators:
         self.forgotten: set[str] = set()
 
     def ask(self, call: Any, allowed: Any = None) -> Any:
-        """Ask anybody who knows the definitions; None: nobody does."""
+        """Ask any node that knows the definitions; None: no node does."""
         able = [
             name
             for name, one in sorted(self.universe.running.items())
@@ -128,7 +128,7 @@ class Operators:
             self.forgotten.add(name)
 
     def end(self) -> None:
-        """Everybody is back; then all is as it is to be."""
+        """Bring every node back; then all is as it is to be."""
         universe = self.universe
         while set(NODES) - universe.running.keys() - self.forgotten:
             self.back()
@@ -147,7 +147,7 @@ class Operators:
         for name in sorted(self.forgotten):
             universe.wipe(name)
             universe.start(name)
-        universe.until(universe.ready, "who was forgotten comes back as a new node")
+        universe.until(universe.ready, "the node that was forgotten comes back as a new node")
         universe.close()
 
 
