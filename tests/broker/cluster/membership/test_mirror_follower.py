@@ -1,4 +1,4 @@
-"""Queues move to where mirror policies want them, whoever dies on the way, and back."""
+"""Queues move to where mirror policies want them, whichever node dies on the way, and back."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CLEAR = ClearPolicy("/", "p")
 
 
 def define(universe: Universe, *some: AnyCommand) -> None:
-    """Change the definitions; whoever is asked may die: then another one is asked."""
+    """Change the definitions; the node that is asked may die: then another one is asked."""
     for command in some:
 
         def answered(one: AnyCommand = command) -> Any:
