@@ -103,6 +103,15 @@ def mutate(options: argparse.Namespace) -> int:
     return console.loud(command, env=suite.with_tests(environment.environment()), cwd=ROOT)
 
 
+def differ(options: argparse.Namespace) -> int:
+    """Run the same scripts on Warren and RabbitMQ and compare what a client observes."""
+    prepare()
+    command = [str(python()), "-m", "differ.run", *options.rest]
+    env = environment.environment()
+    paths = os.pathsep.join((str(ROOT / "tests"), str(ROOT)))
+    return console.loud(command, env=dict(env, PYTHONPATH=paths), cwd=ROOT)
+
+
 def crash(options: argparse.Namespace) -> int:
     """Run Spark on real nodes, killed at random moments: --runs N --seed S."""
     prepare()
@@ -185,6 +194,7 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "nemesis": nemesis,
     "structure": structure,
     "mutate": mutate,
+    "differ": differ,
     "crash": crash,
 }
 PASSES_ON = (
@@ -194,6 +204,7 @@ PASSES_ON = (
     "sim",
     "nemesis",
     "mutate",
+    "differ",
     "cluster",
     "demo-repeat",
     "structure",

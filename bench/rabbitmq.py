@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench import chroot
@@ -73,21 +74,39 @@ def find(notes: list[str]) -> Path:
 
 
 class RabbitMQ:
-    """Three nodes; a context manager that starts them empty and stops them."""
+    """Nodes that form a cluster; a context manager that starts them empty and stops them.
 
-    def __init__(self, root: Path) -> None:
+    root     where the file system with the server begins
+    nodes    how many
+    plugins  what is enabled; `rabbitmq_management` needs its port in `settings`
+    settings  more lines of every node's rabbitmq.conf
+    data     folder of all state, as the server sees it; anything in it is deleted
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        nodes: int = NODES,
+        plugins: Sequence[str] = (),
+        settings: str = "",
+        data: str = DATA,
+    ) -> None:
         self.root = root
+        self._count = nodes
+        self._plugins = plugins
+        self._settings = settings
+        self._data = data
         programs = server(root)
         assert programs is not None, root
         self.programs = programs
         version = re.search(r"rabbitmq_server-([^/]+)", programs)
         assert version is not None, programs
         self.name = f"RabbitMQ {version[1]}"
-        self.data = root / DATA.lstrip("/")
-        amqp = free_ports(NODES)
-        self._amqp = [amqp + i for i in range(NODES)]
-        distribution = free_ports(NODES)
-        self._distribution = [distribution + i for i in range(NODES)]
+        self.data = root / data.lstrip("/")
+        amqp = free_ports(nodes)
+        self._amqp = [amqp + i for i in range(nodes)]
+        distribution = free_ports(nodes)
+        self._distribution = [distribution + i for i in range(nodes)]
         self._epmd_port = free_ports(1)
         self._epmd: subprocess.Popen[bytes] | None = None
         self._epmd_guard: subprocess.Popen[bytes]
@@ -98,7 +117,7 @@ class RabbitMQ:
     def __enter__(self) -> RabbitMQ:
         if self.data.exists():
             shutil.rmtree(self.data)
-        for i in range(NODES):
+        for i in range(self._count):
             self._configure(i)
         self.start()
         return self
@@ -120,16 +139,16 @@ class RabbitMQ:
         return ",".join(f"127.0.0.1:{port}" for port in self._amqp)
 
     def pids(self) -> list[int]:
-        return [self._emulator(i) for i in range(NODES)]
+        return [self._emulator(i) for i in range(self._count)]
 
     def data_bytes(self) -> list[int]:
-        return [disk_bytes(self.data / f"r{i + 1}" / "data") for i in range(NODES)]
+        return [disk_bytes(self.data / f"r{i + 1}" / "data") for i in range(self._count)]
 
     def start(self) -> None:
         """Start all nodes and wait until they form a cluster."""
-        self.spawn(range(NODES))
+        self.spawn(range(self._count))
         deadline = time.monotonic() + START_S
-        while self._members() != NODES:
+        while self._members() != self._count:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{self.name} did not form a cluster; see {self.data}/r1/log")
             time.sleep(0.5)
@@ -212,9 +231,9 @@ class RabbitMQ:
         return [] if self.root == Path("/") else ["chroot", str(self.root)]
 
     def _environment(self, i: int) -> list[str]:
-        home = f"{DATA}/r{i + 1}"
+        home = f"{self._data}/r{i + 1}"
         return [
-            f"HOME={DATA}",
+            f"HOME={self._data}",
             "LANG=C.UTF-8",
             "LC_ALL=C.UTF-8",
             "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
@@ -241,11 +260,11 @@ class RabbitMQ:
         (home / "log").mkdir()
         members = "\n".join(
             f"cluster_formation.classic_config.nodes.{j + 1} = r{j + 1}@localhost"
-            for j in range(NODES)
+            for j in range(self._count)
         )
-        text = CONFIG.format(port=self._amqp[i], members=members)
+        text = CONFIG.format(port=self._amqp[i], members=members) + self._settings
         (home / "rabbitmq.conf").write_text(text)
-        (home / "enabled_plugins").write_text("[].\n")
+        (home / "enabled_plugins").write_text(f"[{','.join(self._plugins)}].\n")
         cookie = self.data / ".erlang.cookie"
         if not cookie.exists():
             cookie.write_text("WARRENBENCH")

@@ -295,6 +295,9 @@ def _check(arguments: Mapping[str, Any], at: str, kind: Kind, explicit: bool, wh
         if row.at != at or row.name not in arguments:
             continue
         problem = row.check(arguments[row.name], arguments)
+        if problem is not None and row.name == "x-dead-letter-exchange":
+            word = type_word(arguments[row.name])
+            raise InvalidArgument(f"invalid type '{word}' for arg '{row.name}' in {what}")
         if problem is not None:
             raise InvalidArgument(f"invalid arg '{row.name}' for {what}: {problem}")
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import ClassVar, Literal
 
 REPLY_TEXT_BYTES_MAX = 255
+CUT_OFF = "..."
 """A 0.9.1 reply text is a short string."""
 
 
@@ -40,12 +41,15 @@ class Refusal(Exception):
 
     @property
     def reply_text(self) -> str:
-        """The text as RabbitMQ writes it, at most 255 bytes of UTF-8."""
+        """The text as RabbitMQ writes it, at most 255 bytes of UTF-8: a longer one ends in dots."""
         text = f"{self.word} - {self.detail}"
         if len(text) * 4 <= REPLY_TEXT_BYTES_MAX:
             return text
-        cut = text.encode("utf-8", "replace")[:REPLY_TEXT_BYTES_MAX]
-        return cut.decode("utf-8", "ignore")
+        encoded = text.encode("utf-8", "replace")
+        if len(encoded) <= REPLY_TEXT_BYTES_MAX:
+            return encoded.decode()
+        cut = encoded[: REPLY_TEXT_BYTES_MAX - len(CUT_OFF)]
+        return cut.decode("utf-8", "ignore") + CUT_OFF
 
 
 class ContentTooLarge(Refusal):

@@ -6,6 +6,8 @@ well-formed.
 
 from __future__ import annotations
 
+import re
+
 from warren_broker import errors
 from warren_broker.amqp091.wire import properties
 from warren_broker.errors import Refusal
@@ -16,6 +18,7 @@ REPLY_TO = "amq.rabbitmq.reply-to"
 """The pseudo queue of direct replies; routable names begin with it."""
 LOOKED_AT = BAD_EXPIRATION | DIRECT_REPLY_TO | CC
 """Only messages with one of these flags can be refused here."""
+_INTEGER = re.compile(r"-?[0-9]+")
 
 
 def first_refused(
@@ -36,14 +39,22 @@ def first_refused(
     return last, None
 
 
+def _expiration_flaw(text: str) -> str:
+    """Say in RabbitMQ's words what is wrong with an expiration; milliseconds, 32 bits at most."""
+    number = _INTEGER.match(text)
+    if number is None:
+        return "no_integer"
+    if number.end() < len(text):
+        return f'{{leftover_string,"{text[number.end() :]}"}}'
+    return f"{{value_{'negative' if text.startswith('-') else 'too_large'},{text}}}"
+
+
 def _check(raw: bytes, flags: int, has_replies: bool) -> None:
     given = properties.decode(raw)
     if flags & BAD_EXPIRATION:
         raw_text = (given.expiration or "").encode("utf-8", "surrogateescape")
         shown = raw_text.decode("utf-8", "replace")
-        raise errors.PreconditionFailed(
-            f"invalid expiration '{shown}': give milliseconds as decimal digits, 0 to 4294967295"
-        )
+        raise errors.PreconditionFailed(f"invalid expiration '{shown}': {_expiration_flaw(shown)}")
     if given.reply_to == REPLY_TO and not has_replies:
         raise errors.PreconditionFailed("fast reply consumer does not exist")
     if flags & CC:

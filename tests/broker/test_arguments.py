@@ -77,6 +77,21 @@ def test_quorum_asked_for_by_name_must_be_possible(flags: dict[str, bool], flaw:
     )
 
 
+def test_a_dead_letter_exchange_that_is_no_string() -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        declare({"x-dead-letter-exchange": 7})
+    assert caught.value.detail == (
+        "invalid type 'signedint' for arg 'x-dead-letter-exchange' in queue 'q' in vhost '/'"
+    )
+
+
+@pytest.mark.parametrize("size", [200, 238, 239, 500])
+def test_a_text_that_is_cut_says_so(size: int) -> None:
+    text = PreconditionFailed("x" * (size - 22)).reply_text
+    assert len(text) == min(size, 255)
+    assert text.endswith("...") == (size > 255)
+
+
 def test_everything_reaches_the_config() -> None:
     given = {
         "x-queue-type": "quorum",
@@ -135,7 +150,6 @@ REFUSED = [
     ({"x-overflow": "drop-tail"}, "invalid_overflow"),
     ({"x-overflow": 1}, "{unacceptable_type,signedint}"),
     ({"x-queue-type": "stream"}, "\"unsupported queue type 'stream'\""),
-    ({"x-dead-letter-exchange": 7}, "{unacceptable_type,signedint}"),
     ({"x-dead-letter-routing-key": "k"}, "routing_key_but_no_dlx_defined"),
     ({"x-dead-letter-strategy": "exactly-once"}, "invalid_dlx_strategy"),
     ({"x-single-active-consumer": 1}, "{unacceptable_type,signedint}"),

@@ -143,7 +143,8 @@ def _queue_declare(channel: Channel, method: methods.QueueDeclare) -> None:
 def _server_name(channel: Channel, prefix: object, arguments: dict[str, Any]) -> str:
     kind = arguments.get("x-queue-type", "classic")
     if kind != "classic":
-        raise errors.PreconditionFailed(f"Cannot declare a server-named queue for type {kind}")
+        word = f"rabbit_{kind}_queue" if kind == "quorum" else kind
+        raise errors.PreconditionFailed(f"Cannot declare a server-named queue for type {word}")
     if not isinstance(prefix, str):
         raise errors.InvalidArgument(f"x-name-prefix is no string but {type(prefix).__name__}")
     if len(prefix.encode()) > NAME_PREFIX_BYTES_MAX:

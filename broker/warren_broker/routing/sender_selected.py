@@ -18,8 +18,7 @@ def further_keys(headers: Headers) -> tuple[str, ...]:
         value = plain(headers[name]) if name in headers else []
         if not isinstance(value, list):
             raise PreconditionFailed(
-                f'invalid message: {{unacceptable_type_in_header,"{name}",{type_word(value)}}}; '
-                "give a list of routing keys"
+                f'invalid message: {{unacceptable_type_in_header,"{name}",{type_word(value)}}}'
             )
         keys += [key for key in value if isinstance(key, str)]
     return tuple(keys)

@@ -240,7 +240,7 @@ def test_name_prefix(peer: Peer) -> None:
 
 def test_server_named_quorum_queues_are_refused(peer: Peer) -> None:
     peer.send(spec.Queue.Declare(queue="", arguments={"x-queue-type": "quorum"}))
-    peer.channel_closed(406, "Cannot declare a server-named queue for type quorum")
+    peer.channel_closed(406, "Cannot declare a server-named queue for type rabbit_quorum_queue")
 
 
 def test_reserved_names(peer: Peer) -> None:

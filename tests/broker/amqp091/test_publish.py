@@ -107,13 +107,23 @@ def test_internal_exchange(peer: Peer) -> None:
     )
 
 
-@pytest.mark.parametrize("expiration", ["-1", "1.5", "soon", "", "4294967296"])
-def test_expiration(peer: Peer, expiration: str) -> None:
+@pytest.mark.parametrize(
+    "expiration, flaw",
+    [
+        ("-1", "{value_negative,-1}"),
+        ("1.5", '{leftover_string,".5"}'),
+        ("soon", "no_integer"),
+        ("", "no_integer"),
+        (" 5", "no_integer"),
+        ("4294967296", "{value_too_large,4294967296}"),
+    ],
+)
+def test_expiration(peer: Peer, expiration: str, flaw: str) -> None:
     peer.publish(expiration="100")
     assert peer.the(requests.PublishRequest).table.ttl_ms(0) == 100
     peer.publish(raw=properties.encode(properties.Properties(expiration=expiration)))
     peer.channel_closed(
-        406, f"PRECONDITION_FAILED - invalid expiration '{expiration}'", at=(60, 40)
+        406, f"PRECONDITION_FAILED - invalid expiration '{expiration}': {flaw}", at=(60, 40)
     )
 
 

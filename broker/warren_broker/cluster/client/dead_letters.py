@@ -267,6 +267,7 @@ def record(
 ) -> list[Death]:
     """Add a death to the headers as RabbitMQ does: the newest (queue, reason) first, counted."""
     deaths = _deaths(headers.get("x-death"))
+    is_first = not deaths
     entry: Death = {
         "count": 0,
         "reason": reason,
@@ -289,9 +290,13 @@ def record(
     entry["count"] = Field("l", before + 1)
     deaths.insert(0, entry)
     headers["x-death"] = deaths
-    headers.setdefault("x-first-death-queue", queue)
-    headers.setdefault("x-first-death-reason", reason)
-    headers.setdefault("x-first-death-exchange", exchange)
+    first = {
+        "x-first-death-queue": queue,
+        "x-first-death-reason": reason,
+        "x-first-death-exchange": exchange,
+    }
+    # Without an earlier death the headers are the publisher's invention: as in RabbitMQ, they go.
+    headers.update(first if is_first else {**first, **headers})
     headers["x-last-death-queue"] = queue
     headers["x-last-death-reason"] = reason
     headers["x-last-death-exchange"] = exchange

@@ -1,0 +1,1 @@
+"""The same scripts against Warren and RabbitMQ: what a client observes must be equal."""
