@@ -35,17 +35,20 @@ class Authority:
         san: str = "DNS:localhost,IP:127.0.0.1",
         days: int = 5,
         file: str | None = None,
+        subject: str | None = None,
     ) -> Certificate:
         """Make a certificate for a common name; with days=-1 it has expired.
 
         san   its subject alternative names, as openssl writes them
         file  name of the files, if not that of the certificate: they replace those of that name
+        subject  as openssl takes it, if it is not the common name alone
         """
         place = self._directory / (file or name.replace("/", "_"))
         made = Certificate(place.with_suffix(".pem"), place.with_suffix(".key"))
         request, extensions = place.with_suffix(".csr"), place.with_suffix(".ext")
         extensions.write_text(f"subjectAltName={san}\n")
-        run("req", *KEY, "-subj", f"/CN={name}", "-keyout", made.key, "-out", request)
+        run("req", *KEY, "-utf8", "-subj", subject or f"/CN={name}", "-keyout", made.key,
+            "-out", request)  # fmt: skip
         run("x509", "-req", "-in", request, "-CA", self.cert, "-CAkey", self._key,
             "-CAcreateserial", "-days", str(days), "-extfile", extensions,
             "-out", made.cert)  # fmt: skip

@@ -13,7 +13,7 @@ import ssl
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -26,6 +26,7 @@ from pydantic import (
 )
 
 from warren_broker.amqp091.wire.codec import FRAME_BYTES_MIN
+from warren_broker.certificate_login import CertificateLogin, From, SanType
 from warren_raft.runtime.net.certificates import TlsFiles
 
 ENVIRONMENT_PREFIX = "WARREN_"
@@ -48,6 +49,7 @@ DEFAULT_PASSWORD = "guest"
 LOOPBACK_NAMES = ("localhost", "")
 AMQPS_PORT = 5671
 NO_ADDRESS = "none"
+SAN_INDEX_MAX = 1_000
 MIB = 1024 * 1024
 
 
@@ -247,6 +249,11 @@ class NodeConfig(_Table):
         "guest", max_length=255, description="of clients with SASL ANONYMOUS; none: not offered"
     )
     anonymous_login_pass: str = Field(DEFAULT_PASSWORD, repr=False)
+    ssl_cert_login_from: Literal["none", From] = Field(
+        "none", description="where in a client's certificate its user is, for SASL EXTERNAL"
+    )
+    ssl_cert_login_san_type: SanType = "dns"
+    ssl_cert_login_san_index: int = Field(0, ge=0, le=SAN_INDEX_MAX)
     listen: Listen = Listen()
     tls: Tls = Tls()
     peers: dict[str, str] = Field(default_factory=dict)
@@ -276,6 +283,23 @@ class NodeConfig(_Table):
         """User and password of clients that log in with SASL ANONYMOUS; None: they may not."""
         user = self.anonymous_login_user
         return None if user in ("", "none") else (user, self.anonymous_login_pass)
+
+    @property
+    def certificate_login(self) -> CertificateLogin | None:
+        """How clients log in with SASL EXTERNAL; None: they may not."""
+        source = self.ssl_cert_login_from
+        if source == "none":
+            return None
+        return CertificateLogin(source, self.ssl_cert_login_san_type, self.ssl_cert_login_san_index)
+
+    @model_validator(mode="after")
+    def _certificates_are_verified(self) -> NodeConfig:
+        if self.ssl_cert_login_from != "none" and self.tls.verify != "verify_peer":
+            raise ValueError(
+                f"ssl_cert_login_from={self.ssl_cert_login_from!r} needs tls.verify='verify_peer': "
+                "otherwise any certificate, of anyone, would log in"
+            )
+        return self
 
     @model_validator(mode="after")
     def _clients_come_in(self) -> NodeConfig:

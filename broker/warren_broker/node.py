@@ -25,6 +25,7 @@ from warren_broker.server.listener import (
     AmqpListener,
     ServerCertificates,
 )
+from warren_broker.server.login import external_user
 from warren_raft.quoting import quoted
 from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.host import Host
@@ -119,11 +120,12 @@ class Node:
             anonymous=self.settings.anonymous_login,
         )
         broker = self.broker
+        by_certificate = self.settings.certificate_login
         self.listener.protocols[HEADER_091] = lambda stream, peer: Client091(
-            broker, config, stream, peer
+            broker, config.for_user(external_user(stream, by_certificate)), stream, peer
         )
         self.listener.protocols[HEADER_10_SASL] = lambda stream, peer: Client10(
-            broker, stream, peer
+            broker, stream, peer, external_user(stream, by_certificate)
         )
         self.admission = Admission(self.loop, broker.definitions, self.listener)
         self.broker.maintenance.on_drained = self._drained

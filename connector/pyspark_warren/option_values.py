@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from warren.uri import PORT
+from warren.uri import PLAIN, PORT
+from warren_broker.certificate_login import EXTERNAL
 
 _SIZE_UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 TIME_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -71,3 +72,8 @@ def word_of(*allowed: str) -> Callable[[str], str]:
         return word
 
     return parse
+
+
+def parse_mechanism(text: str) -> str:
+    """Parse the name of a SASL mechanism."""
+    return word_of(PLAIN.lower(), EXTERNAL.lower())(text).upper()

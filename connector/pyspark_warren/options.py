@@ -15,12 +15,14 @@ from pyspark_warren.option_values import (
     parse_count,
     parse_duration_ms,
     parse_hosts,
+    parse_mechanism,
     parse_size,
     word_of,
 )
 from warren.errors import UsageError
-from warren.uri import PORT, PORT_TLS, Address, ClientTls, parse_uri
+from warren.uri import PLAIN, PORT, PORT_TLS, Address, ClientTls, parse_uri
 from warren_broker.amqp091.wire.fields import SHORT_STRING_BYTES_MAX
+from warren_broker.certificate_login import EXTERNAL
 
 _OURS_TO_IGNORE: Final = frozenset({"queryname", "path", "mergeschema"})
 """Options that Spark itself adds."""
@@ -104,6 +106,13 @@ SPECS: Final[tuple[Spec, ...]] = (
         parse_bool,
         True,
         "false: accept any certificate, also that of an attacker between the two",
+    ),
+    Spec(
+        "saslMechanism",
+        "sasl_mechanism",
+        parse_mechanism,
+        PLAIN,
+        "EXTERNAL: log in as the user named in certFile, without a password",
     ),
     Spec(
         "requestTimeout",
@@ -343,6 +352,7 @@ class Options:
     cert_file: str | None = None
     key_file: str | None = None
     verify: bool = True
+    sasl_mechanism: str = PLAIN
     connect_timeout_s: float = 5.0
     heartbeat_s: float = 20.0
     uri: None = field(default=None, repr=False)
@@ -377,7 +387,8 @@ class Options:
 
     def addresses(self) -> str:
         """Return hosts and user as text, for messages."""
-        return ",".join(f"{host}:{port}" for host, port in self.hosts) + f" as {self.user}"
+        user = "its certificate's user" if self.sasl_mechanism == EXTERNAL else self.user
+        return ",".join(f"{host}:{port}" for host, port in self.hosts) + f" as {user}"
 
     def address(self) -> Address:
         """Return the client's Address."""
@@ -393,7 +404,9 @@ class Options:
         )
 
     def _tls(self) -> ClientTls:
-        return ClientTls(self.ca_file, self.cert_file, self.key_file, self.verify)
+        return ClientTls(
+            self.ca_file, self.cert_file, self.key_file, self.verify, self.sasl_mechanism
+        )
 
 
 def parse_options(given: Mapping[str, str], where: str, how: str = "both") -> Options:
@@ -479,12 +492,14 @@ def _of_the_other(spec: Spec, where: str, how: str) -> str:
 def _apply_tls(values: dict[str, Any], names: set[str], given: Mapping[str, str]) -> None:
     """Check the options of TLS; with it a host without a port has that of TLS."""
     if not values["tls"]:
-        for spelled in ("caFile", "certFile", "keyFile", "verify"):
+        for spelled in ("caFile", "certFile", "keyFile", "verify", "saslMechanism"):
             if spelled.lower() in names and values["uri"] is None:
                 raise OptionError(f"option {spelled} needs tls=true")
         return
     if values["key_file"] is not None and values["cert_file"] is None:
         raise OptionError("option keyFile needs certFile: the certificate of that key")
+    if values["sasl_mechanism"] == EXTERNAL and values["cert_file"] is None:
+        raise OptionError("option saslMechanism=EXTERNAL needs certFile, which names the user")
     hosts = next((text for name, text in given.items() if name.lower() == "hosts"), "localhost")
     values["hosts"] = parse_hosts(hosts, PORT_TLS)
 
@@ -494,6 +509,7 @@ def _apply_uri(values: dict[str, Any], given: set[str]) -> None:
     if uri is None:
         return
     said = {"hosts", "vhost", "user", "password", "tls", "cafile", "certfile", "keyfile", "verify"}
+    said.add("saslmechanism")
     clash = sorted(given & said)
     if clash:
         raise OptionError(f"option uri says it all; leave out {', '.join(clash)}")
@@ -510,6 +526,7 @@ def _apply_uri(values: dict[str, Any], given: set[str]) -> None:
         tls = address.tls
         values |= {"tls": True, "ca_file": tls.ca_file, "cert_file": tls.cert_file}
         values |= {"key_file": tls.key_file, "verify": tls.verify}
+        values["sasl_mechanism"] = tls.sasl_mechanism
     values["connect_timeout_s"] = address.connect_timeout_s
     values["heartbeat_s"] = address.heartbeat_s
     if "requesttimeout" not in given:

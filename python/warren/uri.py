@@ -7,12 +7,14 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, unquote
 
 from warren.errors import UsageError
+from warren_broker.certificate_login import EXTERNAL
 
 PORT = 5672
 PORT_TLS = 5671
 SCHEME = "amqp"
 SCHEME_TLS = "amqps"
 HOSTS_MAX = 64
+PLAIN = "PLAIN"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +26,23 @@ class ClientTls:
                the same file
     verify     whether the node's certificate and name are checked; without it an attacker between
                the two can read and change everything
+    sasl_mechanism  PLAIN: log in with user and password; EXTERNAL: as the user that the node finds
+                    in this client's certificate
     """
 
     ca_file: str | None = None
     cert_file: str | None = None
     key_file: str | None = None
     verify: bool = True
+    sasl_mechanism: str = PLAIN
 
     def __post_init__(self) -> None:
+        if self.sasl_mechanism not in (PLAIN, EXTERNAL):
+            raise UsageError(
+                f"saslMechanism={self.sasl_mechanism!r} is not known; {PLAIN} and {EXTERNAL} are"
+            )
+        if self.sasl_mechanism == EXTERNAL and self.cert_file is None:
+            raise UsageError(f"saslMechanism={EXTERNAL} needs certFile, which names the user")
         if self.key_file is not None and self.cert_file is None:
             raise UsageError(f"keyFile={self.key_file!r} needs certFile, the key's certificate")
 
@@ -75,7 +86,13 @@ class Address:
     def __str__(self) -> str:
         hosts = ",".join(_host_text(name, port) for name, port in self.hosts)
         user, vhost = quote(self.user, safe=""), quote(self.vhost, safe="")
-        return f"{self.scheme}://{user}@{hosts}/{vhost}"
+        who = "" if self.sasl_mechanism == EXTERNAL else f"{user}@"
+        return f"{self.scheme}://{who}{hosts}/{vhost}"
+
+    @property
+    def sasl_mechanism(self) -> str:
+        """How to log in: see ClientTls."""
+        return PLAIN if self.tls is None else self.tls.sasl_mechanism
 
     @property
     def scheme(self) -> str:
@@ -90,6 +107,8 @@ class Address:
         options = "".join(f"&{option}={quote(path, safe='/')}" for option, path in files.items())
         if self.tls is not None and not self.tls.verify:
             options += "&verify=false"
+        if self.sasl_mechanism != PLAIN:
+            options += f"&saslMechanism={self.sasl_mechanism}"
         return (
             f"{self.scheme}://{user}:{password}@{hosts}/{quote(self.vhost, safe='')}"
             f"?connect_timeout={self.connect_timeout_s:g}"
@@ -97,11 +116,15 @@ class Address:
         )
 
     def with_credentials(self, user: str | None, password: str | None) -> Address:
-        """Return the same address for another user; None: unchanged."""
+        """Return the same address for another user; None: unchanged. A password is PLAIN's."""
+        tls = self.tls
+        if tls is not None and password is not None:
+            tls = replace(tls, sasl_mechanism=PLAIN)
         return replace(
             self,
             user=self.user if user is None else user,
             password=self.password if password is None else password,
+            tls=tls,
         )
 
 
@@ -110,9 +133,9 @@ def parse_uri(text: str, **unsaid: float) -> Address:
 
     With `amqps` the connection has TLS, and the port is 5671 where none is given. Everything but
     the scheme and a host is optional. Options: connect_timeout, request_timeout, heartbeat, each in
-    seconds; with amqps caFile, certFile, keyFile and verify (true or false), see ClientTls. The
-    vhost is percent-encoded: `%2F` and an empty path are the vhost `/`. UsageError never shows the
-    password.
+    seconds; with amqps caFile, certFile, keyFile, verify (true or false) and saslMechanism, see
+    ClientTls. The vhost is percent-encoded: `%2F` and an empty path are the vhost `/`. UsageError
+    never shows the password.
 
     unsaid  fields of the Address for which the text has no option
     """
@@ -137,7 +160,8 @@ def parse_uri(text: str, **unsaid: float) -> Address:
         given["tls"] = ClientTls(**tls)
     elif tls:
         raise UsageError(
-            "options caFile, certFile, keyFile and verify need an address with amqps://"
+            "options caFile, certFile, keyFile, verify and saslMechanism need an address with "
+            "amqps://"
         )
     return Address(**{**unsaid, **times, **given})
 
@@ -187,6 +211,7 @@ _OPTIONS = {
 
 
 _TLS_OPTIONS = {"caFile": "ca_file", "certFile": "cert_file", "keyFile": "key_file"}
+_LOGIN_OPTION = "saslMechanism"
 _BOOLEANS = {"true": True, "false": False}
 
 
@@ -197,6 +222,8 @@ def _options(query: str) -> tuple[dict[str, float], dict[str, Any]]:
     for key, value in parse_qsl(query, keep_blank_values=True):
         if key in _TLS_OPTIONS:
             tls[_TLS_OPTIONS[key]] = value
+        elif key == _LOGIN_OPTION:
+            tls["sasl_mechanism"] = value
         elif key == "verify":
             if value not in _BOOLEANS:
                 raise UsageError(f"option verify={value!r} in the address is not true or false")
@@ -204,7 +231,7 @@ def _options(query: str) -> tuple[dict[str, float], dict[str, Any]]:
         elif key in _OPTIONS:
             times[_OPTIONS[key]] = _seconds(key, value)
         else:
-            known = ", ".join((*_OPTIONS, *_TLS_OPTIONS, "verify"))
+            known = ", ".join((*_OPTIONS, *_TLS_OPTIONS, "verify", _LOGIN_OPTION))
             raise UsageError(f"unknown option {key!r} in the address; known: {known}")
     return times, tls
 

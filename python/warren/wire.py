@@ -75,7 +75,7 @@ class Wire:
         connection.user, connection.password = address.user, address.password
         sasl = self._engine.transport.sasl()
         sasl.allow_insecure_mechs = True
-        sasl.allowed_mechs("PLAIN")
+        sasl.allowed_mechs(address.sasl_mechanism)
         self._engine.bind()
         connection.open()
         self._control = self._session()

@@ -193,6 +193,10 @@ def test_what_is_asked_of_clients() -> None:
     [
         ({**CERTIFICATES, "WARREN_TLS__BETWEEN_NODES": "true"}, "needs tls.cacertfile, the auth"),
         ({"WARREN_LISTEN__AMQPS": "127.0.0.1:5671"}, "needs tls.certfile"),
+        ({"WARREN_SSL_CERT_LOGIN_FROM": "common_name"}, "needs tls.verify='verify_peer'"),
+        ({"WARREN_SSL_CERT_LOGIN_FROM": "surname"}, "ssl_cert_login_from"),
+        ({"WARREN_SSL_CERT_LOGIN_SAN_TYPE": "other_name"}, "ssl_cert_login_san_type"),
+        ({"WARREN_SSL_CERT_LOGIN_SAN_INDEX": "-1"}, "ssl_cert_login_san_index"),
         ({"WARREN_TLS__KEYFILE": "/k"}, "tls.keyfile needs tls.certfile"),
         ({"WARREN_TLS__VERIFY": "verify_peer"}, "tls.verify needs tls.certfile"),
         ({**CERTIFICATES, "WARREN_TLS__VERIFY": "verify_peer"}, "needs tls.cacertfile"),

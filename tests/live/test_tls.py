@@ -33,10 +33,11 @@ LARGE = 12 << 20
 class TlsBroker:
     """One node with a plain port, one with TLS, and certificates that the test may replace."""
 
-    def __init__(self, directory: Path, **tls: Any) -> None:
+    def __init__(self, directory: Path, more: dict[str, Any] | None = None, **tls: Any) -> None:
         self.authority = Authority(directory / "ca")
         self.own = self.authority.issue("node", file="node")
         settings = {
+            **(more or {}),
             "listen": {"amqps": "127.0.0.1:0"},
             "limits": {"handshake_timeout_ms": HANDSHAKE_TIMEOUT_MS},
             "tls": {

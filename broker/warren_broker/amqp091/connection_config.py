@@ -19,6 +19,7 @@ class ConnectionConfig(msgspec.Struct, frozen=True):
     handshake_ms        time allowed from the first byte to connection.open
     closing_ms          time allowed between close and close-ok
     waiting_bytes_max   bytes that wait for the broker's answers; above, `wants_input` is False
+    external            user in the client's certificate, for SASL EXTERNAL; None: it is not offered
     anonymous           user and password of clients with SASL ANONYMOUS; None: it is not offered
     """
 
@@ -36,6 +37,11 @@ class ConnectionConfig(msgspec.Struct, frozen=True):
     information: str = "Warren, a broker with Raft-replicated queues in Python"
     cluster_name: str = "warren"
     anonymous: tuple[str, str] | None = None
+    external: str | None = None
+
+    def for_user(self, external: str | None) -> ConnectionConfig:
+        """Return the configuration of a connection with that user in its certificate."""
+        return self if external is None else msgspec.structs.replace(self, external=external)
 
     def __repr__(self) -> str:
         return f"ConnectionConfig(cluster_name={self.cluster_name!r})"

@@ -10,6 +10,7 @@ from warren_broker.amqp091.connection_config import ConnectionConfig
 from warren_broker.amqp091.state import ConnectionState
 from warren_broker.amqp091.wire import codec, fields, methods
 from warren_broker.amqp091.wire.methods import Method
+from warren_broker.certificate_login import EXTERNAL
 from warren_broker.errors import Refusal
 
 MECHANISMS = ("PLAIN", "AMQPLAIN")
@@ -31,7 +32,9 @@ CAPABILITIES = (
 
 def offered(config: ConnectionConfig) -> tuple[str, ...]:
     """Return the SASL mechanisms that are offered to clients."""
-    return MECHANISMS if config.anonymous is None else (*MECHANISMS, ANONYMOUS)
+    anonymous = () if config.anonymous is None else (ANONYMOUS,)
+    external = () if config.external is None else (EXTERNAL,)
+    return (*MECHANISMS, *anonymous, *external)
 
 
 def start(config: ConnectionConfig) -> methods.ConnectionStart:
@@ -52,7 +55,9 @@ def start(config: ConnectionConfig) -> methods.ConnectionStart:
 
 
 def credentials(config: ConnectionConfig, mechanism: str, response: bytes) -> tuple[str, str]:
-    """Return user and password from a start-ok; ANONYMOUS has a response that says nothing.
+    """Return user and password from a start-ok.
+
+    The responses of ANONYMOUS and EXTERNAL say nothing; EXTERNAL has no password.
 
     fails  CommandInvalid: the mechanism is not offered; SyntaxRefused: the response is malformed
     """
@@ -63,6 +68,8 @@ def credentials(config: ConnectionConfig, mechanism: str, response: bytes) -> tu
         )
     if mechanism == ANONYMOUS and config.anonymous is not None:
         return config.anonymous
+    if mechanism == EXTERNAL and config.external is not None:
+        return config.external, ""
     try:
         if mechanism == "PLAIN":
             _, user, password = response.split(b"\0")

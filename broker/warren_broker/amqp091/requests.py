@@ -57,7 +57,7 @@ class ConsumerRequest(ClientRequest, frozen=True, kw_only=True):
 
 
 class AuthenticateRequest(AnsweredRequest, frozen=True, kw_only=True):
-    """Check a user's password. Result: RequestDone or LoginRefused."""
+    """Check a user's password, or with EXTERNAL its name. Result: RequestDone or LoginRefused."""
 
     mechanism: str
     user: str

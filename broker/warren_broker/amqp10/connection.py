@@ -62,6 +62,7 @@ class Connection10:
     client      the client's own description: container id, product, version
     faults      refusals, for the log
     failure     why the connection ends, for the log; "" while it is open
+    external    user in the client's certificate; None: SASL EXTERNAL is not offered
     done        nothing more will be sent: when `take_output` is empty, the socket is to be closed
 
     Invariant: every token in `_waiting` was returned once by `take_requests` (or is held until
@@ -75,6 +76,7 @@ class Connection10:
         product: str,
         idle_timeout_s: float = 60.0,
         limits: Limits10 | None = None,
+        external: str | None = None,
     ) -> None:
         self.limits = limits or Limits10()
         self.in_flight_bytes = 0
@@ -87,7 +89,7 @@ class Connection10:
         self.opened = False
         self.failure = ""
         self._product = product
-        self._sasl: SaslServer | None = SaslServer()
+        self._sasl: SaslServer | None = SaslServer(external)
         self._engine = Engine(server=True, container=container, idle_timeout_s=idle_timeout_s)
         self._engine.bind()
         self._links: dict[Link, LinkPart] = {}
@@ -232,14 +234,14 @@ class Connection10:
             self._end(str(error))
             return
         if before is not SaslState.DECIDING and sasl.state is SaslState.DECIDING:
-            self.ask(Login(sasl.user, sasl.password), self._login_answered)
+            self.ask(Login(sasl.user, sasl.password, sasl.mechanism), self._login_answered)
 
     def _login_answered(self, answer: AnyAnswer) -> None:
         sasl = self._sasl
         assert sasl is not None
         if not isinstance(answer, LoggedIn):
             sasl.refuse()
-            self._end(f"user {sasl.user!r}: {login_refused('PLAIN').detail}")
+            self._end(f"user {sasl.user!r}: {login_refused(sasl.mechanism).detail}")
             return
         early = sasl.accept()
         self.user = sasl.user

@@ -16,10 +16,11 @@ from warren_broker.management.users import AnyUserRequest, AnyUserResult
 
 
 class Login(Request, frozen=True):
-    """Check SASL PLAIN's credentials. Answer: LoggedIn or Refusal (its detail is not sent)."""
+    """Check credentials of SASL. Answer: LoggedIn or Refusal (its detail is not sent)."""
 
     user: str
     password: str
+    mechanism: str = "PLAIN"
 
     def __repr__(self) -> str:
         return f"Login(user={self.user!r}, password=…)"

@@ -14,6 +14,7 @@ import msgspec
 from warren_broker import errors
 from warren_broker.amqp091 import requests
 from warren_broker.arguments import Kind, QueueDefaults, check_name, queue_declaration, storable
+from warren_broker.certificate_login import EXTERNAL
 from warren_broker.cluster.client.consumers import Consumers
 from warren_broker.cluster.client.dead_letters import DeadLetters
 from warren_broker.cluster.client.direct_replies import DirectReplies
@@ -162,7 +163,10 @@ class Broker:
         """Answer Done, LoginRefused, or Unavailable while the definitions are not known here."""
 
         def check() -> None:
-            right = self.definitions.authenticate(user, password)
+            if mechanism == EXTERNAL:  # TLS has verified the certificate that names the user
+                right = user in self.definitions.state.users
+            else:
+                right = self.definitions.authenticate(user, password)
             done(requests.RequestDone() if right else errors.login_refused(mechanism))
 
         self.definitions.call_when_ready(

@@ -35,10 +35,13 @@ PRODUCT = "Warren"
 class Client10:
     """One connection. Requests are carried out at once; output is sent at the turn's end.
 
+    external  user in the client's certificate; None: SASL EXTERNAL is not offered
     Invariant: at most one tick timer and one flush are scheduled.
     """
 
-    def __init__(self, broker: Broker, stream: Stream, peer: str) -> None:
+    def __init__(
+        self, broker: Broker, stream: Stream, peer: str, external: str | None = None
+    ) -> None:
         self._broker = broker
         self._stream = stream
         self._peer = peer
@@ -50,6 +53,7 @@ class Client10:
             product=PRODUCT,
             idle_timeout_s=float(heartbeat_s),
             limits=Limits10(unfinished_bytes_max=broker.settings.limits.unfinished_bytes_max),
+            external=external,
         )
         self._asked_flush = False
         self._gone = False
@@ -182,7 +186,7 @@ class Client10:
         def done(result: Any) -> None:
             answer(result if isinstance(result, errors.Refusal) else requests.LoggedIn())
 
-        login = (request.user, request.password, "PLAIN")
+        login = (request.user, request.password, request.mechanism)
         log_in(self._broker, self._log, self._peer, login, done)
 
     def _open_vhost(self, request: requests.OpenVhost, answer: Callable[[Any], None]) -> None:

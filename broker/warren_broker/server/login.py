@@ -7,8 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from warren_broker import errors
+from warren_broker.certificate_login import EXTERNAL, CertificateLogin, login_name
 from warren_broker.cluster.broker import Broker
 from warren_broker.server.connection_log import ConnectionLog
+from warren_raft.runtime.net.stream import Stream
+from warren_raft.runtime.net.tls import TlsStream
 
 LOGIN_REFUSED_DELAY_MS = 1000
 """Delay of the answer to a wrong password, which slows down guessing."""
@@ -29,7 +32,7 @@ def log_in(
     user, password, mechanism = login
 
     def checked(result: Any) -> None:
-        why = errors.LoginRefused.why
+        why = errors.LoginRefused.why if mechanism != EXTERNAL else _why_not(user)
         if not isinstance(result, errors.Refusal):
             if user not in broker.settings.loopback_users or is_loopback(peer):
                 done(result)
@@ -43,6 +46,21 @@ def log_in(
         broker.cluster.loop.call_later(LOGIN_REFUSED_DELAY_MS, lambda: done(result))
 
     broker.authenticate(user, password, mechanism, checked)
+
+
+def _why_not(user: str) -> str:
+    if user:
+        return "no user has the name in the client's certificate"
+    return "no name found in the client's certificate where ssl_cert_login_from says"
+
+
+def external_user(stream: Stream, login: CertificateLogin | None) -> str | None:
+    """Return the user in the client's verified certificate; "": it names none.
+
+    None: the client has given none, or no client may log in with one.
+    """
+    certificate = stream.peer_certificate if isinstance(stream, TlsStream) else {}
+    return login_name(certificate, login) if certificate and login is not None else None
 
 
 def is_loopback(peer: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -99,7 +98,7 @@ def set_tags(user: User, tags: Tags = None, uri: Uri = None) -> None:
 def authenticate(user: User, password: Password = None, uri: Uri = None) -> None:
     """Log in as that user from this machine: exit code 1 if that is refused."""
     given = _password(user, password, twice=False)
-    asked = replace(address_of(uri), user=user, password=given)
+    asked = address_of(uri).with_credentials(user, given)
     with Connection(asked, name="warren users authenticate") as connection:
         try:
             tags = Admin(connection).whoami().tags

@@ -22,7 +22,13 @@ from warren_broker.amqp10.wire.fetched import (
     encode_runs,
     encode_section_head,
 )
-from warren_broker.amqp10.wire.sasl import AMQP_HEADER, SASL_HEADER
+from warren_broker.amqp10.wire.sasl import (
+    AMQP_HEADER,
+    SASL_HEADER,
+    SaslFailed,
+    SaslServer,
+    SaslState,
+)
 from warren_broker.management import queues as queue_resource
 
 
@@ -96,8 +102,8 @@ def test_login_cut_anywhere(cut: int) -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (AMQP_HEADER, "wants SASL PLAIN first"),
-        (b"GET / HT", "wants SASL PLAIN first"),
+        (AMQP_HEADER, "wants SASL first"),
+        (b"GET / HT", "wants SASL first"),
         (SASL_HEADER + init_frame("ANONYMOUS"), "takes PLAIN"),
         (SASL_HEADER + init_frame(response=b"guest"), "takes PLAIN"),
         (SASL_HEADER + init_frame(response=b"\0\xff\0x"), "not UTF-8"),
@@ -418,3 +424,27 @@ def test_blocks_that_are_not_complete_are_bounded_over_all_links() -> None:
         client.turn()
     assert "limits.unfinished_bytes_max" in client.connection.failure
     assert "CONNECTION_REMOTE_CLOSE" in str(client.seen)
+
+
+def sasl_server(external: str | None, mechanism: str, response: bytes = b"") -> SaslServer:
+    """A server that was sent that login."""
+    server = SaslServer(external)
+    try:
+        server.receive(SASL_HEADER + init_frame(mechanism, response))
+    except SaslFailed:
+        assert server.state is SaslState.FAILED
+    return server
+
+
+def test_external_takes_the_certificates_user_whatever_the_client_says() -> None:
+    server = sasl_server("ann", "EXTERNAL", b"guest")
+    assert (server.state, server.user, server.mechanism) == (SaslState.DECIDING, "ann", "EXTERNAL")
+    assert b"PLAIN\0\0\0\x08EXTERNAL" in bytes(server.output)
+    plain = sasl_server("ann", "PLAIN", b"\0guest\0secret")
+    assert (plain.user, plain.password, plain.mechanism) == ("guest", "secret", "PLAIN")
+
+
+def test_external_is_neither_offered_nor_taken_without_a_certificate() -> None:
+    server = sasl_server(None, "EXTERNAL")
+    assert server.state is SaslState.FAILED and not server.user
+    assert b"EXTERNAL" not in bytes(server.output)

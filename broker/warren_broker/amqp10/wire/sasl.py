@@ -1,4 +1,4 @@
-"""A SASL PLAIN server, because Proton is built without the library for it.
+"""A SASL server, because Proton is built without the library for it: PLAIN and EXTERNAL.
 
 The client sends a protocol header and one sasl-init frame; the bytes that follow are the
 connection's.
@@ -10,6 +10,8 @@ import struct
 from enum import Enum
 
 from proton import Data, DataException
+
+from warren_broker.certificate_login import EXTERNAL
 
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
@@ -38,18 +40,26 @@ class SaslFailed(Exception):
 class SaslServer:
     """The server's side.
 
-    user, password  the client's credentials, from DECIDING on
+    mechanism, user, password  the client's choice and credentials, from DECIDING on
+    external        user in the client's certificate; None: EXTERNAL is not offered
     output          bytes to send, taken by the owner
 
     Invariant: early bytes are kept only in DECIDING and ACCEPTED
     """
 
-    def __init__(self) -> None:
+    def __init__(self, external: str | None = None) -> None:
         self.state = SaslState.HEADER
+        self.external = external
+        self.mechanism = ""
         self.user = ""
         self.password = ""
         self.output = bytearray()
         self._buffer = bytearray()
+
+    @property
+    def offered(self) -> tuple[str, ...]:
+        """The mechanisms that are offered."""
+        return ("PLAIN",) if self.external is None else ("PLAIN", EXTERNAL)
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
         """Process bytes; raises SaslFailed, after which `output` is sent and the socket closed."""
@@ -81,18 +91,11 @@ class SaslServer:
             self.output += (
                 SASL_HEADER  # the specification: answer with the supported header, then close
             )
-            self._fail(
-                f"protocol header {header!r}; this broker wants SASL PLAIN first, {SASL_HEADER!r}"
-            )
+            self._fail(f"protocol header {header!r}; this broker wants SASL first, {SASL_HEADER!r}")
         del self._buffer[:8]
-        mechanisms = (
-            b"\xf0"
-            + struct.pack(">II", 4 + 1 + 4 + 5, 1)
-            + b"\xb3"
-            + struct.pack(">I", 5)
-            + b"PLAIN"
-        )
-        self.output += SASL_HEADER + _frame(_SASL_MECHANISMS, mechanisms)
+        names = b"".join(struct.pack(">I", len(name)) + name.encode() for name in self.offered)
+        mechanisms = struct.pack(">BII", 0xF0, 4 + 1 + len(names), len(self.offered)) + b"\xb3"
+        self.output += SASL_HEADER + _frame(_SASL_MECHANISMS, mechanisms + names)
         self.state = SaslState.INIT
 
     def _read_init(self) -> None:
@@ -108,10 +111,16 @@ class SaslServer:
         body = bytes(self._buffer[offset * 4 : size])
         del self._buffer[:size]
         mechanism, response = self._decode_init(body)
+        self.mechanism = mechanism
+        if mechanism == EXTERNAL and self.external is not None:
+            self.user = self.external
+            self.state = SaslState.DECIDING
+            return
         parts = response.split(b"\x00")
         if mechanism != "PLAIN" or len(parts) != 3:
             self.refuse()
-            raise SaslFailed(f"SASL mechanism {mechanism!r}; this broker takes PLAIN")
+            taken = " and ".join(self.offered)
+            raise SaslFailed(f"SASL mechanism {mechanism!r}; this broker takes {taken} here")
         try:
             self.user, self.password = parts[1].decode(), parts[2].decode()
         except UnicodeDecodeError:
@@ -132,6 +141,8 @@ class SaslServer:
             self._fail("a frame that is not sasl-init")
         if code != _SASL_INIT:
             self._fail(f"a SASL frame 0x{code:x} instead of sasl-init")
+        if response is None:
+            response = b""
         if not isinstance(response, (bytes, memoryview)):
             self._fail(f"sasl-init with a response of type {type(response).__name__}")
         return mechanism, bytes(response)
