@@ -6,9 +6,9 @@ needs them and are then kept: a character costs one look-up, whatever the number
 nothing is kept yet, it costs at most the number of the automaton's nodes, which is bounded
 (AUTOMATON_NODES_MAX per pattern).
 
-The syntax is that of Python's `re` for ASCII classes, without what no automaton can match: back
-references, look-around (except behind a leading `^`, as in `^(?!amq\\.)`), `\\b`, atomic groups.
-As in RabbitMQ a pattern is found anywhere in a name.
+The syntax is that of Python's `re`, without what no automaton can match: back references,
+look-around (except behind a leading `^`, as in `^(?!amq\\.)`), `\\b`, atomic groups. `$` is the end
+of a name, also behind a line feed. As in RabbitMQ a pattern is found anywhere in a name.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Sequence
+from re import _compiler as compiler  # type: ignore[attr-defined]
 from re import _constants as ops  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any, Final, TypeAlias
@@ -28,7 +29,9 @@ ALTERNATIVES_MAX: Final = 32
 """Alternatives of one pattern that begin with look-aheads of their own."""
 STATES_KEPT_MAX: Final = 5_000
 """States kept of a matcher; beyond it all are forgotten, and computed again when needed."""
-_SUPPORTED_FLAGS: Final = re.ASCII | re.IGNORECASE | re.DOTALL | re.VERBOSE
+_CLASSES: Final = re.ASCII | re.UNICODE
+"""One of them holds: what a class like `\\w` contains, which letters `(?i)` takes as equal."""
+_SUPPORTED_FLAGS: Final = _CLASSES | re.IGNORECASE | re.DOTALL | re.VERBOSE
 
 _AT_THE_FRONT: Final = (ops.AT, ops.ASSERT, ops.ASSERT_NOT)
 
@@ -44,20 +47,28 @@ class Pattern:
     """A checked pattern: alternatives, each of what must be found and what must not.
 
     Each of these is (items, flags): a sequence of its own, looked for in the same name.
+
+    classes    re.ASCII, or re.UNICODE
+    bytes_max  of the pattern
     """
 
     __slots__ = ("alternatives", "text")
 
-    def __init__(self, text: str) -> None:
+    def __init__(
+        self,
+        text: str,
+        classes: re.RegexFlag = re.ASCII,
+        bytes_max: int = PATTERN_BYTES_MAX,
+    ) -> None:
         """Raises BadPattern."""
         size = len(text.encode("utf-8", "surrogatepass"))
-        if size > PATTERN_BYTES_MAX:
-            raise BadPattern(f"must not exceed {PATTERN_BYTES_MAX} bytes")
+        if size > bytes_max:
+            raise BadPattern(f"must not exceed {bytes_max} bytes")
         self.text = text
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", FutureWarning)
-                parsed = parser.parse(text, re.ASCII)
+                parsed = parser.parse(text, classes)
             flags = parsed.state.flags
             _check_flags(flags)
             self.alternatives = [_split(items) for items in _distributed(list(parsed))]
@@ -181,8 +192,8 @@ class _Automaton:
 
     onward  per node the nodes behind it
     tests   per node when it leads to those behind it: after a character of a class (items, ignore
-            case); None: at once; "begin", "end": at the name's beginning, at its end. An int: never
-            (the sequence of that bit is found)
+            case), or a pattern of one character; None: at once; "begin", "end": at the name's
+            beginning, at its end. An int: never (the sequence of that bit is found)
     owners  per node its sequence's bit
     """
 
@@ -221,23 +232,23 @@ class _Automaton:
         return behind
 
     def _item(self, kind: Any, argument: Any, flags: int, behind: int) -> int:
-        folded = bool(flags & re.IGNORECASE)
         if kind is ops.LITERAL:
-            return self._node(([(kind, argument)], folded), [behind])
+            return self._taking([(kind, argument)], flags, behind)
         if kind is ops.NOT_LITERAL:
-            return self._node(([(ops.NEGATE, None), (ops.LITERAL, argument)], folded), [behind])
+            return self._taking([(ops.NEGATE, None), (ops.LITERAL, argument)], flags, behind)
         if kind is ops.ANY:
             refused = [] if flags & re.DOTALL else [(ops.LITERAL, 10)]
-            return self._node(([(ops.NEGATE, None), *refused], False), [behind])
+            return self._taking([(ops.NEGATE, None), *refused], flags & re.ASCII, behind)
         if kind is ops.IN:
-            return self._node((list(argument), folded), [behind])
+            return self._taking(list(argument), flags, behind)
         if kind is ops.BRANCH:
             first = [self._sequence(branch, flags, behind) for branch in argument[1]]
             return self._node(None, first)
         if kind is ops.SUBPATTERN:
             _, added, removed, inner = argument
             _check_flags(added)
-            return self._sequence(inner, (flags | added) & ~removed, behind)
+            kept = flags & ~_CLASSES if added & _CLASSES else flags
+            return self._sequence(inner, (kept | added) & ~removed, behind)
         if kind in (ops.MAX_REPEAT, ops.MIN_REPEAT):
             return self._repeat(argument, flags, behind)
         if kind is ops.AT and argument in (ops.AT_BEGINNING, ops.AT_BEGINNING_STRING):
@@ -251,6 +262,15 @@ class _Automaton:
             )
         name = str(argument if kind is ops.AT else kind).lower()
         raise BadPattern(f"uses {name}, which is not supported in patterns over names")
+
+    def _taking(self, items: list[Any], flags: int, behind: int) -> int:
+        """Make a node that takes a character of a class."""
+        if flags & re.UNICODE:
+            state = parser.State()
+            state.flags = flags & (_CLASSES | re.IGNORECASE)
+            single = parser.SubPattern(state, [(ops.IN, items)])
+            return self._node(compiler.compile(single, state.flags), [behind])
+        return self._node((items, bool(flags & re.IGNORECASE)), [behind])
 
     def _repeat(self, argument: Any, flags: int, behind: int) -> int:
         least, most, inner = argument
@@ -270,6 +290,8 @@ class _Automaton:
         test = self.tests[node]
         if test == "end":
             return False
+        if isinstance(test, re.Pattern):  # of one character: it cannot backtrack
+            return test.fullmatch(char) is not None
         items, ignore_case = test
         return _within(items, ignore_case, char)
 
@@ -319,10 +341,12 @@ class _State:
 class NameMatcher:
     """Finds the first of some patterns that a name contains.
 
-    patterns  in the order of preference
+    patterns    in the order of preference
+    states_max  states kept
     """
 
-    def __init__(self, patterns: Sequence[Pattern]) -> None:
+    def __init__(self, patterns: Sequence[Pattern], states_max: int = STATES_KEPT_MAX) -> None:
+        self._states_max = states_max
         self._automaton = automaton = _Automaton(AUTOMATON_NODES_MAX * max(1, len(patterns)))
         self._rules: list[list[tuple[int, int]]] = []
         bit = 1
@@ -348,7 +372,7 @@ class NameMatcher:
 
     def first(self, name: str) -> int | None:
         """Return the position of the first pattern found in the name; None: there is none."""
-        if len(self._states) > STATES_KEPT_MAX:
+        if len(self._states) > self._states_max:
             self._forget()
         state = self._first
         for char in name:
@@ -360,7 +384,7 @@ class NameMatcher:
         try:
             return self._winners[mask]
         except KeyError:
-            if len(self._winners) > STATES_KEPT_MAX:
+            if len(self._winners) > self._states_max:
                 self._winners.clear()
             won = self._winners[mask] = self._winner(mask)
             return won

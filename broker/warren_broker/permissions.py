@@ -1,14 +1,25 @@
-"""Permissions: regular expressions over names, and users' tags."""
+"""Permissions: regular expressions over names, and users' tags.
+
+Patterns are matched by the automaton of `name_patterns`, in time proportional to a name's length.
+Those that it does not support can no longer be set; the ones that are stored keep working with
+Python's engine, which takes exponential time for some of them.
+"""
 
 from __future__ import annotations
 
 import re
+import sys
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from warren_broker import errors
+from warren_broker.name_patterns import BadPattern, NameMatcher, Pattern
+
+MATCHERS_KEPT_MAX = 512
+"""Patterns for which the automaton is kept."""
+STATES_KEPT_PER_PATTERN = 500
 
 Permission: TypeAlias = Literal["configure", "write", "read"]
 """A permission on a resource."""
@@ -48,10 +59,36 @@ ALL = Permissions(configure=".*", write=".*", read=".*")
 
 @lru_cache(maxsize=4096)
 def _found(pattern: str, name: str) -> bool:
+    matcher = _matcher(pattern or NEVER)
+    if isinstance(matcher, re.Pattern):
+        return matcher.search(name) is not None
+    return matcher is not None and matcher.first(name) is not None
+
+
+@lru_cache(maxsize=MATCHERS_KEPT_MAX)
+def _matcher(pattern: str) -> NameMatcher | re.Pattern[str] | None:
+    """Return what finds the pattern; None: it is found nowhere, because it is none."""
     try:
-        return re.compile(pattern or NEVER).search(name) is not None
+        # The bound in bytes is for what is set: names put into a topic's pattern come on top of it.
+        made = Pattern(pattern, re.UNICODE, bytes_max=sys.maxsize)
+        return NameMatcher([made], STATES_KEPT_PER_PATTERN)
+    except BadPattern:
+        pass
+    try:
+        return re.compile(pattern)  # stored before such patterns were refused
     except re.error:
-        return False  # metadata refuses such patterns; any other source allows nothing
+        return None  # metadata refuses such patterns; any other source allows nothing
+
+
+def check_pattern(pattern: str, vhost: str, user: str) -> None:
+    """Raise BadPattern unless a pattern can be set, with the names that a topic's one may get."""
+    Pattern(pattern, re.UNICODE)
+    Pattern(topic_pattern(pattern, vhost, user), re.UNICODE, bytes_max=sys.maxsize)
+
+
+def topic_pattern(pattern: str, vhost: str, user: str) -> str:
+    """Return the pattern with `{vhost}` and `{username}` replaced by their values."""
+    return pattern.replace("{vhost}", re.escape(vhost)).replace("{username}", re.escape(user))
 
 
 def check(
@@ -95,8 +132,7 @@ def check_topic(
     if permissions is None:
         return
     pattern: str = getattr(permissions, permission)
-    pattern = pattern.replace("{vhost}", re.escape(vhost)).replace("{username}", re.escape(user))
-    if not _found(pattern, routing_key):
+    if not _found(topic_pattern(pattern, vhost, user), routing_key):
         raise errors.AccessRefused(
             f"{permission} access to topic '{routing_key}' in "
             f"{errors.named('exchange', exchange, vhost)} refused for user '{user}'"

@@ -250,7 +250,7 @@ class Broker10:
             node="a",
         )
         self.queues = SimpleNamespace(
-            find=lambda vhost, name, connection=0: state.queue(vhost, name),
+            find=lambda vhost, name, connection=0, store=False: state.queue(vhost, name),
             absent=lambda queue: False,
             client=lambda queue: SimpleNamespace(with_block=self._with_block),
             ask=self._ask,
@@ -287,6 +287,9 @@ class Broker10:
             "connection",
         )
         return dict(zip(names, given, strict=True))
+
+    def bind(self, command: Any, done: Callable[[Any], None]) -> None:
+        self._submit(command, done)
 
     def declare_queue(self, *given: Any, done: Callable[[Any], None], **more: Any) -> None:
         self._did((given, done), errors.NotFound("made"))

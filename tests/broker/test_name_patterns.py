@@ -55,6 +55,28 @@ def test_the_first_pattern_found_is_that_of_pythons_engine(
         assert matcher.first(name) == next(found, None), (patterns, name)
 
 
+UNICODE_ATOMS = st.sampled_from(
+    ["\\w", "\\W", "\\d", "\\D", "\\s", "[^\\w]", "(?i:k)", "(?i:é)", "(?i:[a-zß])", "(?i:ſ)",
+     "(?a:\\w)", "(?i:[^s])", "é", "[à-ÿ]", "(?s:.)", ".", "(?i:İ)", "$", "^"]
+)  # fmt: skip
+"""What ASCII and all of Unicode differ in."""
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.recursive(UNICODE_ATOMS, _more, max_leaves=6),
+    st.lists(st.text(alphabet="kKſsSéÉßẞ٣\u212a\u00a0İi7_ \n", max_size=6), min_size=1, max_size=8),
+)
+@example("(?i)K", ["\u212a"])
+@example("^\\w+$", ["größe", "a b"])
+def test_unicode_classes_are_those_of_pythons_engine(text: str, names: list[str]) -> None:
+    matcher = NameMatcher([Pattern(text, re.UNICODE)])
+    oracle = re.compile(text)
+    for name in names:
+        if not name.endswith("\n"):  # Python's $ also matches in front of that
+            assert (matcher.first(name) is not None) is bool(oracle.search(name)), (text, name)
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

@@ -18,6 +18,7 @@ from msgspec import inspect
 
 from warren_broker.arguments import NAME_BYTES_MAX
 from warren_broker.errors import InvalidArgument
+from warren_broker.name_patterns import BadPattern, Pattern
 
 # ------------------------------------------------------------------ requests, results
 
@@ -213,11 +214,9 @@ def argument_table(value: dict[Any, Any]) -> dict[str, Any]:
 
 
 def checked_pattern(key: str, value: str) -> str:
-    """Return a valid regular expression; raise InvalidArgument."""
+    """Return a pattern over names that can be matched; raise InvalidArgument."""
     try:
-        re.compile(value)
-    except re.error as error:
-        raise InvalidArgument(
-            f"{key}={value!r} is not a regular expression: {error}; '.*' is found everywhere"
-        ) from error
+        Pattern(value, re.UNICODE)
+    except BadPattern as error:
+        raise InvalidArgument(f"{key}={value!r} {error}; '.*' is found everywhere") from error
     return value

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import msgspec
 
 from warren_broker import errors
@@ -25,21 +23,23 @@ from warren_broker.metadata.commands import (
 from warren_broker.metadata.queues import remove_queues
 from warren_broker.metadata.records import Grant, Vhost
 from warren_broker.metadata.state import new_scope
+from warren_broker.name_patterns import BadPattern
+from warren_broker.permissions import check_pattern
 
 ADMINISTRATOR = "administrator"
 """The tag of users that may change everything."""
 
 
 def check_patterns(grant: Grant) -> None:
-    """Raise InvalidArgument unless all three patterns are regular expressions; for submitters."""
+    """Raise InvalidArgument unless all patterns can be matched in bounded time; for submitters."""
     for field in ("configure", "write", "read"):
         pattern = getattr(grant, field)
         try:
-            re.compile(pattern)
-        except re.error as error:
+            check_pattern(pattern, grant.vhost, grant.user)
+        except BadPattern as error:
             raise errors.InvalidArgument(
-                f"permission pattern {field}={pattern!r} is not a regular expression: {error}; "
-                "'.*' allows everything, '^$' nothing"
+                f"permission pattern {field}={pattern!r} {error}; '.*' allows everything, '^$' "
+                "nothing"
             ) from error
 
 

@@ -31,6 +31,7 @@ from warren_broker.cluster.messages import GroupFacts
 from warren_broker.management import membership as values
 from warren_broker.metadata import commands
 from warren_broker.metadata.records import QueueRecord
+from warren_broker.name_patterns import BadPattern, NameMatcher, Pattern
 from warren_raft.core.quorum import majority
 
 log = logging.getLogger(__name__)
@@ -455,11 +456,10 @@ def _matching(vhost_pattern: str, queue_pattern: str) -> Callable[[QueueRecord],
     compiled = []
     for what, pattern in (("vhost", vhost_pattern), ("queue", queue_pattern)):
         try:
-            compiled.append(re.compile(pattern))
-        except re.error as error:
+            compiled.append(NameMatcher([Pattern(pattern, re.UNICODE)]))
+        except BadPattern as error:
             raise errors.InvalidArgument(
-                f"{what} pattern {pattern!r} is not a regular expression: {error}; '.*' matches "
-                "everything"
+                f"{what} pattern {pattern!r} {error}; '.*' matches everything"
             ) from error
     vhosts, names = compiled
-    return lambda queue: bool(vhosts.search(queue.vhost) and names.search(queue.name))
+    return lambda queue: None not in (vhosts.first(queue.vhost), names.first(queue.name))

@@ -195,7 +195,7 @@ REFUSED: list[tuple[str, tuple[str, ...], type[errors.Refusal], str]] = [
         "grow",
         ("b", "all", "(", ".*"),
         errors.InvalidArgument,
-        "vhost pattern '\\(' is not a regular expression",
+        "vhost pattern '\\(' should be regular expression",
     ),
     ("nodes.forget", ("b",), errors.PreconditionFailed, "node 'b' is running"),
     ("nodes.drain", ("x",), errors.NotFound, "no node 'x'"),
