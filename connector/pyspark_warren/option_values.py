@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from warren.uri import PLAIN, PORT
+from warren.uri import PORT, SASL_PLAIN
 from warren_broker.certificate_login import EXTERNAL
 
 _SIZE_UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -76,4 +76,4 @@ def word_of(*allowed: str) -> Callable[[str], str]:
 
 def parse_mechanism(text: str) -> str:
     """Parse the name of a SASL mechanism."""
-    return word_of(PLAIN.lower(), EXTERNAL.lower())(text).upper()
+    return word_of(SASL_PLAIN.lower(), EXTERNAL.lower())(text).upper()

@@ -20,7 +20,7 @@ from pyspark_warren.option_values import (
     word_of,
 )
 from warren.errors import UsageError
-from warren.uri import PLAIN, PORT, PORT_TLS, Address, ClientTls, parse_uri
+from warren.uri import PORT, PORT_TLS, SASL_PLAIN, Address, ClientTls, parse_uri
 from warren_broker.amqp091.wire.fields import SHORT_STRING_BYTES_MAX
 from warren_broker.certificate_login import EXTERNAL
 
@@ -111,7 +111,7 @@ SPECS: Final[tuple[Spec, ...]] = (
         "saslMechanism",
         "sasl_mechanism",
         parse_mechanism,
-        PLAIN,
+        SASL_PLAIN,
         "EXTERNAL: log in as the user named in certFile, without a password",
     ),
     Spec(
@@ -352,7 +352,7 @@ class Options:
     cert_file: str | None = None
     key_file: str | None = None
     verify: bool = True
-    sasl_mechanism: str = PLAIN
+    sasl_mechanism: str = SASL_PLAIN
     connect_timeout_s: float = 5.0
     heartbeat_s: float = 20.0
     uri: None = field(default=None, repr=False)

@@ -14,7 +14,7 @@ PORT_TLS = 5671
 SCHEME = "amqp"
 SCHEME_TLS = "amqps"
 HOSTS_MAX = 64
-PLAIN = "PLAIN"
+SASL_PLAIN = "PLAIN"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,12 @@ class ClientTls:
     cert_file: str | None = None
     key_file: str | None = None
     verify: bool = True
-    sasl_mechanism: str = PLAIN
+    sasl_mechanism: str = SASL_PLAIN
 
     def __post_init__(self) -> None:
-        if self.sasl_mechanism not in (PLAIN, EXTERNAL):
+        if self.sasl_mechanism not in (SASL_PLAIN, EXTERNAL):
             raise UsageError(
-                f"saslMechanism={self.sasl_mechanism!r} is not known; {PLAIN} and {EXTERNAL} are"
+                f"saslMechanism={self.sasl_mechanism!r} is not known: {SASL_PLAIN} or {EXTERNAL}"
             )
         if self.sasl_mechanism == EXTERNAL and self.cert_file is None:
             raise UsageError(f"saslMechanism={EXTERNAL} needs certFile, which names the user")
@@ -92,7 +92,7 @@ class Address:
     @property
     def sasl_mechanism(self) -> str:
         """How to log in: see ClientTls."""
-        return PLAIN if self.tls is None else self.tls.sasl_mechanism
+        return SASL_PLAIN if self.tls is None else self.tls.sasl_mechanism
 
     @property
     def scheme(self) -> str:
@@ -107,7 +107,7 @@ class Address:
         options = "".join(f"&{option}={quote(path, safe='/')}" for option, path in files.items())
         if self.tls is not None and not self.tls.verify:
             options += "&verify=false"
-        if self.sasl_mechanism != PLAIN:
+        if self.sasl_mechanism != SASL_PLAIN:
             options += f"&saslMechanism={self.sasl_mechanism}"
         return (
             f"{self.scheme}://{user}:{password}@{hosts}/{quote(self.vhost, safe='')}"
@@ -116,10 +116,10 @@ class Address:
         )
 
     def with_credentials(self, user: str | None, password: str | None) -> Address:
-        """Return the same address for another user; None: unchanged. A password is PLAIN's."""
+        """Return the same address for another user; None: unchanged. A password is for PLAIN."""
         tls = self.tls
         if tls is not None and password is not None:
-            tls = replace(tls, sasl_mechanism=PLAIN)
+            tls = replace(tls, sasl_mechanism=SASL_PLAIN)
         return replace(
             self,
             user=self.user if user is None else user,
