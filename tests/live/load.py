@@ -8,7 +8,8 @@ import time
 from dataclasses import dataclass, field
 
 import pika
-from pika.exceptions import AMQPError
+from pika.adapters.utils.connection_workflow import AMQPConnectorException
+from pika.exceptions import AMQPConnectionError, AMQPError
 
 from live.conftest import eventually
 from warren.local import LocalCluster
@@ -18,18 +19,20 @@ QUIET_S = 5
 
 
 def connect(cluster: LocalCluster, node: int) -> pika.BlockingConnection:
-    """Connect to one node, with one attempt and short timeouts."""
+    """Connect to one node, with one attempt and short timeouts; raises AMQPConnectionError."""
     host, _, port = cluster.addresses[node % len(cluster.addresses)].rpartition(":")
-    return pika.BlockingConnection(
-        pika.ConnectionParameters(
-            host,
-            int(port),
-            blocked_connection_timeout=20,
-            socket_timeout=5,
-            connection_attempts=1,
-            stack_timeout=10,
-        )
+    parameters = pika.ConnectionParameters(
+        host,
+        int(port),
+        blocked_connection_timeout=20,
+        socket_timeout=5,
+        connection_attempts=1,
+        stack_timeout=10,
     )
+    try:
+        return pika.BlockingConnection(parameters)
+    except AMQPConnectorException as failure:  # a timeout of the handshake: no AMQPError of pika's
+        raise AMQPConnectionError(*failure.args) from failure
 
 
 def drain(cluster: LocalCluster, queue: str, node: int, count: int | None = None) -> list[bytes]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pika
 import pytest
+from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.exceptions import AMQPError
 
 from tests.live.conftest import DEADLINE_S, Mount, eventually
@@ -62,7 +63,7 @@ class Publisher(threading.Thread):
                         channel.basic_publish("", self.queue, body)
                         self.confirmed.append(number)
                         number += 1
-            except AMQPError as error:
+            except (AMQPError, AMQPConnectorException) as error:
                 self.errors.append(error)
                 number += 1  # it may have been taken: another number, so that a copy would show
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from warren_broker import errors
@@ -14,6 +15,8 @@ from warren_broker.queue.commands import StatReply
 
 EMPTY = StatReply(0, 0, 0, 0, 0, 0, 0, 0, (), ())
 """The counts of a new queue."""
+DELETIONS_MAX = 10
+"""Deletions of the queue during one declaration after which that is refused."""
 
 
 class Declaration(Protocol):
@@ -69,8 +72,20 @@ def declare_and_count(
 ) -> None:
     """Declare a queue and count its messages; a repeat counts as use of an expiring queue.
 
+    1. The queue exists.  2. It expires, or another client deletes it, before its messages are
+    counted.  A declaration is no question whether there is a queue: so it is declared once more.
+
     done  called once; must not raise (`server.fault_boundary`)
     """
+    deletions = 0
+
+    def counted(queue: QueueRecord, counts: StatReply | errors.Refusal) -> None:
+        nonlocal deletions
+        if isinstance(counts, errors.NotFound) and deletions < DELETIONS_MAX:
+            deletions += 1
+            declare()
+        else:
+            done(Declared(queue, False, counts))
 
     def declared(reply: QueueIs | errors.Refusal) -> None:
         if isinstance(reply, errors.Refusal):
@@ -78,17 +93,19 @@ def declare_and_count(
         elif reply.created:
             done(Declared(reply.queue, True, EMPTY))
         else:
-            queue = reply.queue
-            broker.queue_counts(queue, True, lambda counts: done(Declared(queue, False, counts)))
+            broker.queue_counts(reply.queue, True, partial(counted, reply.queue))
 
-    broker.declare_queue(
-        vhost,
-        declaration.name,
-        durable=declaration.durable,
-        exclusive=declaration.exclusive,
-        auto_delete=declaration.auto_delete,
-        arguments=declaration.arguments,
-        connection=connection,
-        server_named=server_named,
-        done=declared,
-    )
+    def declare() -> None:
+        broker.declare_queue(
+            vhost,
+            declaration.name,
+            durable=declaration.durable,
+            exclusive=declaration.exclusive,
+            auto_delete=declaration.auto_delete,
+            arguments=declaration.arguments,
+            connection=connection,
+            server_named=server_named,
+            done=declared,
+        )
+
+    declare()

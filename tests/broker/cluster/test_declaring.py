@@ -1,0 +1,67 @@
+"""A declaration whose queue is deleted before its messages are counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from warren_broker import errors
+from warren_broker.cluster.declaring import DELETIONS_MAX, EMPTY, Declared, declare_and_count
+from warren_broker.management.queues import DeclareQueueRequest
+from warren_broker.metadata.commands import QueueIs
+from warren_broker.metadata.records import QueueRecord
+from warren_broker.queue.commands import StatReply
+from warren_broker.queue.config import QueueConfig
+
+COUNTS = StatReply(3, 0, 0, 0, 0, 0, 0, 0, (), ())
+GONE = errors.no_queue("q", "/")
+
+
+class Deleting:
+    """A broker whose queue is deleted so many times just before it is counted."""
+
+    def __init__(self, deletions: int, there_again: bool = False) -> None:
+        self.deletions = deletions
+        self.there_again = there_again
+        self.group = 10
+
+    def declare_queue(self, vhost: str, name: str, *, done: Any, **properties: Any) -> None:
+        created = self.group > 10 and not self.there_again
+        record = QueueRecord(vhost, name, self.group, QueueConfig(vhost, name), (), ("n1",), "n1")
+        done(QueueIs(record, created))
+
+    def queue_counts(self, queue: QueueRecord, touch: bool, done: Any) -> None:
+        assert touch and queue.group == self.group
+        if self.deletions:
+            self.deletions -= 1
+            self.group += 1
+            done(GONE)
+        else:
+            done(COUNTS)
+
+
+def declared(broker: Deleting) -> Declared | errors.Refusal:
+    found: list[Declared | errors.Refusal] = []
+    request = DeclareQueueRequest("q", True, False, False, {})
+    declare_and_count(broker, "/", request, 1, found.append)  # type: ignore[arg-type]
+    (result,) = found
+    return result
+
+
+def test_it_is_created_again() -> None:
+    result = declared(Deleting(1))
+    assert isinstance(result, Declared)
+    assert result.created and result.queue.group == 11 and result.counts == EMPTY
+
+
+@pytest.mark.parametrize("deletions", [0, 1, DELETIONS_MAX])
+def test_another_client_may_have_declared_it_first(deletions: int) -> None:
+    result = declared(Deleting(deletions, there_again=True))
+    assert isinstance(result, Declared)
+    assert not result.created and result.counts == COUNTS
+
+
+def test_it_is_refused_when_that_does_not_end() -> None:
+    result = declared(Deleting(DELETIONS_MAX + 1, there_again=True))
+    assert isinstance(result, Declared) and result.counts is GONE
