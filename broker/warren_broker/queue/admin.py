@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import Final
 
-from warren_broker.queue import consumers, limits
+from warren_broker.queue import consumers, dead_letter, limits
 from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.block_index import BlockIndex
 from warren_broker.queue.commands import (
@@ -54,11 +54,16 @@ def counts(state: QueueState) -> StatReply:
         ),
         next_delayed_ms=next_ms,
         last_delayed_ms=last_ms,
+        messages_dlx=state.letters.count,
+        message_bytes_dlx=state.letters.size_bytes,
     )
 
 
 def purge(context: QueueContext, command: Purge) -> AnyReply:
-    """Drop the ready, returned and delayed messages without dead-lettering them."""
+    """Drop the ready, returned and delayed messages without dead-lettering them.
+
+    Letters stay, as in RabbitMQ: they have left the queue, but for the way to their targets.
+    """
     del command
     consumers.dispatch(context)
     if context.prompt_expiry:
@@ -69,7 +74,8 @@ def purge(context: QueueContext, command: Purge) -> AnyReply:
 def _empty(state: QueueState) -> int:
     count = state.order.count + state.delayed.count
     gone = chain(state.order.clear(), state.delayed.clear())
-    if state.claimed or state.staged or any(c.held for c in state.all_consumers()):
+    kept = state.claimed or state.staged or state.letters.count
+    if kept or any(c.held for c in state.all_consumers()):
         for index, first, last, _, _ in gone:
             state.contents.drop(index, last - first + 1)
     else:
@@ -89,11 +95,14 @@ def delete(context: QueueContext, command: Delete) -> AnyReply:
         held = f", {state.claimed} messages in claims: cancel, settle or release them"
         detail = f"queue {name!r} has {state.consumer_count} consumers{held}"
         return Refused("in_use", detail)
-    if command.if_empty and (state.order.count or state.delayed.count):
+    if command.if_empty and (state.order.count or state.delayed.count or state.letters.count):
         held = f"{state.order.count} messages, {state.delayed.count} delayed"
+        if state.letters.count:
+            held += f", {state.letters.count} dead letters on their way"
         return Refused("not_empty", f"queue {name!r} holds {held}: purge it")
     count = state.order.count
     _empty(state)
+    state.letters.clear()
     for consumer in sorted(state.all_consumers(), key=lambda c: c.order):
         if not consumer.cancelled and not consumer.getter:
             context.cancelled(consumer.key, "deleted")
@@ -120,5 +129,9 @@ def configure(context: QueueContext, command: Configure) -> AnyReply:
     if command.restarts and config.expires_ms != state.config.expires_ms:
         state.unused_ms = context.now
     state.config = config
+    if config.keeps_letters:
+        context.reconfigured()
+    else:
+        dead_letter.drop_letters(context)
     state.timer_ms = context.now  # the deadlines are computed again, now
     return DONE

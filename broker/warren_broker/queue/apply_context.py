@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from warren_broker.queue.commands import Delivery
 from warren_broker.queue.config import QueueConfig
@@ -10,15 +10,16 @@ from warren_broker.queue.effects import (
     AnyEffect,
     CancelConsumer,
     DeadLetter,
+    DeathReason,
     Deliver,
     Drained,
     Expired,
+    LettersDue,
+    LettersGone,
     SetTimer,
 )
 from warren_broker.queue.ranges import COUNT_MASK, Held
 from warren_broker.queue.state import Consumer, ConsumerKey, QueueState, SeenUplink
-
-DeathReason: TypeAlias = Literal["rejected", "expired", "maxlen", "delivery_limit"]
 
 
 class QueueContext:
@@ -39,7 +40,10 @@ class QueueContext:
         "_dead",
         "_deliveries",
         "_drained",
+        "_died",
         "_expired",
+        "_letters_gone",
+        "_reconfigured",
         "_timer_before",
         "block",
         "in_place",
@@ -66,6 +70,9 @@ class QueueContext:
         self._drained: list[Drained] = []
         self._cancelled: list[CancelConsumer] = []
         self._dead: list[tuple[DeathReason, list[tuple[int, int, int]]]] = []
+        self._died: dict[DeathReason, int] = {}
+        self._letters_gone: list[LettersGone] = []
+        self._reconfigured = False
         self._expired: Expired | None = None
 
     @property
@@ -94,8 +101,15 @@ class QueueContext:
         self._cancelled.append(CancelConsumer(*key, reason, msg_ids))
 
     def dead_letter(self, reason: DeathReason, index: int, first: int, last: int) -> None:
-        """Send messages that leave the queue to the dead letter exchange, if there is one."""
-        if self.state.config.dead_letter_exchange is None:
+        """Send messages that leave the queue to the dead letter exchange, if there is one.
+
+        Where the queue keeps its letters, have them forwarded.
+        """
+        config = self.state.config
+        if config.dead_letter_exchange is None:
+            return
+        if config.keeps_letters:
+            self._died[reason] = self._died.get(reason, 0) + last - first + 1
             return
         if not self._dead or self._dead[-1][0] != reason:
             self._dead.append((reason, []))
@@ -104,6 +118,14 @@ class QueueContext:
             runs[-1] = (index, runs[-1][1], last)
         else:
             runs.append((index, first, last))
+
+    def letters_gone(self, messages: int, size_bytes: int, dropped: bool = False) -> None:
+        """Report letters that have left the queue."""
+        self._letters_gone.append(LettersGone(messages, size_bytes, dropped))
+
+    def reconfigured(self) -> None:
+        """Report that the settings were replaced."""
+        self._reconfigured = True
 
     def expired(self, reason: Literal["expires", "auto_delete"]) -> None:
         """Report that the queue is to be deleted."""
@@ -132,6 +154,9 @@ class QueueContext:
         effects += self._drained
         effects += self._cancelled
         effects += [DeadLetter(reason, tuple(runs)) for reason, runs in self._dead]
+        effects += self._letters_gone
+        if self.state.letters.count and (self._died or self._reconfigured):
+            effects.append(LettersDue(tuple(self._died.items()), self._reconfigured))
         if self._expired is not None:
             effects.append(self._expired)
         timer_ms = self.state.timer_ms

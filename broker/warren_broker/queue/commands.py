@@ -142,6 +142,15 @@ class RetryDelayed(QueueCommand, frozen=True, array_like=True, tag="retry_delaye
     """
 
 
+class SettleLetters(QueueCommand, frozen=True, array_like=True, tag="settle_letters"):
+    """Remove dead letters that their targets have confirmed; reply: Count of those that were there.
+
+    letters  (number, first, last) of `letter_queue`
+    """
+
+    letters: tuple[tuple[int, int, int], ...]
+
+
 class Delete(QueueCommand, frozen=True, array_like=True, tag="delete"):
     """Delete the queue for good; reply: Count of ready messages, Refused(in_use / not_empty)."""
 
@@ -416,6 +425,7 @@ AnyCommand: TypeAlias = (
     | DropStages
     | Configure
     | RetryDelayed
+    | SettleLetters
 )
 
 
@@ -523,6 +533,7 @@ class StatReply(Reply, frozen=True, array_like=True, tag="stat"):
     by_priority  (priority, ready messages), ascending, only those that have any
     readers      (name, epoch, last settled claim, open claims, last heard ms), by name
     next_delayed_ms, last_delayed_ms  when the first and the last delayed message are ready; 0: none
+    messages_dlx, message_bytes_dlx  dead letters that are kept until they have been forwarded
     """
 
     messages_ready: int
@@ -537,6 +548,8 @@ class StatReply(Reply, frozen=True, array_like=True, tag="stat"):
     readers: tuple[tuple[str, int, int, int, int], ...]
     next_delayed_ms: int = 0
     last_delayed_ms: int = 0
+    messages_dlx: int = 0
+    message_bytes_dlx: int = 0
 
 
 class ReaderReply(Reply, frozen=True, array_like=True, tag="reader"):

@@ -8,6 +8,8 @@ import msgspec
 
 DelayedRetryType: TypeAlias = Literal["disabled", "all", "failed", "returned"]
 
+DeadLetterStrategy: TypeAlias = Literal["at-most-once", "at-least-once"]
+
 
 class QueueConfig(msgspec.Struct, frozen=True):
     """The effective settings of one queue; equal on every member.
@@ -18,6 +20,7 @@ class QueueConfig(msgspec.Struct, frozen=True):
     delayed_retry_type           which messages wait when they come back: all, those that failed
                                  (with a higher delivery count), the others; only with a minimum
     delayed_retry_max_ms         None: every delay is the minimum
+    dead_letter_strategy         as asked for; `keeps_letters` says whether it is at least once
     """
 
     vhost: str
@@ -42,3 +45,14 @@ class QueueConfig(msgspec.Struct, frozen=True):
     delayed_retry_type: DelayedRetryType = "disabled"
     delayed_retry_min_ms: int | None = None
     delayed_retry_max_ms: int | None = None
+    dead_letter_strategy: DeadLetterStrategy = "at-most-once"
+
+    @property
+    def keeps_letters(self) -> bool:
+        """Whether dead letters stay in the queue until they have been forwarded."""
+        return (
+            self.dead_letter_strategy == "at-least-once"
+            and self.kind == "quorum"
+            and self.dead_letter_exchange is not None
+            and self.overflow == "reject-publish"
+        )

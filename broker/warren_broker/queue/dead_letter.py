@@ -3,18 +3,50 @@
 from __future__ import annotations
 
 from warren_broker.queue import delayed_retry
-from warren_broker.queue.apply_context import DeathReason, QueueContext
+from warren_broker.queue.apply_context import QueueContext
+from warren_broker.queue.commands import AnyReply, Count, SettleLetters
+from warren_broker.queue.effects import DeathReason
 from warren_broker.queue.ranges import LANE_SHIFT, Run
 
 
 def dead_letter_or_drop(context: QueueContext, reason: DeathReason, run: Run) -> None:
     """Drop a run that is in no place any more, through the dead letter exchange if there is one.
 
-    At most once: the effect may be lost with its leader, and the queue forgets the run at once.
+    At most once: the effect may be lost with its leader, and the queue forgets the run at once. At
+    least once: the run stays in the queue until `settle_letters`.
     """
     index, first, last, _, _ = run
     context.dead_letter(reason, index, first, last)
-    context.state.contents.drop(index, last - first + 1)
+    state = context.state
+    if state.config.keeps_letters:
+        state.letters.add(index, first, last, reason, context.now)
+        state.letters.size_bytes += state.contents.size(index, first, last)
+        return
+    state.contents.drop(index, last - first + 1)
+
+
+def settle_letters(context: QueueContext, command: SettleLetters) -> AnyReply:
+    """Remove letters that every target queue has confirmed; those that are gone are ignored."""
+    state = context.state
+    count = size_bytes = 0
+    for number, first, last in command.letters:
+        for index, low, high in state.letters.remove(number, first, last):
+            count += high - low + 1
+            size_bytes += state.contents.size(index, low, high)
+            state.contents.drop(index, high - low + 1)
+    state.letters.size_bytes -= size_bytes
+    context.letters_gone(count, size_bytes)
+    return Count(count)
+
+
+def drop_letters(context: QueueContext) -> None:
+    """Drop all letters: the settings keep none any more, as in RabbitMQ."""
+    state = context.state
+    count, size_bytes = state.letters.count, state.letters.size_bytes
+    if count:
+        for index, first, last in state.letters.clear():
+            state.contents.drop(index, last - first + 1)
+        context.letters_gone(count, size_bytes, dropped=True)
 
 
 def give_back(context: QueueContext, run: Run, failed: bool) -> None:

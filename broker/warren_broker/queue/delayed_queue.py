@@ -1,52 +1,20 @@
 """The messages of a queue that wait for their next delivery, by the time at which they are ready.
 
-A sorted list of runs in leaves. Leaves that were not used for a while are packed, as the ready
-messages are (`ready_queue`), so a long list costs a few bytes per run.
+A sorted list of runs in packed leaves (`leaves`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import chain
-from operator import attrgetter
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
+from warren_broker.queue.leaves import LEAF_KEY, LEAF_ROWS_MAX, Leaf, Row, Unpacked
 from warren_broker.queue.ranges import Run
-from warren_raft.int_runs import count_of, end_of, pack, unpack, value
 
-LEAF_ROWS_MAX: Final = 512
-LEAVES_UNPACKED_MAX: Final = 32
-"""Leaves kept unpacked, those used last: messages of one delivery count that come back one after
-another go to one leaf, so these are enough for as many delivery counts."""
-DelayedRow: TypeAlias = tuple[int, int, int, int, int, int]
+DelayedRow: TypeAlias = Row
 """(ready_ms, index, first, last, delivery_count, acquired_count)."""
-_COLUMNS: Final = 6
-
-
-def encode_leaf(rows: Sequence[DelayedRow]) -> bytes:
-    """Encode the columns of 1 … LEAF_ROWS_MAX rows in the format of `warren_raft.int_runs`.
-
-    In place of its last ordinal, a row has the difference from its first: 0 for single messages.
-    """
-    ready, indexes, firsts, lasts, failed, acquired = zip(*rows, strict=True)
-    lengths = [last - first for first, last in zip(firsts, lasts, strict=True)]
-    return b"".join(map(pack, (ready, indexes, firsts, lengths, failed, acquired)))
-
-
-def decode_leaf(data: bytes) -> list[DelayedRow]:
-    """Decode what `encode_leaf` returned."""
-    starts = _starts(data)
-    ready, indexes, firsts, lengths, failed, acquired = (unpack(data, at) for at in starts)
-    lasts = [first + length for first, length in zip(firsts, lengths, strict=True)]
-    return list(zip(ready, indexes, firsts, lasts, failed, acquired, strict=True))
-
-
-def _starts(data: bytes) -> list[int]:
-    starts = [0]
-    while len(starts) < _COLUMNS:
-        starts.append(end_of(data, starts[-1]))
-    return starts
 
 
 def _joins(before: DelayedRow, after: DelayedRow) -> bool:
@@ -59,37 +27,6 @@ def _joins(before: DelayedRow, after: DelayedRow) -> bool:
     )
 
 
-class _Leaf:
-    """Neighbouring rows: either `rows`, or `packed` of them. key: of its first row."""
-
-    __slots__ = ("key", "packed", "rows")
-
-    def __init__(self, rows: list[DelayedRow] | None, packed: bytes = b"") -> None:
-        self.rows = rows
-        self.packed = packed
-        if rows is not None:
-            self.key: tuple[int, ...] = rows[0]
-        else:
-            self.key = tuple(value(packed, at, 0) for at in _starts(packed)[:3])
-
-    def encoded(self) -> bytes:
-        """Return its packed form."""
-        return self.packed if self.rows is None else encode_leaf(self.rows)
-
-    def last_ms(self) -> int:
-        """Return when its last row is ready."""
-        if self.rows is None:
-            return value(self.packed, 0, count_of(self.packed) - 1)
-        return self.rows[-1][0]
-
-    def read(self) -> list[DelayedRow]:
-        """Return its rows; it stays as it is."""
-        return decode_leaf(self.packed) if self.rows is None else self.rows
-
-
-_KEY: Final = attrgetter("key")
-
-
 class Delayed:
     """Delayed messages as runs, ordered by (ready_ms, index, ordinal).
 
@@ -98,9 +35,8 @@ class Delayed:
                 first, in the leaves of `_forced`
     size_bytes  of all; the caller's account
 
-    Which leaves are packed is not observable: neither in results nor in `dump`.
     Invariants: rows of `_leaves` ascend; a leaf has 1 … LEAF_ROWS_MAX rows, and its key is its
-    first row's; a leaf with `rows` is in `_unpacked`, which has at most LEAVES_UNPACKED_MAX
+    first row's; a leaf with `rows` is in `_unpacked`
     """
 
     __slots__ = ("_forced", "_leaves", "_unpacked", "count", "forced", "size_bytes")
@@ -109,9 +45,9 @@ class Delayed:
         self.count = 0
         self.forced = 0
         self.size_bytes = 0
-        self._forced: list[_Leaf] = []
-        self._leaves: list[_Leaf] = []
-        self._unpacked: dict[_Leaf, None] = {}  # in the order they were used
+        self._forced: list[Leaf] = []
+        self._leaves: list[Leaf] = []
+        self._unpacked = Unpacked()
 
     @property
     def next_ms(self) -> int:
@@ -123,7 +59,7 @@ class Delayed:
         ends = [leaves for leaves in (self._forced, self._leaves) if leaves]
         return (
             min((leaves[0].key[0] for leaves in ends), default=0),
-            max((leaves[-1].last_ms() for leaves in ends), default=0),
+            max((leaves[-1].last_key() for leaves in ends), default=0),
         )
 
     def add(self, ready_ms: int, run: Run) -> None:
@@ -134,9 +70,9 @@ class Delayed:
         if not leaves:
             self._insert_leaf(0, [row])
             return
-        at = max(0, bisect_right(leaves, row, key=_KEY) - 1)
+        at = max(0, bisect_right(leaves, row, key=LEAF_KEY) - 1)
         leaf = leaves[at]
-        rows = self._rows(leaf)
+        rows = self._unpacked.rows(leaf)
         place = bisect_right(rows, row)
         if place and _joins(rows[place - 1], row):
             rows[place - 1] = (*rows[place - 1][:3], *row[3:])
@@ -154,28 +90,9 @@ class Delayed:
         leaf.key = rows[0]
 
     def _insert_leaf(self, at: int, rows: list[DelayedRow]) -> None:
-        leaf = _Leaf(rows)
+        leaf = Leaf(rows)
         self._leaves.insert(at, leaf)
-        self._track(leaf)
-
-    def _rows(self, leaf: _Leaf) -> list[DelayedRow]:
-        """Return the rows of a leaf that is about to change, unpacked."""
-        rows = leaf.rows
-        if rows is None:
-            rows = leaf.rows = decode_leaf(leaf.packed)
-            leaf.packed = b""
-        else:
-            del self._unpacked[leaf]
-        self._track(leaf)
-        return rows
-
-    def _track(self, leaf: _Leaf) -> None:
-        self._unpacked[leaf] = None
-        while len(self._unpacked) > LEAVES_UNPACKED_MAX:
-            oldest = next(iter(self._unpacked))
-            del self._unpacked[oldest]
-            if oldest.rows:
-                oldest.packed, oldest.rows = encode_leaf(oldest.rows), None
+        self._unpacked.track(leaf)
 
     # ------------------------------------------------------------ what leaves
 
@@ -194,7 +111,7 @@ class Delayed:
             leaves = self._forced or self._leaves
             if not leaves or (leaves is self._leaves and leaves[0].key[0] > now_ms):
                 break
-            rows = self._rows(leaves[0])
+            rows = self._unpacked.rows(leaves[0])
             end = len(rows) if leaves is self._forced else bisect_left(rows, (now_ms + 1,))
             end = min(end, runs_max - len(taken))
             taken += [row[1:] for row in rows[:end]]
@@ -205,7 +122,7 @@ class Delayed:
     def take(self, count: int) -> Run:
         """Remove the first `count` messages of the first run, or all of it when it has fewer."""
         leaves = self._forced or self._leaves
-        rows = self._rows(leaves[0])
+        rows = self._unpacked.rows(leaves[0])
         ready_ms, index, first, last, failed, acquired = rows[0]
         if last - first + 1 <= count:
             self._shorten(leaves, rows, 1)
@@ -215,23 +132,23 @@ class Delayed:
         self._left(leaves, last - first + 1)
         return index, first, last, failed, acquired
 
-    def _left(self, leaves: list[_Leaf], count: int) -> None:
+    def _left(self, leaves: list[Leaf], count: int) -> None:
         self.count -= count
         if leaves is self._forced:
             self.forced -= count
 
-    def _shorten(self, leaves: list[_Leaf], rows: list[DelayedRow], end: int) -> None:
+    def _shorten(self, leaves: list[Leaf], rows: list[DelayedRow], end: int) -> None:
         """Remove the first `end` rows of the first leaf."""
         del rows[:end]
         if rows:
             leaves[0].key = rows[0]
         else:
-            self._unpacked.pop(leaves.pop(0), None)
+            self._unpacked.drop(leaves.pop(0))
 
     def head(self) -> Run | None:
         """Return the run that is ready first."""
         leaves = self._forced or self._leaves
-        return self._rows(leaves[0])[0][1:] if leaves else None
+        return self._unpacked.rows(leaves[0])[0][1:] if leaves else None
 
     def clear(self) -> Iterator[Run]:
         """Remove everything; return it in its order."""
@@ -260,21 +177,17 @@ class Delayed:
     ) -> None:
         """Load (count, forced, size_bytes) and what `dump` returned into an empty object."""
         self.count, self.forced, self.size_bytes = counts
-        self._forced = [_Leaf(None, data) for data in forced]
-        self._leaves = [_Leaf(None, data) for data in leaves]
+        self._forced = [Leaf(None, data) for data in forced]
+        self._leaves = [Leaf(None, data) for data in leaves]
 
     def check(self) -> None:
         """Assert the invariants."""
         for leaf in chain(self._forced, self._leaves):
-            found = leaf.read()
-            assert 0 < len(found) <= LEAF_ROWS_MAX, len(found)
-            assert leaf.key[:3] == found[0][:3], (leaf.key, found[0])
-            assert (leaf.rows is not None) == (leaf in self._unpacked), leaf.key
+            self._unpacked.check(leaf)
         rows = [row for leaf in self._leaves for row in leaf.read()]
         assert rows == sorted(set(rows)), rows
         forced = sum(row[3] - row[2] + 1 for leaf in self._forced for row in leaf.read())
         assert forced == self.forced, (forced, self.forced)
-        assert len(self._unpacked) <= LEAVES_UNPACKED_MAX, len(self._unpacked)
         count = sum(row[3] - row[2] + 1 for row in self)
         assert count == self.count, (count, self.count)
         assert self.size_bytes >= 0, self.size_bytes

@@ -8,6 +8,8 @@ import msgspec
 
 from warren_broker.queue.commands import ConsumerId, Delivery, MsgIds, UplinkId
 
+DeathReason: TypeAlias = Literal["rejected", "expired", "maxlen", "delivery_limit"]
+
 
 class Deliver(msgspec.Struct, frozen=True, array_like=True, tag="deliver"):
     """Send these deliveries; the node recognises a repeat by its msg_ids."""
@@ -46,8 +48,30 @@ class SetTimer(msgspec.Struct, frozen=True, array_like=True, tag="timer"):
 class DeadLetter(msgspec.Struct, frozen=True, array_like=True, tag="dead_letter"):
     """Publish messages to the dead letter exchange, at most once; runs are (index, first, last)."""
 
-    reason: Literal["rejected", "expired", "maxlen", "delivery_limit"]
+    reason: DeathReason
     runs: tuple[tuple[int, int, int], ...]
+
+
+class LettersDue(msgspec.Struct, frozen=True, array_like=True, tag="letters"):
+    """Forward the dead letters that the queue keeps (`letter_queue`): there are new ones.
+
+    died     those of this entry, by reason
+    changed  the settings were replaced: what was refused or not routed may have another way now
+    """
+
+    died: tuple[tuple[DeathReason, int], ...] = ()
+    changed: bool = False
+
+
+class LettersGone(msgspec.Struct, frozen=True, array_like=True, tag="letters_gone"):
+    """Note that letters have left the queue.
+
+    dropped  the queue keeps none any more, by its settings; False: they have been forwarded
+    """
+
+    messages: int
+    size_bytes: int
+    dropped: bool = False
 
 
 class Expired(msgspec.Struct, frozen=True, array_like=True, tag="expired"):
@@ -59,4 +83,6 @@ class Expired(msgspec.Struct, frozen=True, array_like=True, tag="expired"):
     reason: Literal["expires", "auto_delete"]
 
 
-AnyEffect: TypeAlias = Deliver | CancelConsumer | Drained | SetTimer | DeadLetter | Expired
+AnyEffect: TypeAlias = (
+    Deliver | CancelConsumer | Drained | SetTimer | DeadLetter | LettersDue | LettersGone | Expired
+)

@@ -143,19 +143,26 @@ def limited(context: QueueContext) -> bool:
 
 
 def full(context: QueueContext) -> bool:
-    """Return whether a reject-publish queue is full, delayed messages included."""
+    """Return whether a reject-publish queue is full, delayed messages and letters included."""
     state, config = context.state, context.config
+    count, size_bytes = _waiting(context)
     return config.overflow == "reject-publish" and _exceeds(
-        config,
-        state.order.count + state.delayed.count + 1,
-        state.ready_bytes + state.delayed.size_bytes + 1,
+        config, state.order.count + count + 1, state.ready_bytes + size_bytes + 1
     )
 
 
 def overfull(context: QueueContext) -> bool:
-    """Return whether delayed messages alone exceed a limit: what comes back is never refused."""
-    delayed = context.state.delayed
-    return _exceeds(context.config, delayed.count, delayed.size_bytes)
+    """Return whether what waits exceeds a limit without the ready messages.
+
+    What comes back is never refused, and what dies is not either.
+    """
+    return _exceeds(context.config, *_waiting(context))
+
+
+def _waiting(context: QueueContext) -> tuple[int, int]:
+    """Return (messages, bytes) that count and are not ready: delayed ones and dead letters."""
+    delayed, letters = context.state.delayed, context.state.letters
+    return delayed.count + letters.count, delayed.size_bytes + letters.size_bytes
 
 
 def _exceeds(config: QueueConfig, count: int, size_bytes: int) -> bool:
@@ -167,11 +174,14 @@ def _exceeds(config: QueueConfig, count: int, size_bytes: int) -> bool:
 def fill(context: QueueContext) -> str:
     """Return what counts towards the limits, for a refusal."""
     state, config = context.state, context.config
-    delayed = state.delayed
+    delayed, letters = state.delayed, state.letters
+    count, size_bytes = _waiting(context)
     waiting = f", {delayed.count} of them delayed" if delayed.count else ""
+    if letters.count:
+        waiting += f", {letters.count} of them dead letters that wait for their targets"
     return (
-        f"{state.order.count + delayed.count} of at most {config.max_length} messages, "
-        f"{state.ready_bytes + delayed.size_bytes} of at most {config.max_length_bytes} "
+        f"{state.order.count + count} of at most {config.max_length} messages, "
+        f"{state.ready_bytes + size_bytes} of at most {config.max_length_bytes} "
         f"bytes{waiting}"
     )
 
@@ -185,11 +195,12 @@ def cut_surplus(context: QueueContext, lane: int, index: int) -> int:
     cut = 0
     while True:
         surplus = 0
-        size_bytes = state.ready_bytes + state.delayed.size_bytes
+        waiting, waiting_bytes = _waiting(context)
+        size_bytes = state.ready_bytes + waiting_bytes
         if config.max_length_bytes is not None and size_bytes > config.max_length_bytes:
             surplus = 1
         if config.max_length is not None:
-            count = state.order.count + state.delayed.count
+            count = state.order.count + waiting
             surplus = max(surplus, count - config.max_length)
         taken = state.order.cut_tail(lane, index, surplus) if surplus > 0 else []
         if not taken:

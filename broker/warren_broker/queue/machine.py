@@ -17,7 +17,7 @@ from warren_broker.queue.commands import (
     SubmissionReply,
 )
 from warren_broker.queue.config import QueueConfig
-from warren_broker.queue.effects import Expired, SetTimer
+from warren_broker.queue.effects import Expired, LettersDue, SetTimer
 from warren_broker.queue.state import QueueState, SeenUplink
 from warren_broker.queue.versions import AFTER_DELETE, HANDLERS, VERSION
 from warren_raft.index_set import Indexes
@@ -73,7 +73,7 @@ class QueueMachine:
         return Applied(reply, context.effects())
 
     def leader_effects(self, state: QueueState) -> tuple[Any, ...]:
-        """Return what a new leader repeats: the timer, and the request to delete the queue.
+        """Return what a new leader repeats: timer, dead letters, the request to delete the queue.
 
         Deliveries are not repeated here: each uplink asks for those it has not seen (`Resume`).
         """
@@ -82,6 +82,8 @@ class QueueMachine:
         effects: list[Any] = []
         if state.config.auto_delete and state.ever_used and not state.in_use:
             effects.append(Expired("auto_delete"))
+        if state.letters.count:
+            effects.append(LettersDue())
         if state.timer_ms:
             effects.append(SetTimer(state.timer_ms))
         elif state.config.expires_ms is not None and not state.unused_ms:

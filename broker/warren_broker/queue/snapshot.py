@@ -6,8 +6,8 @@ keys are sorted. It holds runs and counts, never a message.
 
 Blocks and ready messages are stored in the packed form of the state (`block_index`,
 `ready_queue`): a snapshot costs some microseconds per thousand blocks. Version 1 of the machine
-wrote format 1, with an array for each block and each run; versions 2 and 3 wrote formats 2 and 3,
-which lack the last fields. All can still be read.
+wrote format 1, with an array for each block and each run; formats 2 to 4 lack the last fields. All
+can still be read.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from warren_broker.queue import snapshot1
 from warren_broker.queue.commands import AnyReply
 from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.delayed_queue import Delayed
+from warren_broker.queue.letter_queue import LetterQueue
 from warren_broker.queue.ranges import Held, Run
 from warren_broker.queue.state import (
     Consumer,
@@ -35,7 +36,7 @@ from warren_broker.queue.state import (
     StagePart,
 )
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _CONSUMER_FIELDS: Final = (
     "uplink",
@@ -97,11 +98,17 @@ class _Row(msgspec.Struct, array_like=True):
     runs: list[tuple[str, list[_RunRow]]] = []
     over: list[tuple[str, int]] = []
     delayed: _DelayedRow | None = None
+    letters: _LettersRow | None = None
 
 
 class _DelayedRow(msgspec.Struct, array_like=True):
     counts: tuple[int, int, int]
     forced: list[bytes]
+    leaves: list[bytes]
+
+
+class _LettersRow(msgspec.Struct, array_like=True):
+    counts: tuple[int, int, int]
     leaves: list[bytes]
 
 
@@ -195,12 +202,18 @@ def snapshot(state: QueueState) -> bytes:
             ],
             over=sorted(state.over.items()),
             delayed=_delayed_row(state.delayed) if state.delayed.count else None,
+            letters=_letters_row(state.letters) if state.letters.next_number > 1 else None,
         )
     )
 
 
 def _delayed_row(delayed: Delayed) -> _DelayedRow:
     return _DelayedRow((delayed.count, delayed.forced, delayed.size_bytes), *delayed.dump())
+
+
+def _letters_row(letters: LetterQueue) -> _LettersRow:
+    counts = (letters.count, letters.next_number, letters.size_bytes)
+    return _LettersRow(counts, letters.dump())
 
 
 def _uplink_row(uplink: SeenUplink) -> _UplinkRow:
@@ -277,6 +290,8 @@ def restore(data: bytes) -> QueueState:
     state.over = dict(row.over)
     if row.delayed is not None:
         state.delayed.load(row.delayed.counts, row.delayed.forced, row.delayed.leaves)
+    if row.letters is not None:
+        state.letters.load(row.letters.counts, row.letters.leaves)
     for one in row.uplinks:
         uplink = SeenUplink(
             one.id,

@@ -12,6 +12,7 @@ from warren_broker.queue.block_index import LIVE, SIZE_SHIFT, BlockIndex
 from warren_broker.queue.commands import AnyReply
 from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.delayed_queue import Delayed
+from warren_broker.queue.letter_queue import LetterQueue
 from warren_broker.queue.ranges import LANE_SHIFT, Held, Run, length
 from warren_broker.queue.ready_queue import PRIORITIES, Order
 
@@ -230,7 +231,7 @@ class QueueState:
                  whatever the number of its restarts
 
     Every live message is in exactly one place: ready, returned, delayed, held by one consumer, in
-    one claim, in one stage. `check()` asserts it.
+    one claim, in one stage, among the letters. `check()` asserts it.
     """
 
     __slots__ = (
@@ -243,6 +244,7 @@ class QueueState:
         "delayed",
         "deleted",
         "ever_used",
+        "letters",
         "next_epoch",
         "next_order",
         "order",
@@ -264,6 +266,7 @@ class QueueState:
         self.contents = BlockIndex()
         self.order = Order()
         self.delayed = Delayed()
+        self.letters = LetterQueue()
         self.ready_bytes = 0
         self.uplinks: dict[int, SeenUplink] = {}
         self.over: dict[str, int] = {}
@@ -313,6 +316,8 @@ class QueueState:
             yield "ready", index, first, last
         for _, index, first, last, _, _ in self.delayed:
             yield "delayed", index, first, last
+        for _, index, first, last, _, _ in self.letters:
+            yield "letters", index, first, last
         for consumer in self.all_consumers():
             for first_id, last_id, index, first, *_ in consumer.held:
                 yield f"held {consumer.key}", index, first, first + last_id - first_id
@@ -404,6 +409,12 @@ class QueueState:
             self.contents.size(index, first, last) for _, index, first, last, _, _ in self.delayed
         )
         assert delayed_bytes == self.delayed.size_bytes, (delayed_bytes, self.delayed.size_bytes)
+        self.letters.check()
+        letter_bytes = sum(
+            self.contents.size(index, first, last) for _, index, first, last, _, _ in self.letters
+        )
+        assert letter_bytes == self.letters.size_bytes, (letter_bytes, self.letters.size_bytes)
+        assert self.config.keeps_letters or not self.letters.count, self.letters.count
         next_ms = self.delayed.next_ms
         assert not next_ms or 0 < self.timer_ms <= next_ms, (self.timer_ms, next_ms)
         claims = [claim for reader in self.readers.values() for claim in reader.claims.values()]

@@ -22,6 +22,8 @@ gets a new number here, and the handlers of the old version stay.
 5   settings follow policies (Configure.restarts). No log of an older version has the command
 6   messages that come back may be delayed (`delayed_retry`; QueueConfig.delayed_retry_type,
     RetryDelayed). The settings in an older log lack these fields: nothing is delayed
+7   dead letters may stay until they have been forwarded (`letter_queue`, SettleLetters;
+    QueueConfig.dead_letter_strategy). The settings in an older log lack this field: none stays
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from warren_broker.queue import (
     attach,
     claim,
     commands,
+    dead_letter,
     delayed_retry,
     disconnects,
     enqueue,
@@ -47,7 +50,7 @@ from warren_broker.queue.commands import AnyReply
 
 Handler: TypeAlias = Callable[[QueueContext, Any], AnyReply]
 
-VERSION: Final = 6
+VERSION: Final = 7
 
 HANDLERS: Final[Mapping[type, Handler]] = {
     commands.Enqueue: enqueue.enqueue,
@@ -65,6 +68,7 @@ HANDLERS: Final[Mapping[type, Handler]] = {
     commands.Discard: ack.discard,
     commands.Purge: admin.purge,
     commands.RetryDelayed: delayed_retry.retry_delayed,
+    commands.SettleLetters: dead_letter.settle_letters,
     commands.Delete: admin.delete,
     commands.Stat: admin.stat,
     commands.Configure: admin.configure,
@@ -94,6 +98,7 @@ AFTER_DELETE: Final[frozenset[type]] = frozenset(
         commands.Settle,
         commands.Return,
         commands.Discard,
+        commands.SettleLetters,
         commands.Timer,
     }
 )

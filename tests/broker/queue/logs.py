@@ -28,6 +28,14 @@ CONFIGS: tuple[dict[str, Any], ...] = (
         "message_ttl_ms": 90,
     },
     {"delayed_retry_type": "failed", "delayed_retry_min_ms": 15, "delivery_limit": 3},
+    {
+        "dead_letter_exchange": "dlx",
+        "dead_letter_strategy": "at-least-once",
+        "overflow": "reject-publish",
+        "max_length": 60,
+        "delivery_limit": 1,
+        "message_ttl_ms": 70,
+    },
 )
 
 
@@ -46,6 +54,12 @@ def some_ids(random: Random) -> c.MsgIds:
     """Ranges of msg_ids, some of which may be held."""
     edges = sorted(random.sample(range(60), 2 * random.randint(1, 3)))
     return tuple(zip(edges[::2], edges[1::2], strict=True))
+
+
+def some_letters(random: Random, queue: Queue) -> tuple[tuple[int, int, int], ...]:
+    """Numbers and ordinals of letters, some of which are there."""
+    known = [row[0] for row in queue.state.letters] or [1]
+    return tuple((random.choice(known), random.randint(0, 3), random.randint(3, 9)) for _ in "ab")
 
 
 def claim_commands(
@@ -119,6 +133,7 @@ def a_command(random: Random, queue: Queue) -> c.AnyCommand:
         (2, lambda: c.Resume(consumer, random.randint(0, 30))),
         (1, lambda: c.Purge()),
         (1, lambda: c.RetryDelayed()),
+        (3, lambda: c.SettleLetters(some_letters(random, queue))),
         (1, lambda: c.Stat(random.random() < 0.5)),
         (1, lambda: c.NodeSuspected(f"n{random.randint(1, 3)}")),
         (2, lambda: c.NodeSuspected(f"n{random.randint(1, 3)}", True, random.random() < 0.3)),

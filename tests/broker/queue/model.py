@@ -77,6 +77,7 @@ class Model:
         self.stages: dict[tuple[int, int, int], list[list[Message]]] = {}
         self.batch = -1
         self.dead: list[tuple[str, Name]] = []
+        self.letters: list[tuple[int, str, Message]] = []
         self.sent: dict[int, list[tuple[int, int, int, int, int]]] = defaultdict(list)
         self.cancels: list[int] = []
         self.now = 0
@@ -103,7 +104,9 @@ class Model:
         raise AssertionError(message)
 
     def bury(self, reason: str, message: Message) -> None:
-        if self.config.dead_letter_exchange is not None:
+        if self.config.keeps_letters:
+            self.letters.append((self.now, reason, message))
+        elif self.config.dead_letter_exchange is not None:
             self.dead.append((reason, message.name))
 
     def take(self) -> Message | None:
@@ -155,8 +158,12 @@ class Model:
             c.max_length_bytes is not None and sum(m.size for m in messages) > c.max_length_bytes
         )
 
+    def beside(self) -> list[Message]:
+        """What counts towards the limits and is not ready."""
+        return self.delayed + [message for _, _, message in self.letters]
+
     def over(self) -> bool:
-        return self.exceeds(self.counted())
+        return self.exceeds(self.ready() + self.beside())
 
     def add(self, message: Message) -> None:
         ttl = self.config.message_ttl_ms

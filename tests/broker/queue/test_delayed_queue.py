@@ -6,8 +6,9 @@ from random import Random
 
 import pytest
 
-from warren_broker.queue import delayed_queue
-from warren_broker.queue.delayed_queue import Delayed, DelayedRow, decode_leaf, encode_leaf
+from warren_broker.queue import delayed_queue, leaves
+from warren_broker.queue.delayed_queue import Delayed, DelayedRow
+from warren_broker.queue.leaves import decode_leaf, encode_leaf
 
 Single = tuple[int, int, int, int, int]
 """(ready_ms, index, ordinal, failed, acquired)."""
@@ -15,8 +16,9 @@ Single = tuple[int, int, int, int, int]
 
 @pytest.fixture(autouse=True)
 def small_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delayed_queue, "LEAF_ROWS_MAX", 4)
-    monkeypatch.setattr(delayed_queue, "LEAVES_UNPACKED_MAX", 2)
+    for module in (delayed_queue, leaves):
+        monkeypatch.setattr(module, "LEAF_ROWS_MAX", 4)
+    monkeypatch.setattr(leaves, "LEAVES_UNPACKED_MAX", 2)
 
 
 def singles(rows: list[DelayedRow]) -> list[Single]:

@@ -18,7 +18,8 @@ from hypothesis.stateful import (
 from tests.broker.queue.model import Message, Model
 from tests.broker.queue.world import Queue, block, config
 from warren_broker.queue import commands as c
-from warren_broker.queue.effects import CancelConsumer, DeadLetter, Drained
+from warren_broker.queue.effects import CancelConsumer, DeadLetter, Drained, LettersGone
+from warren_broker.queue.letter_queue import Letter
 
 SIZES = st.sampled_from([0, 1, 7, 10, 10, 10, 100])
 PRIORITIES = st.sampled_from([0, 3, 4, 4, 4, 9, 31])
@@ -37,7 +38,8 @@ CONFIGS = st.fixed_dictionaries(
         "overflow": st.sampled_from(["drop-head", "reject-publish"]),
         "message_ttl_ms": st.sampled_from([None, None, 0, 20]),
         "delivery_limit": st.sampled_from([-1, 0, 1, 20]),
-        "dead_letter_exchange": st.sampled_from([None, "dlx"]),
+        "dead_letter_exchange": st.sampled_from([None, "dlx", "dlx"]),
+        "dead_letter_strategy": st.sampled_from(["at-most-once", "at-least-once", "at-least-once"]),
         "single_active_consumer": st.booleans(),
         "consumer_timeout_ms": st.sampled_from([None, None, 30]),
         "kind": st.sampled_from(["quorum", "quorum", "classic"]),
@@ -102,7 +104,7 @@ class AgainstModel(RuleBasedStateMachine):
         reply = self.both(c.Enqueue(), block(len(sizes), sizes, prio, ttls if ttl else None))
         if self.model.config.overflow == "reject-publish":
             accepted = 0
-            for message in () if self.model.exceeds(self.model.delayed) else new:
+            for message in () if self.model.exceeds(self.model.beside()) else new:
                 self.model.add(message)
                 self.model.dispatch()
                 if self.model.over():
@@ -212,6 +214,33 @@ class AgainstModel(RuleBasedStateMachine):
         self.model.back.clear()
         self.model.delayed.clear()
         self.model.lanes.clear()
+        self.end()
+
+    @precondition(lambda self: self.model.letters)
+    @rule(data=st.data())
+    def settle_letters(self, data: Any) -> None:
+        chosen = data.draw(st.sets(st.sampled_from([m.name for _, _, m in self.model.letters])))
+        numbers = {(one.entry, one.ordinal): one.number for one in self.letters()}
+        named = tuple((numbers[name], name[1], name[1]) for name in sorted(chosen))
+        assert self.both(c.SettleLetters(named)).messages == len(chosen)
+        assert self.queue.of(LettersGone)[0].messages == len(chosen)
+        self.model.letters = [one for one in self.model.letters if one[2].name not in chosen]
+        self.end()
+        assert self.both(c.SettleLetters(named)).messages == 0
+        self.end()
+
+    def letters(self) -> list[Letter]:
+        return self.queue.state.letters.after((0, 0), 1 << 30)
+
+    @rule(strategy=st.sampled_from(["at-most-once", "at-least-once", "at-least-once"]))
+    def switch(self, strategy: str) -> None:
+        changed = self.queue.reconfigured(dead_letter_strategy=strategy)
+        self.both(c.Configure(changed, restarts=True))
+        self.model.config = changed
+        if not changed.keeps_letters:
+            dropped = sum(effect.messages for effect in self.queue.of(LettersGone))
+            assert dropped == len(self.model.letters)
+            self.model.letters.clear()
         self.end()
 
     @rule()
@@ -335,6 +364,11 @@ class AgainstModel(RuleBasedStateMachine):
         ]
         assert delayed == [(m.ready, m.name) for m in model.delayed]
         assert stat.messages_delayed == len(model.delayed)
+        letters = [(one.died_ms, one.reason, (one.entry, one.ordinal)) for one in self.letters()]
+        assert sorted(letters) == sorted((at, why, m.name) for at, why, m in model.letters)
+        assert [at for at, *_ in letters] == [at for at, *_ in model.letters]
+        assert stat.messages_dlx == len(letters)
+        assert stat.message_bytes_dlx == sum(m.size for _, _, m in model.letters)
         held = {x.key: {i: m.name for i, m in x.held.items()} for x in model.clients.values()}
         mine = {
             consumer.id: {
