@@ -165,16 +165,6 @@ def _dead_letter_routing_key(value: Any, arguments: Mapping[str, Any]) -> str | 
     return problem
 
 
-def _dead_letter_strategy(value: Any, arguments: Mapping[str, Any]) -> str | None:
-    problem = one_of(("at-most-once", "at-least-once"), "invalid_dlx_strategy")(value, arguments)
-    # With drop-head RabbitMQ falls back to at-most-once, and so does this broker; a guarantee that
-    # cannot be kept is refused.
-    if problem is None and value == "at-least-once":
-        if arguments.get("x-overflow") == "reject-publish":
-            return "at-least-once is not available yet; leave it out for at-most-once"
-    return problem
-
-
 def _overflow(value: Any, arguments: Mapping[str, Any]) -> str | None:
     if value == "reject-publish-dlx":
         return "reject-publish-dlx is not available; give drop-head or reject-publish"
@@ -226,7 +216,12 @@ TABLE: Final[tuple[Argument, ...]] = (
     Argument(
         "x-dead-letter-routing-key", _dead_letter_routing_key, policy="dead-letter-routing-key"
     ),
-    Argument("x-dead-letter-strategy", _dead_letter_strategy, policy="dead-letter-strategy"),
+    Argument(
+        "x-dead-letter-strategy",
+        one_of(("at-most-once", "at-least-once"), "invalid_dlx_strategy"),
+        policy="dead-letter-strategy",
+        only="quorum",
+    ),
     Argument("x-max-length", integer(), policy="max-length"),
     Argument("x-max-length-bytes", integer(), policy="max-length-bytes"),
     Argument("x-max-in-memory-length", integer(), policy="max-in-memory-length", compared=False),
@@ -404,6 +399,7 @@ def _config(
         delayed_retry_type=retry_type,
         delayed_retry_min_ms=retry_min_ms,
         delayed_retry_max_ms=retry_max_ms,
+        dead_letter_strategy=given.get("x-dead-letter-strategy", "at-most-once"),
     )
 
 

@@ -191,6 +191,12 @@ class Queues(_Table):
     compress_bytes_min: int | None = Field(
         None, ge=512, description="least size of compressed blocks, if it pays; none: never"
     )
+    dead_letter_worker_consumer_prefetch: int = Field(
+        32, ge=1, le=65_535, description="dead letters of a queue forwarded at once"
+    )
+    dead_letter_worker_publisher_confirm_timeout_ms: int = Field(
+        180_000, ge=100, description="until a dead letter without a taker is tried again"
+    )
     stage_ttl_ms: int = Field(
         86_400_000, ge=0, description="unpublished stages are dropped; 0: kept"
     )

@@ -114,7 +114,13 @@ KEYS: Final[Mapping[str, PolicyKey]] = {
             _second,
             field="dead_letter_routing_key",
         ),
-        PolicyKey("dead-letter-strategy", "dead letter strategy", _second, only="quorum"),
+        PolicyKey(
+            "dead-letter-strategy",
+            "dead letter strategy",
+            _second,
+            field="dead_letter_strategy",
+            only="quorum",
+        ),
         PolicyKey(
             "delivery-limit", "delivery limit", lower_limit, lower_limit, "delivery_limit", "quorum"
         ),
@@ -204,9 +210,6 @@ def _check_value(key: PolicyKey, value: Any) -> None:
         problem = check(value, _ANY_EXCHANGE)
     elif not isinstance(value, str):
         problem = "a name is expected"
-    if key.name == "dead-letter-strategy" and value == "at-least-once":
-        # The queue's overflow may become reject-publish at any time: the guarantee is not given.
-        raise validation_failed("at-least-once is not available yet; leave it out for at-most-once")
     if problem is not None:
         raise validation_failed(f"{erlang(value)} is not a valid {key.what}")
 
@@ -295,6 +298,9 @@ def effective_config(
     given   its arguments
     """
     changed: dict[str, Any] = {}
+    if config.kind == "quorum" and "x-dead-letter-strategy" in given:
+        # The settings of queues that were declared before version 7 of the machine lack it.
+        changed["dead_letter_strategy"] = given["x-dead-letter-strategy"]
     for name in definition:
         key = KEYS.get(name)
         if key is not None and key.field:

@@ -35,7 +35,8 @@ class Queue:
 
     leader       the leading node's name; "" when none is known
     by_priority  ready messages by priority; absent: none
-    messages     ready, unacknowledged, claimed and delayed ones
+    messages     ready, unacknowledged, claimed and delayed ones, and dead letters kept (dlx)
+    messages_dlx, message_bytes_dlx  dead letters that wait for the confirms of their targets
     next_delayed_at, last_delayed_at  when the first and the last delayed message are ready, in
                  milliseconds since the epoch; 0: none is delayed
     delayed_retry  "disabled", or the type with its delays
@@ -62,6 +63,8 @@ class Queue:
     next_delayed_at: int = 0
     last_delayed_at: int = 0
     delayed_retry: str = "disabled"
+    messages_dlx: int = 0
+    message_bytes_dlx: int = 0
     bytes_ready: int = 0
     consumer_count: int = 0
     by_priority: Mapping[int, int] = field(default_factory=dict)

@@ -167,16 +167,9 @@ def test_what_cannot_be_is_refused_in_rabbitmqs_words(given: dict[str, Any], pro
     assert caught.value.detail == f"invalid arg '{name}' for queue 'q' in vhost '/': {problem}"
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"},
-        {"x-overflow": "reject-publish-dlx"},
-    ],
-)
-def test_a_promise_that_would_not_be_kept_is_refused(given: dict[str, Any]) -> None:
+def test_a_promise_that_would_not_be_kept_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="not available"):
-        declare(given)
+        declare({"x-overflow": "reject-publish-dlx"})
 
 
 @pytest.mark.parametrize(
@@ -220,8 +213,27 @@ def test_classic_queues_refuse_delayed_retry(name: str) -> None:
     )
 
 
-def test_at_least_once_falls_back_with_drop_head_as_in_rabbitmq() -> None:
-    declare({"x-dead-letter-strategy": "at-least-once"})
+ONCE = {"x-dead-letter-strategy": "at-least-once"}
+LETTERS = {**ONCE, "x-overflow": "reject-publish", "x-dead-letter-exchange": ""}
+
+
+@pytest.mark.parametrize(
+    "given, keeps",
+    [
+        (LETTERS, True),
+        ({**LETTERS, "x-overflow": "drop-head"}, False),
+        ({**ONCE, "x-dead-letter-exchange": "dlx"}, False),
+        ({**ONCE, "x-overflow": "reject-publish"}, False),
+        ({**LETTERS, "x-dead-letter-strategy": "at-most-once"}, False),
+    ],
+)
+def test_at_least_once_falls_back_where_it_cannot_be(given: dict[str, Any], keeps: bool) -> None:
+    assert declare(given).config.keeps_letters is keeps
+
+
+def test_a_classic_queue_refuses_a_dead_letter_strategy() -> None:
+    with pytest.raises(InvalidArgument, match="x-dead-letter-strategy.*rabbit_classic_queue"):
+        declare({**LETTERS, "x-queue-type": "classic"})
 
 
 def test_classic_arguments_on_a_queue_that_asks_for_quorum() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from warren_broker.arguments import TABLE, QueueDefaults, queue_declaration
 from warren_broker.errors import InvalidArgument
@@ -86,7 +87,6 @@ def test_every_argument_with_a_policy_key_is_known() -> None:
         ({"queue-version": 3}, "3 is not a valid queue-version value"),
         ({"max-in-memory-length": -1}, "-1 is not a valid maximum memory in bytes"),
         ({"max-in-memory-bytes": "x"}, '<<"x">> is not a valid maximum memory in bytes'),
-        ({"dead-letter-strategy": "at-least-once"}, "at-least-once is not available yet"),
     ],
 )
 def test_a_definition_is_refused_in_rabbitmqs_words(definition: dict[str, Any], text: str) -> None:
@@ -259,6 +259,28 @@ def test_an_operators_delays_are_merged_as_rabbitmq_merges_them() -> None:
     operator = {"delayed-retry-type": "failed", "delayed-retry-min": 7, "delayed-retry-max": 40}
     assert merged(policy, operator) == {**operator}
     assert merged(operator, policy) == {**operator, "delayed-retry-type": "all"}
+
+
+def test_the_dead_letter_strategy_by_policy_and_argument() -> None:
+    policy = {
+        "dead-letter-strategy": "at-least-once",
+        "overflow": "reject-publish",
+        "dead-letter-exchange": "dlx",
+    }
+    check_policy("p", ".*", policy, 0, "queues", False)
+    assert effective_config(declared({}), {}, policy).keeps_letters
+    own = {"x-dead-letter-strategy": "at-most-once"}
+    assert not effective_config(declared(own), own, policy).keeps_letters, "the argument goes first"
+    drops = {"x-overflow": "drop-head"}
+    assert effective_config(declared(drops), drops, policy).keeps_letters, "the policy goes first"
+    assert not applies_to_queue("all", policy, "classic")
+
+
+def test_a_queue_that_an_older_version_declared_gets_the_strategy_it_asked_for() -> None:
+    """Its settings lack the field; with drop-head it was accepted, and fell back."""
+    given = {"x-dead-letter-strategy": "at-least-once", "x-dead-letter-exchange": "dlx"}
+    older = structs.replace(declared(given), dead_letter_strategy="at-most-once")
+    assert effective_config(older, given, {"overflow": "reject-publish"}).keeps_letters
 
 
 def test_historical_keys_change_nothing() -> None:

@@ -25,6 +25,7 @@ from warren_broker.cluster.client.reads import ReadFailed, RemoteReads
 from warren_broker.cluster.client_limits import ClientLimits
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
+from warren_broker.cluster.leader.letter_forwarder import LetterForwarders, warn_of_fallback
 from warren_broker.cluster.leader.policy_follower import PolicyFollower
 from warren_broker.cluster.membership.absences import Absences
 from warren_broker.cluster.membership.auto_grow import AutoGrow
@@ -37,7 +38,7 @@ from warren_broker.cluster.membership.placement import Placement
 from warren_broker.cluster.membership.reconciler import Reconciler
 from warren_broker.cluster.membership.service import MemberService
 from warren_broker.cluster.membership.status import LeaderQueries
-from warren_broker.config import NodeConfig
+from warren_broker.config import NodeConfig, Queues
 from warren_broker.management.queues import DeclareExchangeRequest
 from warren_broker.metadata import commands as metadata
 from warren_broker.metadata.exchange_types import KEEPING_KINDS
@@ -109,6 +110,9 @@ class Broker:
         self.publishing = Publisher(self.queues, self.replies)
         self.history = History(self.queues, self.reading, self.publishing)
         self.dead_letters = DeadLetters(self.queues, self.publishing, settings.limits.frame_max)
+        self.letter_forwarders = LetterForwarders(
+            self.queues, self.publishing, settings.limits.frame_max, settings.queues
+        )
         patience_ms = settings.queues.consumer_disconnected_timeout_ms
         self.absences = Absences(self.queues, self.reading, patience_ms)
         self.reconciler = Reconciler(cluster, self.definitions)
@@ -141,16 +145,11 @@ class Broker:
             self.maintenance,
             settings.queues.continuous_membership_reconciliation,
         )
-        self._defaults = QueueDefaults(
-            kind="quorum" if settings.queues.default_type == "quorum" else "classic",
-            group_size=size,
-            leader_locator=settings.queues.leader_locator,
-            consumer_timeout_ms=settings.queues.consumer_timeout_ms,
-            consumer_disconnected_timeout_ms=settings.queues.consumer_disconnected_timeout_ms,
-        )
+        self._defaults = _queue_defaults(settings.queues)
         self.policy_follower = PolicyFollower(cluster, self.definitions)
         cluster.effects.on_expired = self._expired
         cluster.effects.on_dead_letter = self.dead_letters.publish
+        cluster.effects.on_letters = self.letter_forwarders.carry_out
 
     def start(self) -> None:
         """Find the cluster and join it; the host has been started."""
@@ -307,7 +306,13 @@ class Broker:
             initial=None if initial == checked.config else initial,
             mirrored=mirrors is not None,
         )
-        self.definitions.submit(command, done)
+
+        def declared(reply: metadata.QueueIs | errors.Refusal) -> None:
+            if isinstance(reply, metadata.QueueIs) and reply.created:
+                warn_of_fallback(initial)
+            done(reply)
+
+        self.definitions.submit(command, declared)
 
     def queue_counts(self, queue: QueueRecord, touch: bool, done: Answer) -> None:
         """Answer a StatReply that includes what this node has sent to the queue before."""
@@ -513,3 +518,14 @@ class Broker:
                 log.info("deleted %s: %s", name, reason)
 
         self._delete_unused(queue, done)
+
+
+def _queue_defaults(settings: Queues) -> QueueDefaults:
+    """Return the defaults of declarations."""
+    return QueueDefaults(
+        kind="quorum" if settings.default_type == "quorum" else "classic",
+        group_size=settings.quorum_initial_group_size,
+        leader_locator=settings.leader_locator,
+        consumer_timeout_ms=settings.consumer_timeout_ms,
+        consumer_disconnected_timeout_ms=settings.consumer_disconnected_timeout_ms,
+    )

@@ -40,6 +40,8 @@ def _info(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -> 
             "messages_delayed": stat.messages_delayed,
             "next_delayed_at": stat.next_delayed_ms,
             "last_delayed_at": stat.last_delayed_ms,
+            "messages_dlx": stat.messages_dlx,
+            "message_bytes_dlx": stat.message_bytes_dlx,
             "bytes_ready": stat.bytes_ready,
             "consumer_count": stat.consumers,
             "by_priority": stat.by_priority,

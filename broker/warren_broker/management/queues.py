@@ -176,7 +176,8 @@ class QueueInfo(Result, frozen=True):
     leader  the leading node; "" when none is known
     policy, operator_policy  the policies that it follows; "": none
     effective_policy_definition  of both, merged
-    messages  ready, unacknowledged, claimed and delayed ones
+    messages  ready, unacknowledged, claimed and delayed ones, and dead letters kept (dlx)
+    messages_dlx, message_bytes_dlx  dead letters that wait for the confirms of their targets
     messages_set_aside  messages that could not be handled since the leading node's start
     next_delayed_at, last_delayed_at  when the first and the last delayed message are ready, in
                                       milliseconds since the epoch; 0: none is delayed
@@ -200,6 +201,8 @@ class QueueInfo(Result, frozen=True):
     next_delayed_at: int = 0
     last_delayed_at: int = 0
     delayed_retry: str = "disabled"
+    messages_dlx: int = 0
+    message_bytes_dlx: int = 0
     bytes_ready: int = 0
     consumer_count: int = 0
     by_priority: tuple[tuple[int, int], ...] = ()
@@ -213,7 +216,7 @@ class QueueInfo(Result, frozen=True):
     def messages(self) -> int:
         """All messages but staged ones, which are not published yet."""
         held = self.messages_unacknowledged + self.messages_claimed
-        return self.messages_ready + held + self.messages_delayed
+        return self.messages_ready + held + self.messages_delayed + self.messages_dlx
 
 
 class DeclaredQueue(Result, frozen=True):
@@ -430,6 +433,8 @@ def render_queue(info: QueueInfo) -> dict[str, Any]:
         "next_delayed_at": ulong(info.next_delayed_at),
         "last_delayed_at": ulong(info.last_delayed_at),
         "delayed_retry": info.delayed_retry,
+        "messages_dlx": ulong(info.messages_dlx),
+        "message_bytes_dlx": ulong(info.message_bytes_dlx),
         "messages_set_aside": ulong(info.messages_set_aside),
         "bytes_ready": ulong(info.bytes_ready),
         "consumer_count": uint(info.consumer_count),

@@ -1,8 +1,8 @@
 """Sorted rows of six integers in leaves, most of them packed.
 
-What waits in a queue, by the time at which it is ready (`delayed_queue`) or in the order in which it
-died (`letter_queue`), is a list of such leaves. Leaves that were not used for a while are packed, as
-the ready messages are (`ready_queue`), so a long list costs a few bytes per row.
+What waits in a queue, by the time at which it is ready (`delayed_queue`) or in the order in which
+it died (`letter_queue`), is a list of such leaves. Leaves that were not used for a while are
+packed, as the ready messages are (`ready_queue`), so a long list costs a few bytes per row.
 """
 
 from __future__ import annotations

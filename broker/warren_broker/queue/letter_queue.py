@@ -130,8 +130,9 @@ class LetterQueue:
             for row in rows[max(0, bisect_left(rows, (number,))) :]:
                 given, index, first, last, code, died_ms = row
                 begin = max(first, ordinal + 1) if given == number else first
-                for i in range(begin, min(last + 1, begin + count - len(found))):
-                    found.append(Letter(given, i, index, REASONS[code], died_ms))
+                end = min(last + 1, begin + count - len(found))
+                reason = REASONS[code]
+                found += (Letter(given, i, index, reason, died_ms) for i in range(begin, end))
                 if len(found) >= count:
                     return found
         return found

@@ -29,6 +29,7 @@ def list_queues(uri: Uri = None, json: Json = False) -> None:
         "claimed": "messages_claimed",
         "staged": "messages_staged",
         "delayed": "messages_delayed",
+        "dlx": "messages_dlx",
         "consumers": "consumer_count",
     }
     output.listing(found, json, columns)

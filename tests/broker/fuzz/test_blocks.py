@@ -110,7 +110,7 @@ class Queue:
         peer = Peer().connect().open()
         peer.consume("q", no_ack=True)
         queue: Any = SimpleNamespace(name="q", config=self.config)
-        letters = Letters(queue, queue.config, "expired", 1, 131_052)
+        letters = Letters(queue, queue.config, 131_052)
         for effect in self.effects:
             if isinstance(effect, Deliver):
                 for run in effect.deliveries:
@@ -121,7 +121,7 @@ class Queue:
                 for index, first, last in effect.runs:
                     block = self.stored.for_delivery(1, index, last)
                     for i in range(first, last + 1):
-                        letters.add(block, i)
+                        letters.add(block, i, "expired", 1)
         for i in range(letters.table.count):
             assert properties.decode(letters.table.properties_of(i)).headers
         assert peer.conn.state.phase == "running"

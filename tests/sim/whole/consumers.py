@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from sim.checkers import require
 from sim.whole.ledger import Book
 from sim.whole.people import OneAtATime, Person
-from sim.whole.profile import DEAD, QueuePlan
+from sim.whole.profile import QueuePlan
 from warren_broker.amqp091 import requests
 from warren_broker.block.block import Block
 from warren_broker.errors import Refusal
@@ -108,7 +108,7 @@ class Subscription:
             body, msg_id = bytes(block.body(at)), self.next_msg_id
             self.next_msg_id += 1
             self.book.deliver(body, delivery.index, delivery.acquired_count)
-            if delivery.acquired_count == 0 and self.book.plan.name != DEAD:
+            if delivery.acquired_count == 0 and not self.book.plan.fed:
                 self.in_order(body, block.priority(at))
             if self.no_ack:
                 self.book.settle(body, delivery.acquired_count)
@@ -143,7 +143,7 @@ class Subscription:
             return
         ids, rng = ((msg_id, msg_id),), self.owner.rng
         consuming = self.process.broker.consuming
-        if not self.owner.steady and rng.random() < (0.5 if self.book.plan.delays else 0.15):
+        if not self.owner.steady and rng.random() < self.book.plan.trouble:
             if "rejected" in self.book.plan.forgets and rng.random() < 0.5:
                 self.book.rejected[body] = True
                 consuming.settle(commands.Discard(self.consumer, ids))

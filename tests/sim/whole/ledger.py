@@ -91,8 +91,8 @@ class Book:
 
     def see(self, body: bytes, index: int) -> None:
         """Check a message that leaves the queue, from that entry."""
-        if self.plan.name == DEAD:
-            self.ledger.dead_letter(body, index)
+        if self.plan.fed:
+            self.ledger.dead_letter(body, index, self.plan)
             return
         require(body in self.sent, "a message that was never sent", body)
         require(body not in self.refused, "a refused message comes out", body, index)
@@ -105,13 +105,13 @@ class Book:
         before = self.seen.get(body)
         self.see(body, index)
         require(
-            acquired > 0 or before is None or self.plan.name == DEAD,
+            acquired > 0 or before is None or self.plan.fed,
             "delivered again as if for the first time",
             self.group,
             body,
         )
         require(
-            body not in self.settled or self.plan.takes_back or self.plan.name == DEAD,
+            body not in self.settled or self.plan.takes_back or self.plan.fed,
             "delivered after its settle was answered",
             self.group,
             body,
@@ -130,7 +130,12 @@ class Book:
 
     def bury(self, index: int, ordinal: int, body: bytes, reason: str, time_ms: int) -> None:
         """Record that a member dead-letters or drops a message; all members must agree."""
-        if (index, ordinal) not in self.buried and "x-dead-letter-exchange" in self.plan.arguments:
+        if self.plan.keeps:
+            self.ledger.kept[body] = True
+        elif (
+            index,
+            ordinal,
+        ) not in self.buried and "x-dead-letter-exchange" in self.plan.arguments:
             self.ledger.letters[body] = self.ledger.letters.get(body, 0) + 1
         known = self.buried.setdefault((index, ordinal), (reason, time_ms))
         require(known == (reason, time_ms), "given up differently", index, ordinal, known, reason)
@@ -218,6 +223,7 @@ class Ledger:
 
     letters  body -> the number of queues that have dead-lettered it
     dead     body -> the entries it came out of, in the queue for dead letters
+    kept     bodies that died where letters are kept; forwarded: those that came out of their target
     """
 
     def __init__(self, claims_expire: bool) -> None:
@@ -225,9 +231,18 @@ class Ledger:
         self.books: dict[int, Book] = {}
         self.letters: dict[bytes, int] = {}
         self.dead: dict[bytes, dict[int, bool]] = {}
+        self.kept: dict[bytes, bool] = {}
+        self.forwarded: dict[bytes, bool] = {}
 
-    def dead_letter(self, body: bytes, index: int) -> None:
-        """Check a dead letter: at most one for each queue that dead-lettered it."""
+    def dead_letter(self, body: bytes, index: int, plan: QueuePlan) -> None:
+        """Check a dead letter: at most one for each queue that dead-lettered it.
+
+        One that was kept may come again.
+        """
+        if plan.name != DEAD:
+            require(body in self.kept, "a letter of what did not die", body, index)
+            self.forwarded[body] = True
+            return
         entries = self.dead.setdefault(body, {})
         entries[index] = True
         count = self.letters.get(body, 0)
@@ -250,3 +265,5 @@ class Ledger:
         """Close all books."""
         for book in self.books.values():
             book.close()
+        lost = [body for body in self.kept if body not in self.forwarded]
+        require(not lost, "a dead letter is lost", lost[:5], len(lost))

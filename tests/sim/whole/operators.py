@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from sim.checkers import require
 from sim.whole.people import EXCHANGE, VHOST, OneAtATime, Person
-from sim.whole.profile import DEAD, QueuePlan
+from sim.whole.profile import LETTERS, QueuePlan
 from warren_broker.errors import Refusal, Unavailable
-from warren_broker.metadata.commands import Bind, DeclareExchange, QueueIs
+from warren_broker.metadata.commands import Bind, DeclareExchange, DeleteExchange, QueueIs, Unbind
 from warren_broker.queue.commands import Count, RetryDelayed
 
 if TYPE_CHECKING:
@@ -72,6 +72,37 @@ class Retrier(OneAtATime):
         process.broker.queues.ask(queue, RetryDelayed(), retried)
 
 
+class Binder(OneAtATime):
+    """An operator that takes away the way of the dead letters to their queue, and gives it back."""
+
+    def act(self) -> None:
+        """Change something now and then; in the end the way is open."""
+        self.ask_next(self.change)
+        self.again(300 if self.world.calm else 1_200)
+
+    def change(self, process: Process) -> None:
+        """In the node's turn."""
+        definitions = process.broker.definitions
+        there = definitions.state.exchange(VHOST, LETTERS) is not None
+        bound = there and self.plan.name in definitions.topology.route(VHOST, LETTERS, "")
+        binding = (VHOST, LETTERS, self.plan.name, True, "", {}, 0)
+
+        def changed(reply: Any) -> None:
+            self.busy = False
+
+        if not there:
+            exchange = DeclareExchange(VHOST, LETTERS, "fanout", True, False, False, {})
+            definitions.submit(exchange, changed)
+        elif not bound:
+            definitions.submit(Bind(*binding), changed)
+        elif self.world.calm or self.rng.random() < 0.5:
+            self.busy = False
+        elif self.rng.random() < 0.5:
+            definitions.submit(Unbind(*binding), changed)
+        else:
+            definitions.submit(DeleteExchange(VHOST, LETTERS), changed)
+
+
 class Declarer(Person):
     """An operator that declares missing queues of the plan."""
 
@@ -94,7 +125,7 @@ class Declarer(Person):
             if state.queue(VHOST, plan.name) is None:
                 declare(self.world, process, plan, lambda reply: None)
         if self.world.profile.fanout:
-            feed(process, [plan.name for plan in self.world.profile.queues if plan.name != DEAD])
+            feed(process, [plan.name for plan in self.world.profile.queues if not plan.fed])
 
 
 def declare(world: World, process: Process, plan: QueuePlan, done: Any) -> None:

@@ -13,6 +13,7 @@ import msgspec
 
 from sim.checkers import require
 from sim.whole.delays import Delays, delay_of
+from sim.whole.letters import Letters
 from warren_broker.block.block import Block
 from warren_broker.queue import commands, limits
 from warren_broker.queue.commands import Submission
@@ -134,6 +135,7 @@ class Order:
         self.lanes: dict[tuple[int, int], list[int]] = {}
         self.checked = 0
         self.delays = Delays()
+        self.letters = Letters(world)
 
     def begins(self, state: QueueState, submission: Submission, now: int) -> None:
         """A member is about to apply an entry."""
@@ -159,6 +161,7 @@ class Order:
         now = self.world.checkers.states.entries[group, index][1]
         self.delays.applied(group, now, submission, state)
         replies = getattr(applied.reply, "replies", ())
+        self.letters.applied(group, index, now, submission, replies, state)
         if block is not None:
             self._came(group, index, submission, block, state)
         fresh = self._delivered(group, applied)

@@ -41,6 +41,8 @@ RESTART_MS = 300
 IMAGES_MAX = 3
 DISCONNECTED_MS = 12_000
 """So long a consumer keeps what it holds on a suspected node: longer than any way is cut."""
+LETTERS_RETRY_MS = 500
+"""So long a dead letter without a taker waits until it is tried again."""
 KEPT = ("/lock", "/node.json")
 """Files that no damage strikes: nothing could heal the name of a node."""
 
@@ -399,7 +401,11 @@ class Process:
                     name: f"{world.addresses[name]}:{PORT}"
                     for name in sorted((*machine.peers(), self.name))
                 },
-                queues=Queues(consumer_disconnected_timeout_ms=DISCONNECTED_MS),
+                queues=Queues(
+                    consumer_disconnected_timeout_ms=DISCONNECTED_MS,
+                    dead_letter_worker_consumer_prefetch=world.profile.window,
+                    dead_letter_worker_publisher_confirm_timeout_ms=LETTERS_RETRY_MS,
+                ),
             ),
         )
 

@@ -11,6 +11,10 @@ from warren_raft.config import RaftConfig
 
 DEAD = "dead"
 """The queue that dead letters go to."""
+TARGET = "target"
+"""The queue that dead letters go to that are kept until then, by way of LETTERS."""
+LETTERS = "letters"
+"""An exchange, which comes and goes."""
 Kind = Literal["ack", "no-ack", "mixed"]
 
 
@@ -43,6 +47,21 @@ class QueuePlan:
     def delays(self) -> bool:
         """Its messages wait when they come back."""
         return "x-delayed-retry-type" in self.arguments
+
+    @property
+    def trouble(self) -> float:
+        """How often a consumer rejects or returns one of its messages."""
+        return 0.5 if self.delays or self.keeps else 0.15
+
+    @property
+    def keeps(self) -> bool:
+        """Its dead letters stay until their targets have confirmed them."""
+        return "x-dead-letter-strategy" in self.arguments
+
+    @property
+    def fed(self) -> bool:
+        """It is fed with dead letters only, which may come twice and in any order."""
+        return self.name in (DEAD, TARGET)
 
     @property
     def alone(self) -> bool:
@@ -115,6 +134,8 @@ UNLUCKY_SHARE = 0.55
 BAD_SHARE = 0.4
 DELAYS_SHARE = 0.25
 """Worlds that have a queue with delayed retry beside the others."""
+LETTERS_SHARE = 0.2
+"""Worlds that have a queue that keeps its dead letters, and one that they go to."""
 
 
 def draw(rng: Random) -> Profile:
@@ -176,7 +197,7 @@ def draw(rng: Random) -> Profile:
         windows=windows.draw(rng, drawn.lives),
         config=_config(rng),
     )
-    return _behind(profile) if drawn.behind else _full(_delaying(profile, rng))
+    return _behind(profile) if drawn.behind else _full(_keeping(_delaying(profile, rng), rng))
 
 
 def _delaying(profile: Profile, rng: Random) -> Profile:
@@ -193,9 +214,46 @@ def _delaying(profile: Profile, rng: Random) -> Profile:
     return replace(profile, queues=(plain, retrying, *others), messages=2 * profile.messages)
 
 
+def _keeping(profile: Profile, rng: Random) -> Profile:
+    """Add a queue that keeps its dead letters to some worlds; all others stay as they are."""
+    aside = Random()
+    aside.setstate(rng.getstate())
+    aside.random()
+    if aside.random() >= LETTERS_SHARE:
+        return profile
+    size = profile.queues[0].group_size
+    target = {
+        "x-queue-type": "quorum",
+        "x-delivery-limit": -1,
+        "x-overflow": "reject-publish",
+        "x-max-length": aside.choice((1, 3)),
+    }
+    plans = (*profile.queues, _source(aside, size), QueuePlan(TARGET, target, size))
+    messages, window = 40 + profile.messages, max(4, profile.window)
+    return replace(profile, queues=plans, messages=messages, window=window)
+
+
+def _source(rng: Random, size: int) -> QueuePlan:
+    ttl_ms = rng.choice((None, None, 100))
+    arguments = {
+        "x-queue-type": "quorum",
+        "x-delivery-limit": rng.choice((0, 1)),
+        "x-overflow": "reject-publish",
+        "x-dead-letter-exchange": LETTERS,
+        "x-dead-letter-strategy": "at-least-once",
+    }
+    if ttl_ms is not None:
+        arguments["x-message-ttl"] = ttl_ms
+    reasons = ("rejected", "delivery_limit", *(("expired",) if ttl_ms is not None else ()))
+    refuses = rng.random() < 0.3
+    if refuses:
+        arguments["x-max-length"] = 6
+    return QueuePlan("source", arguments, size, forgets=reasons, refuses=refuses, ttl_ms=ttl_ms)
+
+
 def _full(profile: Profile) -> Profile:
     """A queue that refuses what is too much gets too much."""
-    if not any(plan.refuses for plan in profile.queues):
+    if not any(plan.refuses for plan in profile.queues if not plan.keeps):
         return profile
     return replace(profile, messages=80, publishers=2, window=16, pace_ms=10)
 

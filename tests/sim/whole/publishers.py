@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sim.whole.ledger import Book
 from sim.whole.people import EXCHANGE, VHOST, Person
-from sim.whole.profile import DEAD, QueuePlan
+from sim.whole.profile import QueuePlan
 from warren_broker.amqp091.wire import properties
 from warren_broker.kernel import TTL_NONE, MessageTable, Route
 
@@ -44,7 +44,7 @@ class Publisher(Person):
     def act(self) -> None:
         """Publish, while the window allows."""
         if not self.under_way and self.left > 0:
-            plans = [one for one in self.world.profile.queues if one.name != DEAD]
+            plans = [one for one in self.world.profile.queues if not one.fed]
             self.plan = self.rng.choice((self.plan, plans[0], *plans))
         process = self.connected()
         if process is not None and self.left > 0 and self.under_way < self.world.profile.window:

@@ -12,11 +12,11 @@ from sim.whole.consumers import Consumer, Getter
 from sim.whole.ledger import Ledger
 from sim.whole.loners import Loner
 from sim.whole.misfortunes import Misfortunes
-from sim.whole.operators import Declarer, Operator, Retrier
+from sim.whole.operators import Binder, Declarer, Operator, Retrier
 from sim.whole.outside import outside
 from sim.whole.people import VHOST, Person
 from sim.whole.process import Machine, Process
-from sim.whole.profile import draw
+from sim.whole.profile import TARGET, draw
 from sim.whole.publishers import Publisher
 from sim.whole.readers import Reader
 from sim.whole.registrars import Registrar
@@ -81,6 +81,7 @@ class World(Traced):
         people += [Loner(self, at) for at in range(profile.loners)]
         people += [Registrar(self, 0)] if profile.changes else []
         people += [Retrier(self, at, plan) for at, plan in enumerate(others) if plan.delays]
+        people += [Binder(self, at, plan) for at, plan in enumerate(others) if plan.name == TARGET]
         people += [Operator(self, at, plan) for at, plan in enumerate(others) if plan.swept]
         return people
 
@@ -227,7 +228,8 @@ class World(Traced):
     def _is_empty(self, process: Process, group: int) -> bool:
         found = counts(process.host.state(group))
         held = found.messages_unacknowledged + found.messages_claimed
-        return not (found.messages_ready + held + found.messages_delayed)
+        waiting = found.messages_delayed + found.messages_dlx
+        return not (found.messages_ready + held + waiting)
 
     def leave(self) -> None:
         """People go home: what they had still planned is not done."""

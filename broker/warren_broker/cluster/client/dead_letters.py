@@ -141,14 +141,20 @@ class DeadLetters:
         cluster = self._queues.cluster
         block = cluster.stored.get(queue.group, index)
         now_s = cluster.loop.clock.epoch_ms() // 1000
-        letters = Letters(queue, config, reason, now_s, self._properties_max)
+        letters = Letters(queue, config, self._properties_max)
         for i in range(first, last + 1):
             cluster.set_aside.attempt(
-                queue.group, f"dead letter {i} of entry {index}", letters.add, block, i
+                queue.group,
+                f"dead letter {i} of entry {index}",
+                letters.add,
+                block,
+                i,
+                reason,
+                now_s,
             )
             if letters.table.size_bytes(0, letters.table.count) > TABLE_BYTES_MAX:
                 self._send(letters)
-                letters = Letters(queue, config, reason, now_s, self._properties_max)
+                letters = Letters(queue, config, self._properties_max)
         self._send(letters)
         for i in letters.unreadable:
             cluster.set_aside.note(
@@ -172,21 +178,17 @@ class Letters:
     unreadable  ordinals of those with malformed properties
     """
 
-    def __init__(
-        self, queue: QueueRecord, config: QueueConfig, reason: str, now_s: int, properties_max: int
-    ) -> None:
+    def __init__(self, queue: QueueRecord, config: QueueConfig, properties_max: int) -> None:
         self.queue = queue
         self._config = config
         self.table = MessageTable()
         self.deaths: list[list[Death]] = []
         self.unreadable: list[int] = []
         self.flags = 0
-        self._reason = reason
-        self._now_s = now_s
         self._properties_max = properties_max
 
-    def add(self, block: Block, i: int) -> None:
-        """Add one message; nothing has been added when it raises."""
+    def add(self, block: Block, i: int, reason: str, died_s: int) -> None:
+        """Add one message that died at that time; nothing has been added when it raises."""
         config = self._config
         stored = bytes(block.properties(i))
         raw = readable(stored)
@@ -201,11 +203,11 @@ class Letters:
         deaths = record(
             headers,
             self.queue.name,
-            self._reason,
+            reason,
             exchange.decode("utf-8", "replace"),
             shown,
             expiration,
-            self._now_s,
+            died_s,
         )
         changes: dict[str, Any] = {"headers": headers}
         if expiration is not None:

@@ -77,7 +77,7 @@ class Publisher:
         on_confirmed  called once per part
         keep          called for each queue and message; None: every queue gets its messages
         """
-        parts = self._route(vhost, table, first, last, flags)
+        parts = self.route(vhost, table, first, last, flags)
         return self._submit(vhost, parts, on_routed, on_confirmed, keep)
 
     def publish_from(
@@ -109,9 +109,24 @@ class Publisher:
         keep: Keep | None,
     ) -> list[GroupClient]:
         if keep is not None:
-            parts = _kept(parts, keep)
+            parts = kept_parts(parts, keep)
         if on_routed is not None:
             on_routed([part.selection for part in parts], sum(part.kept for part in parts))
+        return self.send(vhost, parts, on_confirmed)
+
+    def send(
+        self,
+        vhost: str,
+        parts: list[QueuePart],
+        on_confirmed: OnConfirmed | None,
+        strict: bool = False,
+    ) -> list[GroupClient]:
+        """Submit routed messages to their queues; return the uplinks.
+
+        on_confirmed  called once per part
+        strict        a queue that is deleted meanwhile refuses its messages; False: for the
+                      publisher it is as if they had never been routed to it
+        """
         state = self._queues.definitions.state
         policies = self._queues.definitions.policies(vhost)
         touched = []
@@ -137,9 +152,9 @@ class Publisher:
                 # positions.
                 own = _OwnBlock(selection, queue.config)
                 block = own.of(stored)
-                client.with_block(ENQUEUE, block, _confirmer(number, on_confirmed, own))
+                client.with_block(ENQUEUE, block, _confirmer(number, on_confirmed, own, strict))
             else:
-                on_reply = _confirmer(number, on_confirmed, None)
+                on_reply = _confirmer(number, on_confirmed, None, strict)
                 client.publish(stored, stored.size_bytes(), on_reply)
         return touched
 
@@ -199,9 +214,10 @@ class Publisher:
             return -1
         return scope.source_versions.get(exchange, 0)
 
-    def _route(
+    def route(
         self, vhost: str, table: MessageTable, first: int, last: int, flags: int
     ) -> list[QueuePart]:
+        """Return messages first <= i < last by queue; those without a route are in no part."""
         if flags & CC:
             return self._route_singly(vhost, table, first, last, flags)
         ids = distinct_routes(table, first, last)
@@ -303,7 +319,7 @@ def _without_bcc(table: MessageTable, first: int, last: int) -> MessageTable:
     return stored
 
 
-def _kept(parts: list[QueuePart], keep: Keep) -> list[QueuePart]:
+def kept_parts(parts: list[QueuePart], keep: Keep) -> list[QueuePart]:
     """Drop the messages that a queue may not get."""
     some = []
     for name, selection, stored, kept in parts:
@@ -341,18 +357,16 @@ class _OwnBlock:
 
 
 def _confirmer(
-    number: int, tell: OnConfirmed | None, own: _OwnBlock | None
+    number: int, tell: OnConfirmed | None, own: _OwnBlock | None, strict: bool = False
 ) -> Callable[[Any, int], None] | None:
     if tell is None:
         return None
 
     def on_reply(reply: Any, index: int) -> None:
-        # A queue deleted in the meantime accepts and refuses nothing: for the publisher it is as if
-        # the messages had never been routed to it.
         if not isinstance(reply, Refused):
             tell(number, not isinstance(reply, errors.Refusal), None)
             return
-        ok = reply.reason == "deleted"
+        ok = reply.reason == "deleted" and not strict
         refused = None
         if not ok and reply.accepted and own is not None:
             refused = own.after(reply.accepted)

@@ -70,6 +70,7 @@ class LeaderEffects:
     is_over         returns whether an incarnation is known to have ended: (node, uplink, number)
     on_expired      called with a queue to be deleted: (group, reason)
     on_dead_letter  called with messages for the dead letter exchange: (group, effect)
+    on_letters      called with letters that are to be forwarded, or have left: (group, effect)
     Invariant: there are timers and waiting commands only of groups in `led`.
     """
 
@@ -83,6 +84,8 @@ class LeaderEffects:
         self.on_dead_letter: Callable[[int, queue_effects.DeadLetter], None] = (
             lambda group, effect: None
         )
+        self.on_letters: Callable[[int, queue_effects.LettersDue | queue_effects.LettersGone], None]
+        self.on_letters = lambda group, effect: None
         self._held = EffectOrder(
             lambda group, index, call: cluster.host.repair.when(group, index, call),
             self._answer_guarded,
@@ -95,6 +98,8 @@ class LeaderEffects:
             queue_effects.Drained: self._drained,
             queue_effects.SetTimer: self._set_timer,
             queue_effects.DeadLetter: lambda group, effect: self.on_dead_letter(group, effect),
+            queue_effects.LettersDue: lambda group, effect: self.on_letters(group, effect),
+            queue_effects.LettersGone: lambda group, effect: self.on_letters(group, effect),
             queue_effects.Expired: lambda group, effect: self.on_expired(group, effect.reason),
         }
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
+from warren_broker.cluster.leader.letter_forwarder import warn_of_fallback
 from warren_broker.metadata.commands import Barrier
 from warren_broker.queue.commands import Configure
 from warren_broker.queue.config import QueueConfig
@@ -104,6 +105,7 @@ class PolicyFollower:
                 wanted = self._wanted(group)
                 if wanted is not None:
                     self._proposed[group] = wanted
+                    warn_of_fallback(wanted)
                     self._cluster.effects.command(group, Configure(wanted, restarts=True))
             self._ask()
 

@@ -202,7 +202,7 @@ def test_the_log_is_not_flooded(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_letters_keep_what_they_are_given() -> None:
     queue = World({}).queue
-    letters = Letters(queue, queue.config, "rejected", 5, 4076)  # type: ignore[arg-type]
-    letters.add(block(f.properties(message_id=b"id", priority=9)), 0)
+    letters = Letters(queue, queue.config, 4076)  # type: ignore[arg-type]
+    letters.add(block(f.properties(message_id=b"id", priority=9)), 0, "rejected", 5)
     assert properties.decode(letters.table.properties_of(0)).message_id == "id"
     assert letters.table.priority(0) == 9

@@ -1,0 +1,397 @@
+"""Forwards the dead letters that the queues led here keep, at least once.
+
+A letter stays in its queue's replicated state (`queue.letter_queue`) until every queue that it was
+routed to has confirmed it; then its leader proposes to remove it. A leader that fails in between
+leaves the letters to the next one, which forwards them again: what was confirmed and not removed
+is then in its target twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from warren_broker.amqp091.wire.fitting import HEADER_FRAME_BYTES
+from warren_broker.block.block import Block
+from warren_broker.cluster.client.dead_letters import TABLE_BYTES_MAX, Letters
+from warren_broker.cluster.client.publisher import Publisher, kept_parts
+from warren_broker.cluster.client.queues import QueueClients
+from warren_broker.config import Queues
+from warren_broker.metadata.records import QueueRecord
+from warren_broker.queue.commands import SettleLetters
+from warren_broker.queue.config import QueueConfig
+from warren_broker.queue.effects import LettersDue, LettersGone
+from warren_broker.queue.letter_queue import Letter
+from warren_raft.runtime.host import UnknownGroup
+from warren_raft.runtime.loop import LoopTimer
+from warren_raft.storage.errors import EntryDamaged
+
+log = logging.getLogger(__name__)
+FORWARDED_BYTES_MAX: Final = 32 << 20
+"""Bytes of a queue's letters that are under way at once; one letter may be larger."""
+LOGGED_MAX: Final = 100
+"""Different reasons for which letters wait that are logged per queue and leader."""
+
+
+@dataclass(slots=True, eq=False)
+class Underway:
+    """A letter that was taken from its queue and is not settled.
+
+    size_bytes  of its body and properties
+    unsettled   queues that have it and have not answered
+    confirmed   queues that have confirmed it
+    waits       it was refused or not routed: it is tried again after the retry interval
+    """
+
+    letter: Letter
+    size_bytes: int
+    unsettled: set[str] = field(default_factory=set)
+    confirmed: set[str] = field(default_factory=set)
+    waits: bool = False
+
+
+class LetterForwarder:
+    """The forwarder of one queue, for as long as this node leads it in one term.
+
+    It takes letters in their order, at most `prefetch` at once. It keeps no bodies: a letter is
+    made again from the log for each attempt, with the same properties, since reason and time of the
+    death are in the queue's state.
+
+    Invariants: letters up to `_cursor` were taken; of these, `_underway` has those that are not
+    settled, and `_proposed` the numbers of letters in the proposals to remove letters that were not
+    applied yet; a timer runs exactly while a letter waits.
+    """
+
+    def __init__(self, owner: LetterForwarders, group: int, term: int) -> None:
+        self.term = term
+        self.ended = False
+        self._owner = owner
+        self._group = group
+        self._cursor = (0, 0)
+        self._underway: dict[tuple[int, int], Underway] = {}
+        self._proposed: deque[int] = deque()
+        self._bytes = 0
+        self._timer: LoopTimer | None = None
+        self._logged: set[tuple[str, ...]] = set()
+
+    # ------------------------------------------------------------ events
+
+    def wake(self) -> None:
+        """Forward what is new, as far as there is room."""
+        if not self._leads():
+            return
+        room = self._owner.prefetch - len(self._underway) - sum(self._proposed)
+        state = self._owner.queues.cluster.host.state(self._group)
+        taken: list[Underway] = []
+        for letter in state.letters.after(self._cursor, room) if room > 0 else ():
+            if self._bytes >= FORWARDED_BYTES_MAX:
+                break
+            block = self._block(letter)
+            size_bytes = 0
+            if block is not None:
+                size_bytes = len(block.body(letter.ordinal)) + len(block.properties(letter.ordinal))
+            self._bytes += size_bytes
+            self._cursor = letter.place
+            one = self._underway[letter.place] = Underway(letter, size_bytes)
+            taken.append(one)
+        self._forward(taken)
+
+    def retry(self) -> None:
+        """Forward again what waits, and what is new."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._leads():
+            self._forward([one for one in self._underway.values() if one.waits])
+            self.wake()
+
+    def gone(self, effect: LettersGone) -> None:
+        """Note that letters were removed from the queue's state."""
+        if effect.dropped:
+            self._underway.clear()
+            self._bytes = 0
+        elif self._proposed:
+            self._proposed.popleft()
+        self.wake()
+
+    def end(self) -> None:
+        """Stop: this node does not lead the queue in that term any more."""
+        self.ended = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _leads(self) -> bool:
+        host = self._owner.queues.cluster.host
+        return (
+            not self.ended
+            and host.is_leader(self._group)
+            and host.term(self._group) == self.term
+            and self._group in self._owner.queues.definitions.state.groups
+        )
+
+    # ------------------------------------------------------------ an attempt
+
+    def _block(self, letter: Letter) -> Block | None:
+        """Return the block of a letter; None: it cannot be read now."""
+        cluster = self._owner.queues.cluster
+        try:
+            return cluster.stored.get(self._group, letter.entry)
+        except EntryDamaged:
+            cluster.host.repair.when(self._group, letter.entry, self._healed)
+        except KeyError:
+            self._log_once(
+                ("missing", str(letter.entry)), "entry %s is not in the log", letter.entry
+            )
+        return None
+
+    def _healed(self) -> None:
+        self._owner.queues.cluster.loop.call_later(0, self.retry)
+
+    def _forward(self, attempted: list[Underway]) -> None:
+        if not attempted:
+            return
+        definitions = self._owner.queues.definitions
+        queue = definitions.state.groups[self._group]
+        config: QueueConfig = self._owner.queues.cluster.host.state(self._group).config
+        exchange = config.dead_letter_exchange
+        for one in attempted:
+            one.waits = True
+        if not config.keeps_letters or exchange is None:
+            return
+        if exchange and definitions.exchange(queue.vhost, exchange) is None:
+            self._log_once(("exchange", exchange), "exchange %r does not exist", exchange)
+        else:
+            self._make(queue, config, attempted)
+        self._settle_and_arm(attempted)
+
+    def _make(self, queue: QueueRecord, config: QueueConfig, attempted: list[Underway]) -> None:
+        """Make the letters and publish them, in tables of bounded size."""
+        cluster = self._owner.queues.cluster
+        letters, rows = Letters(queue, config, self._owner.properties_max), list[Underway]()
+        for one in attempted:
+            letter = one.letter
+            block = self._block(letter)
+            if block is None:
+                continue
+            where = f"dead letter {letter.ordinal} of entry {letter.entry}"
+            died_s = letter.died_ms // 1000
+            if cluster.set_aside.attempt(
+                self._group, where, letters.add, block, letter.ordinal, letter.reason, died_s
+            ):
+                rows.append(one)
+            if letters.table.size_bytes(0, letters.table.count) > TABLE_BYTES_MAX:
+                self._publish_guarded(letters, rows)
+                letters, rows = Letters(queue, config, self._owner.properties_max), []
+        self._publish_guarded(letters, rows)
+
+    def _publish_guarded(self, letters: Letters, rows: list[Underway]) -> None:
+        """Publish them; after a fault all of them wait, though some may have been sent."""
+        aside = self._owner.queues.cluster.set_aside
+        if rows and not aside.attempt(
+            self._group, "dead letters", self._publish, letters, rows, count=len(rows)
+        ):
+            for one in rows:
+                one.unsettled.clear()
+                one.waits = True
+
+    def _publish(self, letters: Letters, rows: list[Underway]) -> None:
+        """Route the letters and send them to the queues that do not have them yet."""
+        queue, table, publishing = letters.queue, letters.table, self._owner.publishing
+        cycles: dict[int, str] = {}
+
+        def wanted(name: str, i: int) -> bool:
+            if not letters.keep(name, i):
+                cycles[i] = name
+                return False
+            return name not in rows[i].confirmed and name not in rows[i].unsettled
+
+        routed = publishing.route(queue.vhost, table, 0, table.count, letters.flags)
+        parts = kept_parts([part for part in routed if not part.kept], wanted)
+        # A letter that has no other way does not go to the store of an exchange again and again.
+        going = {i for part in parts for i in part.selection}
+        parts += kept_parts(
+            [part for part in routed if part.kept], lambda name, i: i in going and wanted(name, i)
+        )
+        for part in parts:
+            for i in part.selection:
+                rows[i].unsettled.add(part.name)
+        for i, one in enumerate(rows):
+            one.waits = not one.unsettled and not one.confirmed
+            if one.waits:
+                route = table.route(i)
+                exchange, key = (
+                    route.exchange.decode(),
+                    route.routing_key.decode("utf-8", "replace"),
+                )
+                why = f"it would die in {cycles[i]!r} again" if i in cycles else "no queue is bound"
+                said = "exchange %r with routing key %r: %s"
+                self._log_once(("route", exchange, key, why), said, exchange, key, why)
+
+        def confirmed(number: int, ok: bool, refused: list[int] | None) -> None:
+            name, selection = parts[number].name, parts[number].selection
+            answered = [rows[i] for i in selection]
+            denied = set() if ok else set(selection if refused is None else refused)
+            for i in selection:
+                rows[i].unsettled.discard(name)
+                if i in denied:
+                    rows[i].waits = True
+                else:
+                    rows[i].confirmed.add(name)
+            if denied:
+                self._log_refusal(letters, min(denied), name)
+            self._settle_and_arm(answered)
+
+        publishing.send(queue.vhost, parts, confirmed, strict=True)
+
+    # ------------------------------------------------------------ its end
+
+    def _settle_and_arm(self, attempted: Iterable[Underway]) -> None:
+        """Propose to remove what is confirmed; arm the timer for what waits."""
+        if not self._leads():
+            return
+        done: list[Letter] = []
+        for one in attempted:
+            place = one.letter.place
+            if one.unsettled or self._underway.get(place) is not one:
+                continue
+            if one.waits:
+                continue
+            del self._underway[place]
+            self._bytes -= one.size_bytes
+            done.append(one.letter)
+        if done:
+            self._proposed.append(len(done))
+            command = SettleLetters(_ranges(done))
+            self._owner.queues.cluster.effects.command(self._group, command)
+        if self._timer is None and any(one.waits for one in self._underway.values()):
+            loop = self._owner.queues.cluster.loop
+            self._timer = loop.call_later(self._owner.retry_ms, self.retry)
+
+    # ------------------------------------------------------------ what an operator should know
+
+    def _log_refusal(self, letters: Letters, i: int, name: str) -> None:
+        route = letters.table.route(i)
+        exchange, key = route.exchange.decode(), route.routing_key.decode("utf-8", "replace")
+        said = "exchange %r with routing key %r: queue %r has not taken them"
+        self._log_once(("refused", exchange, key, name), said, exchange, key, name)
+
+    def _log_once(self, key: tuple[str, ...], text: str, *args: object) -> None:
+        if key in self._logged or len(self._logged) >= LOGGED_MAX:
+            return
+        self._logged.add(key)
+        log.warning(
+            "dead letters of queue %s wait, and are tried again every %d ms: %s; this is not "
+            "logged again",
+            self._owner.queues.cluster.set_aside.name(self._group),
+            self._owner.retry_ms,
+            text % args,
+        )
+
+
+class LetterForwarders:
+    """The forwarders of all queues that are led here, made when a queue has letters.
+
+    Nothing is forwarded before this node knows the definitions and its own incarnation, for the
+    reasons that `DeadLetters` has.
+
+    prefetch  letters of a queue that are under way at once
+    retry_ms  until a letter that was refused or not routed is tried again
+    """
+
+    def __init__(
+        self, queues: QueueClients, publishing: Publisher, frame_max: int, settings: Queues
+    ) -> None:
+        """frame_max: of content headers, in bytes; the properties of dead letters fit into one."""
+        self.queues = queues
+        self.publishing = publishing
+        self.properties_max = frame_max - HEADER_FRAME_BYTES
+        self.prefetch = settings.dead_letter_worker_consumer_prefetch
+        self.retry_ms = settings.dead_letter_worker_publisher_confirm_timeout_ms
+        self._forwarders: dict[int, LetterForwarder] = {}
+        queues.cluster.on_leader.append(self._leader_changed)
+
+    def carry_out(self, group: int, effect: LettersDue | LettersGone) -> None:
+        """Carry out an effect of a queue that is led here."""
+        if isinstance(effect, LettersGone):
+            if effect.dropped:
+                log.info(
+                    "dropped %d dead letters, %d bytes, of queue %s: its settings keep none any "
+                    "more",
+                    effect.messages,
+                    effect.size_bytes,
+                    self.queues.cluster.set_aside.name(group),
+                )
+            self._later(group, lambda forwarder: forwarder.gone(effect))
+        elif effect.changed:
+            self._later(group, LetterForwarder.retry)
+        else:
+            self._later(group, LetterForwarder.wake)
+
+    def _later(self, group: int, call: Callable[[LetterForwarder], None]) -> None:
+        """Call with the queue's forwarder once this node knows the definitions."""
+        definitions = self.queues.definitions
+
+        def ready() -> None:
+            try:
+                forwarder = self._forwarder(group)
+            except UnknownGroup:
+                return
+            if forwarder is not None:
+                call(forwarder)
+
+        definitions.call_at_ready(ready)
+
+    def _forwarder(self, group: int) -> LetterForwarder | None:
+        """Return the forwarder of this node's present term; None: it does not lead."""
+        host = self.queues.cluster.host
+        known = self._forwarders.get(group)
+        if not host.is_leader(group):
+            return None
+        term = host.term(group)
+        if known is None or known.term != term:
+            if known is not None:
+                known.end()
+            known = self._forwarders[group] = LetterForwarder(self, group, term)
+        return known
+
+    def _leader_changed(self, group: int) -> None:
+        known = self._forwarders.get(group)
+        host = self.queues.cluster.host
+        if known is not None and not (host.is_leader(group) and host.term(group) == known.term):
+            known.end()
+            del self._forwarders[group]
+
+
+def warn_of_fallback(config: QueueConfig) -> None:
+    """Log why a queue that asks for at least once does not get it, in RabbitMQ's words."""
+    if config.dead_letter_strategy == "at-most-once" or config.keeps_letters:
+        return
+    name = f"queue {config.name!r} in vhost {config.vhost!r}"
+    if config.dead_letter_exchange is None:
+        log.warning(
+            "Disabling dead-lettering for %s despite configured dead-letter-strategy "
+            "'at-least-once' because dead-letter-exchange is not configured.",
+            name,
+        )
+        return
+    log.warning(
+        "Falling back to dead-letter-strategy at-most-once for %s because configured "
+        "dead-letter-strategy at-least-once is incompatible with effective overflow strategy "
+        "drop-head. To enable dead-letter-strategy at-least-once, set overflow strategy to "
+        "reject-publish.",
+        name,
+    )
+
+
+def _ranges(letters: Iterable[Letter]) -> tuple[tuple[int, int, int], ...]:
+    """Return letters as (number, first, last), neighbours joined."""
+    ranges: list[tuple[int, int, int]] = []
+    for number, ordinal, *_ in sorted(letters):
+        if ranges and ranges[-1][0] == number and ranges[-1][2] + 1 == ordinal:
+            ranges[-1] = (number, ranges[-1][1], ordinal)
+        else:
+            ranges.append((number, ordinal, ordinal))
+    return tuple(ranges)

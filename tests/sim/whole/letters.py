@@ -1,0 +1,93 @@
+"""Dead letters that are kept: a check from outside the machine, entry by entry.
+
+It sees which letters a queue has after every entry, and what has arrived in their target.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from sim.checkers import require
+from sim.whole.profile import TARGET
+from warren_broker.queue import commands
+from warren_broker.queue.commands import Submission
+from warren_broker.queue.state import QueueState
+
+if TYPE_CHECKING:
+    from sim.whole.world import World
+
+Place: TypeAlias = tuple[int, int]
+"""(index, ordinal)."""
+
+
+class Letters:
+    """The letters of every queue, after the entry that was applied last.
+
+    known    group -> place -> (number, reason, when it died)
+    arrived  bodies that their target has taken
+    settled  letters that have left, in all; again: those that had come to their target before
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.known: dict[int, dict[Place, tuple[int, int, int]]] = {}
+        self.arrived: dict[bytes, int] = {}
+        self.settled = 0
+
+    @property
+    def again(self) -> int:
+        """Return how many letters came more often than once."""
+        return sum(count - 1 for count in self.arrived.values())
+
+    def applied(
+        self,
+        group: int,
+        index: int,
+        now: int,
+        submission: Submission,
+        replies: Any,
+        state: QueueState,
+    ) -> None:
+        """Compare the state after an entry with the one before it."""
+        book = self.world.ledger.books.get(group)
+        if book is not None and book.plan.name == TARGET:
+            self.arrive(group, index, submission, replies)
+        before = self.known.get(group, {})
+        after: dict[Place, tuple[int, int, int]] = {}
+        for number, entry, first, last, reason, died_ms in state.letters:
+            for at in range(first, last + 1):
+                after[entry, at] = (number, reason, died_ms)
+        if not before and not after:
+            return
+        self.known[group] = after
+        times = [died_ms for _, _, died_ms in after.values()]
+        require(times == sorted(times), "letters in another order", group, times)
+        for place, known in after.items():
+            if place not in before:
+                require(known[2] == now, "a letter died at another time", group, place, known, now)
+            else:
+                require(before[place] == known, "a letter changed", group, place, known)
+        asked = [one for one in submission.commands if isinstance(one, commands.SettleLetters)]
+        for place in before:
+            if place in after:
+                continue
+            number, ordinal = before[place][0], place[1]
+            named = any(
+                number == n and first <= ordinal <= last
+                for one in asked
+                for n, first, last in one.letters
+            )
+            require(named, "a letter is gone that nobody settled", group, place)
+            entry, at = place
+            body = self.world.checkers.states.bodies[group, entry][at]
+            require(body in self.arrived, "a letter is settled that never arrived", group, body)
+            self.settled += 1
+
+    def arrive(self, group: int, index: int, submission: Submission, replies: Any) -> None:
+        """Record what the target took of an entry's block."""
+        for command, reply in zip(submission.commands, replies, strict=False):
+            bodies = self.world.checkers.states.bodies.get((group, index))
+            if isinstance(command, commands.Enqueue) and bodies is not None:
+                refused = isinstance(reply, commands.Refused)
+                for body in bodies[: reply.accepted] if refused else bodies:
+                    self.arrived[body] = self.arrived.get(body, 0) + 1
