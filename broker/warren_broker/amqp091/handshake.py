@@ -172,8 +172,9 @@ def _open(connection: ConnectionState, method: methods.ConnectionOpen) -> None:
 def _update_secret(connection: ConnectionState, method: methods.ConnectionUpdateSecret) -> None:
     def updated(result: Any) -> None:
         if isinstance(result, Refusal):
+            refused = errors.NotAllowed("New secret was refused by one of the backends")
             connection.close(
-                errors.NotAllowed("New secret was refused by one of the backends"),
+                result if isinstance(result, errors.NotAllowed) else refused,
                 at=methods.ConnectionUpdateSecret.code,
             )
             return

@@ -198,6 +198,10 @@ class Client091:
     @guarded
     def _tell_cancelled(self, consumer: int, reason: str, timeout_ms: int | None) -> None:
         self._hand_out_held(consumer)
+        known = self._session.state.consumers.get(consumer)
+        if known is not None and reason == "timeout":
+            channel = known.channel.number
+            self._log.consumer_timed_out(known.tag, channel, known.queue, timeout_ms)
         self._session.cancelled(consumer, reason, timeout_ms)
         self._carry_out()
 

@@ -80,6 +80,24 @@ class ConnectionLog:
             quoted(refusal.detail, 1000),
         )
 
+    def consumer_timed_out(
+        self, consumer: str, channel: int, queue: str, timeout_ms: int | None
+    ) -> None:
+        """Log that messages of a consumer went back to the queue: they were held for too long."""
+        log.warning(
+            "connection %s (AMQP %s, user %s, vhost %s): consumer %s on channel %d has timed out: "
+            "deliveries of queue %s, not acknowledged in time (timeout used: %s ms), return to the "
+            "queue",
+            self._peer,
+            self._protocol,
+            quoted(self._user),
+            quoted(self._vhost),
+            quoted(consumer),
+            channel,
+            quoted(queue),
+            "unknown" if timeout_ms is None else timeout_ms,
+        )
+
     def ended(self, reason: str) -> None:
         """Log a connection that was closed by the protocol's close, or by this node."""
         self._end(logging.INFO if self._opened else logging.WARNING, "closed", reason)

@@ -246,6 +246,16 @@ def test_update_secret() -> None:
     peer.connection_closed(530, "New secret was refused")
 
 
+def test_a_new_secret_of_a_user_that_lost_the_vhost_ends_the_connection() -> None:
+    from warren_broker.amqp091.wire import codec, methods
+
+    peer = Peer().connect()
+    method = methods.ConnectionUpdateSecret(new_secret=b"new", reason="r")
+    peer.conn.receive(codec.method_frame(0, method))
+    peer.answer(requests.UpdateSecretRequest, errors.vhost_refused("/", "guest"))
+    peer.connection_closed(530, "access to vhost '/' refused for user 'guest'")
+
+
 def test_heartbeats() -> None:
     peer = Peer().connect(heartbeat=10)
     peer.conn.tick(1_000)
