@@ -38,6 +38,7 @@ OTHER_VARIABLES = {
     "WARREN_REWRITE": "transcripts are written again (tests)",
     "WARREN_TEST_URI": "the broker that the live tests run against (tests)",
     "WARREN_TEST_CTL": "the command that manages that broker's users (tests)",
+    "WARREN_TEST_JAVA": "the class path of the Java client (tests)",
     "WARREN_TEST_KILL": "where a node kills itself (tests)",
     "WARREN_MEMBERSHIP_SEEDS": "number of simulated worlds with membership changes (tests)",
     "WARREN_LOADGEN": "the load generator to use (bench)",

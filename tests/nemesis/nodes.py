@@ -61,7 +61,11 @@ class Nodes:
     def _configure(self, i: int, settings: dict[str, Any]) -> None:
         node, host = self.nodes[i], self.network.host(i)
         tables: dict[str, dict[str, Any]] = {
-            "listen": {"amqp": f"{host}:{node.amqp_port}", "peers": f"{host}:{node.peers_port}"},
+            "listen": {
+                "amqp": f"{host}:{node.amqp_port}",
+                "amqps": "none",
+                "peers": f"{host}:{node.peers_port}",
+            },
             "peers": {
                 each.name: f"{self.network.host(j)}:{each.peers_port}"
                 for j, each in enumerate(self.nodes)

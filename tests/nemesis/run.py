@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pika
 
@@ -23,6 +24,7 @@ from nemesis.clients import Client, Consumer, Ephemeral, Getter, Publisher, Worl
 from nemesis.nodes import Nodes
 from nemesis.readers import Claimer, Stager, Working
 from nemesis.scene import SUSPECT_AFTER_S, Scene
+from tests.certificates import Authority
 from warren.admin import Admin, Queue
 from warren.connection import Connection
 from warren.errors import Unavailable, WarrenError
@@ -42,6 +44,20 @@ TRACE_CHARS = 3000
 SAY_EVERY_S = 15.0
 
 
+def tls_between_nodes(directory: Path) -> dict[str, Any]:
+    """Return the settings for TLS between nodes, with one certificate for all of them."""
+    authority = Authority(directory / "ca")
+    own = authority.issue("node", file="node")
+    return {
+        "tls": {
+            "certfile": str(own.cert),
+            "keyfile": str(own.key),
+            "cacertfile": str(authority.cert),
+            "between_nodes": True,
+        }
+    }
+
+
 class Run:
     """Nodes, clients, faults, history."""
 
@@ -50,7 +66,9 @@ class Run:
         self.began = time.monotonic()
         self.record = history.Recorder(directory / "history.jsonl")
         net, what = network.make(options.nodes)
-        self.nodes = Nodes(options.nodes, directory, net, SETTINGS)
+        settings = {**SETTINGS, **(tls_between_nodes(directory) if options.tls else {})}
+        self.nodes = Nodes(options.nodes, directory, net, settings)
+        what += ", TLS between nodes" if options.tls else ""
         self.say(
             f"{options.nodes} nodes, {what}, {self.nodes.what}; seed {options.seed}; {directory}"
         )
@@ -266,6 +284,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the schedule and the clients")
     parser.add_argument("--nodes", type=int, default=3, choices=range(3, 6))
     parser.add_argument("--rate", type=float, default=150.0, help="messages/s of each publisher")
+    parser.add_argument("--tls", action="store_true", help="between the nodes")
     parser.add_argument("--faults", default="", help=f"only these: {','.join(faults.FAULTS)}")
     parser.add_argument("--directory", help="where logs and history go; kept")
     options = parser.parse_args(arguments)
@@ -299,6 +318,7 @@ def _judge(options: argparse.Namespace, directory: Path) -> int:
             shutil.rmtree(directory, ignore_errors=True)
         return 0
     chosen = f" --faults {options.faults}" if options.faults else ""
+    chosen += " --tls" if options.tls else ""
     print(
         f"wrong; logs and history are in {directory}; the same schedule again:\n"
         f"python3 build.py nemesis --minutes {options.minutes:g} --seed {options.seed} "
