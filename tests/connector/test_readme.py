@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.slow]
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 PYTHON_WITHOUT_US = "#!/bin/sh\necho 'no module named pyspark_warren here' >&2\nexit 1\n"
-RUN_S_MAX = 240
+RUN_S_MAX = 600
 
 
 def session() -> str:

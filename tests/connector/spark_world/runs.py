@@ -25,7 +25,7 @@ from warren.stages import SinkDriver
 
 ROOT = Path(__file__).resolve().parents[3]
 PATH = [str(ROOT / name) for name in ("tests/connector", "connector", "python", "broker", "raft")]
-RUN_S_MAX = 240
+RUN_S_MAX = 600
 POLL_S = 0.05
 
 
