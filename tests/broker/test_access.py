@@ -300,7 +300,7 @@ class Broker10:
     def delete_queue(self, *given: Any) -> None:
         self._did(given, Count(0))
 
-    def purge_queue(self, *given: Any) -> None:
+    def purge_queue(self, *given: Any, store: bool) -> None:
         self._did(given, Count(0))
 
     def _did(self, given: tuple[Any, ...], result: Any) -> None:

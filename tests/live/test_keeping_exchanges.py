@@ -85,3 +85,58 @@ def test_a_recent_history_outlives_its_leader_and_all_nodes(cluster: LocalCluste
         channel.queue_bind("s", "h")
         assert bodies(channel, "s", 5) == ["4", "5", "6", "7", "8"]
         channel.exchange_delete("h")
+
+
+def delayed(body: str, delay_ms: int) -> dict[str, Any]:
+    """Arguments of a delayed publish."""
+    properties = pika.BasicProperties(headers={"x-delay": delay_ms}, delivery_mode=2)
+    return {"routing_key": "key", "body": body.encode(), "properties": properties}
+
+
+def test_delayed_messages_outlive_their_leader_and_all_nodes(cluster: LocalCluster) -> None:
+    with connect(cluster, 0) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.exchange_declare(
+            "d", "x-delayed-message", durable=True, arguments={"x-delayed-type": "direct"}
+        )
+        channel.queue_declare("q", durable=True)
+        channel.queue_bind("q", "d", "key")
+        channel.basic_publish("d", **delayed("second", 4_000))
+        channel.basic_publish("d", **delayed("first", 3_000))
+        channel.basic_publish("d", **delayed("at once", 0))
+        channel.basic_publish("d", **delayed("negative", -5))
+        for number in range(50):
+            channel.basic_publish("d", **delayed(str(number), 22_000))
+        with pytest.raises(UnroutableError):  # it is delayed all the same
+            channel.basic_publish("d", **delayed("mandatory", 2_000), mandatory=True)
+        channel.basic_publish("d", **delayed("far", (1 << 32) - 1))
+        channel.queue_declare("bound later", durable=True)
+        channel.queue_bind("bound later", "d", "key")
+        found = taken(channel, "q", 5)
+        expected = [
+            ("at once", 0),
+            ("negative", -5),
+            ("mandatory", -2_000),
+            ("first", -3_000),
+            ("second", -4_000),
+        ]
+        assert [(body, headers["x-delay"]) for body, headers in found] == expected
+        late = ["mandatory", "first", "second"]
+        assert bodies(channel, "bound later", 3) == late
+    killed = cluster.leader_of("amq.delayed.d")
+    cluster.kill(killed)
+    with connect(cluster, (killed + 1) % 3) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.basic_publish("d", **delayed("without a node", 500))
+        assert bodies(channel, "q", 1) == ["without a node"]
+    for node in range(3):
+        cluster.kill(node)
+    cluster.start()
+    with connect(cluster, killed) as connection:
+        channel = connection.channel()
+        got = bodies(channel, "q", 50)
+        assert list(dict.fromkeys(got)) == [str(number) for number in range(50)]
+        assert len(got) < 70
+        channel.exchange_delete("d")

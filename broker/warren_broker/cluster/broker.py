@@ -18,6 +18,7 @@ from warren_broker.certificate_login import EXTERNAL
 from warren_broker.cluster.client.consumers import Consumers
 from warren_broker.cluster.client.dead_letters import DeadLetters
 from warren_broker.cluster.client.direct_replies import DirectReplies
+from warren_broker.cluster.client.due_messages import DueMessages
 from warren_broker.cluster.client.history import History
 from warren_broker.cluster.client.publisher import Publisher
 from warren_broker.cluster.client.queues import QueueClients
@@ -109,6 +110,7 @@ class Broker:
         self.replies = DirectReplies(cluster)
         self.publishing = Publisher(self.queues, self.replies)
         self.history = History(self.queues, self.reading, self.publishing)
+        self.due_messages = DueMessages(self.queues, self.consuming, self.publishing, self.ids)
         self.dead_letters = DeadLetters(self.queues, self.publishing, settings.limits.frame_max)
         self.letter_forwarders = LetterForwarders(
             self.queues, self.publishing, settings.limits.frame_max, settings.queues
@@ -402,9 +404,14 @@ class Broker:
 
         self.queues.ask(queue, commands.Delete(if_unused=True), deleted)
 
-    def purge_queue(self, vhost: str, name: str, connection: int, done: Answer) -> None:
-        """Purge a queue; answer MessageCount with the messages dropped."""
-        queue = self.queues.find(vhost, name, connection)
+    def purge_queue(
+        self, vhost: str, name: str, connection: int, done: Answer, *, store: bool = False
+    ) -> None:
+        """Purge a queue; answer MessageCount with the messages dropped.
+
+        store  it may be the store of an exchange
+        """
+        queue = self.queues.find(vhost, name, connection, store=store)
 
         def purged(reply: Any) -> None:
             ok = isinstance(reply, commands.Count)

@@ -197,12 +197,14 @@ def _delete_unasked(asker: Asker, request: requests.DeleteQueueRequest, answer: 
 
 def _purge_queue(asker: Asker, request: requests.PurgeQueueRequest, answer: Answer) -> None:
     asker.access.read_queue(request.name)
-    asker.broker.purge_queue(asker.vhost, request.name, asker.connection, _counted(answer))
+    asker.broker.purge_queue(
+        asker.vhost, request.name, asker.connection, _counted(answer), store=True
+    )
 
 
 def _retry_delayed(asker: Asker, request: requests.RetryDelayedRequest, answer: Answer) -> None:
     asker.ask(
-        asker.queue(request.name),
+        asker.queue(request.name, store=True),
         commands.RetryDelayed(),
         answer,
         lambda reply: MessagesCounted(reply.messages),

@@ -5,6 +5,7 @@ The texts of the refusals are RabbitMQ's.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any, Final
@@ -17,11 +18,12 @@ MODULUS_HASH: Final = "x-modulus-hash"
 RANDOM: Final = "x-random"
 LOCAL_RANDOM: Final = "x-local-random"
 RECENT_HISTORY: Final = "x-recent-history"
+DELAYED_MESSAGE: Final = "x-delayed-message"
 KINDS: Final = ("direct", "fanout", "topic", "headers")
 """The types of AMQP 0.9.1."""
 CHOOSING_KINDS: Final = (CONSISTENT_HASH, MODULUS_HASH, RANDOM, LOCAL_RANDOM)
 """The types that choose one destination for each message."""
-KEEPING_KINDS: Final = (RECENT_HISTORY,)
+KEEPING_KINDS: Final = (RECENT_HISTORY, DELAYED_MESSAGE)
 """The types that keep messages, in a store (`metadata.stores`)."""
 
 HASH_HEADER: Final = "hash-header"
@@ -33,6 +35,13 @@ HISTORY_LENGTH: Final = "x-recent-history-length"
 HISTORY_LENGTH_DEFAULT: Final = 20
 NO_STORE: Final = "x-recent-history-no-store"
 """The header, true, of messages that an exchange of type x-recent-history does not keep."""
+DELAYED_TYPE: Final = "x-delayed-type"
+"""The argument of an exchange of type x-delayed-message: how it routes what is due."""
+DELAY: Final = "x-delay"
+"""The header with the delay of a message, in milliseconds; of one that was delayed, negated."""
+PUBLISH_DELAY_MS_MAX: Final = (1 << 32) - 1
+DELAY_DIGITS_MAX: Final = 20
+"""A longer text is no delay."""
 HEADERS_MATCHES: Final = ("all", "any", "all-with-x", "any-with-x")
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -53,6 +62,8 @@ def check_arguments(kind: str, arguments: Arguments) -> None:
     """Raise PreconditionFailed for arguments that an exchange of this type cannot have."""
     if kind == RECENT_HISTORY:
         history_length(arguments)
+    if kind == DELAYED_MESSAGE:
+        kind = _delayed_type(arguments)
     if kind != CONSISTENT_HASH:
         return
     for name in (HASH_HEADER, HASH_PROPERTY):
@@ -83,7 +94,37 @@ def history_length(arguments: Arguments) -> int:
 
 def keeps(exchange: Exchange, headers: Mapping[str, Any]) -> bool:
     """Return whether an exchange of KEEPING_KINDS keeps a message with these headers."""
+    if exchange.kind == DELAYED_MESSAGE:
+        return 0 < delay_ms(headers) <= PUBLISH_DELAY_MS_MAX
     return headers.get(NO_STORE) is not True
+
+
+def delay_ms(headers: Mapping[str, Any]) -> int:
+    """Return the delay that plain headers say; 0: none. Text and fractions are converted."""
+    value = headers.get(DELAY)
+    if isinstance(value, str) and _INTEGER.fullmatch(value) and len(value) <= DELAY_DIGITS_MAX:
+        return int(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def routed_as(exchange: Exchange) -> str:
+    """Return the type by which an exchange routes: its own, or that of what is due."""
+    if exchange.kind != DELAYED_MESSAGE:
+        return exchange.kind
+    return str(exchange.arguments.get(DELAYED_TYPE))
+
+
+def _delayed_type(arguments: Arguments) -> str:
+    """Return how what is due is routed; raises PreconditionFailed."""
+    kind = arguments.get(DELAYED_TYPE)
+    if not isinstance(kind, str) or kind in KEEPING_KINDS:
+        raise PreconditionFailed(
+            f"Invalid argument, '{DELAYED_TYPE}' must be an existing exchange type"
+        )
+    check_kind(kind, choosing=True)
+    return kind
 
 
 def check_binding(
@@ -93,11 +134,12 @@ def check_binding(
 
     queue  the destination; None: it is an exchange
     """
-    if source.kind == "headers":
+    kind = routed_as(source)
+    if kind == "headers":
         _check_headers_match(arguments.get("x-match", "all"))
-    elif source.kind == CONSISTENT_HASH:
+    elif kind == CONSISTENT_HASH:
         weight(routing_key)
-    elif source.kind == LOCAL_RANDOM:
+    elif kind == LOCAL_RANDOM:
         _check_local(routing_key, queue)
 
 

@@ -9,18 +9,29 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from warren_broker import errors
 from warren_broker.arguments import NAME_BYTES_MAX
 from warren_broker.metadata.apply_context import MetadataContext
 from warren_broker.metadata.changes import QueueCreated, QueueDeleted
-from warren_broker.metadata.exchange_types import KEEPING_KINDS, RECENT_HISTORY, history_length
+from warren_broker.metadata.exchange_types import (
+    DELAYED_MESSAGE,
+    KEEPING_KINDS,
+    RECENT_HISTORY,
+    history_length,
+)
 from warren_broker.metadata.placing import placed
 from warren_broker.metadata.records import Exchange, QueueRecord, numbered_above
 from warren_broker.metadata.state import Scope
 from warren_broker.queue.config import QueueConfig
 
-PREFIXES: Final = {RECENT_HISTORY: "amq.history."}
+PREFIXES: Final = {RECENT_HISTORY: "amq.history.", DELAYED_MESSAGE: "amq.delayed."}
 """The name of a store is its exchange's after the prefix of the exchange's type."""
+ROUTER_AWAY_MS: Final = 10_000
+"""How long a suspected node keeps the due messages that it was to route."""
+REFUSED_RETRY_MS_MIN: Final = 5_000
+REFUSED_RETRY_MS_MAX: Final = 60_000
 
 
 def store_name(exchange: Exchange) -> str:
@@ -32,15 +43,26 @@ def store_name(exchange: Exchange) -> str:
 def store_config(exchange: Exchange) -> QueueConfig:
     """Return the settings of an exchange's store.
 
-    It has no priorities: messages of one block keep their order.
+    It has no priorities: messages of one block keep their order. A delayed message stays until the
+    node that routes what is due has confirms for it (`cluster.client.due_messages`): one consumer,
+    on the node of the leader. One that a queue has refused is tried again after a while.
     """
-    return QueueConfig(
+    kept = QueueConfig(
         exchange.vhost,
         store_name(exchange),
         delivery_limit=-1,
-        max_length=history_length(exchange.arguments),
         priority_max=0,
         priority_default=0,
+    )
+    if exchange.kind == RECENT_HISTORY:
+        return msgspec.structs.replace(kept, max_length=history_length(exchange.arguments))
+    return msgspec.structs.replace(
+        kept,
+        single_active_consumer=True,
+        consumer_disconnected_timeout_ms=ROUTER_AWAY_MS,
+        delayed_retry_type="failed",
+        delayed_retry_min_ms=REFUSED_RETRY_MS_MIN,
+        delayed_retry_max_ms=REFUSED_RETRY_MS_MAX,
     )
 
 

@@ -9,7 +9,9 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from warren_broker.queue.command_base import QueueCommand
 from warren_broker.queue.config import QueueConfig
+from warren_broker.queue.delay_commands import EndDelay, EnqueueDelayed
 
 UplinkId: TypeAlias = int
 """One process of one node: 64 random bits drawn when it starts; 0: no node (a timer)."""
@@ -24,10 +26,6 @@ MsgId: TypeAlias = int
 """The number of a delivery to one consumer: 0, 1, 2 … without gaps."""
 MsgIds: TypeAlias = tuple[tuple[MsgId, MsgId], ...]
 """Closed ranges (first, last), ascending, disjoint."""
-
-
-class QueueCommand(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The base class of all commands."""
 
 
 class Enqueue(QueueCommand, frozen=True, array_like=True, tag="enq"):
@@ -426,6 +424,8 @@ AnyCommand: TypeAlias = (
     | Configure
     | RetryDelayed
     | SettleLetters
+    | EnqueueDelayed
+    | EndDelay
 )
 
 
@@ -435,7 +435,8 @@ class Submission(msgspec.Struct, frozen=True, array_like=True):
     uplink    of the node; 0: not counted, not de-duplicated
     seq       1, 2, 3 … per (uplink, queue); a repeat (<= last) is acknowledged and dropped,
               a gap (> last + 1) is refused with Gap and nothing is applied
-    commands  in order; at most one Enqueue, SinkStage or Stage, which owns the entry's block
+    commands  in order; at most one Enqueue, EnqueueDelayed, SinkStage or Stage, which owns the
+              entry's block
     answered  replies up to this seq have reached the node and need not be kept. A repeat gets the
               replies of the first time as long as it is above `answered` and among the last
               machine.REPLIES_KEPT seqs: a node must not have more than that unanswered

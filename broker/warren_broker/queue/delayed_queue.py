@@ -132,6 +132,39 @@ class Delayed:
         self._left(leaves, last - first + 1)
         return index, first, last, failed, acquired
 
+    def pick(self, ready_ms: int, index: int, ordinal: int) -> Run | None:
+        """Remove one message; None: it is not here, or is to be ready now anyway."""
+        wanted: tuple[int, ...] = (ready_ms, index, ordinal)
+        leaves = self._leaves
+        at = bisect_right(leaves, wanted, key=lambda leaf: leaf.key[:3]) - 1
+        if at < 0:
+            return None
+        leaf = leaves[at]
+        rows = self._unpacked.rows(leaf)
+        place = bisect_right(rows, wanted, key=lambda row: row[:3]) - 1
+        if place < 0:
+            return None
+        row = rows[place]
+        first, last, rest = row[2], row[3], row[4:]
+        if row[:2] != wanted[:2] or not first <= ordinal <= last:
+            return None
+        left: list[DelayedRow] = []
+        if first < ordinal:
+            left.append((ready_ms, index, first, ordinal - 1, *rest))
+        if ordinal < last:
+            left.append((ready_ms, index, ordinal + 1, last, *rest))
+        rows[place : place + 1] = left
+        self.count -= 1
+        if not rows:
+            self._unpacked.drop(leaf)
+            del leaves[at]
+        elif len(rows) > LEAF_ROWS_MAX:
+            self._insert_leaf(at + 1, rows[LEAF_ROWS_MAX // 2 :])
+            del rows[LEAF_ROWS_MAX // 2 :]
+        if rows:
+            leaf.key = rows[0]
+        return index, ordinal, ordinal, *rest
+
     def _left(self, leaves: list[Leaf], count: int) -> None:
         self.count -= count
         if leaves is self._forced:

@@ -24,6 +24,8 @@ gets a new number here, and the handlers of the old version stay.
     RetryDelayed). The settings in an older log lack these fields: nothing is delayed
 7   dead letters may stay until they have been forwarded (`letter_queue`, SettleLetters;
     QueueConfig.dead_letter_strategy). The settings in an older log lack this field: none stays
+8   messages may be published with a delay (`delayed_publish`). No log of an older version has
+    EnqueueDelayed or EndDelay
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ from warren_broker.queue import (
     claim,
     commands,
     dead_letter,
+    delay_commands,
+    delayed_publish,
     delayed_retry,
     disconnects,
     enqueue,
@@ -50,7 +54,7 @@ from warren_broker.queue.commands import AnyReply
 
 Handler: TypeAlias = Callable[[QueueContext, Any], AnyReply]
 
-VERSION: Final = 7
+VERSION: Final = 8
 
 HANDLERS: Final[Mapping[type, Handler]] = {
     commands.Enqueue: enqueue.enqueue,
@@ -69,6 +73,8 @@ HANDLERS: Final[Mapping[type, Handler]] = {
     commands.Purge: admin.purge,
     commands.RetryDelayed: delayed_retry.retry_delayed,
     commands.SettleLetters: dead_letter.settle_letters,
+    delay_commands.EnqueueDelayed: delayed_publish.enqueue_delayed,
+    delay_commands.EndDelay: delayed_publish.end_delay,
     commands.Delete: admin.delete,
     commands.Stat: admin.stat,
     commands.Configure: admin.configure,

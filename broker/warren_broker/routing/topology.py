@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+import msgspec
+
 from warren_broker.amqp091.wire.properties import Properties
 from warren_broker.errors import no_exchange
 from warren_broker.metadata import exchange_types
@@ -47,20 +49,24 @@ ENTRY_BYTES: Final = 200
 
 def _matcher(exchange: Exchange, around: Surroundings) -> Matcher:
     """Return a matcher without bindings for an exchange."""
-    match exchange.kind:
+    kind = exchange_types.routed_as(exchange)
+    match kind:
         case exchange_types.CONSISTENT_HASH:
             return ConsistentHashMatcher(exchange.arguments, around)
         case exchange_types.MODULUS_HASH:
             return ModulusHashMatcher(around)
         case exchange_types.RANDOM | exchange_types.LOCAL_RANDOM:
-            return RandomMatcher(around, local=exchange.kind == exchange_types.LOCAL_RANDOM)
+            return RandomMatcher(around, local=kind == exchange_types.LOCAL_RANDOM)
         case exchange_types.RECENT_HISTORY:
             return FanoutMatcher()
-    return MATCHERS[exchange.kind]()
+    return MATCHERS[kind]()
 
 
 def dependence_of(exchange: Exchange) -> Dependence:
     """Return what the exchange's own choice of destinations depends on."""
+    if exchange.kind == exchange_types.DELAYED_MESSAGE:
+        kind = exchange_types.routed_as(exchange)
+        return ON_CONTENT | dependence_of(msgspec.structs.replace(exchange, kind=kind))
     match exchange.kind:
         case "headers" | exchange_types.RECENT_HISTORY:
             return ON_CONTENT
@@ -239,8 +245,8 @@ class VhostTopology:
             exchange = self.definitions.exchanges.get(name)
             if exchange is None:
                 continue  # an alternate exchange that does not exist
-            if exchange.kind in KEEPING_KINDS:
-                self._keep(exchange, message, queues)
+            if exchange.kind in KEEPING_KINDS and self._keep(exchange, message, queues):
+                continue
             found = self._match(exchange, message)
             alternate = None if found else self.definitions.alternate(exchange)
             further = [] if alternate is None else [alternate]
@@ -255,11 +261,14 @@ class VhostTopology:
                     waiting.append(target)
         return tuple(sorted(queues))
 
-    def _keep(self, exchange: Exchange, message: RoutedMessage, queues: dict[str, None]) -> None:
-        """Add the store of an exchange, if that keeps the message."""
+    def _keep(self, exchange: Exchange, message: RoutedMessage, queues: dict[str, None]) -> bool:
+        """Add the store of an exchange that keeps the message; return whether it is not due yet."""
+        if not keeps(exchange, message.headers or {}):
+            return False
         name = store_name(exchange)
-        if keeps(exchange, message.headers or {}) and name in self.definitions.queues:
+        if name in self.definitions.queues:
             queues[name] = None
+        return exchange.kind == exchange_types.DELAYED_MESSAGE
 
     def _match(self, exchange: Exchange, message: RoutedMessage) -> dict[Destination, None]:
         found: dict[Destination, None] = {}

@@ -168,3 +168,99 @@ def test_a_binding_is_reported_once_as_new(world: World) -> None:
     world.declare("q")
     bind = commands.Bind("/", "h", "q", True, reported=True)
     assert [world.do(bind), world.do(bind)] == [BindingIs(True), BindingIs(False)]
+
+
+# ------------------------------------------------------------------ delayed messages
+
+
+def delaying(world: World, kind: Any = "topic", name: str = "d", **more: Any) -> None:
+    """Declare an exchange that delays messages."""
+    arguments = {"x-delayed-type": kind, **more}
+    place = {"store_nodes": ("a", "b"), "store_leader": "a"}
+    world.exchange(name, "x-delayed-message", arguments=arguments, **place)
+
+
+@pytest.mark.parametrize(
+    "kind, text",
+    [
+        (None, "Invalid argument, 'x-delayed-type' must be an existing exchange type"),
+        (5, "Invalid argument, 'x-delayed-type' must be an existing exchange type"),
+        ("x-delayed-message", "Invalid argument, 'x-delayed-type' must be an existing"),
+        ("x-recent-history", "Invalid argument, 'x-delayed-type' must be an existing"),
+        ("nonsense", "unknown exchange type 'nonsense'"),
+    ],
+)
+def test_a_delayed_type_that_is_none(kind: Any, text: str) -> None:
+    world = World()
+    with pytest.raises(PreconditionFailed) as refused:
+        delaying(world, kind)
+    assert refused.value.detail.startswith(text)
+    assert world.state.exchange("/", "d") is None and not world.state.groups
+
+
+def test_arguments_and_bindings_are_checked_as_those_of_its_type() -> None:
+    world = World()
+    world.declare("q")
+    with pytest.raises(PreconditionFailed, match="Unsupported property: app_id"):
+        delaying(world, "x-consistent-hash", **{"hash-property": "app_id"})
+    delaying(world, "x-consistent-hash")
+    with pytest.raises(PreconditionFailed, match="The binding key must be an integer"):
+        world.bind("d", "q", "heavy")
+    delaying(world, "headers", "h")
+    with pytest.raises(PreconditionFailed, match="x-match"):
+        world.bind("h", "q", arguments={"x-match": "some"})
+
+
+def test_the_store_of_delayed_messages() -> None:
+    world = World()
+    delaying(world)
+    store = world.state.queue("/", "amq.delayed.d")
+    assert store is not None and store.store_of == "d"
+    config = store.config
+    assert config.single_active_consumer and config.delivery_limit == -1
+    assert config.max_length is None and config.delayed_retry_type == "failed"
+
+
+@pytest.mark.parametrize(
+    "delay, kept",
+    [
+        (1, True),
+        ((1 << 32) - 1, True),
+        ("250", True),
+        (1.5, True),
+        (0, False),
+        (-1, False),
+        (1 << 32, False),
+        (0.5, False),
+        (float("inf"), False),
+        ("soon", False),
+        ("9" * 5000, False),
+        (True, False),
+        (None, False),
+    ],
+)
+def test_which_messages_are_delayed(delay: Any, kept: bool) -> None:
+    world = World()
+    world.exchange("alternate", "fanout")
+    delaying(world, **{"alternate-exchange": "alternate"})
+    world.declare("q")
+    world.declare("lost")
+    world.bind("d", "q", "a.*")
+    world.bind("alternate", "lost")
+    routing = router(world)
+    headers = {"x-delay": delay}
+    assert routing.route("/", "d", "a.b", headers) == (("amq.delayed.d",) if kept else ("q",))
+    elsewhere = ("amq.delayed.d",) if kept else ("lost",)
+    assert routing.route("/", "d", "none", headers) == elsewhere
+
+
+@pytest.mark.parametrize(
+    "kind, key, found",
+    [("direct", "k", 1), ("direct", "l", 0), ("fanout", "l", 1), ("x-consistent-hash", "l", 1)],
+)
+def test_every_type_routes_what_is_due(kind: str, key: str, found: int) -> None:
+    world = World()
+    delaying(world, kind)
+    world.declare("q")
+    world.bind("d", "q", "1" if kind == "x-consistent-hash" else "k")
+    assert router(world).route("/", "d", key, {"x-delay": -5}) == ("q",) * found

@@ -7,7 +7,9 @@ from random import Random
 from typing import Any
 
 from tests.broker.queue.world import Queue, block, config
+from warren_broker.block.block import Block
 from warren_broker.queue import commands as c
+from warren_broker.queue import delay_commands
 from warren_broker.queue.state import SinkRun
 
 CONFIGS: tuple[dict[str, Any], ...] = (
@@ -92,6 +94,15 @@ def claim_commands(
     )
 
 
+def a_delayed(random: Random, queue: Queue) -> tuple[int, int, int]:
+    """The time, index and ordinal of a delayed message; of no message, if there is none."""
+    rows = list(queue.state.delayed)
+    if not rows:
+        return 1, 1, 0
+    ready_ms, index, first, last, _, _ = random.choice(rows)
+    return ready_ms, index, random.randint(first, last + (random.random() < 0.1))
+
+
 def a_command(random: Random, queue: Queue) -> c.AnyCommand:
     """Any command but those that own a block."""
     consumer, session = random.randint(1, 8), random.randint(1, 3)
@@ -134,6 +145,7 @@ def a_command(random: Random, queue: Queue) -> c.AnyCommand:
         (1, lambda: c.Purge()),
         (1, lambda: c.RetryDelayed()),
         (3, lambda: c.SettleLetters(some_letters(random, queue))),
+        (3, lambda: delay_commands.EndDelay(*a_delayed(random, queue), random.random() < 0.5)),
         (1, lambda: c.Stat(random.random() < 0.5)),
         (1, lambda: c.NodeSuspected(f"n{random.randint(1, 3)}")),
         (2, lambda: c.NodeSuspected(f"n{random.randint(1, 3)}", True, random.random() < 0.3)),
@@ -166,7 +178,15 @@ def grow(seed: int, entries: int = 80) -> Queue:
         if random.random() < 0.5:
             data = a_block(random)
             owner: c.AnyCommand = c.Enqueue()
-            if random.random() < 0.25:
+            if random.random() < 0.2:
+                count = Block.decode(data).count
+                cut = random.randint(1, count)
+                owner = delay_commands.EnqueueDelayed(
+                    ((cut, 20), (count - cut, random.choice((20, 90))))[:count]
+                )
+                if cut == count:
+                    owner = delay_commands.EnqueueDelayed(((cut, 20),))
+            elif random.random() < 0.25:
                 name = (random.randint(0, 5), random.randint(0, 2), random.randint(0, 1))
                 ttl_ms = random.choice((0, 0, 60))
                 owner = c.SinkStage("sink", random.choice("ab"), 3, *name, len(data), ttl_ms)

@@ -166,12 +166,21 @@ class Model:
         return self.exceeds(self.ready() + self.beside())
 
     def add(self, message: Message) -> None:
+        self.begin_life(message)
+        self.lanes[self.lane(message)].append(message)
+
+    def add_delayed(self, message: Message, delay: int) -> None:
+        self.begin_life(message)
+        message.ready = self.now + delay
+        self.delayed.append(message)
+        self.delayed.sort(key=lambda m: (m.ready, m.name))
+
+    def begin_life(self, message: Message) -> None:
         ttl = self.config.message_ttl_ms
         own = message.expiry
         limit = min((t for t in (ttl, own) if t is not None), default=None)
         message.born = self.now
         message.expiry = None if limit is None else self.now + limit
-        self.lanes[self.lane(message)].append(message)
 
     def end(self) -> None:
         """What every entry ends with."""
@@ -329,7 +338,7 @@ class Model:
             if taken and sum(m.size for m in taken) + message.size > size:
                 lane = self.lane(message)
                 back = self.back[lane] if self.in_place else self.returned
-                (back if message.acquired else self.lanes[lane]).insert(0, message)
+                (back if message.acquired or message.ready else self.lanes[lane]).insert(0, message)
                 break
             taken.append(message)
         if taken or keep_empty:

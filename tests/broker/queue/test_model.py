@@ -18,6 +18,7 @@ from hypothesis.stateful import (
 from tests.broker.queue.model import Message, Model
 from tests.broker.queue.world import Queue, block, config
 from warren_broker.queue import commands as c
+from warren_broker.queue import delay_commands
 from warren_broker.queue.effects import CancelConsumer, DeadLetter, Drained, LettersGone
 from warren_broker.queue.letter_queue import Letter
 
@@ -241,6 +242,34 @@ class AgainstModel(RuleBasedStateMachine):
             dropped = sum(effect.messages for effect in self.queue.of(LettersGone))
             assert dropped == len(self.model.letters)
             self.model.letters.clear()
+        self.end()
+
+    @rule(
+        shape=st.lists(st.tuples(SIZES, TTLS, st.sampled_from([1, 20, 20, 50])), min_size=1),
+        ttl=st.booleans(),
+    )
+    def enqueue_delayed(self, shape: list[tuple[int, int | None, int]], ttl: bool) -> None:
+        sizes, delays = [s for s, _, _ in shape], [d for _, _, d in shape]
+        ttls = [t if ttl else None for _, t, _ in shape]
+        prio = [4] * len(sizes)
+        new = self.messages(sizes, prio, ttls)
+        command = delay_commands.EnqueueDelayed(tuple((1, delay) for delay in delays))
+        reply = self.both(command, block(len(sizes), sizes, prio, ttls if ttl else None))
+        assert isinstance(reply, c.Refused) == self.model.in_place
+        for message, delay in () if self.model.in_place else zip(new, delays, strict=True):
+            self.model.add_delayed(message, delay)
+        self.end()
+
+    @rule(which=st.integers(0, 20), drop=st.booleans())
+    def end_delay(self, which: int, drop: bool) -> None:
+        there = which < len(self.model.delayed)
+        one = self.model.delayed[which] if there else None
+        at = (one.ready, *one.name) if one is not None else (1, 1, 0)
+        assert self.both(delay_commands.EndDelay(*at, drop)) == c.Count(int(there))
+        if one is not None:
+            self.model.delayed.remove(one)
+            if not drop:
+                self.model.returned.append(one)
         self.end()
 
     @rule()

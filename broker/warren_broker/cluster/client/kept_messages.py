@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from warren_broker.amqp091.wire import properties
+from warren_broker.amqp091.wire.fields import Field
+from warren_broker.arguments import plain
 from warren_broker.kernel import (
     PRIORITY_DEFAULT,
     PRIORITY_MAX,
@@ -12,7 +14,11 @@ from warren_broker.kernel import (
     MessageTable,
     Selection,
 )
+from warren_broker.metadata.exchange_types import DELAY, delay_ms
 
+SIGNED_CODES: Final = "bsIl"
+"""Types of fields that hold a number and its negative."""
+SIGNED_INT_MAX: Final = (1 << 31) - 1
 _TIMELY: Final = frozenset({"priority", "expiration"})
 
 
@@ -49,3 +55,29 @@ def restored(table: MessageTable) -> MessageTable:
             table.flags(i),
         )
     return copy
+
+
+def delays_of(table: MessageTable) -> tuple[tuple[int, int], ...]:
+    """Return the delays that headers say: (messages, delay_ms) of neighbouring messages."""
+    runs: list[tuple[int, int]] = []
+    for i in range(table.count):
+        delay = delay_ms(plain(properties.headers(table.properties_of(i))))
+        if runs and runs[-1][1] == delay:
+            runs[-1] = (runs[-1][0] + 1, delay)
+        else:
+            runs.append((1, delay))
+    return tuple(runs)
+
+
+def due(raw: bytes) -> bytes:
+    """Return properties with the delay negated, which says that it is over."""
+    headers: dict[str, Any] = dict(properties.headers(raw))
+    given = headers.get(DELAY)
+    delay = delay_ms(plain({DELAY: given}))
+    if not delay or not isinstance(given, Field):
+        return raw
+    code = given.code
+    if code not in SIGNED_CODES:
+        code = "I" if delay <= SIGNED_INT_MAX else "l"
+    headers[DELAY] = Field(code, -delay)
+    return properties.replace(raw, headers=headers)

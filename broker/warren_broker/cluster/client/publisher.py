@@ -10,7 +10,7 @@ from warren_broker import errors
 from warren_broker.amqp091.wire import properties
 from warren_broker.arguments import plain
 from warren_broker.cluster.client.direct_replies import REPLY_PREFIX, DirectReplies
-from warren_broker.cluster.client.kept_messages import lasting, restored
+from warren_broker.cluster.client.kept_messages import delays_of, lasting, restored
 from warren_broker.cluster.client.queue_client import GroupClient
 from warren_broker.cluster.client.queues import ENQUEUE, QueueClients, block_for
 from warren_broker.kernel import (
@@ -21,9 +21,11 @@ from warren_broker.kernel import (
     lanes,
     partition,
 )
+from warren_broker.metadata.exchange_types import DELAYED_MESSAGE
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue.commands import Refused
 from warren_broker.queue.config import QueueConfig
+from warren_broker.queue.delay_commands import EnqueueDelayed
 from warren_broker.routing.matcher import ON_CONTENT
 from warren_broker.routing.sender_selected import further_keys
 
@@ -146,7 +148,7 @@ class Publisher:
             client = self._queues.client(queue)
             touched.append(client)
             if kept:
-                self._keep_history(queue, client, parts, number, on_confirmed)
+                self._keep(queue, client, parts, number, on_confirmed)
             elif policies.config_of(queue).overflow == "reject-publish":
                 # Part of a block may be refused: it gets its own block, so that ordinals are
                 # positions.
@@ -158,6 +160,25 @@ class Publisher:
                 client.publish(stored, stored.size_bytes(), on_reply)
         return touched
 
+    def _keep(
+        self,
+        store: QueueRecord,
+        client: GroupClient,
+        parts: list[QueuePart],
+        number: int,
+        on_confirmed: OnConfirmed | None,
+    ) -> None:
+        """Put the messages of part `number` into the store of their exchange."""
+        exchange = self._queues.definitions.state.exchange(store.vhost, store.store_of)
+        if exchange is not None and exchange.kind == DELAYED_MESSAGE:
+            selection = parts[number].selection  # BCC is looked at when they are due
+            table = lasting(selection)
+            block = block_for(store.config, [Selection(table, 0, table.count)])
+            command = EnqueueDelayed(delays_of(table))
+            client.with_block(command, block, _confirmer(number, on_confirmed, None))
+        else:
+            self._keep_history(store, client, parts, number, on_confirmed)
+
     def _keep_history(
         self,
         store: QueueRecord,
@@ -166,7 +187,7 @@ class Publisher:
         number: int,
         on_confirmed: OnConfirmed | None,
     ) -> None:
-        """Put the messages of part `number` into the store of their exchange.
+        """Put the messages of part `number` into a recent history.
 
         No queue that is bound meanwhile misses them. 1. A message is routed here to the store, and
         to the queues that are bound.  2. A queue is bound elsewhere and given what the store

@@ -64,7 +64,7 @@ def bind(universe: Universe, name: str = "q", node: str = "c", **more: Any) -> A
 
 def bodies(universe: Universe, name: str = "q") -> list[str]:
     """The bodies of a queue's ready messages."""
-    broker = universe.running["a"].broker
+    broker = next(iter(universe.running.values())).broker
     queue = broker.definitions.state.queue("/", name)
     assert queue is not None
     runs: list[Any] = []

@@ -1,0 +1,289 @@
+"""Delayed messages that are due: routed by their exchange, settled when the queues have them."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Protocol
+
+from warren_broker import errors
+from warren_broker.block.block import Block
+from warren_broker.cluster.client.consumers import Consumers
+from warren_broker.cluster.client.kept_messages import due, restored
+from warren_broker.cluster.client.publisher import Publisher
+from warren_broker.cluster.client.queues import QueueClients
+from warren_broker.kernel import MessageTable, Route, Selection, readable
+from warren_broker.metadata.exchange_types import DELAYED_MESSAGE
+from warren_broker.metadata.records import QueueRecord
+from warren_broker.queue.commands import Checkout, Delivery, Return, Settle
+
+log = logging.getLogger(__name__)
+ROUTED_MESSAGES_MAX: Final = 1_000
+"""Messages of one exchange routed in one pass of the loop: some 30 ms."""
+CHECKOUT_RETRY_MS: Final = 1_000
+REFUSED_LOG_MS: Final = 60_000
+"""Interval between log lines about refused messages of one exchange."""
+
+
+class Numbers(Protocol):
+    """Gives out the numbers of sessions and consumers."""
+
+    def session(self) -> int:
+        """Return the number of a new session."""
+        ...
+
+    def consumer(self) -> int:
+        """Return the number of a new consumer."""
+        ...
+
+
+class DueMessages:
+    """Consumes the stores of delayed messages that are led here.
+
+    Invariant: a store has a router here exactly while this node leads it, as far as it knows.
+    """
+
+    def __init__(
+        self, queues: QueueClients, consuming: Consumers, publishing: Publisher, numbers: Numbers
+    ) -> None:
+        self._queues = queues
+        self._consuming = consuming
+        self._publishing = publishing
+        self._numbers = numbers
+        self._routers: dict[int, _Router] = {}
+        queues.cluster.on_led.append(self._led)
+        queues.cluster.on_leader.append(self._leader_changed)
+        queues.definitions.on_ready.append(self._ready)
+
+    def _ready(self) -> None:
+        for group in sorted(self._queues.cluster.effects.led):
+            self._led(group)
+
+    def _led(self, group: int) -> None:
+        # Nothing is submitted before this node knows its number, see `DeadLetters`.
+        self._end(group)
+        definitions = self._queues.definitions
+        store = definitions.state.groups.get(group) if definitions.ready else None
+        if store is None or not store.store_of:
+            return
+        exchange = definitions.state.exchange(store.vhost, store.store_of)
+        if exchange is None or exchange.kind != DELAYED_MESSAGE:
+            return
+        session = self._numbers.session()
+        router = _Router(
+            self._queues,
+            self._consuming,
+            self._publishing,
+            store,
+            (session, self._numbers.consumer()),
+            lambda again: self._ended(group, router, again),
+        )
+        self._routers[group] = router
+        router.start()
+
+    def _ended(self, group: int, router: _Router, again: bool) -> None:
+        if self._routers.get(group) is router:
+            self._end(group)
+            if again:
+                loop = self._queues.cluster.loop
+                loop.call_later(CHECKOUT_RETRY_MS, lambda: self._begin_again(group))
+
+    def _begin_again(self, group: int) -> None:
+        if group not in self._routers and group in self._queues.cluster.effects.led:
+            self._led(group)
+
+    def _leader_changed(self, group: int) -> None:
+        if group in self._routers and group not in self._queues.cluster.effects.led:
+            self._end(group)
+
+    def _end(self, group: int) -> None:
+        router = self._routers.pop(group, None)
+        if router is not None:
+            router.end()
+
+
+class _Router:
+    """Routes the due messages of one exchange, as its store's consumer; a Receiver.
+
+    Each message is settled when every queue has it. One that a queue has refused goes back to the
+    store, which delays it; the queues that have it are remembered until then, as long as this node
+    leads the store, so that the next attempt does not give it to them again.
+
+    _waiting  deliveries to route
+    _has      (index, ordinal) to the queues that have a message which another one has refused
+    """
+
+    def __init__(
+        self,
+        queues: QueueClients,
+        consuming: Consumers,
+        publishing: Publisher,
+        store: QueueRecord,
+        numbers: tuple[int, int],
+        ended: Callable[[bool], None],
+    ) -> None:
+        self._queues = queues
+        self._consuming = consuming
+        self._publishing = publishing
+        self._store = store
+        self._session, self._consumer = numbers
+        self._ended = ended
+        self._over = False
+        self._waiting: deque[tuple[Delivery, Block]] = deque()
+        self._has: dict[tuple[int, int], set[str]] = {}
+        self._logged_ms = 0
+
+    def start(self) -> None:
+        """Attach to the store."""
+
+        def joined(reply: Any) -> None:
+            if isinstance(reply, errors.Refusal) and not self._over:
+                self._ended(not isinstance(reply, errors.NotFound))
+
+        command = Checkout(self._consumer, self._session, "", timeout_ms=None)
+        self._consuming.checkout(self._store, command, self, joined)
+
+    def end(self) -> None:
+        """Detach: what is not settled goes back to the store."""
+        self._over = True
+        self._waiting.clear()
+        self._consuming.session_down(self._session, failed=False)
+
+    def cancelled(self, consumer: int, reason: str, timeout_ms: int | None) -> None:
+        """See `Receiver`: the store was deleted, or wants another consumer."""
+        if not self._over:
+            self._ended(reason != "deleted")
+
+    def deliver(self, consumer: int, delivery: Delivery, block: Block) -> None:
+        """See `Receiver`."""
+        if self._over:
+            return
+        self._waiting.append((delivery, block))
+        if len(self._waiting) == 1:
+            self._queues.cluster.loop.call_later(0, self._turn)
+
+    def _turn(self) -> None:
+        """Route the first messages that wait."""
+        if self._over or not self._waiting:
+            return
+        batch = _Batch(self._has)
+        store = self._store
+        if self._queues.definitions.state.exchange(store.vhost, store.store_of) is None:
+            return  # deleted; its store is being deleted, too
+        aside = self._queues.cluster.set_aside
+        while self._waiting and batch.table.count < ROUTED_MESSAGES_MAX:
+            delivery, block = self._waiting.popleft()
+            last = min(delivery.last, delivery.first + ROUTED_MESSAGES_MAX - 1)
+            for i in range(delivery.first, last + 1):
+                number = delivery.first_msg_id + i - delivery.first
+                where = f"due message {i} of entry {delivery.index}"
+                message = (block, delivery.index, i, number)
+                if not aside.attempt(store.group, where, batch.add, *message):
+                    self._settle([number])  # it cannot be read
+            if last < delivery.last:
+                self._waiting.appendleft((_rest(delivery, last + 1), block))
+        batch.route(self._publishing, store, self._answered)
+        if self._waiting:
+            self._queues.cluster.loop.call_later(0, self._turn)
+
+    def _answered(self, number: int, ok: bool) -> None:
+        """Settle a message that every queue has; return one that a queue has refused."""
+        if self._over:
+            return
+        if ok:
+            self._settle([number])
+            return
+        self._consuming.settle(Return(self._consumer, ((number, number),), True))
+        now_ms = self._queues.cluster.loop.now_ms
+        if not self._logged_ms or now_ms >= self._logged_ms + REFUSED_LOG_MS:
+            self._logged_ms = now_ms
+            what = errors.named("exchange", self._store.store_of, self._store.vhost)
+            log.warning("delayed messages of %s are refused by a queue: tried again later", what)
+
+    def _settle(self, numbers: Iterable[int]) -> None:
+        ids = tuple((number, number) for number in numbers)
+        self._consuming.settle(Settle(self._consumer, ids))
+
+
+def _rest(delivery: Delivery, first: int) -> Delivery:
+    """Return a delivery without its messages below `first`."""
+    return Delivery(
+        delivery.first_msg_id + first - delivery.first,
+        delivery.index,
+        first,
+        delivery.last,
+        delivery.delivery_count,
+        delivery.acquired_count,
+    )
+
+
+class _Batch:
+    """Messages that are routed together.
+
+    places  (index, ordinal) of each; numbers: the msg_id of each
+    left    answers to come for each, 1 more until it is known how many
+    """
+
+    def __init__(self, has: dict[tuple[int, int], set[str]]) -> None:
+        self._has = has
+        self.table = MessageTable()
+        self.places: list[tuple[int, int]] = []
+        self.numbers: list[int] = []
+        self.left: list[int] = []
+        self.failed: dict[int, None] = {}
+
+    def add(self, block: Block, index: int, ordinal: int, number: int) -> None:
+        """Add one message; nothing has been added when it raises."""
+        exchange, key = block.route(ordinal)
+        raw = due(readable(bytes(block.properties(ordinal))))
+        self.table.append(Route(exchange, key, False), raw, bytes(block.body(ordinal)))
+        self.places.append((index, ordinal))
+        self.numbers.append(number)
+        self.left.append(1)
+
+    def route(
+        self, publishing: Publisher, store: QueueRecord, done: Callable[[int, bool], None]
+    ) -> None:
+        """Publish them from the exchange; done: called once for each, with its msg_id."""
+        if not self.table.count:
+            return
+        names: dict[str, None] = {}
+        parts: list[list[int]] = []
+
+        def lacks(queue: str, i: int) -> bool:
+            if queue in self._has.get(self.places[i], ()):
+                return False
+            names[queue] = None
+            return True
+
+        def routed(selections: list[Selection], kept: int) -> None:
+            for selection in selections:
+                positions = list(selection)
+                parts.append(positions)
+                for i in positions:
+                    self.left[i] += 1
+
+        def confirmed(part: int, ok: bool, refused: list[int] | None) -> None:
+            queue = list(names)[part]
+            lost = set() if ok else set(parts[part] if refused is None else refused)
+            for i in parts[part]:
+                if i in lost:
+                    self.failed[i] = None
+                else:
+                    self._has.setdefault(self.places[i], set()).add(queue)
+                self._one_less(i, done)
+
+        publishing.publish_from(
+            store.vhost, store.store_of, restored(self.table), routed, confirmed, lacks
+        )
+        for i in range(self.table.count):
+            self._one_less(i, done)
+
+    def _one_less(self, i: int, done: Callable[[int, bool], None]) -> None:
+        self.left[i] -= 1
+        if not self.left[i]:
+            ok = i not in self.failed
+            if ok:
+                self._has.pop(self.places[i], None)
+            done(self.numbers[i], ok)
