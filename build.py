@@ -112,6 +112,13 @@ def differ(options: argparse.Namespace) -> int:
     return console.loud(command, env=dict(env, PYTHONPATH=paths), cwd=ROOT)
 
 
+def specification(options: argparse.Namespace) -> int:
+    """Write docs/specification.md: which test holds Warren to which sentence."""
+    prepare()
+    command = [str(python()), "-m", "specification.page", *options.rest]
+    return console.loud(command, env=suite.with_tests(environment.environment()), cwd=ROOT)
+
+
 def crash(options: argparse.Namespace) -> int:
     """Run Spark on real nodes, killed at random moments: --runs N --seed S."""
     prepare()
@@ -195,6 +202,7 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "structure": structure,
     "mutate": mutate,
     "differ": differ,
+    "specification": specification,
     "crash": crash,
 }
 PASSES_ON = (
@@ -205,6 +213,7 @@ PASSES_ON = (
     "nemesis",
     "mutate",
     "differ",
+    "specification",
     "cluster",
     "demo-repeat",
     "structure",

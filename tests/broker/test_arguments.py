@@ -33,6 +33,11 @@ def declare(
     )
 
 
+@pytest.mark.specification(
+    "quorum-queues: To declare a quorum queue set",
+    "quorum-queues: will declare a quorum queue with up to three members",
+    "quorum-queues: Sets the default quorum queue cluster size",
+)
 def test_a_durable_queue_is_a_quorum_queue_by_default() -> None:
     declaration = declare()
     assert declaration.config.kind == "quorum"
@@ -57,6 +62,7 @@ def test_temporary_queues_are_classic_by_default(flags: dict[str, bool]) -> None
     assert declaration.group_size == 1
 
 
+@pytest.mark.specification("mirrored-queues: They are also never durable")
 def test_an_exclusive_queue_is_never_durable() -> None:
     assert not declare(exclusive=True, durable=True).config.durable
 
@@ -68,6 +74,11 @@ def test_an_exclusive_queue_is_never_durable() -> None:
         ({"exclusive": True}, "exclusive-owner"),
         ({"auto_delete": True}, "auto-delete"),
     ],
+)
+@pytest.mark.specification(
+    "quorum-queues: Non-durable queues",
+    "quorum-queues: Exclusivity",
+    "quorum-queues: Quorum queues are always durable",
 )
 def test_quorum_asked_for_by_name_must_be_possible(flags: dict[str, bool], flaw: str) -> None:
     with pytest.raises(PreconditionFailed) as caught:
@@ -121,6 +132,7 @@ def test_everything_reaches_the_config() -> None:
     assert declaration.arguments == given
 
 
+@pytest.mark.specification("quorum-queues: The default delivery limit can be disabled")
 def test_no_delivery_limit() -> None:
     assert declare({"x-delivery-limit": -1}).config.delivery_limit == -1
     assert declare({"x-delivery-limit": -7}).config.delivery_limit == -1
@@ -227,10 +239,17 @@ LETTERS = {**ONCE, "x-overflow": "reject-publish", "x-dead-letter-exchange": ""}
         ({**LETTERS, "x-dead-letter-strategy": "at-most-once"}, False),
     ],
 )
+@pytest.mark.specification(
+    "quorum-queues: at-least-once dead lettering does not work with the default",
+    "at-least-once-dead-lettering: Setting overflow to drop-head will make dead letter",
+)
 def test_at_least_once_falls_back_where_it_cannot_be(given: dict[str, Any], keeps: bool) -> None:
     assert declare(given).config.keeps_letters is keeps
 
 
+@pytest.mark.specification(
+    "at-least-once-dead-lettering: For at-least-once dead lettering to work it must be of"
+)
 def test_a_classic_queue_refuses_a_dead_letter_strategy() -> None:
     with pytest.raises(InvalidArgument, match="x-dead-letter-strategy.*rabbit_classic_queue"):
         declare({**LETTERS, "x-queue-type": "classic"})

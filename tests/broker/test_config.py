@@ -20,6 +20,10 @@ trigger_interval = 500
 """
 
 
+@pytest.mark.specification(
+    "quorum-queues: The default reconciliation interval is 60 minutes",
+    "quorum-queues: Enables or disables continuous membership",
+)
 def test_continuous_reconciliation_is_off_with_rabbitmqs_defaults() -> None:
     settings = load(None, {}).queues.continuous_membership_reconciliation
     assert (settings.enabled, settings.auto_remove, settings.target_group_size) == (
@@ -30,6 +34,7 @@ def test_continuous_reconciliation_is_off_with_rabbitmqs_defaults() -> None:
     assert (settings.interval, settings.trigger_interval) == (3_600_000, 10_000)
 
 
+@pytest.mark.specification("quorum-queues: Enables or disables continuous membership")
 def test_it_is_set_by_file_and_environment(tmp_path: Path) -> None:
     path = tmp_path / "warren.toml"
     path.write_text(CONTINUOUS)

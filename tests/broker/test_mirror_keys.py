@@ -38,6 +38,10 @@ VALID: list[tuple[dict[str, Any], MirrorPolicy | None]] = [
 
 
 @pytest.mark.parametrize(("definition", "policy"), VALID)
+@pytest.mark.specification(
+    "mirrored-queues: Mirroring parameters are configured using policies",
+    "mirrored-queues: Batch can be configured via the ha-sync-batch-size",
+)
 def test_what_can_be_set(definition: dict[str, Any], policy: MirrorPolicy | None) -> None:
     set_it(definition)
     assert mirror_policy(definition) == policy
@@ -166,6 +170,9 @@ def test_an_operator_decides_how_to_synchronise() -> None:
             "balanced",
         ),
     ],
+)
+@pytest.mark.specification(
+    "mirrored-queues: Pick the node hosting the minimum number of bound masters"
 )
 def test_masters_have_the_place_of_leaders(
     policy: dict[str, Any], arguments: dict[str, Any], found: str

@@ -24,6 +24,7 @@ def refusal(definition: Any, operator: bool = False, **more: Any) -> str:
     return caught.value.detail
 
 
+@pytest.mark.specification("quorum-queues: The below table summarises the policy keys")
 def test_every_argument_with_a_policy_key_is_known() -> None:
     of_arguments = {row.policy for row in TABLE if row.policy and row.at == "declare"}
     assert of_arguments == KEYS.keys() - WITHOUT_ARGUMENT
@@ -235,6 +236,7 @@ def test_a_classic_queue_prefers_its_own_overflow() -> None:
         (("word", 7, 8), ("all", 5, 9), ("all", 5, 8)),
     ],
 )
+@pytest.mark.specification("quorum-queues: Delayed retry can be configured via queue arguments")
 def test_delayed_retry_by_policy_and_argument(given: Any, policy: Any, expected: Any) -> None:
     names = ("type", "min", "max")
     arguments = {

@@ -43,6 +43,11 @@ def both(c: Channel, arguments: Mapping[str, Any] | None = None) -> Iterator[str
         yield name
 
 
+def specification(*quoted: str) -> Callable[[Run], Run]:
+    """Name the sentences that a scenario holds Warren to, see `specification.page`."""
+    return lambda run: run
+
+
 @dataclass
 class Step:
     """One call of a scenario, and what was observed.

@@ -32,6 +32,10 @@ def cluster_size() -> int:
         (LONG_MS, LONG_MS, 430, 430),  # a consumer's own goes before both
     ],
 )
+@pytest.mark.specification(
+    "quorum-queues: Warnings are logged when a consumer timeout occurs",
+    "quorum-queues: Set when creating a consumer to apply",
+)
 def test_the_shorter_of_argument_and_policy_holds_unless_the_consumer_has_its_own(
     cluster: LocalCluster,
     queue_ms: int | None,

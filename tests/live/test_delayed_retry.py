@@ -32,6 +32,10 @@ def take(channel: Any, queue: str) -> Any:
     return eventually(one, f"a message in {queue}")
 
 
+@pytest.mark.specification(
+    "quorum-queues: When a message is rejected, nacked, or modified",
+    "quorum-queues: Delayed retry configuration, deferred message counts",
+)
 def test_a_reject_is_delayed_and_a_nack_is_not(broker: Broker, queue_name: str) -> None:
     with broker.connect() as connection, Connection(broker.uri) as operator:
         channel, admin = connection.channel(), Admin(operator)

@@ -95,6 +95,7 @@ def test_a_node_with_a_failed_sync_ends_and_the_others_continue(shim: None, tmp_
         publish(cluster, 0, 1)
 
 
+@pytest.mark.specification("reliability-guide: the broker will confirm messages once it has taken")
 def test_a_single_node_confirms_nothing_that_its_disk_did_not_take(
     shim: None, tmp_path: Path
 ) -> None:

@@ -45,6 +45,11 @@ def confirming(cluster, queue):
         yield channel
 
 
+@pytest.mark.specification(
+    "quorum-queues: Message replication",
+    "quorum-queues: When a RabbitMQ node hosting a quorum queue's leader fails",
+    "mirrored-queues: As the chosen mirror becomes the master, no messages",
+)
 def test_nothing_confirmed_is_lost_when_the_leader_dies(cluster, record_property):
     queue = "failover"
     with connect(cluster, 0) as connection:
@@ -89,6 +94,11 @@ def test_nothing_confirmed_is_lost_when_the_leader_dies(cluster, record_property
     assert gap < 10
 
 
+@pytest.mark.specification(
+    "quorum-queues: A quorum queue should be able to tolerate a minority",
+    "mirrored-queues: Messages published by clients using publisher confirms",
+    "at-least-once-dead-lettering: The source quorum queue will still be available",
+)
 def test_a_client_keeps_working_when_the_leader_moves(cluster):
     queue = "moving"
     with connect(cluster, 0) as connection:
@@ -123,6 +133,11 @@ def test_a_client_keeps_working_when_the_leader_moves(cluster):
         )
 
 
+@pytest.mark.specification(
+    "quorum-queues: Publisher confirms will only be issued",
+    "quorum-queues: requiring more than half of members to be available",
+    "mirrored-queues: a message will only be confirmed to the publisher",
+)
 def test_without_a_majority_nothing_is_confirmed_and_nothing_is_lost(cluster):
     queue = "minority"
     with confirming(cluster, queue) as channel:
@@ -145,6 +160,12 @@ def test_without_a_majority_nothing_is_confirmed_and_nothing_is_lost(cluster):
     assert drain(cluster, queue, 1) == [b"before", b"during"]
 
 
+@pytest.mark.specification(
+    "quorum-queues: Per message persistence",
+    "quorum-queues: A message that was successfully confirmed back",
+    "reliability-guide: requiring that a durable object or persistent message",
+    "at-least-once-dead-lettering: all messages in quorum queues are written to disk anyway",
+)
 def test_everything_is_there_after_all_nodes_were_killed(cluster):
     queue = "all.killed"
     with confirming(cluster, queue) as channel:

@@ -134,6 +134,7 @@ class Publishers:
         (1, 60_000, 20),  # more than may wait for a disk (`wal_backlog_bytes_max`) within HANG_S
     ],
 )
+@pytest.mark.specification("mirrored-queues: Mirrors that fail to issue credit can cause")
 def test_confirms_go_on_while_the_leader_s_disk_hangs(
     tmp_path: Path, disk: Callable[[Path], Disk], via: int, size: int, count: int
 ) -> None:

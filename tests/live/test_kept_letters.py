@@ -86,6 +86,15 @@ def warnings(cluster: LocalCluster, *words: str) -> int:
     return sum(all(word in line for word in words) for line in lines)
 
 
+@pytest.mark.specification(
+    "quorum-queues: The internal consumer will consume dead-lettered",
+    "quorum-queues: Set dead-letter-strategy to at-least-once",
+    "quorum-queues: One (of possibly many) routed target queues",
+    "at-least-once-dead-lettering: we need to apply the following policies",
+    "at-least-once-dead-lettering: With the new at-least-once strategy when the 3rd message",
+    "at-least-once-dead-lettering: The log displays a descriptive warning",
+    "at-least-once-dead-lettering: Even though the target queue was unavailable",
+)
 def test_the_walk_of_rabbitmqs_announcement(cluster: LocalCluster) -> None:
     """Target down, target back: the counts at every step."""
     source, target = "my-source-queue", "my-target-queue"
@@ -123,6 +132,12 @@ def test_the_walk_of_rabbitmqs_announcement(cluster: LocalCluster) -> None:
         assert warnings(cluster, *words) == 1, "this message is not logged again"
 
 
+@pytest.mark.specification(
+    "quorum-queues: The messages cannot be routed to any queue",
+    "quorum-queues: The dead-letter consumer process will retry periodically",
+    "at-least-once-dead-lettering: This new feature ensures that all messages dead lettered",
+    "at-least-once-dead-lettering: If a route does not exist, the dead letter consumer",
+)
 def test_letters_outlive_their_leader_and_the_lack_of_a_target(cluster: LocalCluster) -> None:
     source, target = "letters.source", "letters.missing"
     count = 50
@@ -151,6 +166,11 @@ def test_letters_outlive_their_leader_and_the_lack_of_a_target(cluster: LocalClu
         cluster.start(leader)
 
 
+@pytest.mark.specification(
+    "quorum-queues: It will only acknowledge once publisher confirms",
+    "quorum-queues: One (of possibly many) routed target queues",
+    "at-least-once-dead-lettering: forward them to all target queues",
+)
 def test_a_full_target_gets_the_rest_when_it_has_room(cluster: LocalCluster) -> None:
     source, target = "full.source", "full.target"
     with Connection(cluster.address) as operator, connect(cluster, 0) as connection:
@@ -176,6 +196,7 @@ def test_a_full_target_gets_the_rest_when_it_has_room(cluster: LocalCluster) -> 
         assert warnings(cluster, "dead letters of queue 'full.source'", "'full.target'") == 1
 
 
+@pytest.mark.specification("quorum-queues: If the dead-letter strategy is changed")
 def test_switching_the_strategy_off_drops_what_waits(cluster: LocalCluster) -> None:
     source, target = "switched.source", "switched.target"
     with Connection(cluster.address) as operator, connect(cluster, 0) as connection:

@@ -166,6 +166,7 @@ def test_one_that_hangs_for_a_moment_keeps_its_exclusive_queue(cluster: LocalClu
 
 
 @pytest.mark.parametrize("lose", [LocalCluster.kill, LocalCluster.pause])
+@pytest.mark.specification("mirrored-queues: A durable queue will become unavailable until")
 def test_a_durable_classic_queue_of_a_lost_node_is_refused_by_itself_alone(
     cluster: LocalCluster, lose: Lose
 ) -> None:

@@ -76,6 +76,7 @@ def wait_in_step(admin: Admin) -> None:
         raise AssertionError(f"not in step: {admin.queue_members(QUEUE)}") from None
 
 
+@pytest.mark.specification("quorum-queues: When a new node is added to the cluster, it will host")
 def test_a_fourth_node_joins_a_running_cluster_and_takes_members(
     cluster: LocalCluster, admin: Admin
 ) -> None:
@@ -167,6 +168,7 @@ def test_a_node_that_lost_its_disk_gets_everything_back(
         load.finish()
 
 
+@pytest.mark.specification("mirrored-queues: By default, RabbitMQ will refuse to promote")
 def test_an_empty_disk_never_votes_on_what_it_does_not_have(
     cluster: LocalCluster, admin: Admin
 ) -> None:
@@ -273,6 +275,10 @@ def connects(cluster: LocalCluster, node: int) -> bool:
     return True
 
 
+@pytest.mark.specification(
+    "quorum-queues: Failed and rejoining followers will automatically resume",
+    "mirrored-queues: In general, as you restart other nodes",
+)
 def test_a_rolling_restart_that_asks_first_loses_nothing(
     cluster: LocalCluster, admin: Admin
 ) -> None:
@@ -322,6 +328,7 @@ def test_members_change_under_load_and_leaders_are_killed(
         load.finish()
 
 
+@pytest.mark.specification("quorum-queues: the queue is permanently unavailable and will need")
 def test_a_queue_without_a_majority_can_be_deleted_unasked(
     cluster: LocalCluster, admin: Admin
 ) -> None:

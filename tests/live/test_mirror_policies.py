@@ -111,6 +111,12 @@ def received_once(load: Load) -> None:
 
 
 @pytest.mark.parametrize("queue", KINDS)
+@pytest.mark.specification(
+    "reliability-guide: Mirrored queues replicate their contents across all configured",
+    "mirrored-queues: Messages published to the queue are replicated",
+    "mirrored-queues: exactly count Number of queue replicas",
+    "mirrored-queues: ha-sync-mode: automatic: a queue will automatically",
+)
 def test_every_mode_under_load_loses_and_doubles_nothing(five: LocalCluster, queue: str) -> None:
     waiting = fill(five, CLASSIC if queue == QUEUE else QUEUE)
     with Load(five, queue) as load:
@@ -143,6 +149,10 @@ def test_every_mode_under_load_loses_and_doubles_nothing(five: LocalCluster, que
     assert drain(five, other, 4, len(waiting)) == waiting, "in order, from another node"
 
 
+@pytest.mark.specification(
+    "mirrored-queues: RabbitMQ will keep the existing master around",
+    "mirrored-queues: Should a mirror fail, there is little to be done",
+)
 def test_a_listed_node_is_dead_and_the_leader_is_killed_amid_the_move(five: LocalCluster) -> None:
     waiting = {queue: fill(five, queue) for queue in KINDS}
     five.kill(4)
@@ -160,6 +170,7 @@ def test_a_listed_node_is_dead_and_the_leader_is_killed_amid_the_move(five: Loca
         assert got == bodies
 
 
+@pytest.mark.specification("mirrored-queues: If the node that hosts queue master fails")
 def test_the_leader_is_killed_at_several_moments_and_the_policy_is_changed_back(
     five: LocalCluster,
 ) -> None:

@@ -65,6 +65,7 @@ def states(warren: Shell, queue: str) -> dict[str, str]:
     return {member["node"]: member["state"] for member in found["members"]}
 
 
+@pytest.mark.specification("quorum-queues: Several CLI commands are provided")
 def test_a_day(warren: Shell) -> None:
     assert "cluster of 3" in warren("cluster", "start").stdout
     overview = warren.json("cluster", "overview")
@@ -148,6 +149,7 @@ def one_is_stopped_and_forgotten(warren: Shell, name: str) -> None:
     assert set(states(warren, "orders")) == {f"node-{i}" for i in range(3)} - {name}
 
 
+@pytest.mark.specification("quorum-queues: To re-balance use")
 def test_leaders_are_spread_while_clients_publish(warren: Shell) -> None:
     warren("cluster", "start")
     for i in range(12):

@@ -139,6 +139,9 @@ def test_prefetch_bounds_what_is_unacknowledged(connection, queue_name):
     assert tags == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.specification(
+    "reliability-guide: If a consumer determines that it cannot handle a message"
+)
 def test_nack_and_reject_bring_back_or_drop(channel, queue_name):
     channel.queue_declare(queue_name, durable=True)
     for name in (b"a", b"b", b"c"):
@@ -151,6 +154,11 @@ def test_nack_and_reject_bring_back_or_drop(channel, queue_name):
     assert bodies(drain(channel, queue_name, 2)) == [b"b", b"c"]
 
 
+@pytest.mark.specification(
+    "quorum-queues: Consumers should use manual acknowledgements",
+    "reliability-guide: Any channels opened on the previous connection",
+    "reliability-guide: If a message is delivered to a consumer and then requeued",
+)
 def test_what_a_closed_channel_held_comes_back_in_order(connection, queue_name):
     one, two = connection.channel(), connection.channel()
     one.queue_declare(queue_name, durable=True)
@@ -282,6 +290,7 @@ def test_unknown_exchange_closes_the_channel_only(connection):
     assert connection.channel().is_open
 
 
+@pytest.mark.specification("mirrored-queues: Exclusive queues will be deleted when the connection")
 def test_server_named_exclusive_queue_lives_with_its_connection(broker):
     connection = broker.connect()
     channel = connection.channel()
@@ -350,6 +359,9 @@ def test_a_message_above_the_limit_is_refused(connection, queue_name, broker):
     assert again.queue_declare(queue_name, passive=True).method.message_count == 0
 
 
+@pytest.mark.specification(
+    "reliability-guide: Under some circumstances the server needs to be able"
+)
 def test_consumer_cancelled_when_its_queue_goes(broker, queue_name):
     with broker.connect() as connection, broker.connect(1) as other:
         channel = connection.channel()
@@ -364,6 +376,7 @@ def test_consumer_cancelled_when_its_queue_goes(broker, queue_name):
         )
 
 
+@pytest.mark.specification("quorum-queues: Unlike the previous")
 def test_priorities_are_strict(connection, queue_name, broker):
     if broker.cluster is None:
         pytest.skip("strict priorities came with RabbitMQ 4.3")
@@ -391,6 +404,10 @@ def taken(channel, queue):
     return method, properties.headers or {}
 
 
+@pytest.mark.specification(
+    "quorum-queues: Poison message handling",
+    "quorum-queues: Quorum queues keep track of the number of unsuccessful",
+)
 def test_delivery_count_and_limit(connection, queue_name, broker):
     channel = with_delivery_limit(connection, queue_name, broker, 2)
     channel.basic_publish("", queue_name, b"poison")
@@ -407,6 +424,7 @@ def test_delivery_count_and_limit(connection, queue_name, broker):
     )
 
 
+@pytest.mark.specification("quorum-queues: AMQP 0.9.1 basic.nack")
 def test_nack_does_not_count_as_failed(connection, queue_name, broker):
     channel = with_delivery_limit(connection, queue_name, broker, 1)
     channel.basic_publish("", queue_name, b"x")
@@ -417,6 +435,7 @@ def test_nack_does_not_count_as_failed(connection, queue_name, broker):
         channel.basic_nack(method.delivery_tag, requeue=True)
 
 
+@pytest.mark.specification("quorum-queues: For AMQP 0.9.1 clients: The consumer is cancelled")
 def test_consumer_timeout_cancels_and_returns(connection, queue_name, broker):
     if broker.cluster is None:
         pytest.skip("consumer timeouts of RabbitMQ 4.3")
@@ -475,6 +494,7 @@ def test_consumer_priority(broker, queue_name):
         assert not got_low
 
 
+@pytest.mark.specification("quorum-queues: When a quorum queue reaches the max-length")
 def test_reject_publish_when_full(connection, queue_name):
     channel = connection.channel()
     channel.queue_declare(
@@ -490,6 +510,10 @@ def test_reject_publish_when_full(connection, queue_name):
     assert refused in (6, 7)
 
 
+@pytest.mark.specification(
+    "at-least-once-dead-lettering: It gets routed to the source quorum queue where it expires",
+    "at-least-once-dead-lettering: The expiration causes the message to be dead lettered",
+)
 def test_message_ttl_and_dead_letters(connection, queue_name):
     channel = connection.channel()
     dead = queue_name + ".dead"

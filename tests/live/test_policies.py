@@ -38,6 +38,7 @@ def ready(admin: Admin, queue: str) -> int:
     return admin.queue(queue).messages_ready
 
 
+@pytest.mark.specification("quorum-queues: Adheres to policies")
 def test_a_limit_takes_effect_on_a_full_queue_and_ends_with_the_policy(
     admin: Admin, channel: Any, queue_name: str
 ) -> None:
@@ -107,6 +108,7 @@ def test_dead_letters_and_a_ttl_by_policy(admin: Admin, channel: Any, queue_name
     channel.queue_delete(dead)
 
 
+@pytest.mark.specification("quorum-queues: Policies provide a way to configure delayed retry")
 def test_delayed_retry_by_policy_begins_and_ends_with_it(
     admin: Admin, channel: Any, queue_name: str
 ) -> None:

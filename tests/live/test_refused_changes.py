@@ -73,6 +73,7 @@ def test_the_last_member_stays(admin: Admin) -> None:
     admin.grow(only, "all", wait=60)
 
 
+@pytest.mark.specification("quorum-queues: To successfully add and remove members a quorum")
 def test_a_change_that_would_lose_the_majority(cluster: LocalCluster, admin: Admin) -> None:
     (alone,) = admin.queue("one").replicas
     leader = cluster.nodes[cluster.leader_of("q")].name
@@ -149,6 +150,7 @@ def test_the_last_node_that_serves_is_not_drained(cluster: LocalCluster, admin: 
     eventually(lambda: not any(node.drained for node in admin.nodes()), "in service")
 
 
+@pytest.mark.specification("quorum-queues: The group size argument provided should be")
 def test_group_sizes_that_cannot_be(cluster: LocalCluster, admin: Admin) -> None:
     for size in (0, -1, 4, 9, 10**6, "3"):
         with connect(cluster, 0) as connection:

@@ -175,6 +175,7 @@ def test_a_limit_in_bytes_counts_bodies(channel: Any, queue_name: str) -> None:
 # ------------------------------------------------------------------ what comes before what
 
 
+@pytest.mark.specification("reliability-guide: it can set the mandatory flag on a basic.publish")
 def test_a_return_comes_before_its_confirm(broker: Broker) -> None:
     with RawClient(address(broker)) as client:
         client.send(method(spec.Confirm.Select()))
@@ -349,6 +350,7 @@ def test_a_slow_consumer_is_told_in_its_own_way(broker: Broker, queue_name: str)
             channel.queue_purge(queue_name)
 
 
+@pytest.mark.specification("reliability-guide: AMQP offers a heartbeat feature")
 def test_a_client_without_a_sign_of_life_is_given_up(broker: Broker) -> None:
     with RawClient(address(broker), "started") as client:
         client.send(
@@ -432,6 +434,7 @@ def test_a_small_frame_max_is_kept_both_ways(broker: Broker, queue_name: str) ->
 
 
 @pytest.mark.parametrize("name", ["ü€😀" * 20, "n" * 255, " ", "a/b%2F?#'\"\\", "*.#"])
+@pytest.mark.specification("reliability-guide: Queues remain visible and reachable from all nodes")
 def test_names_of_every_kind(broker: Broker, name: str) -> None:
     with broker.connect() as connection, broker.connect(1) as elsewhere:
         channel = connection.channel()
@@ -463,6 +466,10 @@ def test_a_routing_key_of_other_bytes_is_refused_or_kept(broker: Broker) -> None
 # ------------------------------------------------------------------ more than one node
 
 
+@pytest.mark.specification(
+    "reliability-guide: all definitions (of exchanges, bindings, users",
+    "mirrored-queues: If master node of a queue (the node running queue master) is available",
+)
 def test_what_was_declared_here_is_there_at_once_elsewhere(broker: Broker) -> None:
     """A client that receives declare-ok may tell another client, on another node."""
     with broker.connect(0) as here, broker.connect(1) as there, broker.connect(2) as third:

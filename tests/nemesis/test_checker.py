@@ -71,6 +71,10 @@ def test_a_message_that_was_not_confirmed_may_be_gone_or_come():
     assert judge([*good(), arrived]).clean
 
 
+@pytest.mark.specification(
+    "reliability-guide: Without acknowledgements, message loss is possible",
+    "mirrored-queues: If consumers use automatic acknowledgement mode",
+)
 def test_without_acks_a_loss_is_counted_and_allowed():
     events = [{"e": "no_ack", "q": "a"}, *without(good(), e="deliver", s="p.1", n=2)]
     verdict = judge(events)

@@ -12,6 +12,10 @@ from nemesis.run import main
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 
+@pytest.mark.specification(
+    "quorum-queues: A message that was successfully confirmed back",
+    "reliability-guide: Use of acknowledgements guarantees at-least-once",
+)
 def test_a_short_run_is_clean(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("signal.signal", lambda number, handler: None)  # pytest has its own
     arguments = ["--minutes", "0.1", "--seed", "1", "--faults", "kill-leader,cut-leader"]

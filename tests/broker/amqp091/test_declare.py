@@ -238,6 +238,7 @@ def test_name_prefix(peer: Peer) -> None:
     peer.channel_closed(406, "exceeds the 64-byte limit")
 
 
+@pytest.mark.specification("quorum-queues: Server-named queues")
 def test_server_named_quorum_queues_are_refused(peer: Peer) -> None:
     peer.send(spec.Queue.Declare(queue="", arguments={"x-queue-type": "quorum"}))
     peer.channel_closed(406, "Cannot declare a server-named queue for type rabbit_quorum_queue")

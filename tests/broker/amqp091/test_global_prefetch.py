@@ -136,6 +136,7 @@ def test_what_was_held_back_is_given_back_by_cancel(peer: Peer) -> None:
     ]
 
 
+@pytest.mark.specification("quorum-queues: Quorum queues do not support global QoS")
 def test_quorum_queues_have_no_channel_wide_prefetch(peer: Peer) -> None:
     wide(peer, 10)
     peer.view.queue_types["q"] = "quorum"

@@ -18,6 +18,7 @@ CAPABILITIES = """
 """
 
 
+@pytest.mark.specification("reliability-guide: the broker will attempt to negotiate heartbeats")
 def test_negotiation() -> None:
     peer = Peer(cluster_name="w1")
     peer.conn.receive(b"AM")
@@ -256,6 +257,7 @@ def test_a_new_secret_of_a_user_that_lost_the_vhost_ends_the_connection() -> Non
     peer.connection_closed(530, "access to vhost '/' refused for user 'guest'")
 
 
+@pytest.mark.specification("reliability-guide: the broker will attempt to negotiate heartbeats")
 def test_heartbeats() -> None:
     peer = Peer().connect(heartbeat=10)
     peer.conn.tick(1_000)
@@ -276,6 +278,7 @@ def test_heartbeats() -> None:
     assert isinstance(peer.asked()[-1], requests.CloseConnectionRequest)
 
 
+@pytest.mark.specification("reliability-guide: the broker will attempt to negotiate heartbeats")
 def test_no_heartbeats_when_none_were_agreed_on() -> None:
     peer = Peer().connect(heartbeat=0)
     for now in range(0, 10_000_000, 1_000_000):

@@ -336,6 +336,7 @@ def transactional(peer: Peer) -> Peer:
     return peer
 
 
+@pytest.mark.specification("mirrored-queues: a tx.commit-ok will only be returned")
 def test_commit(transactional: Peer) -> None:
     peer = transactional
     peer.consume("q", "c")

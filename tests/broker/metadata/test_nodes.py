@@ -98,6 +98,7 @@ def test_maintenance_ends_with_a_new_life(world: World) -> None:
         world.do(commands.SetDrained("x", True))
 
 
+@pytest.mark.specification("quorum-queues: the forget_cluster_node command will automatically")
 def test_a_forgotten_node_is_taken_out_of_every_queue(world: World) -> None:
     shared = world.declare("shared", nodes=("a", "b", "c"))
     alone = world.declare("alone", nodes=("b",), arguments=CLASSIC)

@@ -227,6 +227,7 @@ def declare_relaxed(world: World, relaxed: bool, /, **more: object) -> commands.
 
 
 @pytest.mark.parametrize("arguments", [{"x-queue-type": "quorum"}, {}], ids=["named", "default"])
+@pytest.mark.specification("quorum-queues: the equivalence check for x-queue-type can be ignored")
 def test_a_relaxed_check_lets_a_classic_declaration_find_a_quorum_queue(
     world: World, arguments: dict[str, object]
 ) -> None:
@@ -240,6 +241,7 @@ def test_a_relaxed_check_lets_a_classic_declaration_find_a_quorum_queue(
     assert names(world) == ["q"]
 
 
+@pytest.mark.specification("quorum-queues: the equivalence check for x-queue-type can be ignored")
 def test_a_relaxed_check_does_not_let_a_quorum_declaration_find_a_classic_queue(
     world: World,
 ) -> None:

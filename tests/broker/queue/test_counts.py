@@ -51,6 +51,7 @@ def counts(queue: Queue) -> tuple[int, int]:
         ("basic.reject", True),
     ],
 )
+@pytest.mark.specification("quorum-queues: AMQP 0.9.1 basic.reject")
 def test_a_return_counts_as_acquired_and_if_failed_as_delivered(what: str, failed: bool) -> None:
     queue = held()
     queue.do(Cancel(1))
@@ -58,6 +59,7 @@ def test_a_return_counts_as_acquired_and_if_failed_as_delivered(what: str, faile
     assert counts(queue) == (int(failed), 1), what
 
 
+@pytest.mark.specification("quorum-queues: Client crash / Connection loss")
 def test_a_lost_connection_counts_as_failed() -> None:
     queue = held()
     queue.do(SessionDown(1, True))
@@ -77,6 +79,7 @@ def test_a_dead_node_counts_as_failed() -> None:
     assert 1 not in queue.state.uplinks
 
 
+@pytest.mark.specification("quorum-queues: Intra-cluster network partition")
 def test_a_suspected_node_does_not_count_as_failed() -> None:
     queue = held(consumer_disconnected_timeout_ms=100)
     queue.do(NodeSuspected("n1"), uplink=2)
@@ -85,12 +88,14 @@ def test_a_suspected_node_does_not_count_as_failed() -> None:
     assert counts(queue) == (0, 1)
 
 
+@pytest.mark.specification("quorum-queues: Consumer timeout (consumer doesn't ack")
 def test_a_consumer_timeout_does_not_count_as_failed() -> None:
     queue = held(consumer_timeout_ms=100)
     queue.tick(100)
     assert counts(queue) == (0, 1)
 
 
+@pytest.mark.specification("quorum-queues: The header x-acquired-count has been introduced")
 def test_counts_are_said_as_they_were_before_the_delivery() -> None:
     queue = held()
     queue.do(Return(1, ((0, 0),), True))
@@ -99,6 +104,7 @@ def test_counts_are_said_as_they_were_before_the_delivery() -> None:
     assert queue.got() == [(2, 1, 0, 1, 2)]
 
 
+@pytest.mark.specification("quorum-queues: this counter is incremented when a message is assigned")
 def test_a_get_counts_like_a_delivery() -> None:
     queue = Queue()
     queue.put(1)
@@ -118,6 +124,10 @@ def test_a_claim_counts_as_acquired_when_it_is_released() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, 1, 3])
+@pytest.mark.specification(
+    "quorum-queues: When a message has been redelivered more times",
+    "quorum-queues: When a message's delivery count exceeds this limit",
+)
 def test_the_message_is_dropped_when_its_delivery_count_exceeds_the_limit(limit: int) -> None:
     queue = held(delivery_limit=limit, dead_letter_exchange="dlx")
     for failure in range(limit):
@@ -128,6 +138,7 @@ def test_the_message_is_dropped_when_its_delivery_count_exceeds_the_limit(limit:
     assert queue.state.contents.table == {}
 
 
+@pytest.mark.specification("quorum-queues: Starting with RabbitMQ 4.0, the delivery limit")
 def test_the_limit_is_20_by_default() -> None:
     queue = held()
     for failure in range(20):
@@ -137,6 +148,7 @@ def test_the_limit_is_20_by_default() -> None:
     assert queue.stat().messages_unacknowledged == queue.stat().messages_ready == 0
 
 
+@pytest.mark.specification("quorum-queues: The 3.13.x era behavior")
 def test_a_limit_of_minus_1_is_none() -> None:
     queue = held(delivery_limit=-1)
     for failure in range(60):
@@ -144,6 +156,11 @@ def test_a_limit_of_minus_1_is_none() -> None:
     assert queue.stat().messages_unacknowledged == 1
 
 
+@pytest.mark.specification(
+    "quorum-queues: Starting with RabbitMQ 4.3, the delivery limit is based",
+    "quorum-queues: Requeues without incrementing the counter",
+    "quorum-queues: Unlimited explicit returns",
+)
 def test_returns_that_did_not_fail_are_unlimited() -> None:
     queue = held(delivery_limit=2)
     for turn in range(30):
@@ -151,6 +168,7 @@ def test_returns_that_did_not_fail_are_unlimited() -> None:
     assert queue.got()[-1][3:] == (0, 30)
 
 
+@pytest.mark.specification("quorum-queues: When a message's delivery count exceeds this limit")
 def test_nothing_is_dead_lettered_without_an_exchange() -> None:
     queue = held(delivery_limit=0)
     queue.do(Return(1, ((0, 0),), True))
@@ -186,6 +204,7 @@ def test_what_is_unknown_is_ignored(command: AnyCommand) -> None:
     assert queue.got() == [] and queue.of(DeadLetter) == []
 
 
+@pytest.mark.specification("reliability-guide: Once it does so, the broker is free to forget")
 def test_settling_twice_settles_once() -> None:
     queue = held()
     queue.put(1)

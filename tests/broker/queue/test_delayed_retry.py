@@ -65,6 +65,9 @@ def waiting(queue: Queue) -> list[tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize("failures, delay", [(1, 1000), (2, 2000), (3, 3000), (31, 30_000)])
+@pytest.mark.specification(
+    "quorum-queues: The delay is calculated based on", "quorum-queues: First return: 1000ms delay"
+)
 def test_first_return_1000_ms_delay(failures: int, delay: int) -> None:
     """delay = min(min_delay * delivery_count, max_delay)."""
     settings = config(
@@ -73,6 +76,7 @@ def test_first_return_1000_ms_delay(failures: int, delay: int) -> None:
     assert delay_ms(settings, failures, True) == delay
 
 
+@pytest.mark.specification("quorum-queues: x-delayed-retry-max - Maximum delay")
 def test_without_a_maximum_the_delay_is_the_minimum() -> None:
     settings = config(delayed_retry_type="all", delayed_retry_min_ms=1000)
     assert [delay_ms(settings, failures, True) for failures in (1, 2, 20)] == [1000] * 3
@@ -97,6 +101,7 @@ def test_no_delay_is_longer_than_ten_years() -> None:
     "kind, returned, failed",
     [("disabled", 0, 0), ("all", 100, 100), ("failed", 0, 100), ("returned", 100, 0)],
 )
+@pytest.mark.specification("quorum-queues: all - All returned messages are delayed")
 def test_only_messages_with_or_without_incremented_delivery_count_are_delayed(
     kind: str, returned: int, failed: int
 ) -> None:
@@ -107,6 +112,9 @@ def test_only_messages_with_or_without_incremented_delivery_count_are_delayed(
         assert waiting(queue) == ([(expected, 1, 0)] if expected else [])
 
 
+@pytest.mark.specification(
+    "quorum-queues: a message's delivery-count is only incremented for failures"
+)
 def test_a_returned_message_that_had_failed_before_waits_as_long_as_then() -> None:
     queue = holding(1)
     for failed, delay in ((False, 100), (True, 100), (True, 200), (False, 200), (True, 300)):
@@ -125,6 +133,7 @@ def test_a_returned_message_that_had_failed_before_waits_as_long_as_then() -> No
         (NodeSuspected("n1", True, True), False),
     ],
 )
+@pytest.mark.specification("quorum-queues: failed - Only messages with incremented")
 def test_channel_termination_with_pending_messages(end: c.AnyCommand, failed: bool) -> None:
     for kind in ("failed", "returned"):
         queue = holding(2, retrying(delayed_retry_type=kind))
@@ -166,6 +175,7 @@ def test_a_rejected_message_is_not_delayed() -> None:
 # ------------------------------------------------------------------ when they are ready
 
 
+@pytest.mark.specification("quorum-queues: When a message is returned and delayed retry is enabled")
 def test_a_delayed_message_is_not_delivered_before_its_time() -> None:
     queue = holding(1)
     queue.do(Return(1, ((0, 0),), True))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.broker.queue.world import Queue, block
 from warren_broker.queue.commands import (
     Cancel,
@@ -56,6 +58,7 @@ def test_what_a_dead_node_held_goes_to_the_others_in_the_order_of_delivery() -> 
     assert [got[1:] for got in queue.got(1, 6)] == [(index, i, 1, 1) for i in range(4)]
 
 
+@pytest.mark.specification("quorum-queues: When a consumer's node becomes unreachable")
 def test_a_suspected_node_gets_nothing_and_keeps_what_it_holds_for_a_while() -> None:
     queue = Queue(consumer_disconnected_timeout_ms=60_000)
     queue.submit(Checkout(1, 1, "a", 2), uplink=5, node="far")
@@ -70,6 +73,7 @@ def test_a_suspected_node_gets_nothing_and_keeps_what_it_holds_for_a_while() -> 
     assert queue.ready() == [(index, 0), (index + 2, 0)]
 
 
+@pytest.mark.specification("quorum-queues: When a consumer's node becomes unreachable")
 def test_a_node_that_is_back_in_time_keeps_what_it_holds_and_is_served_again() -> None:
     queue = Queue()
     queue.submit(Checkout(1, 1, "a", 2), uplink=5, node="far")
@@ -123,6 +127,7 @@ def test_an_exclusive_consumer_of_a_node_that_stays_away_does_not_lock_everybody
 # --------------------------------------------------------- consumer timeout
 
 
+@pytest.mark.specification("quorum-queues: When a consumer holds unacknowledged messages beyond")
 def test_a_slow_consumer_is_cancelled_and_what_it_held_too_long_comes_back() -> None:
     queue = Queue(consumer_timeout_ms=100)
     queue.do(Checkout(1, 1, "a", 10))
@@ -150,6 +155,7 @@ def test_what_else_it_holds_times_out_in_its_turn() -> None:
     assert queue.stat().messages_unacknowledged == 0 and queue.stat().messages_ready == 2
 
 
+@pytest.mark.specification("quorum-queues: Set when creating a consumer to apply")
 def test_the_consumer_s_own_timeout_comes_before_the_queue_s() -> None:
     queue = Queue(consumer_timeout_ms=100)
     queue.do(Checkout(1, 1, "a", 1, timeout_ms=500))
@@ -235,6 +241,7 @@ def test_a_consumer_or_a_get_is_a_use_a_publish_is_not() -> None:
     assert queue.of(Expired) == [Expired("expires")]
 
 
+@pytest.mark.specification("quorum-queues: Queue TTL")
 def test_a_redeclaration_is_a_use_of_a_classic_queue_only_and_looking_is_none() -> None:
     for kind, touch, expired in (
         ("classic", True, False),

@@ -35,6 +35,10 @@ def letters(queue: Queue) -> list[tuple[int, int, str]]:
     return [(one.entry, one.ordinal, one.reason) for one in queue.state.letters.after((0, 0), 999)]
 
 
+@pytest.mark.specification(
+    "quorum-queues: This means that the source quorum queue will retain",
+    "at-least-once-dead-lettering: The message is neither",
+)
 def test_a_rejected_message_stays_as_a_letter() -> None:
     """messages 1, ready 0, unacknowledged 0, dead-lettering 1, as measured on RabbitMQ 4.3.6."""
     queue = with_letters(1)
@@ -55,6 +59,9 @@ def test_the_leader_is_told_of_new_letters_and_publishes_none_itself() -> None:
     assert queue.of(LettersDue) == [LettersDue((("rejected", 1),))]
 
 
+@pytest.mark.specification(
+    "at-least-once-dead-lettering: So when the message expires after 1 second"
+)
 def test_expired_messages_and_those_beyond_the_delivery_limit() -> None:
     queue = keeping(delivery_limit=0, message_ttl_ms=50)
     queue.put(2)
@@ -68,6 +75,9 @@ def test_expired_messages_and_those_beyond_the_delivery_limit() -> None:
     assert times == [died, died + 50], "of their deaths, whenever they are forwarded"
 
 
+@pytest.mark.specification(
+    "at-least-once-dead-lettering: The dead letter consumer sends a consumer acknowledgement"
+)
 def test_a_settled_letter_is_gone_and_a_repeat_removes_nothing() -> None:
     queue = with_letters(3)
     settle = c.SettleLetters(((1, 1, 1),))
@@ -103,6 +113,9 @@ def test_a_late_settle_takes_no_younger_letter() -> None:
         {"kind": "classic"},
     ],
 )
+@pytest.mark.specification(
+    "at-least-once-dead-lettering: Setting overflow to drop-head will make dead letter"
+)
 def test_where_it_cannot_be_at_least_once_it_is_at_most_once(settings: dict[str, Any]) -> None:
     queue = with_letters(1, **settings)
     assert queue.stat().messages_dlx == 0 and not queue.state.contents.count
@@ -113,6 +126,7 @@ def test_where_it_cannot_be_at_least_once_it_is_at_most_once(settings: dict[str,
 # ------------------------------------------------------------------ limits
 
 
+@pytest.mark.specification("quorum-queues: As dead-lettered messages are now retained")
 def test_letters_count_towards_the_length_limit() -> None:
     """As dead-lettered messages are now retained … they have to contribute to the limits."""
     queue = with_letters(3, max_length=4)
@@ -124,12 +138,16 @@ def test_letters_count_towards_the_length_limit() -> None:
     assert queue.do(c.Enqueue(), _block(1)).reason == "queue_full"
 
 
+@pytest.mark.specification("quorum-queues: As dead-lettered messages are now retained")
 def test_letters_count_towards_the_limit_in_bytes() -> None:
     queue = with_letters(3, max_length_bytes=40)
     assert queue.do(c.Enqueue(), _block(2)).accepted == 1
     assert queue.do(c.Enqueue(), _block(1)).accepted == 0
 
 
+@pytest.mark.specification(
+    "at-least-once-dead-lettering: In the worst case, the source quorum queue will contain"
+)
 def test_letters_alone_may_exceed_a_limit() -> None:
     """Theoretically it is then possible for a queue to only contain dead-lettered messages."""
     queue = with_letters(5)
@@ -173,6 +191,10 @@ def test_a_queue_with_letters_is_not_empty() -> None:
         {"dead_letter_exchange": None},
     ],
 )
+@pytest.mark.specification(
+    "quorum-queues: If the dead-letter strategy is changed",
+    "at-least-once-dead-lettering: any dead-lettered messages that have not yet been confirmed",
+)
 def test_switching_off_drops_what_waits(change: dict[str, Any]) -> None:
     """Caveat 4: any letters … not yet confirmed … will be permanently deleted."""
     queue = with_letters(3)
@@ -184,6 +206,7 @@ def test_switching_off_drops_what_waits(change: dict[str, Any]) -> None:
     assert (stat.messages_dlx, stat.message_bytes_dlx, stat.messages_ready) == (0, 0, 1)
 
 
+@pytest.mark.specification("quorum-queues: For a source quorum queue, it is possible to switch")
 def test_switching_on_keeps_what_dies_later() -> None:
     queue = Queue(config(**{**KEEPING, "dead_letter_strategy": "at-most-once"}))
     queue.put(2)

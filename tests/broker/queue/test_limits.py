@@ -34,6 +34,7 @@ def dead(queue: Queue) -> list[tuple[str, tuple[tuple[int, int, int], ...]]]:
 # ------------------------------------------------------------------ length
 
 
+@pytest.mark.specification("quorum-queues: The drop-head and reject-publish overflow")
 def test_over_the_length_the_head_is_dropped_and_dead_lettered_as_maxlen() -> None:
     queue = Queue(max_length=3, dead_letter_exchange="dlx")
     first = queue.put(2)
@@ -91,6 +92,7 @@ def test_a_queue_filled_to_the_byte_is_not_over_its_limit() -> None:
     assert queue.ready() == [(index, 1), (index, 2)]
 
 
+@pytest.mark.specification("quorum-queues: The current implementation of reject-publish")
 def test_reject_publish_takes_what_fits_and_refuses_the_rest() -> None:
     queue = Queue(max_length=3, overflow="reject-publish", dead_letter_exchange="dlx")
     assert queue.do(Enqueue(), block(2)) == Done()
@@ -159,6 +161,7 @@ def test_new_settings_count_from_then_on() -> None:
 # --------------------------------------------------------------------- age
 
 
+@pytest.mark.specification("quorum-queues: Quorum queues support both Queue TTL")
 def test_a_queue_s_ttl_expires_its_messages_and_dead_letters_them() -> None:
     queue = Queue(message_ttl_ms=100, dead_letter_exchange="dlx")
     index = queue.put(3)
@@ -190,6 +193,7 @@ def test_many_expired_runs_are_buried_in_several_entries(monkeypatch: pytest.Mon
     assert queue.stat().messages_ready == 0
 
 
+@pytest.mark.specification("quorum-queues: Quorum queues support both Queue TTL")
 def test_of_both_ttls_the_lower_one_counts() -> None:
     queue = Queue(message_ttl_ms=100)
     index = queue.put(3, ttls_ms=[50, None, 500])
@@ -199,6 +203,7 @@ def test_of_both_ttls_the_lower_one_counts() -> None:
     assert queue.ready() == []
 
 
+@pytest.mark.specification("quorum-queues: For each priority level, the scan")
 def test_a_message_that_has_not_expired_stands_before_one_that_has() -> None:
     queue = Queue(dead_letter_exchange="dlx")
     index = queue.put(3, ttls_ms=[500, 50, None])
@@ -210,6 +215,7 @@ def test_a_message_that_has_not_expired_stands_before_one_that_has() -> None:
     assert queue.do(Get(1, 1)).delivery.first == 2
 
 
+@pytest.mark.specification("quorum-queues: Message expiration (TTL) scans now run")
 def test_each_priority_is_looked_at_from_its_own_head() -> None:
     queue = Queue(dead_letter_exchange="dlx")
     low = queue.put(1, priorities=0, ttls_ms=[10])

@@ -186,6 +186,9 @@ def test_settings_come_with_the_log_and_the_snapshot() -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.specification(
+    "mirrored-queues: The mirrors apply the operations that occur to the master"
+)
 def test_a_log_applied_twice_gives_the_same_replies_effects_and_digest(seed: int) -> None:
     queue = grow(seed)
     outcomes = []
@@ -263,6 +266,10 @@ def test_two_interpreters_with_two_hash_seeds_agree() -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.specification(
+    "quorum-queues: Compaction is the process that reclaims disk space",
+    "quorum-queues: quorum queues can now reclaim disk space even if",
+)
 def test_live_indexes_are_what_the_state_refers_to(seed: int) -> None:
     queue = grow(seed)
     used = {index for _, index, _, _ in queue.state.runs_in_use()}

@@ -30,6 +30,7 @@ def consume(queue: Queue, consumer: int = 1, prefetch: int = 0, **how: Any) -> N
     assert joined == Done(), joined
 
 
+@pytest.mark.specification("quorum-queues: Unlike the previous")
 def test_higher_priorities_are_always_delivered_first() -> None:
     queue = Queue()
     low, high = queue.put(2, priorities=0), queue.put(2, priorities=31)
@@ -45,6 +46,7 @@ def test_within_a_priority_messages_keep_the_order_they_came_in() -> None:
     assert queue.names() == [(first, 0), (first, 1), (first, 2), (second, 0), (second, 1)]
 
 
+@pytest.mark.specification("quorum-queues: Each priority level maintains separate message counts")
 def test_one_block_of_several_priorities_goes_to_several_lanes() -> None:
     queue = Queue()
     queue.put(4, priorities=[9, 9, 4, 0])
@@ -53,6 +55,7 @@ def test_one_block_of_several_priorities_goes_to_several_lanes() -> None:
     assert queue.ready() == [(1, 0), (1, 1), (1, 2), (2, 0), (1, 3)]
 
 
+@pytest.mark.specification("quorum-queues: Priority values higher than 31 will be clamped")
 def test_priorities_above_31_count_as_31() -> None:
     queue = Queue()
     queue.state.order.append(200, 0, 0, 0)
@@ -83,6 +86,7 @@ def test_a_message_that_says_no_priority_has_the_queue_s_default() -> None:
         assert [ordinal for _, ordinal in queue.ready()] == expected
 
 
+@pytest.mark.specification("quorum-queues: they do not retain their original priority")
 def test_returned_messages_are_ahead_of_all_priorities_in_the_order_they_were_returned() -> None:
     queue = Queue()
     index = queue.put(4, priorities=[4, 4, 4, 4])
@@ -219,6 +223,7 @@ def test_drain_delivers_what_there_is_and_gives_the_rest_of_the_credit_back() ->
     assert queue.got() == []
 
 
+@pytest.mark.specification("quorum-queues: Quorum queues support consumer priorities")
 def test_consumers_of_a_higher_priority_are_served_first_while_they_have_room() -> None:
     queue = Queue()
     consume(queue, 1, 10, priority=0)

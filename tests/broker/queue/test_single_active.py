@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.broker.queue.world import Queue
 from warren_broker.queue.commands import (
     Cancel,
@@ -169,6 +171,7 @@ def test_a_suspected_one_that_works_on_something_is_replaced_when_that_is_settle
     assert active(queue) == 2 and len(queue.got(2)) == 1
 
 
+@pytest.mark.specification("quorum-queues: Timeout in milliseconds for returning messages")
 def test_it_is_replaced_after_the_timeout_at_the_latest_and_its_messages_come_first() -> None:
     queue = two(held=1)
     queue.do(NodeSuspected("far", hand_over=True))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from differ.script import CLASSIC, KINDS, QUORUM, Script, both, scenario
+from differ.script import CLASSIC, KINDS, QUORUM, Script, both, scenario, specification
 
 
 @scenario
+@specification("reliability-guide: Conversely if the redelivered flag is not set")
 def get(s: Script) -> None:
     c = s.channel()
     c.get("none")
@@ -34,6 +35,7 @@ def consumers_that_are_counted(s: Script) -> None:
 
 
 @scenario
+@specification("reliability-guide: If a message is delivered to a consumer and then requeued")
 def nack_and_reject(s: Script) -> None:
     c = s.channel()
     for q in both(c):
@@ -90,6 +92,10 @@ def recover(s: Script) -> None:
 
 
 @scenario
+@specification(
+    "quorum-queues: Consumers should use manual acknowledgements",
+    "reliability-guide: Conversely if the redelivered flag is not set",
+)
 def what_a_closed_channel_held(s: Script) -> None:
     c = s.channel()
     other = s.channel("other")
@@ -105,6 +111,7 @@ def what_a_closed_channel_held(s: Script) -> None:
 
 
 @scenario
+@specification("quorum-queues: Client crash / Connection loss")
 def what_a_lost_connection_held(s: Script) -> None:
     c = s.channel()
     other = s.channel("other")
@@ -120,6 +127,10 @@ def what_a_lost_connection_held(s: Script) -> None:
 
 
 @scenario
+@specification(
+    "quorum-queues: Quorum queues keep track of the number of unsuccessful",
+    "quorum-queues: The header x-acquired-count has been introduced",
+)
 def counts_of_deliveries(s: Script) -> None:
     c = s.channel()
     for q in both(c):
@@ -147,6 +158,11 @@ def a_delivery_count_of_the_publisher(s: Script) -> None:
 
 
 @scenario
+@specification(
+    "quorum-queues: Starting with RabbitMQ 4.3, the delivery limit is based",
+    "quorum-queues: When a message has been redelivered more times",
+    "quorum-queues: The default delivery limit can be disabled",
+)
 def delivery_limit(s: Script) -> None:
     c = s.channel()
     c.declare("dead", QUORUM)
@@ -175,6 +191,7 @@ def delivery_limit(s: Script) -> None:
 
 
 @scenario
+@specification("quorum-queues: Starting with RabbitMQ 4.0, the delivery limit")
 def the_default_delivery_limit(s: Script) -> None:
     c = s.channel()
     c.declare("q", QUORUM)
@@ -188,6 +205,7 @@ def the_default_delivery_limit(s: Script) -> None:
 
 
 @scenario
+@specification("reliability-guide: Acknowledgements can be used in both directions")
 def prefetch(s: Script) -> None:
     c = s.channel()
     for q in both(c):
@@ -205,6 +223,7 @@ def prefetch(s: Script) -> None:
 
 
 @scenario
+@specification("quorum-queues: Quorum queues do not support global QoS")
 def shared_prefetch(s: Script) -> None:
     c = s.channel()
     c.declare("quorum", QUORUM)
@@ -239,6 +258,7 @@ def consumer_errors(s: Script) -> None:
 
 
 @scenario
+@specification("quorum-queues: Quorum queues support consumer priorities")
 def consumer_priorities(s: Script) -> None:
     c = s.channel()
     for q in both(c):
@@ -260,6 +280,7 @@ def consumer_priorities(s: Script) -> None:
 
 
 @scenario
+@specification("quorum-queues: Consumer exclusivity")
 def exclusive_consumers(s: Script) -> None:
     c = s.channel()
     for kind in KINDS:
@@ -311,6 +332,10 @@ def single_active_consumer_by_priority(s: Script) -> None:
 
 
 @scenario
+@specification(
+    "reliability-guide: Under some circumstances the server needs to be able",
+    "reliability-guide: Note that consumer cancel notification is a RabbitMQ extension",
+)
 def cancelled_by_the_broker(s: Script) -> None:
     c = s.channel()
     other = s.channel("other")
@@ -333,6 +358,11 @@ def a_consumer_deletes_its_own_queue(s: Script) -> None:
 
 
 @scenario
+@specification(
+    "quorum-queues: When a consumer holds unacknowledged messages beyond",
+    "quorum-queues: For AMQP 0.9.1 clients: The consumer is cancelled",
+    "quorum-queues: Set when declaring a queue to apply to all consumers",
+)
 def consumer_timeout(s: Script) -> None:
     c = s.channel()
     other = s.channel("other")
@@ -346,6 +376,7 @@ def consumer_timeout(s: Script) -> None:
 
 
 @scenario
+@specification("quorum-queues: For AMQP 0.9.1 clients: The consumer is cancelled")
 def consumer_timeout_without_the_capability(s: Script) -> None:
     c = s.channel(capabilities={})
     other = s.channel("other")
@@ -358,6 +389,7 @@ def consumer_timeout_without_the_capability(s: Script) -> None:
 
 
 @scenario
+@specification("quorum-queues: Set when creating a consumer to apply")
 def consumer_timeout_of_the_consumer(s: Script) -> None:
     c = s.channel()
     c.declare("q", {**QUORUM, "x-consumer-timeout": 60_000})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from differ.script import KINDS, QUORUM, Script, Table, both, scenario
+from differ.script import KINDS, QUORUM, Script, Table, both, scenario, specification
 
 
 def to(key: str, exchange: str = "") -> Table:
@@ -10,6 +10,17 @@ def to(key: str, exchange: str = "") -> Table:
 
 
 @scenario
+@specification(
+    "quorum-queues: Dead letter exchanges",
+    "quorum-queues: Messages published to the source quorum queue are persisted",
+    "reliability-guide: If a consumer determines that it cannot handle a message",
+    "at-least-once-dead-lettering: to republish those messages to a special-purpose exchange",
+    "at-least-once-dead-lettering: expired: Message TTL exceeded",
+    "at-least-once-dead-lettering: rejected: Consumer sent basic.reject",
+    "at-least-once-dead-lettering: maxlen: Queue length exceeded",
+    "at-least-once-dead-lettering: delivery_limit: Delivery limit exceeded",
+    "at-least-once-dead-lettering: If the persistence flag is not set, dead lettered",
+)
 def every_reason(s: Script) -> None:
     c = s.channel()
     for kind in KINDS:
@@ -122,6 +133,10 @@ def with_a_routing_key_and_cc(s: Script) -> None:
 
 
 @scenario
+@specification(
+    "quorum-queues: at-most-once remains the default",
+    "at-least-once-dead-lettering: Dead lettered messages may arrive at the target queues",
+)
 def nowhere_to_go(s: Script) -> None:
     c = s.channel()
     c.declare("q", {**QUORUM, **to("k", "missing")})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from differ.script import CLASSIC, QUORUM, Script, scenario
+from differ.script import CLASSIC, QUORUM, Script, scenario, specification
 
 NUMBERS = (
     "x-message-ttl",
@@ -36,6 +36,7 @@ def passive(s: Script) -> None:
 
 
 @scenario
+@specification("quorum-queues: Server-named queues")
 def names(s: Script) -> None:
     c = s.channel()
     c.declare("amq.mine", QUORUM)
@@ -105,6 +106,7 @@ def equivalence_of_an_exchange(s: Script) -> None:
 
 
 @scenario
+@specification("quorum-queues: Non-durable queues")
 def what_a_quorum_queue_cannot_be(s: Script) -> None:
     c = s.channel()
     c.declare("q", QUORUM, durable=False)
@@ -156,6 +158,7 @@ def the_greatest_numbers(s: Script) -> None:
 
 
 @scenario
+@specification("quorum-queues: The group size argument provided should be")
 def group_sizes(s: Script) -> None:
     c = s.channel()
     for name in ("x-quorum-initial-group-size", "x-quorum-target-group-size"):
@@ -165,6 +168,9 @@ def group_sizes(s: Script) -> None:
 
 
 @scenario
+@specification(
+    "at-least-once-dead-lettering: For at-least-once dead lettering to work it must be of"
+)
 def arguments_of_the_other_type(s: Script) -> None:
     c = s.channel()
     c.declare("q1", {**CLASSIC, "x-dead-letter-strategy": "at-least-once"})
@@ -216,6 +222,7 @@ def delete_if_of_a_quorum_queue(s: Script) -> None:
 
 
 @scenario
+@specification("mirrored-queues: Exclusive queues will be deleted when the connection")
 def exclusive_queues(s: Script) -> None:
     owner = s.channel("owner")
     other = s.channel("other")
@@ -290,6 +297,7 @@ def binding_errors(s: Script) -> None:
 
 
 @scenario
+@specification("quorum-queues: Queue TTL")
 def queue_ttl(s: Script) -> None:
     c = s.channel()
     c.declare("classic", {**CLASSIC, "x-expires": 1500})

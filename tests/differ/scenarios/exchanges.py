@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from differ.script import CLASSIC, QUORUM, Channel, Script, Table, scenario
+from differ.script import CLASSIC, QUORUM, Channel, Script, Table, scenario, specification
 
 
 def queues(c: Channel, *names: str) -> None:
@@ -11,6 +11,7 @@ def queues(c: Channel, *names: str) -> None:
 
 
 @scenario
+@specification("quorum-queues: After declaration a quorum queue can be bound")
 def direct_and_fanout(s: Script) -> None:
     c = s.channel()
     queues(c, "a", "b")
@@ -30,6 +31,7 @@ def direct_and_fanout(s: Script) -> None:
 
 
 @scenario
+@specification("quorum-queues: After declaration a quorum queue can be bound")
 def topic(s: Script) -> None:
     c = s.channel()
     patterns = {
@@ -68,6 +70,7 @@ def topic(s: Script) -> None:
 
 
 @scenario
+@specification("quorum-queues: After declaration a quorum queue can be bound")
 def headers(s: Script) -> None:
     c = s.channel()
     tables: dict[str, Table] = {
@@ -224,6 +227,7 @@ def local_random(s: Script) -> None:
 
 
 @scenario
+@specification("reliability-guide: the producer can just declare a destination queue")
 def the_default_exchange(s: Script) -> None:
     c = s.channel()
     queues(c, "q")

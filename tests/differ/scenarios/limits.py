@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from differ.script import CLASSIC, QUORUM, Script, both, scenario
+from differ.script import CLASSIC, QUORUM, Script, both, scenario, specification
 
 
 @scenario
+@specification(
+    "quorum-queues: Quorum queues has support for queue length",
+    "quorum-queues: The drop-head and reject-publish overflow",
+)
 def drop_head(s: Script) -> None:
     c = s.channel()
     for q in both(c, {"x-max-length": 2}):
@@ -21,6 +25,7 @@ def drop_head(s: Script) -> None:
 
 
 @scenario
+@specification("quorum-queues: Quorum queues has support for queue length")
 def drop_head_by_bytes(s: Script) -> None:
     c = s.channel()
     for q in both(c, {"x-max-length-bytes": 10}):
@@ -32,6 +37,7 @@ def drop_head_by_bytes(s: Script) -> None:
 
 
 @scenario
+@specification("quorum-queues: The drop-head and reject-publish overflow")
 def reject_publish(s: Script) -> None:
     c = s.channel()
     for q in both(c, {"x-max-length": 2, "x-overflow": "reject-publish"}):
@@ -72,6 +78,7 @@ def max_length_of_nothing(s: Script) -> None:
 
 
 @scenario
+@specification("quorum-queues: Quorum queues support both Queue TTL")
 def message_ttl(s: Script) -> None:
     c = s.channel()
     for q in both(c, {"x-message-ttl": 300}):
@@ -89,6 +96,7 @@ def message_ttl(s: Script) -> None:
 
 
 @scenario
+@specification("quorum-queues: Quorum queues support both Queue TTL")
 def expiration_of_messages(s: Script) -> None:
     c = s.channel()
     for q in both(c):
@@ -136,6 +144,10 @@ def the_shorter_of_two_times(s: Script) -> None:
 
 
 @scenario
+@specification(
+    "quorum-queues: Unlike the previous",
+    "quorum-queues: Priority values higher than 31 will be clamped",
+)
 def priorities_of_a_quorum_queue(s: Script) -> None:
     c = s.channel()
     c.declare("q", QUORUM)
@@ -152,6 +164,7 @@ def priorities_of_a_quorum_queue(s: Script) -> None:
 
 
 @scenario
+@specification("quorum-queues: they do not retain their original priority")
 def returned_messages_come_first_whatever_their_priority(s: Script) -> None:
     c = s.channel()
     c.declare("q", QUORUM)
@@ -183,6 +196,7 @@ def priorities_of_a_classic_queue(s: Script) -> None:
 
 
 @scenario
+@specification("quorum-queues: Message expiration (TTL) scans now run")
 def a_low_priority_does_not_keep_a_higher_one_from_expiring(s: Script) -> None:
     c = s.channel()
     c.declare("q", QUORUM)

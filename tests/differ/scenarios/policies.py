@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from differ.script import CLASSIC, QUORUM, Script, scenario
+from differ.script import CLASSIC, QUORUM, Script, scenario, specification
 
 BAD = (
     {},
@@ -64,6 +64,7 @@ KEYS = (
 
 
 @scenario
+@specification("quorum-queues: it cannot be set or changed using a policy")
 def definitions_that_are_refused(s: Script) -> None:
     for number, definition in enumerate(BAD):
         s.policy(f"p{number}", "^q", definition)
@@ -82,6 +83,7 @@ def operator_policies_that_are_refused(s: Script) -> None:
 
 
 @scenario
+@specification("quorum-queues: The below table summarises the policy keys")
 def keys_that_are_accepted(s: Script) -> None:
     for number, definition in enumerate(KEYS):
         s.policy(f"p{number}", "^q", definition)
@@ -145,6 +147,7 @@ def keys_of_quorum_queues_and_a_classic_one(s: Script) -> None:
 
 
 @scenario
+@specification("quorum-queues: The value of -1 disables the limit")
 def merged_with_an_operator_policy(s: Script) -> None:
     c = s.channel()
     c.declare("q", QUORUM)
@@ -235,6 +238,10 @@ def dead_letters_and_an_argument(s: Script) -> None:
 
 
 @scenario
+@specification(
+    "quorum-queues: It is possible to set a delivery limit for a queue using",
+    "quorum-queues: The value of -1 disables the limit",
+)
 def a_delivery_limit_by_policy(s: Script) -> None:
     c = s.channel()
     c.declare("q", {**QUORUM, "x-delivery-limit": 9})
@@ -255,6 +262,7 @@ def a_delivery_limit_by_policy(s: Script) -> None:
 
 
 @scenario
+@specification("quorum-queues: Apply a consumer timeout to all queues")
 def a_consumer_timeout_by_policy(s: Script) -> None:
     c = s.channel()
     s.policy("p", "^", {"consumer-timeout": 1000})

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from differ.script import CLASSIC, QUORUM, Script, both, scenario
+from differ.script import CLASSIC, QUORUM, Script, both, scenario, specification
 
 
 @scenario
+@specification("reliability-guide: it can set the mandatory flag on a basic.publish")
 def mandatory(s: Script) -> None:
     c = s.channel()
     c.publish("", "none", "body", mandatory=True, message_id="m", headers={"h": 1})
@@ -74,6 +75,7 @@ def user_ids(s: Script) -> None:
 
 
 @scenario
+@specification("mirrored-queues: a tx.commit-ok will only be returned")
 def transactions(s: Script) -> None:
     c = s.channel(confirm=False)
     other = s.channel("other")
@@ -137,6 +139,7 @@ def direct_reply_to(s: Script) -> None:
 
 
 @scenario
+@specification("reliability-guide: Acknowledgements can be used in both directions")
 def to_more_than_one_queue(s: Script) -> None:
     c = s.channel()
     for q in both(c):

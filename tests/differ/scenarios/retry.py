@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from differ.script import QUORUM, Script, Table, scenario
+from differ.script import QUORUM, Script, Table, scenario, specification
 
 
 def delaying(kind: str, least: int = 2000, most: int | None = 60_000) -> Table:
@@ -31,26 +31,43 @@ def returned(s: Script, kind: str) -> None:
 
 
 @scenario
+@specification(
+    "quorum-queues: x-delayed-retry-type - Retry type",
+    "quorum-queues: all - All returned messages are delayed",
+)
 def type_all(s: Script) -> None:
     returned(s, "all")
 
 
 @scenario
+@specification(
+    "quorum-queues: x-delayed-retry-type - Retry type",
+    "quorum-queues: failed - Only messages with incremented",
+)
 def type_failed(s: Script) -> None:
     returned(s, "failed")
 
 
 @scenario
+@specification(
+    "quorum-queues: x-delayed-retry-type - Retry type",
+    "quorum-queues: returned - Only messages without incremented",
+)
 def type_returned(s: Script) -> None:
     returned(s, "returned")
 
 
 @scenario
+@specification(
+    "quorum-queues: x-delayed-retry-type - Retry type",
+    "quorum-queues: disabled - Delayed retry is not applied",
+)
 def type_disabled(s: Script) -> None:
     returned(s, "disabled")
 
 
 @scenario
+@specification("quorum-queues: x-delayed-retry-min - Minimum delay")
 def values_without_a_meaning(s: Script) -> None:
     c = s.channel()
     for number, arguments in enumerate(
@@ -149,6 +166,7 @@ def the_order_in_which_delays_end(s: Script) -> None:
 
 
 @scenario
+@specification("quorum-queues: Policies provide a way to configure delayed retry")
 def by_policy(s: Script) -> None:
     c = s.channel()
     c.declare("q", QUORUM)

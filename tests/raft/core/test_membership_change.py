@@ -145,6 +145,10 @@ def test_a_change_that_would_lose_the_majority_is_refused() -> None:
     assert one.node.membership == Membership(("a", "b"))
 
 
+@pytest.mark.specification(
+    "quorum-queues: When a new member is added, the same log replication",
+    "mirrored-queues: At this point, the new mirror will be empty",
+)
 def test_a_new_server_is_sent_the_log_before_it_counts() -> None:
     one = leader()
     one.node.propose_change(AddLearner("d"), NOW)
@@ -255,6 +259,7 @@ def test_rounds_a_learner_that_falls_behind_is_not_promoted() -> None:
     assert one.node.membership.learners == (), "nothing came meanwhile: the last round took no time"
 
 
+@pytest.mark.specification("mirrored-queues: When set to when-synced, it will make sure")
 def test_a_learner_that_has_not_caught_up_is_not_promoted_by_hand() -> None:
     one = leader(Membership(("a", "b", "c"), ("d",)), HOLD)
     one.node.propose(b"x", NOW)

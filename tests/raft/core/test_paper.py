@@ -48,6 +48,7 @@ def test_grant_if_the_vote_is_free_and_the_log_is_up_to_date() -> None:
         ((1, 3), True),
     ],
 )
+@pytest.mark.specification("mirrored-queues: The longest running mirror is promoted")
 def test_the_later_last_term_wins_then_the_longer_log(last: tuple[int, int], granted: bool) -> None:
     one = One(1, 2, term=3)
     assert one.hear(rpc.Vote(1, "a", "b", 4, *last)) == [rpc.VoteReply(1, "b", "a", 4, granted)]
@@ -205,6 +206,7 @@ def test_a_candidate_that_hears_a_leader_of_its_term_follows_it() -> None:
     assert (one.node.role, one.node.leader) == (Role.FOLLOWER, "a")
 
 
+@pytest.mark.specification("quorum-queues: All operations (state changes) on a quorum queue")
 def test_a_leader_commits_what_a_majority_holds() -> None:
     one = One().lead()
     index = one.node.propose(b"x", NOW)

@@ -144,6 +144,7 @@ def test_what_is_under_way_to_them_is_not_waited_for(universe: Universe, leave: 
     universe.until(lambda: not one.cluster.in_flight.size_bytes, "nothing is counted as under way")
 
 
+@pytest.mark.specification("mirrored-queues: A non-durable one will be deleted")
 def test_they_are_deleted_at_once_when_its_process_is_gone(universe: Universe) -> None:
     universe.kill("c")
     began = universe.now
@@ -211,6 +212,7 @@ def test_the_owner_of_a_queue_that_was_deleted_meanwhile_is_told(universe: Unive
 
 
 @pytest.mark.parametrize("leave", [Universe.kill, Universe.cut_off])
+@pytest.mark.specification("mirrored-queues: A durable queue will become unavailable until")
 def test_a_durable_classic_queue_of_it_is_refused_at_once(universe: Universe, leave: Any) -> None:
     leave(universe, "c")
     universe.step()

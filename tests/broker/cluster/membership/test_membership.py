@@ -106,6 +106,7 @@ def test_a_queue_that_is_deleted_on_the_way_leaves_nothing(universe: Universe) -
         )
 
 
+@pytest.mark.specification("quorum-queues: if a RabbitMQ node is unavailable during a declaration")
 def test_a_member_whose_node_is_away_is_added_when_it_comes(universe: Universe) -> None:
     universe.start("d")
     universe.until(universe.ready, "d has joined")
@@ -258,6 +259,7 @@ def test_nodes_grow_and_shrink(universe: Universe) -> None:
     assert "last member" in failed.queues[0].error and failed.queues[0].size == 1
 
 
+@pytest.mark.specification("quorum-queues: To re-balance use")
 def test_leaders_are_spread(universe: Universe) -> None:
     for number in range(8):
         declare(universe, f"r{number}")
@@ -326,6 +328,7 @@ def test_a_lost_disk_survives_a_death_at_every_step() -> None:
     )
 
 
+@pytest.mark.specification("quorum-queues: nodes can be configured to automatically try to grow")
 def test_queues_grow_by_themselves_when_a_node_joins() -> None:
     settings = {
         "queues": {

@@ -111,6 +111,7 @@ def test_steps_lead_from_any_members_to_any_others(start: str) -> None:
             assert voters == set(wanted) and not learners
 
 
+@pytest.mark.specification("quorum-queues: balanced: If there are overall less")
 def test_leaders_are_balanced() -> None:
     leaders = dict.fromkeys(range(9), "a")
     moves = dict(balanced(leaders, dict.fromkeys(range(9), "abc"), "abc"))

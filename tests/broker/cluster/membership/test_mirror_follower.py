@@ -79,6 +79,11 @@ def five() -> Iterator[Universe]:
 # ------------------------------------------------------------------ where queues go
 
 
+@pytest.mark.specification(
+    "mirrored-queues: Policies can change at any time",
+    "mirrored-queues: all (none) Queue is mirrored across all nodes",
+    "mirrored-queues: nodes node names Queue is mirrored",
+)
 def test_a_queue_follows_every_mode_and_returns_to_its_size(five: Universe) -> None:
     define(five, mirror("all"))
     five.until(lambda: arrived(five, "abcde"), "it is everywhere")
@@ -97,6 +102,10 @@ def test_a_queue_follows_every_mode_and_returns_to_its_size(five: Universe) -> N
     )
 
 
+@pytest.mark.specification(
+    "mirrored-queues: Queues can optionally be made mirrored",
+    "mirrored-queues: Policies can change at any time",
+)
 def test_a_classic_queue_is_mirrored_and_becomes_an_ordinary_one_again(five: Universe) -> None:
     declare(five, "qc", arguments=CLASSIC)
     assert arrived(five, "a", mirrored=False, name="qc")
@@ -120,6 +129,7 @@ def test_a_new_queue_begins_where_its_policy_wants_it(five: Universe) -> None:
     assert not any(entry[0].name == "CONFIG" for entry in five.logs[made.group].entries)
 
 
+@pytest.mark.specification("mirrored-queues: If any of those node names are not a part")
 def test_a_list_of_unknown_nodes_leaves_queues_where_they_are(five: Universe) -> None:
     """The source: "If none of the nodes in the list are online at the time when the queue"."""
     define(five, mirror("nodes", ["x", "y"]))
@@ -131,6 +141,7 @@ def test_a_list_of_unknown_nodes_leaves_queues_where_they_are(five: Universe) ->
 
 
 @pytest.mark.parametrize("how", ["exclusive", "transient"])
+@pytest.mark.specification("mirrored-queues: exclusive queues are never mirrored")
 def test_what_belongs_to_one_node_is_never_mirrored(five: Universe, how: str) -> None:
     """The source: "For this reason, exclusive queues are never mirrored"."""
     define(five, mirror("all"))
@@ -154,6 +165,9 @@ def test_what_belongs_to_one_node_is_never_mirrored(five: Universe, how: str) ->
     assert wanted(five, "qx") == ("b",)
 
 
+@pytest.mark.specification(
+    "mirrored-queues: When a new node is added to the cluster, the queue will be"
+)
 def test_all_follows_the_nodes_that_join(five: Universe) -> None:
     """The source: "When a new node is added to the cluster, the queue will be mirrored to that"."""
     define(five, mirror("all"))
@@ -179,6 +193,7 @@ def test_a_listed_node_that_is_down_leaves_a_former_member_in_its_place(five: Un
     five.until(lambda: arrived(five, "de"), "e is back")
 
 
+@pytest.mark.specification("mirrored-queues: If there are more than count nodes")
 def test_a_member_that_is_down_is_replaced_when_its_node_is_forgotten(five: Universe) -> None:
     define(five, mirror("exactly", 3))
     five.until(lambda: arrived(five, "abc"), "it is marked")
@@ -212,6 +227,7 @@ def test_forgetting_the_goal_amid_a_move_loses_nothing(steps: int) -> None:
 # ------------------------------------------------------------------ with deaths
 
 
+@pytest.mark.specification("mirrored-queues: if a queue is on [A B]")
 def test_moving_survives_a_death_at_every_step() -> None:
     with_a_death_at_every_step(
         lambda: begun("abcde"),
@@ -307,6 +323,10 @@ def test_operators_change_the_policy_and_not_its_members(five: Universe) -> None
     assert wanted(five) == ("a", "b", "c")
 
 
+@pytest.mark.specification(
+    "mirrored-queues: It is possible to list queue master and mirrors",
+    "mirrored-queues: To see mirror status (whether they are synchronised)",
+)
 def test_the_status_says_what_is_followed_and_who_holds_everything(five: Universe) -> None:
     define(five, mirror("nodes", ["d", "e"]))
     look = ask(five, lambda m, done: m.queue_status("/", "q", done))

@@ -56,10 +56,12 @@ def lasting(
         (nodes("e"), "e", "e"),
     ],
 )
+@pytest.mark.specification("mirrored-queues: If there are fewer than count nodes")
 def test_the_members_that_last(policy: MirrorPolicy, present: str, found: str) -> None:
     assert lasting(policy, present) == found
 
 
+@pytest.mark.specification("mirrored-queues: Whenever the HA policy for a queue changes")
 def test_members_that_hold_everything_stay_before_others() -> None:
     assert lasting(exactly(2), "abcd", complete="db") == "bd"
     assert lasting(exactly(3), "abcd", complete="db") == "abd"
@@ -95,10 +97,12 @@ def test_a_node_that_leaves_the_cluster_is_replaced() -> None:
         ("b", "ab", "a", "ab"),
     ],
 )
+@pytest.mark.specification("mirrored-queues: if a queue is on [A B]")
 def test_the_members_on_the_way(final: str, present: str, complete: str, found: str) -> None:
     assert "".join(next_members(final, present, complete)) == found
 
 
+@pytest.mark.specification("mirrored-queues: RabbitMQ will keep the existing master around")
 def test_there_are_never_fewer_complete_copies_than_before_or_wanted() -> None:
     """Whatever is complete, down or new: every combination for four nodes."""
     names = "abcd"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from broker.cluster.membership.clusters import (
     QUORUM,
     ask,
@@ -19,6 +21,7 @@ from warren_broker import errors
 from warren_broker.management import membership as values
 
 
+@pytest.mark.specification("quorum-queues: the forget_cluster_node command will automatically")
 def test_a_forgotten_node_is_gone_for_good(universe: Universe) -> None:
     declare(universe, "alone", arguments={"x-queue-type": "classic"})
     universe.kill("a")

@@ -1,0 +1,1 @@
+"""Which test holds Warren to which sentence of RabbitMQ's documents."""
