@@ -261,9 +261,7 @@ TABLE: Final[tuple[Argument, ...]] = (
     Argument("x-delayed-retry-max", _anything, policy="delayed-retry-max", only="quorum"),
     Argument("x-priority", integer(None), at="consume"),
     Argument("x-consumer-timeout", _DURATION, at="consume"),
-    # From mirrored queues: it asks for basic.cancel when another node takes over. Here a failover
-    # neither loses nor repeats anything for a consumer, so there is nothing to report.
-    Argument("x-cancel-on-ha-failover", boolean, at="consume", only="classic"),
+    Argument("x-cancel-on-ha-failover", boolean, at="consume"),
 )
 STREAM_ONLY: Final = (
     "x-max-age",
@@ -442,10 +440,14 @@ def check_name(what: str, name: str) -> None:
 
 
 class ConsumeArguments(msgspec.Struct, frozen=True):
-    """A consumer's arguments; timeout_ms None: the queue's."""
+    """A consumer's arguments; timeout_ms None: the queue's.
+
+    cancel_on_failover  cancel it when another node begins to lead the queue
+    """
 
     priority: int = 0
     timeout_ms: int | None = None
+    cancel_on_failover: bool = False
 
 
 def consume_arguments(
@@ -459,7 +461,11 @@ def consume_arguments(
         return ConsumeArguments()
     given: dict[str, Any] = plain(arguments)
     _check(given, "consume", kind, True, named("queue", queue, vhost))
-    return ConsumeArguments(given.get("x-priority", 0), given.get("x-consumer-timeout"))
+    return ConsumeArguments(
+        given.get("x-priority", 0),
+        given.get("x-consumer-timeout"),
+        given.get("x-cancel-on-ha-failover", False),
+    )
 
 
 # ------------------------------------------------------------------ equivalence

@@ -269,7 +269,10 @@ class Connection:
             consume.deliver_reply(channel, table, at)
 
     def cancelled(self, consumer: ConsumerId, reason: str, timeout_ms: int | None = None) -> None:
-        """Handle the queue's cancellation of a consumer: `timeout`, `deleted`, `disconnected`."""
+        """Handle the queue's cancellation of a consumer.
+
+        reason  timeout, deleted, disconnected or failover
+        """
         known = self.state.consumers.get(consumer)
         if known is None:
             return

@@ -103,6 +103,9 @@ def _consume(channel: Channel, method: methods.BasicConsume) -> None:
         exclusive=method.exclusive,
         timeout_ms=asked.timeout_ms,
         arguments=method.arguments,
+        # A client that does not understand basic.cancel would wait for messages for ever.
+        cancel_on_failover=asked.cancel_on_failover
+        and "consumer_cancel_notify" in connection.capabilities,
     )
     global_prefetch.changed(channel)
 

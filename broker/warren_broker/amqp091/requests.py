@@ -225,7 +225,8 @@ class ConsumeRequest(SessionRequest, frozen=True, kw_only=True):
     """basic.consume. Result: RequestDone, or `errors.exclusive_use`, `no_queue`, `locked_queue`.
 
     Fields as in `queue.commands.Checkout`; with explicit_credit the first SetCreditRequest follows.
-    arguments  as given, including x-priority and x-consumer-timeout (which are decoded already)
+    arguments           as given, including those that are decoded already
+    cancel_on_failover  the client asks for basic.cancel when another node begins to lead the queue
     """
 
     consumer: ConsumerId
@@ -238,6 +239,7 @@ class ConsumeRequest(SessionRequest, frozen=True, kw_only=True):
     exclusive: bool
     timeout_ms: int | None
     arguments: Arguments
+    cancel_on_failover: bool = False
 
 
 class CancelRequest(SessionRequest, frozen=True, kw_only=True):

@@ -434,7 +434,9 @@ class Client091:
             request.exclusive,
             request.timeout_ms,
         )
-        self._broker.consuming.checkout(queue, command, self, self._answer(request))
+        self._broker.consuming.checkout(
+            queue, command, self, self._answer(request), request.cancel_on_failover
+        )
 
     def _cancel(self, request: requests.CancelRequest) -> None:
         answer = self._answer(request)

@@ -105,40 +105,31 @@ def test_consume_refused(peer: Peer, refusal: errors.Refusal) -> None:
         ({"x-consumer-timeout": "1h"}, ': "expected integer, got longstr"'),
         ({"x-stream-offset": "first"}, " of queue type rabbit_{kind}_queue"),
         ({"x-stream-offset": True}, " of queue type rabbit_{kind}_queue"),
-        (
-            {"x-cancel-on-ha-failover": "yes"},
-            {
-                "classic": ": {unacceptable_type,longstr}",
-                "quorum": " of queue type rabbit_quorum_queue",
-            },
-        ),
+        ({"x-cancel-on-ha-failover": "yes"}, ": {unacceptable_type,longstr}"),
     ],
 )
 def test_consume_arguments(peer: Peer, arguments: dict[str, Any], text: Any, kind: Kind) -> None:
     """The texts are those of RabbitMQ 3.10 for queues of these kinds."""
     peer.view.queue_types["q"] = kind
-    text = text[kind] if isinstance(text, dict) else text.replace("{kind}", kind)
+    text = text.replace("{kind}", kind)
     peer.send(spec.Basic.Consume(queue="q", consumer_tag="c", arguments=arguments))
     (name,) = arguments
     peer.channel_closed(406, f"invalid arg '{name}' for queue 'q' in vhost '/'{text}", at=(60, 20))
 
 
-def test_cancel_on_ha_failover_is_taken_for_a_queue_that_did_not_ask_to_be_quorum(
-    peer: Peer,
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+@pytest.mark.parametrize("told", [True, False])
+def test_cancel_on_ha_failover_is_for_clients_that_understand_basic_cancel(
+    peer: Peer, kind: Kind, told: bool
 ) -> None:
-    peer.view.queue_types.update(q="classic", r="quorum")
-    peer.send(
-        spec.Basic.Consume(queue="q", consumer_tag="c", arguments={"x-cancel-on-ha-failover": True})
-    )
-    peer.answer(requests.ConsumeRequest)
-    assert peer.one(spec.Basic.ConsumeOk).consumer_tag == "c"
-    peer.send(spec.Basic.Consume(queue="r", arguments={"x-cancel-on-ha-failover": True}))
-    peer.channel_closed(
-        406,
-        "invalid arg 'x-cancel-on-ha-failover' for queue 'r' in vhost '/' of "
-        "queue type rabbit_quorum_queue",
-        at=(60, 20),
-    )
+    peer.view.queue_types["q"] = kind
+    peer.conn.state.capabilities = frozenset({"consumer_cancel_notify"} if told else ())
+    for asked in (True, False):
+        arguments = {"x-cancel-on-ha-failover": asked}
+        peer.send(spec.Basic.Consume(queue="q", consumer_tag=f"c{asked}", arguments=arguments))
+        request = peer.answer(requests.ConsumeRequest)
+        assert request.cancel_on_failover is (asked and told)
+        assert peer.one(spec.Basic.ConsumeOk).consumer_tag == f"c{asked}"
 
 
 def test_a_queue_that_is_not_there_is_what_a_consumer_hears_of_first(peer: Peer) -> None:

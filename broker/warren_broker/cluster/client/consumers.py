@@ -42,16 +42,29 @@ class Consumers:
     # ------------------------------------------------------------ consumers
 
     def checkout(
-        self, queue: QueueRecord, command: commands.Checkout, receiver: Receiver, done: Answer
+        self,
+        queue: QueueRecord,
+        command: commands.Checkout,
+        receiver: Receiver,
+        done: Answer,
+        cancel_on_failover: bool = False,
     ) -> None:
-        """Add a consumer; `done` is called before its first message."""
+        """Add a consumer; `done` is called before its first message.
+
+        cancel_on_failover  cancel it when another node begins to lead the queue
+        """
         number = command.consumer
         client = self._remember(number, command.session, queue)
         timeout_ms = command.timeout_ms
         if timeout_ms is None:
             timeout_ms = self._queues.definitions.config(queue).consumer_timeout_ms
         client.consumers[number] = LocalConsumer(
-            number, receiver, command.no_ack, timeout_ms=timeout_ms
+            number,
+            receiver,
+            command.no_ack,
+            timeout_ms=timeout_ms,
+            ends=cancel_on_failover,
+            led_by=self._queues.cluster.leader_of(queue.group) or "",
         )
 
         def joined(reply: Any) -> None:

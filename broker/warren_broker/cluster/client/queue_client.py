@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from warren_broker.block.block import BLOCK_MESSAGES_MAX, Block
-from warren_broker.queue.commands import Delivery, Resume, Resumed
+from warren_broker.queue.commands import Cancel, Delivery, Resume, Resumed
 
 SEEK_INTERVAL_MS = 100
 SEEK_INTERVAL_MS_MAX = 2_000
@@ -354,6 +354,8 @@ class LocalConsumer:
 
     next_msg_id  deliveries below it have been passed to the receiver
     timeout_ms   how long it may hold a message; None: no limit
+    ends         it is to be cancelled when another node begins to lead the queue
+    led_by       the node that led when it was first known; "": none was. Only with `ends`
     """
 
     consumer: int
@@ -361,6 +363,8 @@ class LocalConsumer:
     no_ack: bool
     next_msg_id: int = 0
     timeout_ms: int | None = None
+    ends: bool = False
+    led_by: str = ""
 
 
 class GroupClient:
@@ -453,7 +457,26 @@ class GroupClient:
         self.uplink.rewind()
         for local in self.consumers.values():
             self.resume(local)
+            if local.ends:
+                self._failed_over(local, leader)
         self._touch()
+
+    def _failed_over(self, local: LocalConsumer, leader: str) -> None:
+        """Cancel a consumer that asked for it, if another node leads than before.
+
+        It is told when the queue has cancelled it, after the deliveries that it was given before:
+        it could not acknowledge what it never saw.
+        """
+        if local.led_by in ("", leader):
+            local.led_by = leader
+            return
+        local.ends = False
+
+        def cancelled(reply: Any, index: int) -> None:
+            self.cancelled(local.consumer, "failover")
+            self.consumers.pop(local.consumer, None)
+
+        self.command(Cancel(local.consumer), cancelled)
 
     def resume(self, local: LocalConsumer) -> None:
         """Ask for deliveries to this consumer that were not received.
