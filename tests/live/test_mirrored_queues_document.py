@@ -243,17 +243,13 @@ def test_master_failures_and_consumer_cancellation(
         for tag, _, _ in got["told"]:
             notified.basic_ack(tag)
         turn(lambda: cluster.is_running(0) or cluster.start(0), "node 0 runs again")
-        held = list(got["quiet"])
-        for tag, _, _ in held:
-            quiet.basic_ack(tag)
-        acknowledged = 3
+        acknowledged: list[int] = []
 
         def acknowledge() -> bool:
-            nonlocal acknowledged
-            for tag, _, _ in got["quiet"][acknowledged:]:
+            for tag, _, _ in got["quiet"][len(acknowledged) :]:
                 quiet.basic_ack(tag)
-                acknowledged += 1
-            return len(got["quiet"]) == 7
+                acknowledged.append(tag)
+            return len(acknowledged) == 7
 
         turn(acknowledge, "the other consumer gets the rest")
         assert not any(redelivered for _, _, redelivered in [*got["told"], *got["quiet"]])

@@ -12,10 +12,11 @@ from sim.whole.durability import Durability
 from sim.whole.elections import Elections
 from sim.whole.memberships import Memberships
 from sim.whole.order import Order
+from sim.whole.policymakers import check_intents
 from sim.whole.states import States
 from warren_raft.machine import Applied, Meta
 from warren_raft.messages import AnyRaftMessage
-from warren_raft.types import Membership
+from warren_raft.types import METADATA_GROUP, Membership
 
 if TYPE_CHECKING:
     from sim.whole.process import Process
@@ -55,6 +56,8 @@ class Checkers:
         """Check an entry that a member applied."""
         self.elections.applied(group, meta)
         self.states.applied(process, group, meta, data, applied)
+        if group == METADATA_GROUP and self.world.profile.policies:
+            check_intents(self.world)
 
     def restored(self, process: Process, group: int) -> None:
         """Take note of a member's state that was replaced by a snapshot."""

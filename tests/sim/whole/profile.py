@@ -15,6 +15,8 @@ TARGET = "target"
 """The queue that dead letters go to that are kept until then, by way of LETTERS."""
 LETTERS = "letters"
 """An exchange, which comes and goes."""
+GOVERNED = "governed"
+"""The queue that policies set limits to."""
 Kind = Literal["ack", "no-ack", "mixed"]
 
 
@@ -83,6 +85,7 @@ class Profile:
     unlucky      nodes whose disks may be lost or damaged: too few for any majority
     claim_ttl_ms claims expire, 0: they do not
     changes      operators change the members of queues, and drain nodes
+    policies     operators set, change and clear policies
     malformed    some messages have unreadable properties
     fanout       publishers use an exchange that feeds every queue now and then
     """
@@ -125,6 +128,7 @@ class Profile:
     codec: bool
     windows: windows.Windows
     config: RaftConfig
+    policies: bool = False
 
 
 BRIEF_SHARE = 0.7
@@ -132,6 +136,8 @@ BRIEF_SHARE = 0.7
 JOINERS = (0, 0, 0, 1, 2)
 UNLUCKY_SHARE = 0.55
 BAD_SHARE = 0.4
+POLICIES_SHARE, POLICIES_MS = 0.25, 1_500
+"""Worlds in which policies change, and for how long at least."""
 DELAYS_SHARE = 0.25
 """Worlds that have a queue with delayed retry beside the others."""
 LETTERS_SHARE = 0.2
@@ -197,7 +203,12 @@ def draw(rng: Random) -> Profile:
         windows=windows.draw(rng, drawn.lives),
         config=_config(rng),
     )
-    return _behind(profile) if drawn.behind else _full(_keeping(_delaying(profile, rng), rng))
+    return _behind(profile) if drawn.behind else _more(profile, rng, drawn.lives)
+
+
+def _more(profile: Profile, rng: Random, lives: bool) -> Profile:
+    """Add what only some worlds have, by generators that leave the others as they are."""
+    return _full(_governed(_keeping(_delaying(profile, rng), rng), rng, lives))
 
 
 def _delaying(profile: Profile, rng: Random) -> Profile:
@@ -249,6 +260,28 @@ def _source(rng: Random, size: int) -> QueuePlan:
     if refuses:
         arguments["x-max-length"] = 6
     return QueuePlan("source", arguments, size, forgets=reasons, refuses=refuses, ttl_ms=ttl_ms)
+
+
+def _governed(profile: Profile, rng: Random, lives: bool) -> Profile:
+    """Add operators that change policies to some worlds, and a queue that may be limited.
+
+    Drawn as in `_delaying`. Not where nodes never become well: a policy may name them, and then its
+    members never come; nor where a node begins life after life, for which queues have a size.
+    """
+    aside = Random()
+    aside.setstate(rng.getstate())
+    aside.random()
+    aside.random()
+    if aside.random() >= POLICIES_SHARE or profile.bad or lives:
+        return profile
+    plain, *others = profile.queues
+    arguments = {"x-queue-type": "quorum", "x-delivery-limit": -1}
+    reasons = ("maxlen", "expired", "delivery_limit")
+    plan = QueuePlan(GOVERNED, arguments, plain.group_size, forgets=reasons, ttl_ms=300)
+    return replace(
+        profile, queues=(plain, plan, *others), messages=3 * profile.messages, policies=True,
+        safety_ms=max(profile.safety_ms, POLICIES_MS),
+    )  # fmt: skip
 
 
 def _full(profile: Profile) -> Profile:

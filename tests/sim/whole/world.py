@@ -15,6 +15,7 @@ from sim.whole.misfortunes import Misfortunes
 from sim.whole.operators import Binder, Declarer, Operator, Retrier
 from sim.whole.outside import outside
 from sim.whole.people import VHOST, Person
+from sim.whole.policymakers import Policymaker, are_followed
 from sim.whole.process import Machine, Process
 from sim.whole.profile import TARGET, draw
 from sim.whole.publishers import Publisher
@@ -83,6 +84,7 @@ class World(Traced):
         people += [Retrier(self, at, plan) for at, plan in enumerate(others) if plan.delays]
         people += [Binder(self, at, plan) for at, plan in enumerate(others) if plan.name == TARGET]
         people += [Operator(self, at, plan) for at, plan in enumerate(others) if plan.swept]
+        people += [Policymaker(self, at) for at in range(2)] if profile.policies else []
         return people
 
     # ------------------------------------------------------------------ the run
@@ -128,6 +130,7 @@ class World(Traced):
         self.until("everything is consumed", self.empty)
         self.ledger.close()
         self.until("operators are done", self.kept)
+        self.until("queues follow their policies", lambda: are_followed(self))
         self.leave()
         self.until("every member votes", self.everybody_votes)
         self.until("every submission is answered, all members have applied everything", self.level)

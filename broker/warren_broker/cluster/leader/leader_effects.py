@@ -152,11 +152,17 @@ class LeaderEffects:
         1. The leadership is being transferred: nothing can be proposed. A node's incarnation ends,
         or a timer is due.  2. The target does not take the leadership.  3. This node keeps leading:
         it must not forget the command, since no other node proposes it.
+
+        Of equal commands the last one counts. 1. A policy is set, cleared and set again meanwhile.
+        2. Were the third command dropped because it equals the first, the second would be applied
+        last, and the queue would not follow the policy. Replayed by
+        tests/broker/cluster/leader/test_policy_follower.py
         """
         waiting = self._waiting.get(group)
         if waiting is not None:
-            if command not in waiting:
-                waiting.append(command)
+            if command in waiting:
+                waiting.remove(command)
+            waiting.append(command)
         elif not self._propose(group, command):
             if self._cluster.host.is_leader(group):
                 self._waiting[group] = [command]

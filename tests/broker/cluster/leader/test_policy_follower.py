@@ -77,6 +77,28 @@ def test_a_policy_that_is_set_and_cleared_at_once_leaves_nothing(universe: Unive
     assert limits(universe) == [None] * 3
 
 
+def test_the_last_of_several_settings_that_wait_counts(
+    universe: Universe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the leadership is being transferred nothing can be proposed."""
+    record = universe.running["a"].broker.definitions.state.queue("/", "q")
+    assert record is not None
+    leader = universe.logs[record.group].leader
+    assert leader is not None
+    effects = universe.running[leader].broker.cluster.effects
+    propose, busy = effects._propose, [True]
+    monkeypatch.setattr(
+        effects, "_propose", lambda group, command: not busy[0] and propose(group, command)
+    )
+    for count in (5, 9, 5):
+        define(universe, limit(count))
+        for _ in range(10):
+            universe.step()
+    busy.clear()
+    busy.append(False)
+    universe.until(lambda: limits(universe) == [5, 5, 5], "what was set last")
+
+
 @pytest.mark.parametrize("dies_at", range(1, 8))
 def test_whoever_dies_the_queue_follows(universe: Universe, dies_at: int) -> None:
     # The nth lasting step of the change is never done, and its node restarts later.

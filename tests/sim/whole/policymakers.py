@@ -1,0 +1,161 @@
+"""Operators that set, change and clear policies, and what must follow from them in the end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sim.checkers import require
+from sim.whole.people import VHOST, OneAtATime
+from sim.whole.profile import GOVERNED
+from sim.whole.registrars import SAFE_SIZE
+from warren_broker.errors import Refusal, Unavailable
+from warren_broker.metadata.commands import ClearPolicy, SetPolicy
+from warren_broker.metadata.records import Policy
+from warren_broker.policy_keys import check_policy
+from warren_raft.types import METADATA_GROUP
+
+if TYPE_CHECKING:
+    from sim.whole.process import Process
+    from sim.whole.world import World
+
+TTLS_MS = (300, 900)
+"""The lower one is the plan's: nothing may expire before it."""
+
+
+class Policymaker(OneAtATime):
+    """Sets and clears policies of limits and of membership; in the end it clears them all.
+
+    finished  it was told that there are none
+    """
+
+    def __init__(self, world: World, number: int) -> None:
+        super().__init__(world, number, world.plans[GOVERNED])
+        self.finished = False
+        self.changed = 0
+
+    def act(self) -> None:
+        """One change at a time."""
+        self.ask_next(self.change, wanted=not self.finished)
+        self.again(200 if self.world.calm else 500)
+
+    def change(self, process: Process) -> None:
+        """In the node's turn."""
+        policies = process.broker.definitions.policies(VHOST)
+        there = sorted(
+            (name, operator) for operator in (False, True) for name in policies.of(operator)
+        )
+        command: SetPolicy | ClearPolicy
+        if self.world.calm and not there:
+            self.finished = self.at is process and process.broker.definitions.ready
+            self.busy = False
+            return
+        if there and (self.world.calm or self.rng.random() < 0.3):
+            name, operator = self.rng.choice(there)
+            command = ClearPolicy(VHOST, name, operator)
+        else:
+            command = SetPolicy(self.drawn())
+        self.world.note("policy", command)
+
+        def answered(reply: Any) -> None:
+            self.busy = False
+            self.changed += not isinstance(reply, Refusal)
+            # Two of them may clear one policy.
+            allowed = isinstance(command, ClearPolicy) or isinstance(reply, Unavailable)
+            require(allowed or not isinstance(reply, Refusal), "a policy was refused", reply)
+
+        process.broker.definitions.submit(command, answered)
+
+    def drawn(self) -> Policy:
+        """Some policy that can be set."""
+        rng = self.rng
+        mirror = self.mirror() if rng.random() < 0.6 else None
+        if mirror is not None:
+            pattern = rng.choice((".", f"^{GOVERNED}$", "^plain$"))
+            policy = Policy(VHOST, f"mirror{rng.randrange(2)}", pattern, mirror, rng.randrange(3))
+        else:
+            policy = Policy(
+                VHOST,
+                f"limit{rng.randrange(2)}",
+                f"^{GOVERNED}$",
+                self.limits(),
+                rng.randrange(3),
+                operator=rng.random() < 0.3,
+            )
+        check_policy(
+            policy.name,
+            policy.pattern,
+            policy.definition,
+            policy.priority,
+            policy.apply_to,
+            policy.operator,
+        )
+        return policy
+
+    def limits(self) -> dict[str, Any]:
+        """Limits that the queue's plan allows for."""
+        every = {
+            "max-length": self.rng.choice((2, 6)),
+            "message-ttl": self.rng.choice(TTLS_MS),
+            "delivery-limit": self.rng.choice((-1, 0, 2)),
+        }
+        keys = self.rng.sample(sorted(every), self.rng.choice((1, 1, 2, 3)))
+        return {key: every[key] for key in keys}
+
+    def mirror(self) -> dict[str, Any] | None:
+        """A membership; None: this world has too few nodes for one that is safe."""
+        founders = self.world.names[: self.world.profile.nodes]
+        least = SAFE_SIZE if self.world.profile.unlucky else 1
+        if least > len(founders):
+            return None
+        size = self.rng.choice((least, self.rng.randint(least, len(founders))))
+        return self.rng.choice(
+            (
+                {"ha-mode": "all"},
+                {"ha-mode": "exactly", "ha-params": size},
+                {"ha-mode": "nodes", "ha-params": self.rng.sample(founders, size)},
+                {"ha-mode": "nodes", "ha-params": [*self.rng.sample(founders, size), "unknown"]},
+            )
+        )
+
+
+def are_followed(world: World) -> bool:
+    """Return whether all queues have the settings and the members that the policies leave them."""
+    if not all(one.finished for one in world.people if isinstance(one, Policymaker)):
+        return False
+    for machine in world.present().values():
+        process = machine.running
+        if process is None:
+            return False
+        for queue in process.broker.definitions.state.queues():
+            if queue.mirrored:
+                return False
+            if process.host.is_leader(queue.group):
+                wanted = process.broker.definitions.config(queue)
+                if process.host.state(queue.group).config != wanted:
+                    return False
+    return True
+
+
+def check_intents(world: World) -> None:
+    """Check that queues that follow a policy are wanted where a voter is.
+
+    The newest definitions are compared with the newest leaders, while no disk is lost.
+    """
+    running = [one.running for one in world.present().values() if one.running is not None]
+    known = [process for process in running if METADATA_GROUP in process.host.groups()]
+    if world.profile.unlucky or not known:
+        return
+    newest = max(known, key=lambda process: process.host.applied_index(METADATA_GROUP))
+    for queue in newest.broker.definitions.state.queues():
+        leading = [process for process in running if process.host.is_leader(queue.group)]
+        if not queue.mirrored or not leading:
+            continue
+        leader = max(leading, key=lambda process: process.host.term(queue.group))
+        voters = leader.host.members(queue.group).voters
+        require(
+            bool(set(voters) & set(queue.nodes)),
+            "a queue is wanted only where nothing of it is",
+            queue.name,
+            queue.nodes,
+            voters,
+        )
