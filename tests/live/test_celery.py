@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -16,33 +18,20 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 RESULT_S = 30
 
 
-@pytest.fixture(scope="module")
-def celery(broker, tmp_path_factory):
-    """The application, with a worker of its own process."""
+@contextmanager
+def working(broker, directory, module):
+    """Yield that application module, with a worker of its own process."""
     suffix = f".{os.getpid()}.{time.monotonic_ns()}"
     os.environ["CELERY_TEST_BROKER"] = (
         broker.uri.replace("%2F", "/") if broker.uri.endswith("/%2F") else broker.uri
     )
     os.environ["CELERY_TEST_SUFFIX"] = suffix
-    from live import celery_app
-
-    log = tmp_path_factory.mktemp("celery") / "worker.log"
+    application = import_module(module)
+    log = directory / "worker.log"
+    words = f"-m celery -A {module} worker -P solo -l info -n worker{suffix}@localhost".split()
     with log.open("wb") as output:
         worker = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "celery",
-                "-A",
-                "live.celery_app",
-                "worker",
-                "-P",
-                "solo",
-                "-l",
-                "info",
-                "-n",
-                f"worker{suffix}@localhost",
-            ],
+            [sys.executable, *words],
             cwd=Path(__file__).resolve().parent.parent,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -53,12 +42,19 @@ def celery(broker, tmp_path_factory):
             "the worker is ready",
         )
         assert worker.poll() is None, log.read_text()
-        yield celery_app
+        yield application
     finally:
         worker.terminate()
         worker.wait(20)
-        celery_app.app.close()
+        application.app.close()
         print(log.read_text()[-4000:])
+
+
+@pytest.fixture(scope="module")
+def celery(broker, tmp_path_factory):
+    """The application, with a worker of its own process."""
+    with working(broker, tmp_path_factory.mktemp("celery"), "live.celery_app") as application:
+        yield application
 
 
 def test_tasks_and_results(celery):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from warren_broker.amqp091.wire.fitting import HEADER_FRAME_BYTES
-from warren_broker.block.block import Block
+from warren_broker.block.block import Block, BlockError
 from warren_broker.cluster.client.dead_letters import TABLE_BYTES_MAX, Letters
 from warren_broker.cluster.client.publisher import Publisher, kept_parts
 from warren_broker.cluster.client.queues import QueueClients
@@ -44,13 +44,15 @@ class Underway:
     unsettled   queues that have it and have not answered
     confirmed   queues that have confirmed it
     waits       it was refused or not routed: it is tried again after the retry interval
+    faulty      it cannot be made into a letter: it stays in its queue, set aside once
     """
 
     letter: Letter
-    size_bytes: int
+    size_bytes: int = 0
     unsettled: set[str] = field(default_factory=set)
     confirmed: set[str] = field(default_factory=set)
     waits: bool = False
+    faulty: bool = False
 
 
 class LetterForwarder:
@@ -89,14 +91,14 @@ class LetterForwarder:
         for letter in state.letters.after(self._cursor, room) if room > 0 else ():
             if self._bytes >= FORWARDED_BYTES_MAX:
                 break
-            block = self._block(letter)
-            size_bytes = 0
-            if block is not None:
-                size_bytes = len(block.body(letter.ordinal)) + len(block.properties(letter.ordinal))
-            self._bytes += size_bytes
             self._cursor = letter.place
-            one = self._underway[letter.place] = Underway(letter, size_bytes)
+            one = self._underway[letter.place] = Underway(letter)
             taken.append(one)
+            block = self._block(one)
+            if block is not None:
+                at = letter.ordinal
+                one.size_bytes = len(block.body(at)) + len(block.properties(at))
+                self._bytes += one.size_bytes
         self._forward(taken)
 
     def retry(self) -> None:
@@ -134,11 +136,18 @@ class LetterForwarder:
 
     # ------------------------------------------------------------ an attempt
 
-    def _block(self, letter: Letter) -> Block | None:
-        """Return the block of a letter; None: it cannot be read now."""
-        cluster = self._owner.queues.cluster
+    def _block(self, one: Underway) -> Block | None:
+        """Return the block of a letter, with areas that can be read; None: it cannot be read."""
+        cluster, letter = self._owner.queues.cluster, one.letter
+        if one.faulty:
+            return None
         try:
-            return cluster.stored.get(self._group, letter.entry)
+            block = cluster.stored.get(self._group, letter.entry)
+            block.body(letter.ordinal)
+            return block
+        except BlockError as error:
+            one.faulty = True
+            cluster.set_aside.note(self._group, _where(letter), str(error))
         except EntryDamaged:
             cluster.host.repair.when(self._group, letter.entry, self._healed)
         except KeyError:
@@ -173,15 +182,14 @@ class LetterForwarder:
         letters, rows = Letters(queue, config, self._owner.properties_max), list[Underway]()
         for one in attempted:
             letter = one.letter
-            block = self._block(letter)
+            block = self._block(one)
             if block is None:
                 continue
-            where = f"dead letter {letter.ordinal} of entry {letter.entry}"
-            died_s = letter.died_ms // 1000
-            if cluster.set_aside.attempt(
-                self._group, where, letters.add, block, letter.ordinal, letter.reason, died_s
-            ):
+            said = (block, letter.ordinal, letter.reason, letter.died_ms // 1000)
+            if cluster.set_aside.attempt(self._group, _where(letter), letters.add, *said):
                 rows.append(one)
+            else:
+                one.faulty = True
             if letters.table.size_bytes(0, letters.table.count) > TABLE_BYTES_MAX:
                 self._publish_guarded(letters, rows)
                 letters, rows = Letters(queue, config, self._owner.properties_max), []
@@ -384,6 +392,10 @@ def warn_of_fallback(config: QueueConfig) -> None:
         "reject-publish.",
         name,
     )
+
+
+def _where(letter: Letter) -> str:
+    return f"dead letter {letter.ordinal} of entry {letter.entry}"
 
 
 def _ranges(letters: Iterable[Letter]) -> tuple[tuple[int, int, int], ...]:
