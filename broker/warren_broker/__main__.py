@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from warren_broker import config, logs
+from warren_broker.cluster.boot_definitions import DefinitionsUnusable
 from warren_broker.node import Node
 from warren_raft.errors import StorageError
 from warren_raft.runtime.net.certificates import CertificatesUnusable
@@ -80,7 +81,7 @@ def run(node: Node) -> int:
     except StorageError as error:
         log.error("cannot start: %s", error)
         return EXIT_FAILED
-    except CertificatesUnusable as error:
+    except (CertificatesUnusable, DefinitionsUnusable) as error:
         log.error("cannot start: %s", error)
         return EXIT_USAGE
     for number in STOP_SIGNALS:
@@ -98,6 +99,10 @@ def run(node: Node) -> int:
             log.critical("%s", failed)
             return EXIT_FAILED
         _begin_anew()
+    except DefinitionsUnusable as error:
+        log.critical("cannot start: %s", error)
+        node.stopped()
+        return EXIT_FAILED
     except StorageError as error:
         # What was acknowledged is on disk; whatever else a stop would do may need the disk again.
         log.critical("%s", error)

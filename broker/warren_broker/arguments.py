@@ -307,6 +307,12 @@ class QueueDefaults(msgspec.Struct, frozen=True):
     consumer_timeout_ms: int | None = None
     consumer_disconnected_timeout_ms: int = 60_000
 
+    def of_type(self, wanted: str) -> QueueDefaults:
+        """Return the defaults with that type for durable queues; unchanged unless it is one."""
+        if wanted not in ("quorum", "classic"):
+            return self
+        return msgspec.structs.replace(self, kind=wanted)
+
 
 class QueueDeclaration(msgspec.Struct, frozen=True):
     """A checked declaration.

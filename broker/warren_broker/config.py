@@ -234,6 +234,14 @@ class Raft(_Table):
         return self
 
 
+class DefinitionSettings(_Table):
+    """How the file of `load_definitions` is loaded."""
+
+    skip_if_unchanged: bool = Field(
+        True, description="not again when it is the one that the cluster has loaded last"
+    )
+
+
 class NodeConfig(_Table):
     """The settings of one node.
 
@@ -261,6 +269,10 @@ class NodeConfig(_Table):
     )
     ssl_cert_login_san_type: SanType = "dns"
     ssl_cert_login_san_index: int = Field(0, ge=0, le=SAN_INDEX_MAX)
+    load_definitions: Path | None = Field(
+        None, description="definitions that the cluster gets before it serves clients"
+    )
+    definitions: DefinitionSettings = DefinitionSettings()
     listen: Listen = Listen()
     tls: Tls = Tls()
     peers: dict[str, str] = Field(default_factory=dict)

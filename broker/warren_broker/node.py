@@ -93,9 +93,11 @@ class Node:
     def start(self) -> None:
         """Recover, listen, join; `on_serving` is called later.
 
-        raises  OSError, StorageError, CertificatesUnusable
+        raises  OSError, StorageError, CertificatesUnusable, DefinitionsUnusable
         """
         self._read_certificates()
+        if self.broker.boot_definitions is not None:
+            self.broker.boot_definitions.read()
         self.settings.data_dir.mkdir(parents=True, exist_ok=True)
         self.host.start()
         self._remove(READY_FILE, LISTENING_FILE)

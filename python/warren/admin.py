@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from warren.claims import reader_path
 from warren.connection import Connection
+from warren.definitions import DefinitionCalls
 from warren.errors import Conflict, UsageError
 from warren.limits import LimitCalls
 from warren.membership import MembershipCalls
@@ -75,12 +76,13 @@ class Queue:
     effective_policy_definition: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Admin(MembershipCalls, UserCalls, PolicyCalls, LimitCalls):
+class Admin(MembershipCalls, UserCalls, PolicyCalls, LimitCalls, DefinitionCalls):
     """Management calls over one connection.
 
     Each raises NotFound, Conflict, AccessRefused, Unavailable. The calls for nodes and the members
     of queues are in `MembershipCalls`, those for users, vhosts and permissions in `UserCalls`,
-    those for policies in `PolicyCalls`, those for limits in `LimitCalls`.
+    those for policies in `PolicyCalls`, those for limits in `LimitCalls`, those for exports,
+    imports and parameters in `DefinitionCalls`.
     """
 
     def __init__(self, connection: Connection) -> None:

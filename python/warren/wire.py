@@ -405,13 +405,18 @@ def _key(link: Link) -> tuple[str, bool]:
 
 
 def plain(value: Any) -> Any:
-    """Convert a decoded AMQP value to Python's own numbers and texts."""
+    """Convert a decoded AMQP value to Python's own numbers, texts and bytes.
+
+    Proton returns binary values as views of the message's memory, which ends with the message.
+    """
     if isinstance(value, dict):
         return {plain(key): plain(item) for key, item in value.items()}
     if isinstance(value, list):
         return [plain(item) for item in value]
     if isinstance(value, int) and not isinstance(value, bool):
         return int(value)
+    if isinstance(value, memoryview):
+        return bytes(value)
     return str(value) if isinstance(value, str) else value
 
 

@@ -15,6 +15,7 @@ from warren_broker import errors
 from warren_broker.amqp091 import requests
 from warren_broker.arguments import Kind, QueueDefaults, check_name, queue_declaration, storable
 from warren_broker.certificate_login import EXTERNAL
+from warren_broker.cluster.boot_definitions import BootDefinitions
 from warren_broker.cluster.client.consumers import Consumers
 from warren_broker.cluster.client.dead_letters import DeadLetters
 from warren_broker.cluster.client.direct_replies import DirectReplies
@@ -26,6 +27,7 @@ from warren_broker.cluster.client.reads import ReadFailed, RemoteReads
 from warren_broker.cluster.client_limits import ClientLimits
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
+from warren_broker.cluster.importing import DefinitionImports
 from warren_broker.cluster.leader.letter_forwarder import LetterForwarders, warn_of_fallback
 from warren_broker.cluster.leader.policy_follower import PolicyFollower
 from warren_broker.cluster.membership.absences import Absences
@@ -39,14 +41,13 @@ from warren_broker.cluster.membership.placement import Placement
 from warren_broker.cluster.membership.reconciler import Reconciler
 from warren_broker.cluster.membership.service import MemberService
 from warren_broker.cluster.membership.status import LeaderQueries
+from warren_broker.cluster.queue_commands import QueueCommands
 from warren_broker.config import NodeConfig, Queues
 from warren_broker.management.queues import DeclareExchangeRequest
 from warren_broker.metadata import commands as metadata
 from warren_broker.metadata.exchange_types import KEEPING_KINDS
 from warren_broker.metadata.records import QueueRecord
-from warren_broker.mirror_keys import mirror_policy
 from warren_broker.permissions import Permissions
-from warren_broker.policy_keys import leader_locator
 from warren_broker.queue import commands
 from warren_raft.types import METADATA_GROUP
 
@@ -149,9 +150,22 @@ class Broker:
         )
         self._defaults = _queue_defaults(settings.queues)
         self.policy_follower = PolicyFollower(cluster, self.definitions)
+        self._queue_commands = QueueCommands(self.placement, self.mirror_follower, settings.queues)
+        self.imports, self.boot_definitions = self._definition_imports(settings)
         cluster.effects.on_expired = self._expired
         cluster.effects.on_dead_letter = self.dead_letters.publish
         cluster.effects.on_letters = self.letter_forwarders.carry_out
+
+    def _definition_imports(
+        self, settings: NodeConfig
+    ) -> tuple[DefinitionImports, BootDefinitions | None]:
+        imports = DefinitionImports(
+            self.definitions, self.placement, self._queue_commands, self._defaults
+        )
+        path, skip = settings.load_definitions, settings.definitions.skip_if_unchanged
+        if path is None:
+            return imports, None
+        return imports, BootDefinitions(self.definitions, imports, path, skip)
 
     def start(self) -> None:
         """Find the cluster and join it; the host has been started."""
@@ -251,9 +265,7 @@ class Broker:
         """Return the type of the vhost's durable queues that name none."""
         scope = self.definitions.state.scopes.get(vhost)
         wanted = scope.vhost.default_queue_type if scope is not None else ""
-        if wanted == "classic":
-            return "classic"
-        return "quorum" if wanted == "quorum" else self._defaults.kind
+        return self._defaults.of_type(wanted).kind
 
     def declare_queue(
         self,
@@ -277,9 +289,7 @@ class Broker:
                 exclusive=exclusive,
                 auto_delete=auto_delete,
                 arguments=arguments,
-                defaults=msgspec.structs.replace(
-                    self._defaults, kind=self.default_queue_type(vhost)
-                ),
+                defaults=self._defaults.of_type(self.default_queue_type(vhost)),
             )
             if self.definitions.state.queue(vhost, name) is None:
                 asked = checked.arguments.get("x-quorum-initial-group-size")
@@ -288,30 +298,11 @@ class Broker:
             done(refusal)
             return
         policies = self.definitions.policies(vhost)
-        followed = policies.of_queue(name, checked.config.kind).definition
-        mirrors = mirror_policy(followed) if checked.config.durable else None
-        if mirrors is not None:
-            nodes = self.mirror_follower.initial_members(mirrors)
-        else:
-            nodes = self.placement.members(checked.config.kind, checked.group_size)
-        leader = self.placement.leader(nodes, leader_locator(checked, followed))
-        initial = policies.apply(checked.config, checked.arguments)
-        command = metadata.DeclareQueue(
-            checked.config,
-            checked.arguments,
-            nodes,
-            leader,
-            connection,
-            server_named,
-            numbered=True,
-            relaxed=self.settings.queues.relaxed_checks_on_redeclaration,
-            initial=None if initial == checked.config else initial,
-            mirrored=mirrors is not None,
-        )
+        command = self._queue_commands.declaration(checked, policies, connection, server_named)
 
         def declared(reply: metadata.QueueIs | errors.Refusal) -> None:
             if isinstance(reply, metadata.QueueIs) and reply.created:
-                warn_of_fallback(initial)
+                warn_of_fallback(command.initial or command.config)
             done(reply)
 
         self.definitions.submit(command, declared)

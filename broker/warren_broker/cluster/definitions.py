@@ -7,6 +7,7 @@ before.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 from collections.abc import Callable
@@ -55,6 +56,11 @@ log = logging.getLogger(__name__)
 
 SUBMISSIONS_MAX = 16
 """Maximum number of unanswered submissions to the metadata group."""
+GROUPS_AT_ONCE = 100
+"""Changed groups that are started or stopped at once; the others wait until these have leaders."""
+LEADERS_PATIENCE_MS = 2_000
+"""How long they wait at most: a majority may be away."""
+LEADERS_POLL_MS = 5
 REFUSED_RETRY_MS = 5_000
 """Interval in which a node refused by its cluster tries again: an operator may change that."""
 NUMBERS_PER_ENTRY = 2 * COMMANDS_MAX
@@ -73,6 +79,8 @@ class Definitions:
                  exist; without any when they are not known: the receiver compares
     on_policies  called with the vhosts of which policies changed; None: any may have
     on_ready     called once, when this node knows the definitions
+    load         loads definitions at the start, before this node is ready, and calls back
+                 (`cluster.boot_definitions`); None: there are none to load
     incarnation  the number of this node's incarnation; 0 until it is ready
     absent       the nodes that this one suspects (`cluster.membership.absences`)
     """
@@ -93,6 +101,7 @@ class Definitions:
         self._changed_policies: dict[str, None] = {}
         self._barrier = DefinitionBarrier(cluster, self._applied_index)
         self._asked = False
+        self._awaits_leaders = False
         self._drawn = (0, 0)
         self._when_ready: list[Callable[[], None]] = []
         self.ready = False
@@ -106,6 +115,7 @@ class Definitions:
         )
         self.on_policies: list[Callable[[tuple[str, ...] | None], None]] = []
         self.on_ready: list[Callable[[], None]] = []
+        self.load: Callable[[Callable[[], None]], None] | None = None
         self._local_members = LocalMembers(cluster, lambda queue: self.on_deleted(queue))
         self.absent = AbsentNodes()
         # Chance is this process's own: equal messages may go to different queues on every node.
@@ -144,10 +154,16 @@ class Definitions:
                 log.error("the cluster refuses this node: %s", reply.detail)
                 self._cluster.loop.call_later(REFUSED_RETRY_MS, lambda: self._say_started(command))
                 return
-            self._started = True
-            self._look_ready()
+            if self.load is None:
+                self._loaded()
+            else:
+                self.load(self._loaded)
 
         self.submit(command, started, forever=True)
+
+    def _loaded(self) -> None:
+        self._started = True
+        self._look_ready()
 
     def _look_ready(self) -> None:
         # 1. A new cluster's leader has not proposed the first user yet.  2. This node's own start
@@ -290,8 +306,8 @@ class Definitions:
         return is_over(self.state, self._applied_index(), node, uplink, number)
 
     def _leads(self) -> None:
-        if self.state.bootstrapped:
-            return
+        if self.state.bootstrapped or self.load is not None:
+            return  # as in RabbitMQ, the definitions that are loaded replace the first user
         vhost, user, password = self._bootstrap
         command = commands.Bootstrap(
             Vhost(vhost),
@@ -320,7 +336,15 @@ class Definitions:
         self._asked = False
         if not self._begun:
             return
-        self._carry_on()
+        if self._awaits_leaders and not self._all_dirty:
+            return
+        begun = self._carry_on()
+        if self._dirty:
+            # What was asked for is answered, here and to other nodes, when all groups are there.
+            self._awaits_leaders = True
+            now_ms = self._cluster.loop.clock.monotonic_ms()
+            self._await_leaders(begun, now_ms + LEADERS_PATIENCE_MS)
+            return
         self._look_ready()
         self._barrier.answer()
         applied_index = self._applied_index()
@@ -340,17 +364,42 @@ class Definitions:
         else:
             tell()
 
-    def _carry_on(self) -> None:
-        """Update this node's members to the definitions, then notify the callbacks."""
+    def _await_leaders(self, groups: list[int], until_ms: int) -> None:
+        """Continue with the next changed groups when these have leaders, or at that time.
+
+        1. An import creates 10,000 queues.  2. Every node starts all of its members at once, and
+        each of them wants an election.  3. The nodes are silent for seconds, suspect each other,
+        and elect again.
+        """
+        loop, host, known = self._cluster.loop, self._cluster.host, self.state.groups
+        missing = [
+            group
+            for group in groups
+            if group in known and host.node_id in known[group].nodes and host.leader(group) is None
+        ]
+        if missing and loop.clock.monotonic_ms() < until_ms:
+            loop.call_later(LEADERS_POLL_MS, lambda: self._await_leaders(missing, until_ms))
+            return
+        self._awaits_leaders = False
+        self._ask_settle()
+
+    def _carry_on(self) -> list[int]:
+        """Update this node's members to the definitions, then notify the callbacks.
+
+        returns  the groups that were looked at; more may wait in `_dirty`
+        """
         state = self.state
         nodes, self._nodes_changed = self._nodes_changed, {}
-        dirty, self._dirty = self._dirty, {}
         compare = self._all_dirty
         if compare:
             self._all_dirty = False
+            self._dirty.clear()
             dirty = dict.fromkeys(state.groups)
             self._local_members.settle_all(state)
         else:
+            dirty = dict.fromkeys(itertools.islice(self._dirty, GROUPS_AT_ONCE))
+            for group in dirty:
+                del self._dirty[group]
             self._local_members.settle(state, dirty)
         for name in nodes:
             for told in self.on_nodes:
@@ -366,6 +415,7 @@ class Definitions:
             users, self._gone_users = self._gone_users, {}
             vhosts, self._gone_vhosts = self._gone_vhosts, {}
             self.on_access(tuple(users), tuple(vhosts))
+        return list(dirty)
 
     # ------------------------------------------------------------ looking up
 

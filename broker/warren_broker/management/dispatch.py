@@ -13,7 +13,15 @@ from proton import ulong
 
 from warren_broker.arguments import NAME_BYTES_MAX
 from warren_broker.errors import InvalidArgument, MethodNotAllowed, NotFound, Refusal
-from warren_broker.management import claims, limits, members, policies, queues, users
+from warren_broker.management import (
+    claims,
+    definitions,
+    limits,
+    members,
+    policies,
+    queues,
+    users,
+)
 from warren_broker.management.resource import (
     Answer,
     ManagementRequest,
@@ -31,6 +39,7 @@ _ROUTES: tuple[Route, ...] = (
     *users.ROUTES,
     *policies.ROUTES,
     *limits.ROUTES,
+    *definitions.ROUTES,
 )
 _RENDERERS = {
     **queues.RENDERERS,
@@ -38,6 +47,7 @@ _RENDERERS = {
     **users.RENDERERS,
     **policies.RENDERERS,
     **limits.RENDERERS,
+    **definitions.RENDERERS,
 }
 
 

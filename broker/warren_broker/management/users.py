@@ -236,7 +236,7 @@ class TopicPermissionsBody(Body, frozen=True):
     read: str
 
 
-def _tags(value: Any) -> tuple[str, ...] | None:
+def parse_tags(value: Any) -> tuple[str, ...] | None:
     """Parse a list, or a comma-separated string, as RabbitMQ does; each tag once, in order."""
     if value is None:
         return None
@@ -264,7 +264,7 @@ def _put_user(names: Names, query: Query, body: Any) -> ManagementRequest:
         password,
         hashed,
         read.hashing_algorithm,
-        _tags(read.tags),
+        parse_tags(read.tags),
     )
 
 
@@ -278,7 +278,7 @@ def _put_vhost(names: Names, query: Query, body: Any) -> ManagementRequest:
             f"unsupported default queue type '{kind}'; supported are "
             f"{', '.join(values.DEFAULT_QUEUE_TYPES)}, and undefined for the node's default"
         )
-    return PutVhostRequest(filled("vhost", names[0]), read.description, _tags(read.tags), kind)
+    return PutVhostRequest(filled("vhost", names[0]), read.description, parse_tags(read.tags), kind)
 
 
 def _all_permissions(topics: bool) -> Any:

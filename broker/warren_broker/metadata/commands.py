@@ -17,6 +17,7 @@ from warren_broker.metadata.records import (
     ConnectionId,
     Grant,
     Limits,
+    Parameter,
     Policy,
     QueueRecord,
     User,
@@ -200,6 +201,23 @@ class ChangeLimits(MetadataCommand, frozen=True, array_like=True, tag="change_li
     cleared: tuple[str, ...] = ()
 
 
+class PutParameter(MetadataCommand, frozen=True, array_like=True, tag="put_parameter"):
+    """Set a runtime parameter, or a global one; see `parameter_values`. Since version 9."""
+
+    parameter: Parameter
+
+
+class DeleteParameter(MetadataCommand, frozen=True, array_like=True, tag="delete_parameter"):
+    """Remove a runtime parameter; an unknown one is refused. Since version 9.
+
+    vhost  "": a global parameter
+    """
+
+    vhost: str
+    component: str
+    name: str
+
+
 class DeclareExchange(MetadataCommand, frozen=True, array_like=True, tag="declare_exchange"):
     """Declare an exchange; an existing equivalent one is not an error.
 
@@ -304,6 +322,37 @@ class OwnerGone(MetadataCommand, frozen=True, array_like=True, tag="owner_gone")
     connection: ConnectionId
 
 
+AnyImported: TypeAlias = (
+    PutVhost
+    | PutUser
+    | PutGrant
+    | ChangeLimits
+    | SetPolicy
+    | PutParameter
+    | DeclareExchange
+    | DeclareQueue
+    | Bind
+)
+"""The commands that an import is made of."""
+
+
+class ImportDefinitions(MetadataCommand, frozen=True, array_like=True, tag="import_definitions"):
+    """Carry out commands in order, all or none; what is in effect already is left alone.
+
+    Refused with the text of the command that is refused, or when no administrator would be left.
+    Since version 9.
+
+    source  digest of a file of definitions that nodes load at their start; a file that was loaded
+            last is not loaded again. "": none, the commands are carried out in any case
+    first   the cluster has no vhost and no user yet, and gets those of the import: there will be
+            no `Bootstrap`
+    """
+
+    commands: tuple[AnyImported, ...]
+    source: str = ""
+    first: bool = False
+
+
 AnyCommand: TypeAlias = (
     Bootstrap
     | NodeStarted
@@ -331,6 +380,9 @@ AnyCommand: TypeAlias = (
     | SetPolicy
     | ClearPolicy
     | ChangeLimits
+    | PutParameter
+    | DeleteParameter
+    | ImportDefinitions
 )
 
 

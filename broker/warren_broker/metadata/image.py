@@ -13,6 +13,7 @@ from warren_broker.metadata.records import (
     ClusterNode,
     Exchange,
     Grant,
+    Parameter,
     Policy,
     QueueRecord,
     User,
@@ -21,10 +22,10 @@ from warren_broker.metadata.records import (
 from warren_broker.metadata.state import MetadataState, Scope, UplinkState
 from warren_broker.queue.commands import Incarnation, UplinkId
 
-FORMAT: Final = 6
+FORMAT: Final = 7
 """1: without nodes and removed disks. 2: without incarnation numbers. 3: without policies, and
 without default queue types of vhosts. 4: without stores of exchanges. 5: without limits of vhosts
-and users. New fields are appended."""
+and users. 6: without parameters. New fields are appended."""
 
 
 class UplinkImage(msgspec.Struct, frozen=True, array_like=True):
@@ -55,6 +56,8 @@ class Image(msgspec.Struct, frozen=True, array_like=True):
     removed: tuple[tuple[int, str], ...] = ()
     numbers: tuple[tuple[str, Incarnation], ...] = ()
     policies: tuple[Policy, ...] = ()
+    parameters: tuple[Parameter, ...] = ()
+    loaded: str = ""
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder(order="deterministic")
@@ -102,6 +105,11 @@ def to_bytes(state: MetadataState) -> bytes:
                 for kept in (scope.policies.user, scope.policies.operator)
                 for name in sorted(kept)
             ),
+            parameters=(
+                *(state.global_parameters[name] for name in sorted(state.global_parameters)),
+                *(scope.parameters[key] for scope in scopes for key in sorted(scope.parameters)),
+            ),
+            loaded=state.loaded,
         )
     )
 
@@ -134,5 +142,12 @@ def from_bytes(data: bytes) -> MetadataState:
     state.numbers = dict(image.numbers)
     for policy in image.policies:
         state.scopes[policy.vhost].policies.of(policy.operator)[policy.name] = policy
+    for parameter in image.parameters:
+        if parameter.vhost:
+            kept_here = state.scopes[parameter.vhost].parameters
+            kept_here[parameter.component, parameter.name] = parameter
+        else:
+            state.global_parameters[parameter.name] = parameter
+    state.loaded = image.loaded
     state.check()
     return state

@@ -14,7 +14,7 @@ from warren_broker import errors
 from warren_broker.metadata.apply_context import MetadataContext
 from warren_broker.metadata.commands import AnyReply, ChangeLimits, MetadataDone
 from warren_broker.metadata.records import Limits
-from warren_broker.metadata.state import Scope
+from warren_broker.metadata.state import MetadataState, Scope
 from warren_broker.policy_keys import erlang, validation_failed
 
 MAX_CONNECTIONS: Final = "max-connections"
@@ -58,19 +58,29 @@ def change_limits(context: MetadataContext, command: ChangeLimits) -> AnyReply:
     if command.of == "vhost":
         scope = context.scope(command.name)
         scope.vhost = msgspec.structs.replace(
-            scope.vhost, limits=_changed(scope.vhost.limits, command)
+            scope.vhost, limits=changed(scope.vhost.limits, command)
         )
         return MetadataDone()
     user = context.state.users.get(command.name)
     if user is None:
         raise errors.NotFound(f"no user '{command.name}'")
     context.state.users[command.name] = msgspec.structs.replace(
-        user, limits=_changed(user.limits, command)
+        user, limits=changed(user.limits, command)
     )
     return MetadataDone()
 
 
-def _changed(limits: Limits, command: ChangeLimits) -> Limits:
+def of(state: MetadataState, command: ChangeLimits) -> Limits:
+    """Return the limits that a command changes; none of a vhost or user that does not exist."""
+    if command.of == "vhost":
+        scope = state.scopes.get(command.name)
+        return scope.vhost.limits if scope is not None else {}
+    user = state.users.get(command.name)
+    return user.limits if user is not None else {}
+
+
+def changed(limits: Limits, command: ChangeLimits) -> Limits:
+    """Return the limits after a command."""
     wanted = {**({} if command.replace else limits), **command.limits}
     return {name: wanted[name] for name in sorted(wanted) if name not in command.cleared}
 

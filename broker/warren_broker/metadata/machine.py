@@ -11,9 +11,11 @@ from warren_broker.metadata import (
     commands,
     exchanges,
     image,
+    imports,
     limits,
     members,
     nodes,
+    parameters,
     policies,
     queues,
 )
@@ -59,6 +61,9 @@ HANDLERS: Final[dict[type, Callable[[MetadataContext, Any], AnyReply]]] = {
     commands.SetPolicy: policies.set_policy,
     commands.ClearPolicy: policies.clear_policy,
     commands.ChangeLimits: limits.change_limits,
+    commands.PutParameter: parameters.put_parameter,
+    commands.DeleteParameter: parameters.delete_parameter,
+    commands.ImportDefinitions: imports.import_definitions,
 }
 
 
@@ -69,7 +74,7 @@ class MetadataMachine:
     nothing.
     """
 
-    version = 8
+    version = 9
     """2: nodes are registered, queues change members. A log of version 1 gives the same state: it
     has none of those commands, and its NodeStarted names no disk.
     3: incarnations of nodes have numbers; PutVhost; PutUser and DeleteUser may keep the last
@@ -88,7 +93,9 @@ class MetadataMachine:
     forgetting a node gives a queue its former members back (ForgetNode.restores). A log of version
     6 gives the same state: these fields are absent from it.
     8: limits of vhosts and users. A log of version 7 gives the same state: it has no ChangeLimits,
-    and the users and vhosts in its commands have no limits."""
+    and the users and vhosts in its commands have no limits.
+    9: parameters; imports of definitions. A log of version 8 gives the same state: it has none of
+    these commands."""
 
     def init(self) -> MetadataState:
         """Return an empty state; the first leader is asked to propose `Bootstrap`."""

@@ -75,6 +75,20 @@ class Policy(msgspec.Struct, frozen=True, array_like=True):
     operator: bool = False
 
 
+class Parameter(msgspec.Struct, frozen=True, array_like=True):
+    """A runtime parameter; see `parameter_values`.
+
+    vhost      "": a global parameter, which has no component
+    component  such as `shovel`: what the parameter is for
+    value      of JSON
+    """
+
+    vhost: str
+    component: str
+    name: str
+    value: Any
+
+
 class Exchange(msgspec.Struct, frozen=True, array_like=True):
     """An exchange, to which messages are published."""
 

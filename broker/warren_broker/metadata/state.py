@@ -15,6 +15,7 @@ from warren_broker.metadata.records import (
     ClusterNode,
     Exchange,
     Grant,
+    Parameter,
     QueueRecord,
     User,
     Vhost,
@@ -91,6 +92,7 @@ class Scope:
     version: int = 1
     source_versions: dict[str, int] = field(default_factory=dict)
     policies: PolicyIndex = field(default_factory=PolicyIndex)
+    parameters: dict[tuple[str, str], Parameter] = field(default_factory=dict)
     journal: deque[BindingChange] = field(
         default_factory=lambda: deque(maxlen=JOURNAL_MAX), compare=False, repr=False
     )
@@ -154,6 +156,8 @@ class Scope:
         assert count == arriving, (count, arriving)
         assert all(version <= self.version for version in self.source_versions.values())
         self.policies.check(self.vhost.name)
+        for (component, name), one in self.parameters.items():
+            assert (one.vhost, one.component, one.name) == (self.vhost.name, component, name), one
 
 
 @dataclass(slots=True)
@@ -166,6 +170,7 @@ class MetadataState:
     each once; no node has a removed disk, and none that is being forgotten is in a queue's nodes.
 
     removed  disk to the name of the node that had it, the latest last
+    loaded   digest of the file of definitions that was loaded last; "": none was
     """
 
     bootstrapped: bool = False
@@ -181,6 +186,8 @@ class MetadataState:
     nodes: dict[str, ClusterNode] = field(default_factory=dict)
     removed: dict[int, str] = field(default_factory=dict)
     numbers: dict[str, Incarnation] = field(default_factory=dict)
+    global_parameters: dict[str, Parameter] = field(default_factory=dict)
+    loaded: str = ""
 
     def queue(self, vhost: str, name: str) -> QueueRecord | None:
         """Return the queue of that name."""
@@ -195,6 +202,11 @@ class MetadataState:
     def queues(self) -> Iterator[QueueRecord]:
         """Iterate over all queues in the order in which they were declared."""
         return iter(self.groups.values())
+
+    def parameters(self, vhost: str) -> dict[tuple[str, str], Parameter]:
+        """Return a vhost's parameters by component and name."""
+        scope = self.scopes.get(vhost)
+        return scope.parameters if scope else {}
 
     def add_queue(self, queue: QueueRecord) -> None:
         """Add a new queue to the indexes."""

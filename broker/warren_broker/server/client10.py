@@ -13,6 +13,7 @@ from warren_broker.amqp10.connection import Connection10
 from warren_broker.amqp10.link import Limits10
 from warren_broker.cluster.broker import Broker
 from warren_broker.management.claim_service import CLAIM_HANDLERS
+from warren_broker.management.definition_service import DEFINITION_HANDLERS
 from warren_broker.management.limit_service import LIMIT_HANDLERS
 from warren_broker.management.member_service import MEMBER_HANDLERS
 from warren_broker.management.policy_service import POLICY_HANDLERS
@@ -227,5 +228,6 @@ _HANDLERS: dict[type, Callable[[Asker, Any, Callable[[Any], None]], None]] = {
     **USER_HANDLERS,
     **POLICY_HANDLERS,
     **LIMIT_HANDLERS,
+    **DEFINITION_HANDLERS,
     **BLOCK_HANDLERS,
 }

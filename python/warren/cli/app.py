@@ -6,9 +6,11 @@ import typer
 
 from warren.cli.claims import claims
 from warren.cli.cluster import cluster
+from warren.cli.definitions import definitions
 from warren.cli.limits import limits
 from warren.cli.members import queues
 from warren.cli.nodes import nodes
+from warren.cli.parameters import global_parameters, parameters
 from warren.cli.permissions import permissions
 from warren.cli.policies import operator_policies, policies
 from warren.cli.publish import publish
@@ -32,4 +34,7 @@ app.add_typer(permissions, name="permissions")
 app.add_typer(limits, name="limits")
 app.add_typer(policies, name="policies")
 app.add_typer(operator_policies, name="operator-policies")
+app.add_typer(parameters, name="parameters")
+app.add_typer(global_parameters, name="global-parameters")
+app.add_typer(definitions, name="definitions")
 app.command("publish")(publish)

@@ -16,24 +16,28 @@ from warren_broker.arguments import QueueDefaults, queue_declaration
 from warren_broker.metadata import commands
 from warren_broker.metadata.commands import AnyCommand
 from warren_broker.metadata.exchange_types import CHOOSING_KINDS
+from warren_broker.metadata.imports import IMPORTED
 from warren_broker.metadata.machine import HANDLERS, MetadataMachine
-from warren_broker.metadata.records import Grant, Policy, User, Vhost
+from warren_broker.metadata.records import Grant, Parameter, Policy, User, Vhost
 from warren_raft.machine import Meta
 
 VHOSTS = ("/", "v")
 EXCHANGES = ("amq.direct", "amq.topic", "x", "y", "z", "")
 QUEUES = ("p", "q", "r", "s")
+URIS = {"shovel": ("src-uri", "dest-uri"), "federation-upstream": ("uri",)}
 DECLARED_KINDS = ("direct", "topic", "headers", *CHOOSING_KINDS)
 
 
 def limits_command(draw: random.Random) -> AnyCommand:
     """Any change of limits."""
+    of_vhost = draw.random() < 0.5
+    name = "max-queues" if of_vhost else "max-channels"
     return commands.ChangeLimits(
-        draw.choice(("vhost", "user")),
+        "vhost" if of_vhost else "user",
         draw.choice((*VHOSTS, "u", "w")),
-        {"max-queues": draw.choice((-1, 0, 2, 3))} if draw.random() < 0.5 else {},
+        {name: draw.choice((-1, 0, 2, 3))} if draw.random() < 0.5 else {},
         replace=draw.random() < 0.3,
-        cleared=draw.choice(((), ("max-queues",))),
+        cleared=draw.choice(((), (name,))),
     )
 
 
@@ -93,10 +97,10 @@ def one_command(draw: random.Random) -> AnyCommand:
         commands.DeleteQueue(vhost, queue, 0, connection),
         commands.OwnerGone(draw.choice((71, 72)), connection),
         one_about_policies(draw, vhost),
+        one_about_parameters(draw, vhost),
     ]
-    if draw.random() < 0.03:
-        choices = rare_commands(draw, vhost, home)
-    return draw.choice(choices)
+    rare = draw.random() < 0.08
+    return draw.choice(rare_commands(draw, vhost, home, choices) if rare else choices)
 
 
 def one_about_policies(draw: random.Random, vhost: str) -> AnyCommand:
@@ -109,8 +113,30 @@ def one_about_policies(draw: random.Random, vhost: str) -> AnyCommand:
     return commands.SetPolicy(Policy(vhost, name, pattern, definition, priority, "all", operator))
 
 
-def rare_commands(draw: random.Random, vhost: str, home: str) -> list[AnyCommand]:
-    """Commands that remove much: one of them in many."""
+def one_about_parameters(draw: random.Random, vhost: str) -> AnyCommand:
+    """Set or clear a parameter, or a global one."""
+    component, name = draw.choice(tuple(URIS)), draw.choice("st")
+    where = draw.choice((vhost, ""))
+    if draw.random() < 0.4:
+        return commands.DeleteParameter(where, component if where else "", name)
+    value = {key: f"amqp://{draw.randint(1, 3)}" for key in URIS[component]}
+    return commands.PutParameter(Parameter(where, component if where else "", name, value))
+
+
+def one_import(draw: random.Random, choices: list[AnyCommand]) -> AnyCommand:
+    """Import some of the commands that can be, most of which are often refused."""
+    some = [one for one in choices if isinstance(one, tuple(IMPORTED))]
+    picked = draw.sample(some, draw.randint(1, 4))
+    source = draw.choice(("", "", "d1", "d2"))
+    return commands.ImportDefinitions(tuple(picked), source, draw.random() < 0.1)
+
+
+def rare_commands(
+    draw: random.Random, vhost: str, home: str, others: list[AnyCommand]
+) -> list[AnyCommand]:
+    """Commands that remove much, or add much: one of them in many."""
+    if draw.random() < 0.6:
+        return [one_import(draw, others)]
     return [
         commands.DeleteVhost(vhost),
         commands.DeleteUser(draw.choice("uw"), draw.random() < 0.5),
@@ -180,7 +206,7 @@ def test_a_log_split_anywhere_gives_the_same(seed: int) -> None:
 def test_grown_logs_meet_every_command_and_make_something() -> None:
     made = {type(one_command(random.Random(seed))) for seed in range(3000)}
     assert made | {commands.NodeStarted} == set(HANDLERS)
-    worlds = [grow(seed) for seed in range(3)]
+    worlds = [grow(seed) for seed in range(6)]
     assert any(world.state.groups for world in worlds)
     assert any(scope.bindings for world in worlds for scope in world.state.scopes.values())
 

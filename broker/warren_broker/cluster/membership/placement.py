@@ -65,21 +65,32 @@ class Placement:
         self._rng.shuffle(free)
         return tuple(free)
 
-    def leader(self, nodes: Sequence[str], locator: str) -> str:
-        """Choose the first leader among `nodes`, by `client-local` or `balanced`."""
+    def leader(
+        self, nodes: Sequence[str], locator: str, counts: dict[str, int] | None = None
+    ) -> str:
+        """Choose the first leader among `nodes`, by `client-local` or `balanced`.
+
+        counts  of `leader_counts`, for many queues at once; the choice is added to it
+        """
         own = self._cluster.host.node_id
         fit = [node for node in nodes if self.fit(node)] or list(nodes)
         if len(fit) == 1 or (locator == "client-local" and own in fit):
             return own if own in fit else fit[0]
-        state = self._definitions.state
-        if len(state.groups) >= BALANCED_QUEUES_MAX:
-            return str(self._rng.choice(fit))
-        counts = dict.fromkeys(fit, 0)
-        for queue in state.queues():
+        if counts is None:
+            if len(self._definitions.state.groups) >= BALANCED_QUEUES_MAX:
+                return str(self._rng.choice(fit))
+            counts = self.leader_counts()
+        chosen = min(fit, key=lambda node: (counts.get(node, 0), node != own))
+        counts[chosen] = counts.get(chosen, 0) + 1
+        return chosen
+
+    def leader_counts(self) -> dict[str, int]:
+        """Return how many queues each node leads; one that leads none may be missing."""
+        counts: dict[str, int] = {}
+        for queue in self._definitions.state.queues():
             leader = self._cluster.leader_of(queue.group) or queue.leader
-            if leader in counts:
-                counts[leader] += 1
-        return min(fit, key=lambda node: (counts[node], node != own))
+            counts[leader] = counts.get(leader, 0) + 1
+        return counts
 
     def to_add(self, nodes: Sequence[str], target: int) -> tuple[str, ...]:
         """Draw nodes for the members that a queue lacks.

@@ -1,0 +1,136 @@
+"""Imports of definitions by this node: checked as a whole, submitted as one command.
+
+The check takes place on a copy of the definitions that this node has applied. What changes between
+that and the command's turn in the log is found when it is applied: then the import is refused,
+and has changed nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from warren_broker import errors
+from warren_broker.arguments import QueueDeclaration, QueueDefaults, queue_declaration
+from warren_broker.cluster.definitions import Definitions
+from warren_broker.cluster.leader.letter_forwarder import warn_of_fallback
+from warren_broker.cluster.membership.placement import Placement
+from warren_broker.cluster.queue_commands import QueueCommands
+from warren_broker.definition_files.check import CheckedImport, check_import
+from warren_broker.definition_files.document import QueueEntry, parse
+from warren_broker.metadata import passwords
+from warren_broker.metadata.codec import encode_submission
+from warren_broker.metadata.commands import DeclareQueue, ImportDefinitions
+from warren_broker.metadata.policy_index import PolicyIndex
+from warren_broker.metadata.records import Vhost
+
+ENTRY_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Size of the log entry of an import."""
+BALANCED: Final = "balanced"
+
+
+class ImportingNode:
+    """What this node adds to an import; see `definition_files.plan.Surroundings`.
+
+    Leaders are spread over the nodes, unless an argument or policy says otherwise: there is no
+    client that the queues should be near to.
+    """
+
+    def __init__(
+        self,
+        definitions: Definitions,
+        placement: Placement,
+        queue_commands: QueueCommands,
+        defaults: QueueDefaults,
+    ) -> None:
+        self.nodes_count = len(definitions.nodes())
+        self._placement = placement
+        self._queue_commands = queue_commands
+        self._defaults = msgspec.structs.replace(defaults, leader_locator=BALANCED)
+        self._leaders = placement.leader_counts()
+
+    def declaration(
+        self, vhost: Vhost, queue: QueueEntry, arguments: dict[str, Any]
+    ) -> QueueDeclaration:
+        """Check a queue's declaration; a type beside the arguments is that of an export."""
+        return queue_declaration(
+            vhost.name,
+            queue.name,
+            durable=queue.durable,
+            exclusive=False,
+            auto_delete=queue.auto_delete,
+            arguments=arguments,
+            defaults=self._defaults.of_type(vhost.default_queue_type).of_type(queue.type or ""),
+        )
+
+    def queue_command(self, checked: QueueDeclaration, policies: PolicyIndex) -> DeclareQueue:
+        """Return the command that declares a queue under these policies."""
+        return self._queue_commands.declaration(checked, policies, leaders=self._leaders)
+
+    def place_store(self) -> tuple[tuple[str, ...], str]:
+        """Return the nodes and the first leader of an exchange's store."""
+        nodes = self._placement.members("quorum", self._defaults.group_size)
+        return nodes, self._placement.leader(nodes, BALANCED, self._leaders)
+
+    def hash_password(self, password: str) -> str:
+        """Return a new hash of a password."""
+        return passwords.hash_password(password, os.urandom(passwords.SALT_BYTES))
+
+
+class DefinitionImports:
+    """Checks and submits imports."""
+
+    def __init__(
+        self,
+        definitions: Definitions,
+        placement: Placement,
+        queue_commands: QueueCommands,
+        defaults: QueueDefaults,
+    ) -> None:
+        self._definitions = definitions
+        self._placement = placement
+        self._queue_commands = queue_commands
+        self._defaults = defaults
+
+    def check(self, data: bytes, vhost: str | None = None) -> CheckedImport:
+        """Check the bytes of a file; raises Refusal with all that is wrong."""
+        around = ImportingNode(
+            self._definitions, self._placement, self._queue_commands, self._defaults
+        )
+        return check_import(parse(data), self._definitions.state, around, vhost)
+
+    def submit(
+        self,
+        checked: CheckedImport,
+        done: Callable[[Any], None],
+        source: str = "",
+        first: bool = False,
+        forever: bool = False,
+    ) -> None:
+        """Import; `done` is called with MetadataDone or a Refusal, after which nothing has changed.
+
+        source, first  see `commands.ImportDefinitions`
+        forever        see `Definitions.submit`
+        """
+        command = ImportDefinitions(checked.commands, source, first)
+        size = len(encode_submission(0, "", 0, (command,)))
+        if size > ENTRY_BYTES_MAX:
+            done(
+                errors.InvalidArgument(
+                    f"an import of {size:,} bytes, {ENTRY_BYTES_MAX:,} is the most; import the "
+                    "definitions in parts, such as one vhost at a time"
+                )
+            )
+            return
+
+        def imported(reply: Any) -> None:
+            if not isinstance(reply, errors.Refusal):
+                for each in command.commands:
+                    if isinstance(each, DeclareQueue):
+                        warn_of_fallback(each.initial or each.config)
+            done(reply)
+
+        self._definitions.submit(command, imported, forever=forever)

@@ -1,0 +1,55 @@
+"""The command that declares a checked queue: its members, first leader and first settings."""
+
+from __future__ import annotations
+
+from warren_broker.arguments import QueueDeclaration
+from warren_broker.cluster.membership.mirror_follower import MirrorFollower
+from warren_broker.cluster.membership.placement import Placement
+from warren_broker.config import Queues
+from warren_broker.metadata.commands import DeclareQueue
+from warren_broker.metadata.policy_index import PolicyIndex
+from warren_broker.mirror_keys import mirror_policy
+from warren_broker.policy_keys import leader_locator
+
+
+class QueueCommands:
+    """Makes commands that declare queues."""
+
+    def __init__(self, placement: Placement, mirrors: MirrorFollower, settings: Queues) -> None:
+        self._placement = placement
+        self._mirrors = mirrors
+        self._relaxed = settings.relaxed_checks_on_redeclaration
+
+    def declaration(
+        self,
+        checked: QueueDeclaration,
+        policies: PolicyIndex,
+        connection: int = 0,
+        server_named: bool = False,
+        leaders: dict[str, int] | None = None,
+    ) -> DeclareQueue:
+        """Choose nodes for a queue, and apply the policies that it follows.
+
+        leaders  see `Placement.leader`
+        """
+        config = checked.config
+        followed = policies.of_queue(config.name, config.kind).definition
+        mirrors = mirror_policy(followed) if config.durable else None
+        if mirrors is not None:
+            nodes = self._mirrors.initial_members(mirrors)
+        else:
+            nodes = self._placement.members(config.kind, checked.group_size)
+        leader = self._placement.leader(nodes, leader_locator(checked, followed), leaders)
+        initial = policies.apply(config, checked.arguments)
+        return DeclareQueue(
+            config,
+            checked.arguments,
+            nodes,
+            leader,
+            connection,
+            server_named,
+            numbered=True,
+            relaxed=self._relaxed,
+            initial=None if initial == config else initial,
+            mirrored=mirrors is not None,
+        )

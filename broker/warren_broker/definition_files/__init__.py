@@ -1,0 +1,1 @@
+"""Files of definitions in RabbitMQ's JSON format: read, checked against the cluster, written."""

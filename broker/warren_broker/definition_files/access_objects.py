@@ -1,0 +1,196 @@
+"""Vhosts, users and permissions of a file."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+from warren_broker import errors
+from warren_broker.definition_files.document import (
+    PermissionEntry,
+    TopicPermissionEntry,
+    UserEntry,
+    VhostEntry,
+    table,
+)
+from warren_broker.definition_files.plan import Plan, checked_size
+from warren_broker.errors import InvalidArgument
+from warren_broker.management.user_values import DEFAULT_QUEUE_TYPES
+from warren_broker.management.users import parse_tags
+from warren_broker.metadata import passwords
+from warren_broker.metadata.access import check_patterns
+from warren_broker.metadata.commands import ChangeLimits, PutGrant, PutUser, PutVhost
+from warren_broker.metadata.limits import KNOWN, check_limits
+from warren_broker.metadata.records import Grant, User, Vhost
+
+VHOST_LIMITS: Final = "vhost-limits"
+"""Component of the parameters in which RabbitMQ keeps the limits of vhosts."""
+_METADATA = ("description", "tags", "default_queue_type")
+
+
+def plan_vhosts(plan: Plan) -> None:
+    """Add the vhosts; what a file does not say of an existing vhost stays as it is."""
+    for _, entry in plan.each("vhosts"):
+        name = f"vhost '{entry.name}'"
+        if not plan.is_first(("vhost", entry.name), name, entry):
+            continue
+        try:
+            checked_size("vhost", entry.name)
+            vhost = _vhost(plan, name, entry)
+        except errors.Refusal as refusal:
+            plan.refuse(name, refusal)
+            continue
+        plan.vhosts[entry.name] = vhost
+        plan.add("vhosts", name, PutVhost(vhost))
+
+
+def _vhost(plan: Plan, name: str, entry: VhostEntry) -> Vhost:
+    scope = plan.state.scopes.get(entry.name)
+    before = scope.vhost if scope is not None else Vhost(entry.name)
+    metadata = dict(table(entry.metadata))
+    given: dict[str, Any] = {key: metadata.pop(key, None) for key in _METADATA}
+    given |= {key: getattr(entry, key) for key in _METADATA if getattr(entry, key) is not None}
+    if entry.protected_from_deletion or metadata.pop("protected_from_deletion", False):
+        plan.note(name, "protected_from_deletion", "kept without: vhosts can always be deleted")
+    for key in sorted(metadata):
+        plan.note(name, f"metadata.{key}", "kept without: this key has no meaning here")
+    if entry.tracing:
+        plan.note(name, "tracing", "kept without: messages are not traced")
+    description = given["description"]
+    if description is not None and not isinstance(description, str):
+        raise InvalidArgument(f"description {description!r} is not a text")
+    tags = parse_tags(given["tags"])
+    return Vhost(
+        entry.name,
+        before.description if description is None else description,
+        before.tags if tags is None else tags,
+        _queue_type(plan, name, given["default_queue_type"], before.default_queue_type),
+    )
+
+
+def _queue_type(plan: Plan, name: str, asked: Any, before: str) -> str:
+    if asked is None:
+        return before
+    if asked in DEFAULT_QUEUE_TYPES:
+        return str(asked)
+    if asked not in ("", "undefined"):
+        plan.note(
+            name,
+            "default_queue_type",
+            f"kept without: '{asked}' is not one of {', '.join(DEFAULT_QUEUE_TYPES)}; the node's "
+            "default applies",
+        )
+    return ""
+
+
+# ------------------------------------------------------------------ users
+
+
+def plan_users(plan: Plan) -> None:
+    """Add the users, with their passwords' hashes."""
+    for _, entry in plan.each("users"):
+        name = f"user '{entry.name}'"
+        if not plan.is_first(("user", entry.name), name, entry):
+            continue
+        try:
+            checked_size("user", entry.name)
+            user = User(entry.name, _hash(plan, name, entry), parse_tags(entry.tags) or ())
+        except errors.Refusal as refusal:
+            plan.refuse(name, refusal)
+            continue
+        plan.users[entry.name] = user
+        plan.add("users", name, PutUser(user))
+
+
+def _hash(plan: Plan, name: str, entry: UserEntry) -> str:
+    known = plan.state.users.get(entry.name)
+    if entry.password_hash is not None:
+        algorithm = entry.hashing_algorithm or ""
+        if algorithm and algorithm not in passwords.ALGORITHMS:
+            plan.note(
+                name,
+                "hashing_algorithm",
+                f"kept without a password: '{algorithm}' is not one of "
+                f"{', '.join(passwords.ALGORITHMS)}; set a new one",
+            )
+            return ""
+        return passwords.checked(entry.password_hash, algorithm)
+    if entry.password is None:
+        raise InvalidArgument(
+            "give password, or password_hash ('' for a user who cannot log in with a password)"
+        )
+    # A repeated import draws no new salt: it would be another hash, and a change.
+    if known is not None and passwords.matches(entry.password, known.password_hash):
+        return known.password_hash
+    return plan.around.hash_password(entry.password)
+
+
+# ------------------------------------------------------------------ limits
+
+
+def plan_limits(plan: Plan) -> None:
+    """Add the limits of vhosts and users, after the objects that they would limit.
+
+    RabbitMQ's exports have those of a vhost twice: with the vhost, and as a parameter.
+    """
+    if plan.vhost is None:
+        for vhost in plan.document.vhosts:
+            _plan_limits(plan, "vhost", vhost.name, vhost.limits)
+        for user in plan.document.users:
+            _plan_limits(plan, "user", user.name, user.limits)
+    for number, given in enumerate(plan.document.parameters):
+        if given.component == VHOST_LIMITS:
+            name = plan.vhost_of("parameters", number, given)
+            if name is not None:
+                _plan_limits(plan, "vhost", name, given.value)
+
+
+def _plan_limits(plan: Plan, of: Literal["vhost", "user"], owner: str, given: Any) -> None:
+    if given is None:
+        return
+    name = f"limits of {of} '{owner}'"
+    try:
+        wanted = dict(table(given))
+        for key in sorted(set(wanted) - set(KNOWN[of])):
+            plan.note(name, key, "left out: there is no such limit here")
+            del wanted[key]
+        limits = check_limits(of, wanted)
+    except errors.Refusal as refusal:
+        plan.refuse(name, refusal)
+        return
+    if plan.limits.setdefault((of, owner), limits) is limits:
+        plan.add("limits", name, ChangeLimits(of, owner, limits, replace=True))
+    elif plan.limits[of, owner] != limits:
+        plan.problems.append(f"{name} are in the file twice, and the two differ")
+
+
+# ------------------------------------------------------------------ permissions
+
+
+def plan_permissions(plan: Plan) -> None:
+    """Add permissions and topic permissions, of users of the file or of the cluster."""
+    for kind in ("permissions", "topic_permissions"):
+        for number, entry in plan.each(kind):
+            vhost = plan.vhost_of(kind, number, entry)
+            if vhost is not None:
+                _plan_grant(plan, kind, vhost, entry)
+
+
+def _plan_grant(
+    plan: Plan, kind: str, vhost: str, entry: PermissionEntry | TopicPermissionEntry
+) -> None:
+    exchange = entry.exchange if isinstance(entry, TopicPermissionEntry) else None
+    configure = entry.configure if isinstance(entry, PermissionEntry) else ""
+    what = "permissions" if exchange is None else f"topic permissions for exchange '{exchange}'"
+    name = f"{what} of user '{entry.user}' in vhost '{vhost}'"
+    if not plan.is_first((kind, vhost, entry.user, exchange), name, entry):
+        return
+    if entry.user not in plan.users and entry.user not in plan.state.users:
+        plan.problems.append(f"{name}: no such user in the file or in the cluster")
+        return
+    grant = Grant(vhost, entry.user, configure, entry.write, entry.read, exchange)
+    try:
+        check_patterns(grant)
+    except InvalidArgument as refusal:
+        plan.note(name, "", f"left out: {refusal.detail}")
+        return
+    plan.add(kind, name, PutGrant(grant))

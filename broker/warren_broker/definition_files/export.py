@@ -1,0 +1,258 @@
+"""The cluster's definitions as a document in RabbitMQ's JSON format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from warren_broker import errors
+from warren_broker.arguments import TABLE
+from warren_broker.definition_files.access_objects import VHOST_LIMITS
+from warren_broker.definition_files.document import QUEUE_TYPE
+from warren_broker.metadata import passwords
+from warren_broker.metadata.exchanges import RESERVED
+from warren_broker.metadata.records import Binding, Exchange, Grant, Policy, QueueRecord, User
+from warren_broker.metadata.state import MetadataState, Scope
+
+EXPORTED_BY = "Warren"
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A document, and what is not in it or not as it is.
+
+    notes  one line per object
+    """
+
+    document: Document
+    notes: tuple[str, ...]
+
+
+def export(state: MetadataState, cluster: str, version: str, vhost: str | None = None) -> Exported:
+    """Return everything, or the objects of one vhost, which then do not name it.
+
+    raises  NotFound for an unknown vhost
+
+    Sorted by name: equal definitions give equal documents. Exclusive queues and those that the
+    broker named are left out with their bindings, and so are the exchanges that every vhost has.
+    """
+    if vhost is not None and vhost not in state.scopes:
+        raise errors.NotFound(f"no vhost '{vhost}'")
+    scopes = [state.scopes[name] for name in sorted(state.scopes) if vhost in (None, name)]
+    notes: list[str] = []
+    document: Document = {
+        "product_name": EXPORTED_BY,
+        "product_version": version,
+        "rabbitmq_definition_format": "cluster" if vhost is None else "single_virtual_host",
+        "original_cluster_name": cluster,
+    }
+    if vhost is None:
+        document |= _of_cluster(state, scopes)
+    else:
+        document["original_vhost_name"] = vhost
+    document |= {
+        "policies": _all(_policy(one) for scope in scopes for one in _sorted(scope.policies.user)),
+        "parameters": _all(one for scope in scopes for one in _parameters(scope)),
+        "exchanges": _all(
+            _exchange(one, notes)
+            for scope in scopes
+            for one in _sorted(scope.exchanges)
+            if one.name and not one.name.startswith(RESERVED)
+        ),
+        "queues": _all(
+            _queue(one, notes)
+            for scope in scopes
+            for one in _sorted(scope.queues)
+            if _is_exported(one, notes)
+        ),
+        "bindings": _all(_binding(one, notes) for scope in scopes for one in _bindings(scope)),
+    }
+    if vhost is not None:
+        for kind in ("policies", "parameters", "exchanges", "queues", "bindings"):
+            for entry in document[kind]:
+                del entry["vhost"]
+    return Exported(document, tuple(notes))
+
+
+def _all(found: Iterable[Document]) -> list[Document]:
+    return list(found)
+
+
+def _sorted(found: dict[str, Any]) -> list[Any]:
+    return [found[name] for name in sorted(found)]
+
+
+def _of_cluster(state: MetadataState, scopes: list[Scope]) -> Document:
+    grants = sorted(
+        state.grants.values(), key=lambda one: (one.vhost, one.user, one.exchange or "")
+    )
+    return {
+        "users": [_user(user) for user in _sorted(state.users)],
+        "vhosts": [_vhost(scope) for scope in scopes],
+        "permissions": [_grant(one) for one in grants if one.exchange is None],
+        "topic_permissions": [_topic_grant(one) for one in grants if one.exchange is not None],
+        "global_parameters": [
+            {"name": one.name, "value": one.value} for one in _sorted(state.global_parameters)
+        ],
+    }
+
+
+def _user(user: User) -> Document:
+    algorithm = passwords.algorithm_of(user.password_hash)
+    return {
+        "name": user.name,
+        "password_hash": user.password_hash,
+        "hashing_algorithm": algorithm or next(iter(passwords.ALGORITHMS)),
+        "tags": list(user.tags),
+        "limits": user.limits,
+    }
+
+
+def _vhost(scope: Scope) -> Document:
+    vhost = scope.vhost
+    metadata: Document = {"description": vhost.description, "tags": list(vhost.tags)}
+    if vhost.default_queue_type:
+        metadata["default_queue_type"] = vhost.default_queue_type
+    return {"name": vhost.name, **metadata, "limits": vhost.limits, "metadata": metadata}
+
+
+def _grant(grant: Grant) -> Document:
+    return {
+        "user": grant.user,
+        "vhost": grant.vhost,
+        "configure": grant.configure,
+        "write": grant.write,
+        "read": grant.read,
+    }
+
+
+def _topic_grant(grant: Grant) -> Document:
+    return {
+        "user": grant.user,
+        "vhost": grant.vhost,
+        "exchange": grant.exchange,
+        "write": grant.write,
+        "read": grant.read,
+    }
+
+
+def _policy(policy: Policy) -> Document:
+    return {"vhost": policy.vhost, "name": policy.name, **_policy_value(policy)}
+
+
+def _policy_value(policy: Policy) -> Document:
+    return {
+        "pattern": policy.pattern,
+        "apply-to": policy.apply_to,
+        "priority": policy.priority,
+        "definition": policy.definition,
+    }
+
+
+def _parameters(scope: Scope) -> list[Document]:
+    """Return parameters, with what RabbitMQ has among them: operator policies, limits."""
+    vhost = scope.vhost.name
+    found = [
+        {"vhost": vhost, "component": one.component, "name": one.name, "value": one.value}
+        for one in scope.parameters.values()
+    ]
+    found += [
+        {
+            "vhost": vhost,
+            "component": "operator_policy",
+            "name": one.name,
+            "value": _policy_value(one),
+        }
+        for one in scope.policies.operator.values()
+    ]
+    if scope.vhost.limits:
+        limits = {"name": "limits", "value": scope.vhost.limits}
+        found.append({"vhost": vhost, "component": VHOST_LIMITS, **limits})
+    return sorted(found, key=lambda one: (one["component"], one["name"]))
+
+
+def _exchange(exchange: Exchange, notes: list[str]) -> Document:
+    name = errors.named("exchange", exchange.name, exchange.vhost)
+    return {
+        "vhost": exchange.vhost,
+        "name": exchange.name,
+        "type": exchange.kind,
+        "durable": exchange.durable,
+        "auto_delete": exchange.auto_delete,
+        "internal": exchange.internal,
+        "arguments": _json(exchange.arguments, name, notes),
+    }
+
+
+def _is_exported(queue: QueueRecord, notes: list[str]) -> bool:
+    if queue.store_of:
+        return False  # it comes with its exchange
+    if queue.owner_uplink or queue.name.startswith(RESERVED):
+        why = "exclusive" if queue.owner_uplink else "named by the broker"
+        notes.append(f"{errors.named('queue', queue.name, queue.vhost)}: left out, it is {why}")
+        return False
+    return True
+
+
+def _queue(queue: QueueRecord, notes: list[str]) -> Document:
+    """Return a queue; as in exports of RabbitMQ 4.3 its arguments always name its type.
+
+    Without that RabbitMQ would take its own default. `implicit_type` says that the declaration has
+    not named it, for an import here.
+    """
+    name = errors.named("queue", queue.name, queue.vhost)
+    kind = queue.config.kind
+    given = dict(queue.arguments)
+    for row in TABLE:
+        if row.name in given and row.only == "classic" and kind == "quorum":
+            del given[row.name]
+            notes.append(f"{name}: written without {row.name}, which has no effect on its type")
+    found = {
+        "vhost": queue.vhost,
+        "name": queue.name,
+        "type": kind,
+        "durable": queue.config.durable,
+        "auto_delete": queue.config.auto_delete,
+        "arguments": _json({**given, QUEUE_TYPE: kind}, name, notes),
+    }
+    if given.get(QUEUE_TYPE) != kind:
+        found["implicit_type"] = True
+    return found
+
+
+def _bindings(scope: Scope) -> list[Binding]:
+    return [
+        binding
+        for source in sorted(scope.bindings)
+        for _, binding in sorted(scope.bindings[source].items())
+        if not binding.to_queue or _is_exported(scope.queues[binding.destination], [])
+    ]
+
+
+def _binding(binding: Binding, notes: list[str]) -> Document:
+    kind = "queue" if binding.to_queue else "exchange"
+    name = f"binding from '{binding.source}' to {kind} '{binding.destination}'"
+    return {
+        "vhost": binding.vhost,
+        "source": binding.source,
+        "destination": binding.destination,
+        "destination_type": kind,
+        "routing_key": binding.routing_key,
+        "arguments": _json(binding.arguments, name, notes),
+    }
+
+
+def _json(value: Any, name: str, notes: list[str]) -> Any:
+    """Return a value as JSON has it; bytes become text, with a note when they are not UTF-8."""
+    if isinstance(value, dict):
+        return {key: _json(item, name, notes) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_json(item, name, notes) for item in value]
+    if isinstance(value, bytes):
+        text = value.decode("utf-8", "replace")
+        if text.encode() != value:
+            notes.append(f"{name}: {value!r} is not text, JSON cannot hold it; written as '{text}'")
+        return text
+    return value

@@ -1,0 +1,173 @@
+"""An import in the making: its commands, what is left out of it, what is wrong with the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from warren_broker import errors
+from warren_broker.arguments import NAME_BYTES_MAX, QueueDeclaration
+from warren_broker.definition_files.document import WHOLE_CLUSTER, Document, Entry, QueueEntry
+from warren_broker.errors import InvalidArgument, Refusal
+from warren_broker.management.definition_values import NotHonoured
+from warren_broker.metadata.commands import AnyImported, DeclareQueue
+from warren_broker.metadata.policy_index import PolicyIndex
+from warren_broker.metadata.records import Limits, Policy, User, Vhost
+from warren_broker.metadata.state import MetadataState
+
+PROBLEMS_SHOWN_MAX: Final = 20
+
+
+class FileRefused(errors.PreconditionFailed):
+    """Definitions that cannot be imported: nothing was changed."""
+
+    http_status = 400
+
+
+class Surroundings(Protocol):
+    """What the node that imports knows beside the file and the definitions."""
+
+    nodes_count: int
+    """Number of the cluster's nodes."""
+
+    def declaration(
+        self, vhost: Vhost, queue: QueueEntry, arguments: dict[str, Any]
+    ) -> QueueDeclaration:
+        """Check a queue's declaration; raises Refusal."""
+        ...
+
+    def queue_command(self, checked: QueueDeclaration, policies: PolicyIndex) -> DeclareQueue:
+        """Return the command that declares a queue under these policies."""
+        ...
+
+    def place_store(self) -> tuple[tuple[str, ...], str]:
+        """Return the nodes and the first leader of an exchange's store."""
+        ...
+
+    def hash_password(self, password: str) -> str:
+        """Return a new hash of a password."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A command with the kind and the name of its object."""
+
+    kind: str
+    name: str
+    command: AnyImported
+
+
+@dataclass(slots=True)
+class Plan:
+    """The commands for the objects of a file.
+
+    An object that this broker cannot have, or a part of one, is left out and named. When
+    objects contradict each other, or those of the cluster, that is a problem, and the whole file is
+    refused.
+
+    vhost   to import all objects into, whatever vhost they name; None: the one that they name
+    seen    the objects met, by kind and identity
+    vhosts, users  those of the file
+    limits  those of vhosts and users met, by kind and name
+    """
+
+    document: Document
+    state: MetadataState
+    around: Surroundings
+    vhost: str | None = None
+    steps: list[Step] = field(default_factory=list)
+    not_honoured: list[NotHonoured] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    seen: dict[tuple[Any, ...], Entry] = field(default_factory=dict)
+    vhosts: dict[str, Vhost] = field(default_factory=dict)
+    users: dict[str, User] = field(default_factory=dict)
+    limits: dict[tuple[str, str], Limits] = field(default_factory=dict)
+    _policies: dict[str, PolicyIndex] = field(default_factory=dict)
+
+    def add(self, kind: str, name: str, command: AnyImported) -> None:
+        """Add the command for an object."""
+        self.steps.append(Step(kind, name, command))
+
+    def note(self, name: str, key: str, reason: str) -> None:
+        """Note an object, or a key of one, that is not honoured."""
+        self.not_honoured.append(NotHonoured(name, key, reason))
+
+    def refuse(self, name: str, refusal: Refusal) -> None:
+        """Note what is wrong with an object."""
+        detail = refusal.detail
+        self.problems.append(detail if name in detail else f"{name}: {detail}")
+
+    def finish(self) -> None:
+        """Raise FileRefused, with the first of the problems, if there are any."""
+        if not self.problems:
+            return
+        shown = self.problems[:PROBLEMS_SHOWN_MAX]
+        if len(self.problems) > len(shown):
+            shown.append(f"… and {len(self.problems) - len(shown):,} more")
+        raise FileRefused(f"nothing is imported: {'; '.join(shown)}")
+
+    def each(self, kind: str) -> Iterator[tuple[int, Any]]:
+        """Iterate over the objects of a kind with their places; into one vhost go only its own."""
+        found = getattr(self.document, kind)
+        if self.vhost is None or kind not in WHOLE_CLUSTER:
+            yield from enumerate(found)
+        elif found:
+            reason = f"left out: the import is into vhost '{self.vhost}' alone"
+            self.note(f"{len(found):,} {kind}", "", reason)
+
+    def vhost_of(self, kind: str, number: int, entry: Any) -> str | None:
+        """Return an object's vhost; None, and a problem, for an unknown one."""
+        name = self.vhost if self.vhost is not None else entry.vhost
+        if name is None:
+            self.problems.append(
+                f"{kind}[{number}] names no vhost: for a file of one vhost, name the vhost to "
+                "import it into"
+            )
+        elif name not in self.vhosts and name not in self.state.scopes:
+            self.problems.append(
+                f"{kind}[{number}]: no vhost '{name}' in the file or in the cluster; create it "
+                "first"
+            )
+            name = None
+        return name
+
+    def is_first(self, identity: tuple[Any, ...], name: str, entry: Entry) -> bool:
+        """Return whether an object is met for the first time; a repeat that differs is a problem.
+
+        identity  its kind and what no other of that kind has
+        """
+        known = self.seen.setdefault(identity, entry)
+        if known is not entry and known != entry:
+            self.problems.append(f"{name} is in the file twice, and the two differ")
+        return known is entry
+
+    def vhost_record(self, name: str) -> Vhost:
+        """Return a vhost as it will be."""
+        found = self.vhosts.get(name)
+        return found if found is not None else self.state.scopes[name].vhost
+
+    def policies(self, vhost: str) -> PolicyIndex:
+        """Return the policies that a vhost will have."""
+        found = self._policies.get(vhost)
+        if found is None:
+            scope = self.state.scopes.get(vhost)
+            index = scope.policies if scope is not None else PolicyIndex()
+            found = self._policies[vhost] = PolicyIndex(dict(index.user), dict(index.operator))
+        return found
+
+    def add_policy(self, policy: Policy) -> None:
+        """Note a policy that its vhost will have."""
+        index = self.policies(policy.vhost)
+        index.of(policy.operator)[policy.name] = policy
+        index.changed()
+
+
+def checked_size(what: str, name: str) -> None:
+    """Raise InvalidArgument for an empty name or one of more than 255 bytes."""
+    size = len(name.encode())
+    if not 1 <= size <= NAME_BYTES_MAX:
+        raise InvalidArgument(
+            f"{what} '{name[:40]}' has a name of {size} bytes; 1 to {NAME_BYTES_MAX} are allowed"
+        )

@@ -1,0 +1,161 @@
+"""Exchanges, queues and bindings of a file."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from warren_broker import errors
+from warren_broker.arguments import check_name, storable
+from warren_broker.definition_files.document import (
+    QUEUE_TYPE,
+    BindingEntry,
+    ExchangeEntry,
+    QueueEntry,
+    Table,
+    table,
+)
+from warren_broker.definition_files.plan import Plan
+from warren_broker.errors import InvalidArgument, PreconditionFailed, named
+from warren_broker.metadata.commands import Bind, DeclareExchange
+from warren_broker.metadata.exchange_types import KEEPING_KINDS, check_kind
+from warren_broker.metadata.exchanges import RESERVED
+from warren_broker.metadata.state import DEFAULT_EXCHANGES
+from warren_broker.parameter_values import check_json
+
+QUEUE_TYPES: Final = ("classic", "quorum")
+GROUP_SIZE: Final = "x-quorum-initial-group-size"
+_PREDECLARED: Final = {name: kind for name, kind, _ in DEFAULT_EXCHANGES}
+
+
+def plan_exchanges(plan: Plan) -> None:
+    """Add the exchanges; those that every vhost has are left alone."""
+    for number, entry in plan.each("exchanges"):
+        vhost = plan.vhost_of("exchanges", number, entry)
+        if vhost is None:
+            continue
+        name = named("exchange", entry.name, vhost)
+        if not plan.is_first(("exchange", vhost, entry.name), name, entry):
+            continue
+        if entry.name == "" or entry.name.startswith(RESERVED):
+            if _PREDECLARED.get(entry.name) != entry.type:
+                plan.note(name, "", f"left out: '{RESERVED}' is for the broker's own exchanges")
+            continue
+        try:
+            check_kind(entry.type, choosing=True, keeping=True)
+        except PreconditionFailed as refusal:
+            plan.note(name, "type", f"left out: {refusal.detail}")
+            continue
+        try:
+            check_name("exchange", entry.name)
+            plan.add("exchanges", name, _exchange(plan, vhost, entry))
+        except errors.Refusal as refusal:
+            plan.refuse(name, refusal)
+
+
+def _exchange(plan: Plan, vhost: str, entry: ExchangeEntry) -> DeclareExchange:
+    nodes, leader = plan.around.place_store() if entry.type in KEEPING_KINDS else (None, "")
+    return DeclareExchange(
+        vhost,
+        entry.name,
+        entry.type,
+        entry.durable,
+        entry.auto_delete,
+        bool(entry.internal),
+        _arguments(entry.arguments),
+        choosing=True,
+        store_nodes=nodes,
+        store_leader=leader,
+    )
+
+
+def _arguments(given: Table | None) -> dict[str, Any]:
+    arguments = table(given)
+    check_json(arguments)
+    return storable(arguments)
+
+
+# ------------------------------------------------------------------ queues
+
+
+def plan_queues(plan: Plan) -> None:
+    """Add the queues, with nodes that are to carry them."""
+    for number, entry in plan.each("queues"):
+        vhost = plan.vhost_of("queues", number, entry)
+        if vhost is None:
+            continue
+        name = named("queue", entry.name, vhost)
+        if not plan.is_first(("queue", vhost, entry.name), name, entry):
+            continue
+        try:
+            _plan_queue(plan, vhost, name, entry)
+        except errors.Refusal as refusal:
+            plan.refuse(name, refusal)
+
+
+def _plan_queue(plan: Plan, vhost: str, name: str, entry: QueueEntry) -> None:
+    if not entry.name:
+        raise InvalidArgument("a queue without a name")
+    check_name("queue", entry.name)
+    if entry.name.startswith(RESERVED):
+        plan.note(name, "", f"left out: '{RESERVED}' is for queues that the broker names")
+        return
+    if entry.exclusive:
+        plan.note(name, "exclusive", "left out: it belongs to the connection that declared it")
+        return
+    arguments = _arguments(entry.arguments)
+    for key, kind in (
+        (f"arguments.{QUEUE_TYPE}", arguments.get(QUEUE_TYPE)),
+        ("type", entry.type),
+    ):
+        if isinstance(kind, str) and kind not in (*QUEUE_TYPES, "", "undefined"):
+            plan.note(name, key, f"left out: there are no queues of type '{kind}' here")
+            return
+    if entry.implicit_type:
+        arguments.pop(QUEUE_TYPE, None)
+    try:
+        declaration = plan.around.declaration(plan.vhost_record(vhost), entry, arguments)
+    except PreconditionFailed as refusal:
+        plan.note(name, "arguments", f"left out: {refusal.detail}")
+        return
+    size = arguments.get(GROUP_SIZE)
+    if declaration.config.kind == "quorum" and size and size > plan.around.nodes_count:
+        plan.note(
+            name,
+            f"arguments.{GROUP_SIZE}",
+            f"kept with fewer members: the cluster has {plan.around.nodes_count} nodes, not {size}",
+        )
+    command = plan.around.queue_command(declaration, plan.policies(vhost))
+    plan.add("queues", name, command)
+
+
+# ------------------------------------------------------------------ bindings
+
+
+def plan_bindings(plan: Plan) -> None:
+    """Add the bindings; every queue is bound to the default exchange already."""
+    for number, entry in plan.each("bindings"):
+        vhost = plan.vhost_of("bindings", number, entry)
+        if vhost is None or _is_implicit(entry):
+            continue
+        name = (
+            f"binding from exchange '{entry.source}' to {entry.destination_type} "
+            f"'{entry.destination}' with key '{entry.routing_key}' in vhost '{vhost}'"
+        )
+        try:
+            check_name("routing key", entry.routing_key)
+            arguments = _arguments(entry.arguments)
+        except errors.Refusal as refusal:
+            plan.refuse(name, refusal)
+            continue
+        to_queue = entry.destination_type == "queue"
+        ends = (vhost, entry.source, entry.destination, to_queue, entry.routing_key, arguments)
+        plan.add("bindings", name, Bind(*ends))
+
+
+def _is_implicit(entry: BindingEntry) -> bool:
+    return (
+        entry.source == ""
+        and entry.destination_type == "queue"
+        and entry.destination == entry.routing_key
+        and not entry.arguments
+    )

@@ -1,0 +1,143 @@
+"""Handlers of the requests in `management.definitions`; every change is logged with its user."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from warren_broker import errors
+from warren_broker.amqp10.caller import Answer, Asker
+from warren_broker.definition_files.check import NAMES_SHOWN_MAX
+from warren_broker.definition_files.export import export
+from warren_broker.management import definitions as m
+from warren_broker.management.definition_values import GlobalParameterInfo, ParameterInfo
+from warren_broker.management.queue_service import BROKER_VERSION
+from warren_broker.management.resource import Performed
+from warren_broker.metadata import commands as metadata
+from warren_broker.metadata.state import MetadataState
+from warren_raft.quoting import quoted
+
+log = logging.getLogger(__name__)
+
+
+def _export(asker: Asker, request: m.ExportRequest, answer: Answer) -> None:
+    asker.access.must_be("administrator", "export definitions")
+    cluster = asker.broker.settings.cluster
+    found = export(asker.broker.definitions.state, cluster, BROKER_VERSION, request.vhost)
+    notes = found.notes[:NAMES_SHOWN_MAX]
+    if len(found.notes) > len(notes):
+        notes = (*notes, f"… and {len(found.notes) - len(notes):,} more")
+    answer(m.Exported(m.to_file(found.document), notes))
+
+
+def _import(asker: Asker, request: m.ImportRequest, answer: Answer) -> None:
+    asker.access.must_be("administrator", "import definitions")
+    checked = asker.broker.imports.check(request.data, request.vhost)
+    report = msgspec.structs.replace(checked.report, dry_run=request.dry_run)
+    if request.dry_run:
+        answer(m.Imported(report))
+        return
+    log.info("user %s: import %s", quoted(asker.user), report.summary())
+
+    def done(reply: Any) -> None:
+        answer(reply if isinstance(reply, errors.Refusal) else m.Imported(report))
+
+    asker.broker.imports.submit(checked, asker.guard(done))
+
+
+# ------------------------------------------------------------------ parameters
+
+
+def _check_tag(asker: Asker, vhost: str | None, what: str) -> None:
+    """Raise AccessRefused unless the user may see and change parameters, as in RabbitMQ.
+
+    vhost  a policymaker needs any permission in it; None: of all vhosts; "": a global parameter
+    """
+    if vhost == "":
+        asker.access.must_be("administrator", f"{what} global parameters")
+        return
+    asker.access.must_be("policymaker", f"{what} parameters")
+    if vhost is not None and not _sees(asker, vhost):
+        raise errors.AccessRefused(f"access to vhost '{vhost}' refused for user '{asker.user}'")
+
+
+def _sees(asker: Asker, vhost: str) -> bool:
+    if asker.access.has_tag("administrator"):
+        return True
+    return asker.broker.permissions(vhost, asker.user) is not None
+
+
+def _state(asker: Asker, vhost: str | None) -> MetadataState:
+    """Return the definitions; raises NotFound for an unknown vhost."""
+    state = asker.broker.definitions.state
+    if vhost and vhost not in state.scopes:
+        raise errors.NotFound(f"no vhost '{vhost}'")
+    return state
+
+
+def _list_parameters(asker: Asker, request: m.ListParametersRequest, answer: Answer) -> None:
+    _check_tag(asker, request.vhost, "see")
+    state = _state(asker, request.vhost)
+    names = sorted(state.scopes) if request.vhost is None else [request.vhost]
+    found = [
+        ParameterInfo(one.vhost, one.component, one.name, one.value)
+        for name in names
+        if _sees(asker, name)
+        for _, one in sorted(state.scopes[name].parameters.items())
+        if request.component in (None, one.component)
+    ]
+    if len(found) > NAMES_SHOWN_MAX:
+        raise errors.InvalidArgument(
+            f"{len(found)} parameters in one answer, {NAMES_SHOWN_MAX} fit; ask for one vhost's"
+        )
+    answer(m.ParametersListed(tuple(found)))
+
+
+def _list_global(asker: Asker, request: m.ListGlobalParametersRequest, answer: Answer) -> None:
+    _check_tag(asker, "", "see")
+    found = asker.broker.definitions.state.global_parameters
+    answer(
+        m.GlobalParametersListed(
+            tuple(GlobalParameterInfo(name, found[name].value) for name in sorted(found))
+        )
+    )
+
+
+def _put_parameter(asker: Asker, request: m.PutParameterRequest, answer: Answer) -> None:
+    given = request.parameter
+    _check_tag(asker, given.vhost, "set")
+    state = _state(asker, given.vhost)
+    if given.vhost:
+        known = (given.component, given.name) in state.parameters(given.vhost)
+    else:
+        known = given.name in state.global_parameters
+    what = f"set {_named(given.component, given.vhost, given.name)}"
+    asker.change(what, metadata.PutParameter(given), answer, m.ParameterPut(not known))
+
+
+def _delete_parameter(asker: Asker, request: m.DeleteParameterRequest, answer: Answer) -> None:
+    _check_tag(asker, request.vhost, "clear")
+    _state(asker, request.vhost)
+    what = f"clear {_named(request.component, request.vhost, request.name)}"
+    command = metadata.DeleteParameter(request.vhost, request.component, request.name)
+    asker.change(what, command, answer, Performed())
+
+
+def _named(component: str, vhost: str, name: str) -> str:
+    """Name a parameter for the log; its value may contain a password."""
+    if not vhost:
+        return f"global parameter {quoted(name)}"
+    return f"parameter {quoted(name)} of component {quoted(component)} in vhost {quoted(vhost)}"
+
+
+DEFINITION_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {
+    m.ExportRequest: _export,
+    m.ImportRequest: _import,
+    m.ListParametersRequest: _list_parameters,
+    m.ListGlobalParametersRequest: _list_global,
+    m.PutParameterRequest: _put_parameter,
+    m.DeleteParameterRequest: _delete_parameter,
+}

@@ -1,0 +1,247 @@
+"""Definitions and parameters as `/management` resources.
+
+The paths are those of RabbitMQ's HTTP API without `/api`. Definitions need the tag `administrator`,
+parameters `policymaker`, global parameters `administrator`.
+
+A file of definitions is JSON, compressed by zlib: an answer has few parts, and a request few bytes.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import msgspec
+
+from warren_broker.arguments import plain
+from warren_broker.definition_files.document import DOCUMENT_BYTES_MAX
+from warren_broker.errors import InvalidArgument
+from warren_broker.management.definition_values import (
+    GlobalParameterInfo,
+    ImportReport,
+    ParameterInfo,
+)
+from warren_broker.management.resource import (
+    Answer,
+    Body,
+    ManagementRequest,
+    Names,
+    Query,
+    Result,
+    Route,
+    filled,
+    from_names,
+    is_set,
+    plain_value,
+    read_body,
+    route,
+)
+from warren_broker.metadata.records import Parameter
+from warren_broker.parameter_values import check_json, check_parameter
+
+# ------------------------------------------------------------------ requests
+
+
+class ExportRequest(ManagementRequest, frozen=True):
+    """GET /definitions, /definitions/:vhost. Answer: Exported; 404 without the vhost.
+
+    vhost  None: everything
+    """
+
+    vhost: str | None = None
+
+
+class ImportRequest(ManagementRequest, frozen=True):
+    """POST /definitions, /definitions/:vhost, with ?dry-run=true: only checked. Answer: Imported.
+
+    vhost  that everything is imported into; None: the vhosts that the file names
+    data   the file
+    """
+
+    data: bytes
+    vhost: str | None = None
+    dry_run: bool = False
+
+    def __repr__(self) -> str:
+        return f"ImportRequest(vhost={self.vhost!r}, dry_run={self.dry_run!r})"
+
+
+class ListParametersRequest(ManagementRequest, frozen=True):
+    """GET /parameters, /parameters/:component, /parameters/:component/:vhost.
+
+    Answer: ParametersListed; None: of all.
+    """
+
+    component: str | None = None
+    vhost: str | None = None
+
+
+class PutParameterRequest(ManagementRequest, frozen=True):
+    """PUT /parameters/:component/:vhost/:name, /global-parameters/:name. Answer: ParameterPut."""
+
+    parameter: Parameter
+
+
+class DeleteParameterRequest(ManagementRequest, frozen=True):
+    """DELETE /parameters/:component/:vhost/:name, /global-parameters/:name. Answer: Performed.
+
+    vhost  "": a global one
+    """
+
+    component: str
+    vhost: str
+    name: str
+
+
+class ListGlobalParametersRequest(ManagementRequest, frozen=True):
+    """GET /global-parameters. Answer: GlobalParametersListed."""
+
+
+AnyDefinitionRequest: TypeAlias = (
+    ExportRequest
+    | ImportRequest
+    | ListParametersRequest
+    | PutParameterRequest
+    | DeleteParameterRequest
+    | ListGlobalParametersRequest
+)
+
+# ------------------------------------------------------------------ results
+
+
+class Exported(Result, frozen=True):
+    """A file's bytes, and a note for every object that is not in it as it is."""
+
+    data: bytes
+    notes: tuple[str, ...]
+
+
+class Imported(Result, frozen=True):
+    """What was imported, or would be."""
+
+    report: ImportReport
+
+
+class ParametersListed(Result, frozen=True):
+    """Parameters by vhost, component and name."""
+
+    parameters: tuple[ParameterInfo, ...]
+
+
+class GlobalParametersListed(Result, frozen=True):
+    """Global parameters by name."""
+
+    parameters: tuple[GlobalParameterInfo, ...]
+
+
+class ParameterPut(Result, frozen=True):
+    """The parameter holds; created: by this request (201 rather than 204)."""
+
+    created: bool
+
+
+AnyDefinitionResult: TypeAlias = (
+    Exported | Imported | ParametersListed | GlobalParametersListed | ParameterPut
+)
+
+# ------------------------------------------------------------------ bodies, routes
+
+
+class PutParameterBody(Body, frozen=True):
+    """PUT of a parameter; the names may be repeated, as in RabbitMQ."""
+
+    value: Any
+    component: Any = None
+    vhost: Any = None
+    name: Any = None
+
+
+def _import(names: Names, query: Query, body: Any) -> ManagementRequest:
+    if not isinstance(body, bytes):
+        raise InvalidArgument("the body must be a file of definitions, compressed by zlib")
+    return ImportRequest(
+        data=unpack(body), vhost=names[0] if names else None, dry_run=is_set(query, "dry-run")
+    )
+
+
+def unpack(packed: bytes) -> bytes:
+    """Return a file's bytes; raise InvalidArgument when it is damaged or too large."""
+    inflating = zlib.decompressobj()
+    try:
+        data = inflating.decompress(packed, DOCUMENT_BYTES_MAX + 1)
+    except zlib.error as error:
+        raise InvalidArgument(f"definitions that are not compressed by zlib: {error}") from None
+    if len(data) > DOCUMENT_BYTES_MAX:
+        raise InvalidArgument(
+            f"definitions of more than {DOCUMENT_BYTES_MAX:,} bytes; import them in parts, such "
+            "as one vhost at a time"
+        )
+    if not inflating.eof:
+        raise InvalidArgument("definitions that are not complete")
+    return data
+
+
+def _list_parameters(names: Names, query: Query, body: Any) -> ManagementRequest:
+    component, vhost = (*names, None, None)[:2]
+    return ListParametersRequest(component=component, vhost=vhost)
+
+
+def _put_parameter(names: Names, query: Query, body: Any) -> ManagementRequest:
+    component, vhost, name = names
+    value = plain(read_body(PutParameterBody, body).value)
+    filled("vhost", vhost)
+    check_parameter(component, filled("parameter", name), value)
+    return PutParameterRequest(parameter=Parameter(vhost, component, name, value))
+
+
+def _put_global(names: Names, query: Query, body: Any) -> ManagementRequest:
+    value = plain(read_body(PutParameterBody, body).value)
+    check_json(value)
+    return PutParameterRequest(parameter=Parameter("", "", filled("parameter", names[0]), value))
+
+
+def _delete_parameter(names: Names, query: Query, body: Any) -> ManagementRequest:
+    component, vhost, name = names
+    return DeleteParameterRequest(component=component, vhost=filled("vhost", vhost), name=name)
+
+
+def _delete_global(names: Names, query: Query, body: Any) -> ManagementRequest:
+    return DeleteParameterRequest(component="", vhost="", name=names[0])
+
+
+_PARAMETER = "/parameters/:component/:vhost/:name"
+ROUTES: tuple[Route, ...] = (
+    route("GET", "/definitions", from_names(lambda: ExportRequest())),
+    route("GET", "/definitions/:vhost", from_names(lambda vhost: ExportRequest(vhost=vhost))),
+    route("POST", "/definitions", _import),
+    route("POST", "/definitions/:vhost", _import),
+    route("GET", "/parameters", _list_parameters),
+    route("GET", "/parameters/:component", _list_parameters),
+    route("GET", "/parameters/:component/:vhost", _list_parameters),
+    route("PUT", _PARAMETER, _put_parameter),
+    route("DELETE", _PARAMETER, _delete_parameter),
+    route("GET", "/global-parameters", from_names(ListGlobalParametersRequest)),
+    route("PUT", "/global-parameters/:name", _put_global),
+    route("DELETE", "/global-parameters/:name", _delete_global),
+)
+
+# ------------------------------------------------------------------ answers
+
+
+def _exported(result: Exported) -> Answer:
+    return 200, {"document": zlib.compress(result.data), "notes": list(result.notes)}
+
+
+RENDERERS: dict[type[Result], Callable[[Any], Answer]] = {
+    Exported: _exported,
+    Imported: lambda result: (200, plain_value(result.report)),
+    ParametersListed: lambda result: (200, [plain_value(one) for one in result.parameters]),
+    GlobalParametersListed: lambda result: (200, [plain_value(one) for one in result.parameters]),
+    ParameterPut: lambda result: (201 if result.created else 204, None),
+}
+
+
+def to_file(document: dict[str, Any]) -> bytes:
+    """Return a document as the bytes of a file, indented."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=2)

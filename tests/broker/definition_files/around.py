@@ -1,0 +1,82 @@
+"""Imports into definitions in memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from broker.metadata.world import World
+from warren_broker.arguments import QueueDeclaration, QueueDefaults, queue_declaration
+from warren_broker.definition_files.check import check_import
+from warren_broker.definition_files.document import QueueEntry, parse
+from warren_broker.definition_files.export import Exported, export
+from warren_broker.management.definition_values import ImportReport
+from warren_broker.metadata.commands import DeclareQueue, ImportDefinitions
+from warren_broker.metadata.policy_index import PolicyIndex
+from warren_broker.metadata.records import Vhost
+
+SAMPLES = Path(__file__).with_name("samples")
+DEFAULTS = QueueDefaults()
+
+
+class Around:
+    """One node that places everything on itself; see `plan.Surroundings`."""
+
+    nodes_count = 1
+
+    def declaration(
+        self, vhost: Vhost, queue: QueueEntry, arguments: dict[str, Any]
+    ) -> QueueDeclaration:
+        return queue_declaration(
+            vhost.name,
+            queue.name,
+            durable=queue.durable,
+            exclusive=False,
+            auto_delete=queue.auto_delete,
+            arguments=arguments,
+            defaults=DEFAULTS.of_type(vhost.default_queue_type).of_type(queue.type or ""),
+        )
+
+    def queue_command(self, checked: QueueDeclaration, policies: PolicyIndex) -> DeclareQueue:
+        initial = policies.apply(checked.config, checked.arguments)
+        return DeclareQueue(
+            checked.config,
+            checked.arguments,
+            ("a",),
+            "a",
+            numbered=True,
+            initial=None if initial == checked.config else initial,
+        )
+
+    def place_store(self) -> tuple[tuple[str, ...], str]:
+        return ("a",), "a"
+
+    def hash_password(self, password: str) -> str:
+        return f"hash of {password}"
+
+
+def load(world: World, document: dict[str, Any] | bytes, vhost: str | None = None) -> ImportReport:
+    """Check and import; refusals are raised."""
+    data = document if isinstance(document, bytes) else json.dumps(document).encode()
+    checked = check_import(parse(data), world.state, Around(), vhost)
+    world.do(ImportDefinitions(checked.commands))
+    return checked.report
+
+
+def exported(world: World, vhost: str | None = None) -> Exported:
+    """Everything, or a vhost's objects."""
+    return export(world.state, "cluster", "1", vhost)
+
+
+def sample(version: str) -> bytes:
+    """What a real RabbitMQ server exported."""
+    return (SAMPLES / f"rabbitmq-{version}.json").read_bytes()
+
+
+def not_honoured(report: ImportReport) -> dict[str, list[str]]:
+    """Objects with their keys that are not honoured."""
+    found: dict[str, list[str]] = {}
+    for one in report.not_honoured:
+        found.setdefault(one.object, []).append(one.key)
+    return found

@@ -1,0 +1,81 @@
+"""Export, import into an empty cluster, export: the same document."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from msgspec.structs import replace
+
+from broker.definition_files.around import exported, load, sample
+from broker.metadata import test_determinism as grown
+from broker.metadata.world import World
+from warren_broker.metadata import commands
+from warren_broker.metadata.records import User
+
+BOSS = User("guest", "", ("administrator",))
+
+
+def round_trip(world: World) -> World:
+    """The definitions in another cluster, with the same document."""
+    for name in world.state.users:  # those of grown definitions are no hashes
+        world.state.users[name] = replace(world.state.users[name], password_hash="")
+    before = exported(world).document
+    other = World(bootstrap=False)
+    load(other, json.dumps(before).encode())
+    assert exported(other).document == before
+    again = load(other, json.dumps(before).encode())
+    counts = again.counts.values()
+    assert not any(count.created or count.changed for count in counts), "nothing left to do"
+    return other
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_grown_definitions_survive_export_and_import(seed: int) -> None:
+    world = grown.grow(seed, entries=200)
+    world.do(commands.PutUser(BOSS), uplink=999, node="z")
+    round_trip(world)
+
+
+@pytest.mark.parametrize("version", ["3.10.8", "4.3.6"])
+def test_what_was_imported_from_rabbitmq_survives_too(version: str) -> None:
+    world = World()
+    load(world, sample(version))
+    other = round_trip(world)
+    assert other.state.groups.keys() == world.state.groups.keys()
+
+
+def test_arguments_and_implicit_types_are_as_declared() -> None:
+    world = World()
+    draw = random.Random(1)
+    for number, arguments in enumerate(
+        (
+            {},
+            {"x-queue-type": "quorum"},
+            {"x-queue-type": "classic", "x-queue-mode": "lazy"},
+            {"x-max-length": draw.randint(1, 9), "x-table": {"a": [1, None, {"b": True}]}},
+        )
+    ):
+        world.declare(f"q{number}", arguments=arguments)
+    world.declare("transient", durable=False)
+    world.declare("fleeting", auto_delete=True)
+    other = round_trip(world)
+    for name, queue in world.state.scopes["/"].queues.items():
+        there = other.state.scopes["/"].queues[name]
+        assert (there.config, there.arguments) == (queue.config, queue.arguments), name
+
+
+def test_what_an_export_cannot_hold_is_noted() -> None:
+    world = World()
+    world.declare("own", exclusive=True)
+    world.declare("amq.gen-1", server_named=True)
+    world.declare("raw", arguments={"x-raw": b"\xff\x00"})
+    world.declare("lazy", arguments={"x-queue-mode": "lazy"})
+    world.bind("amq.direct", "own", connection=1)
+    found = exported(world)
+    assert [queue["name"] for queue in found.document["queues"]] == ["lazy", "raw"]
+    assert found.document["bindings"] == []
+    assert len(found.notes) == 4
+    assert any("x-queue-mode" in note for note in found.notes)
+    assert any("b'\\xff\\x00' is not text" in note for note in found.notes)

@@ -1,0 +1,306 @@
+"""Definitions of a running cluster: exported, imported all or not at all, loaded at the start."""
+
+from __future__ import annotations
+
+import json
+import stat
+import threading
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+from typer.testing import CliRunner, Result
+
+from broker.definition_files.around import sample
+from live.conftest import eventually
+from warren.admin import Admin
+from warren.cli.app import app
+from warren.connection import Connection
+from warren.errors import (
+    AccessRefused,
+    Conflict,
+    NotFound,
+    PeerError,
+    UsageError,
+    WarrenError,
+)
+from warren.local import LocalCluster
+from warren.uri import Address
+from warren_broker.metadata import passwords
+
+pytestmark = pytest.mark.live
+
+
+def run(cluster: LocalCluster, *arguments: str, exit_code: int = 0) -> Result:
+    done = CliRunner().invoke(app, [*arguments, "--uri", cluster.uri])
+    assert done.exit_code == exit_code, (done.output, done.exception)
+    return done
+
+
+def log_in(cluster: LocalCluster, user: str, password: str, vhost: str, node: int = 0) -> Any:
+    credentials = pika.PlainCredentials(user, password)
+    port = cluster.nodes[node].amqp_port
+    return pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port, vhost, credentials))
+
+
+def with_queues(count: int, kind: str = "quorum") -> dict[str, Any]:
+    queues = [
+        {
+            "name": f"many-{number:05}",
+            "vhost": "/",
+            "durable": True,
+            "auto_delete": False,
+            "arguments": {"x-queue-type": kind},
+        }
+        for number in range(count)
+    ]
+    return {"queues": queues}
+
+
+def user_entry(name: str, password: str) -> dict[str, Any]:
+    hashed = passwords.hash_password(password, b"salt")
+    return {"name": name, "password_hash": hashed, "tags": ["administrator"]}
+
+
+def test_an_export_of_rabbitmq_serves_its_clients(cluster: LocalCluster, tmp_path: Path) -> None:
+    """A dry run changes nothing; users log in with their passwords; a second import is a no-op."""
+    file = tmp_path / "rabbitmq.json"
+    file.write_bytes(sample("4.3.6"))
+    with cluster.connect() as connection:
+        admin = Admin(connection)
+        before = admin.export_definitions().document
+        tried = run(cluster, "definitions", "import", str(file), "--dry-run")
+        assert "would be created: queue 'work.quorum' in vhost '/'" in tried.output
+        assert "log.stream" in tried.output and "stream" in tried.output
+        assert admin.export_definitions().document == before
+        done = run(cluster, "definitions", "import", str(file), "--json")
+        report = json.loads(done.output)
+        assert report["counts"]["queues"]["created"] == 9 and not report["dry_run"]
+        assert report["not_honoured_count"] == len(report["not_honoured"]) > 5
+        again = admin.import_definitions(file.read_bytes())
+        assert again.created == again.changed == ()
+    for node in range(3):
+        log_in(cluster, "watcher", "made-up-2", "billing", node).close()
+    client = log_in(cluster, "operator", "made-up-1", "/", 1)
+    channel = client.channel()
+    channel.confirm_delivery()
+    # declared without a type: agrees with the queue
+    channel.queue_declare(
+        "work.moved", durable=True, arguments={"x-max-length": 1000, "x-overflow": "reject-publish"}
+    )
+    channel.basic_publish("amq.direct", "work", b"to a quorum queue", mandatory=True)
+    assert channel.basic_get("work.quorum", True)[2] == b"to a quorum queue"
+    client.close()
+
+
+def test_export_and_import_into_another_cluster(cluster: LocalCluster, tmp_path: Path) -> None:
+    file = tmp_path / "warren.json"
+    run(cluster, "definitions", "export", str(file))
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600, "it holds hashes of passwords"
+    with LocalCluster(nodes=1, directory=tmp_path / "other") as other, other.connect() as there:
+        admin = Admin(there)
+        report = admin.import_definitions(file.read_bytes())
+        assert all(
+            "has no effect" in one.reason or "members" in one.reason for one in report.not_honoured
+        )
+        # as guest, with the password that the import has given it
+        kinds = {queue.name: (queue.type, queue.replicas) for queue in admin.queues()}
+        assert kinds.get("work.quorum", ("quorum", ("node-0",))) == ("quorum", ("node-0",))
+        wanted = json.loads(file.read_bytes())
+        assert admin.export_definitions().document == wanted
+
+
+def test_a_file_that_is_refused_changes_nothing(cluster: LocalCluster, tmp_path: Path) -> None:
+    with cluster.connect() as connection:
+        admin = Admin(connection)
+        limited = {"x-queue-type": "quorum", "x-max-length": 5}
+        admin.declare_queue("many-00007", arguments=limited)
+        before = admin.export_definitions().document
+        with pytest.raises(Conflict, match="arg .x-max-length. for queue .many-00007."):
+            admin.import_definitions(json.dumps(with_queues(10)).encode())
+        for data in (b"", b"[]", b'{"queues": 5}', b'{"users": [{"name": "\xff"}]}'):
+            with pytest.raises((PeerError, UsageError), match="definitions"):
+                admin.import_definitions(data)
+        with pytest.raises(NotFound, match="no vhost 'nowhere'"):
+            admin.import_definitions(b"{}", "nowhere")
+        with pytest.raises(NotFound, match="no vhost 'nowhere'"):
+            admin.export_definitions("nowhere")
+        assert admin.export_definitions().document == before
+        admin.delete_queue("many-00007")
+    file = tmp_path / "missing.json"
+    refused = CliRunner().invoke(app, ["definitions", "import", str(file), "--uri", cluster.uri])
+    assert isinstance(refused.exception, UsageError) and "cannot read" in str(refused.exception)
+
+
+def test_only_administrators_export_and_import(cluster: LocalCluster) -> None:
+    with cluster.connect() as connection:
+        Admin(connection).put_user("pol", password="p", tags=["policymaker", "monitoring"])
+        Admin(connection).set_permissions("/", "pol", configure="", write="", read="")
+    hosts = cluster.address.hosts
+    with Connection(Address(hosts=hosts, user="pol", password="p")) as connection:
+        admin = Admin(connection)
+        for vhost in (None, "/"):
+            with pytest.raises(AccessRefused):
+                admin.export_definitions(vhost)
+            for dry_run in (False, True):
+                with pytest.raises(AccessRefused):
+                    admin.import_definitions(b"{}", vhost, dry_run=dry_run)
+        admin.set_parameter("/", "shovel", "s", {"src-uri": "a", "dest-uri": "b"})
+        assert "s" in [one.name for one in admin.parameters("/", "shovel")]
+        admin.clear_parameter("/", "shovel", "s")
+        with pytest.raises(AccessRefused):
+            admin.global_parameters()
+        with pytest.raises(AccessRefused):
+            admin.set_global_parameter("g", 1)
+
+
+def test_parameters_from_the_command_line(cluster: LocalCluster) -> None:
+    value = '{"uri": "amqp://up", "max-hops": 2}'
+    run(cluster, "parameters", "set", "federation-upstream", "up", value)
+    run(cluster, "global-parameters", "set", "cluster_tags", '["a", 1, null]')
+    shown = json.loads(run(cluster, "parameters", "list", "--json").output)
+    assert {"uri": "amqp://up", "max-hops": 2} in [one["value"] for one in shown]
+    shown = json.loads(run(cluster, "global-parameters", "list", "--json").output)
+    assert {"name": "cluster_tags", "value": ["a", 1, None]} in shown
+    with cluster.connect() as connection:
+        admin = Admin(connection)
+        for component, given, reason in (
+            ("federation-upstream", {"max-hops": 2}, 'Key "uri" not found'),
+            ("federation-upstream", {"uri": "a", "colour": 1}, "Unrecognised terms"),
+            ("federation-upstream", {"uri": "a", "expires": "x"}, "expires should be a number"),
+            ("shovel", [], "should be a JSON object"),
+            ("policy", {}, "component 'policy' not found"),
+        ):
+            with pytest.raises((PeerError, UsageError, Conflict), match=reason):
+                admin.set_parameter("/", component, "bad", given)
+    run(cluster, "parameters", "clear", "federation-upstream", "up")
+    run(cluster, "global-parameters", "clear", "cluster_tags")
+    gone = CliRunner().invoke(
+        app, ["parameters", "clear", "federation-upstream", "up", "--uri", cluster.uri]
+    )
+    assert isinstance(gone.exception, NotFound)
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_an_import_is_whole_or_nothing_when_its_node_is_killed(tmp_path: Path, seen: bool) -> None:
+    count = 400
+    with LocalCluster(nodes=3, directory=tmp_path) as cluster:
+        outcome: list[Any] = []
+
+        def importing() -> None:
+            with Connection(cluster.node_address(0)) as connection:
+                data = json.dumps(with_queues(count)).encode()
+                try:
+                    outcome.append(Admin(connection).import_definitions(data))
+                except WarrenError as error:
+                    outcome.append(error)
+
+        with Connection(cluster.node_address(0)) as connection:
+            Admin(connection).overview()
+        thread = threading.Thread(target=importing)
+        thread.start()
+        with Connection(cluster.node_address(1)) as connection:
+            admin = Admin(connection)
+            admin.overview()
+            if seen:
+                eventually(lambda: admin.queues() or outcome, "the import is applied there")
+            cluster.kill(0)
+            found = len(admin.queues())
+            assert found in (0, count), found
+        cluster.start(0)
+        thread.join()
+        with cluster.connect() as connection:
+            admin = Admin(connection)
+            admin.import_definitions(json.dumps(with_queues(count)).encode())
+            queues = admin.queues()
+            assert len(queues) == count
+            eventually(
+                lambda: all(admin.queue(one.name).leader for one in queues[::40]), "all are led"
+            )
+
+
+# ------------------------------------------------------------------ at the start
+
+
+def loading(tmp_path: Path, document: Any) -> Path:
+    file = tmp_path / "definitions.json"
+    data = document if isinstance(document, bytes) else json.dumps(document).encode()
+    file.write_bytes(data)
+    return file
+
+
+def boot_document(**more: Any) -> dict[str, Any]:
+    grant = {"user": "guest", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"}
+    return {
+        "vhosts": [{"name": "/"}],
+        "users": [user_entry("guest", "guest")],
+        "permissions": [grant],
+        **with_queues(5),
+        **more,
+    }
+
+
+def test_a_cluster_loads_its_definitions_once(tmp_path: Path) -> None:
+    """They replace the default user; what is deleted later stays so when nodes start again."""
+    file = loading(tmp_path, boot_document())
+    settings = {"load_definitions": str(file), "default_user": "unwanted"}
+    with LocalCluster(nodes=3, directory=tmp_path / "c", settings=settings) as cluster:
+        with cluster.connect() as connection:
+            admin = Admin(connection)
+            assert [user.name for user in admin.users()] == ["guest"]
+            assert [queue.replicas for queue in admin.queues()] == [
+                ("node-0", "node-1", "node-2")
+            ] * 5
+            admin.delete_queue("many-00003")
+        cluster.restart(1)
+        cluster.restart(0, kill=True)
+        with cluster.connect() as connection:
+            assert len(Admin(connection).queues()) == 4, "deleted by an operator"
+        assert "unchanged, not loaded again" in cluster.log(1)
+        loading(tmp_path, boot_document(**with_queues(7)))
+        cluster.restart(2)
+        with cluster.connect() as connection:
+            loaded = Admin(connection)
+            eventually(lambda: len(loaded.queues()) == 7, "another file, on every node")
+
+
+def test_without_skipping_every_start_loads(tmp_path: Path) -> None:
+    file = loading(tmp_path, boot_document())
+    settings = {"load_definitions": str(file), "definitions": {"skip_if_unchanged": False}}
+    with LocalCluster(nodes=1, directory=tmp_path / "c", settings=settings) as cluster:
+        with cluster.connect() as connection:
+            Admin(connection).delete_queue("many-00003")
+        cluster.restart(0)
+        with cluster.connect() as connection:
+            assert len(Admin(connection).queues()) == 5
+
+
+@pytest.mark.parametrize(
+    ("document", "reason"),
+    [
+        (b'{"queues": [', "definitions that are not JSON"),
+        (with_queues(1), "no vhost '/' in the file or in the cluster"),
+        ({"vhosts": [{"name": "/"}]}, "no user would have the tag 'administrator'"),
+    ],
+)
+def test_a_file_that_cannot_be_loaded_ends_the_start(
+    tmp_path: Path, document: Any, reason: str
+) -> None:
+    settings = {"load_definitions": str(loading(tmp_path, document))}
+    cluster = LocalCluster(nodes=1, directory=tmp_path / "c", settings=settings)
+    with pytest.raises(WarrenError), cluster:
+        pytest.fail("the node serves clients")
+    assert reason in cluster.log(0) and "load_definitions=" in cluster.log(0)
+    assert "Traceback" not in cluster.log(0)
+    loading(tmp_path, boot_document())
+    with cluster, cluster.connect() as connection:
+        assert len(Admin(connection).queues()) == 5, "a good file: as if nothing had been"
+
+
+def test_a_missing_file_ends_the_start(tmp_path: Path) -> None:
+    settings = {"load_definitions": str(tmp_path / "missing.json")}
+    cluster = LocalCluster(nodes=1, directory=tmp_path / "c", settings=settings)
+    with pytest.raises(WarrenError), cluster:
+        pytest.fail("the node serves clients")
+    assert "No such file or directory; give an existing file" in cluster.log(0)
