@@ -41,10 +41,11 @@ def main() -> int:
     parser.add_argument("--queues", type=int, default=default.queues, help="idle ones")
     parser.add_argument("--messages", type=int, default=default.messages, help="of a backlog")
     parser.add_argument("--large", type=int, default=default.large, help="of the large backlog")
+    parser.add_argument("--tls", action="store_true", help="throughput of Warren over TLS, too")
     parser.add_argument("--rows", type=int, default=500_000, help="of the Spark part")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that started processes are stopped
-    sizes = ("seconds", "rounds", "only", "queues", "messages", "large")
+    sizes = ("seconds", "rounds", "only", "queues", "messages", "large", "tls")
     plan = Plan(**{name: getattr(options, name) for name in sizes})
     parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "throughput": lambda: brokers.throughput(plan),

@@ -16,7 +16,7 @@ SIZES = (100, 1024)
 def throughput(plan: Plan) -> list[dict[str, Any]]:
     """Run a saturating publisher and a consumer; every size on every cluster, A B A B."""
     program = generator.find()
-    found, notes = peers(plan.only)
+    found, notes = peers(plan.only, plan.tls)
     results = []
     for turn, peer in turns(plan, found):
         with peer:
@@ -34,6 +34,7 @@ def throughput(plan: Plan) -> list[dict[str, Any]]:
                     warmup=plan.warmup,
                     delete_after=True,
                     watch=",".join(map(str, peer.pids())),
+                    tls=peer.tls,
                 )
                 print(
                     f"  round {turn + 1}  {peer.name:<16} {size:>5} B  "

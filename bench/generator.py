@@ -35,12 +35,14 @@ def build(sources: list[Path], program: Path) -> None:
     program.parent.mkdir(parents=True, exist_ok=True)
     made = program.with_suffix(".new")
     options = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread"]
-    built = subprocess.run(
-        [compiler, *options, "-o", str(made), *map(str, sources), "-lrabbitmq"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    last = ["-o", str(made), *map(str, sources), "-lrabbitmq"]
+    with_tls = ["-DWITH_TLS", *last, "-lssl", "-lcrypto"]
+    for more in (with_tls, last):  # without OpenSSL's headers there is no --tls
+        built = subprocess.run(
+            [compiler, *options, *more], capture_output=True, text=True, check=False
+        )
+        if built.returncode == 0:
+            break
     if built.returncode != 0:
         first = next((line for line in built.stderr.splitlines() if "error" in line), "no message")
         raise Missing(

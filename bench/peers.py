@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from bench import rabbitmq
 from bench.generator import PLACE, Missing
 from bench.processes import disk_bytes
 from warren.local import LocalCluster
+from warren_broker.node_files import READY_FILE
 
 NODES = 3
 
@@ -18,6 +21,7 @@ class Peer(Protocol):
     """Three nodes on loopback; a context manager that starts them empty and stops them."""
 
     name: str
+    tls: bool
 
     def __enter__(self) -> Peer:
         """Start with empty data."""
@@ -59,6 +63,8 @@ class Peer(Protocol):
 class Warren:
     """A cluster of Warren."""
 
+    tls = False
+
     def __init__(self) -> None:
         self.name = "Warren"
         self.directory: Path = PLACE / "cluster"
@@ -70,9 +76,14 @@ class Warren:
 
     def __enter__(self) -> Warren:
         shutil.rmtree(self.directory, ignore_errors=True)
-        self.cluster = LocalCluster(nodes=NODES, directory=self.directory)
+        self.cluster = LocalCluster(
+            nodes=NODES, directory=self.directory, settings=self._settings()
+        )
         self.cluster.start()
         return self
+
+    def _settings(self) -> dict[str, Any] | None:
+        return None
 
     def __exit__(self, *failure: object) -> None:
         self._running().stop()
@@ -101,9 +112,38 @@ class Warren:
             self._running().spawn(i)
 
 
-def peers(only: str | None) -> tuple[list[Peer], list[str]]:
+class WarrenTls(Warren):
+    """The same, with TLS between clients and nodes."""
+
+    tls = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.name = "Warren, TLS"
+        self._place = PLACE / "certificates"
+
+    def _settings(self) -> dict[str, Any]:
+        self._place.mkdir(parents=True, exist_ok=True)
+        cert, key = self._place / "node.pem", self._place / "node.key"
+        curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+        command = ["openssl", "req", "-x509", *curve, "-subj", "/CN=localhost", "-days", "30"]
+        command += ["-keyout", str(key), "-out", str(cert)]
+        subprocess.run(command, check=True, capture_output=True)
+        return {
+            "listen": {"amqps": "127.0.0.1:0"},
+            "tls": {"certfile": str(cert), "keyfile": str(key)},
+        }
+
+    def targets(self) -> str:
+        ready = [node.data_dir / READY_FILE for node in self._running().nodes]
+        return ",".join(json.loads(path.read_text())["amqps"] for path in ready)
+
+
+def peers(only: str | None, tls: bool = False) -> tuple[list[Peer], list[str]]:
     """Return the clusters that can be measured, and notes on those that cannot."""
     found: list[Peer] = [] if only == "rabbitmq" else [Warren()]
+    if tls and found:
+        found.append(WarrenTls())
     notes: list[str] = []
     if only != "warren":
         try:

@@ -83,6 +83,8 @@ class RabbitMQ:
     data     folder of all state, as the server sees it; anything in it is deleted
     """
 
+    tls = False
+
     def __init__(
         self,
         root: Path,

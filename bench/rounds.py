@@ -16,6 +16,7 @@ class Plan:
     """Sizes of a measurement.
 
     seconds  of each run; rounds: over the clusters; only: the one cluster to measure
+    tls      measure throughput over TLS, too
     queues   idle ones; messages: of a backlog; large: of the large backlog
     """
 
@@ -26,6 +27,7 @@ class Plan:
     queues: int = 5_000
     messages: int = 1_000_000
     large: int = 10_000_000
+    tls: bool = False
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@
  *
  *   main.c     options, the modes, the report (JSON on stdout)
  *   wire.c     one connection: frames in and out
+ *   tls.c      TLS for such a connection
  *   workers.c  publisher and consumer, a thread and a connection each
  *   check.c    message bodies; which were confirmed and delivered; latency histogram
  *   meter.c    CPU and memory of processes
@@ -34,7 +35,7 @@ typedef struct {
   char *targets, *queue, *queue_type, *user, *password, *vhost, *watch;
   double seconds, warmup_s, rate, kill_at_s, idle_end_s, grace_s;
   long size, count, expect, window, publishers, consumers, prefetch, ack_every, queues, kill_pid;
-  bool no_declare, reconnect, delete_after, transient;
+  bool no_declare, reconnect, delete_after, transient, tls;
   struct { char host[128]; int port; } target[TARGETS_MAX];
   int target_count;
   long watched[WATCHED_MAX];
@@ -93,6 +94,7 @@ typedef struct {
   char error[ERROR_BYTES];
 } Wire;
 
+int tls_relay(int net, const char *host); /* a socket with TLS on its other side; -1: failed */
 bool wire_open(Wire *wire, int target); /* login, channel 1 open; false: see error */
 bool wire_declare(Wire *wire, const char *queue);
 bool wire_delete(Wire *wire, const char *queue);

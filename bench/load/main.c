@@ -28,7 +28,7 @@ static const char HELP[] =
     "  --cons N --prefetch N --ack-every N --expect N --idle-end S\n"
     "  --time S --warmup S --grace S (for what is unconfirmed or undelivered at the end)\n"
     "  --watch PID,... (CPU and memory) --kill-pid PID --kill-at S (SIGKILL, S after the start)\n"
-    "options without: --no-declare --delete-after --reconnect --transient\n";
+    "options without: --no-declare --delete-after --reconnect --transient --tls\n";
 
 Options options = {
     .queue_type = "quorum",
@@ -85,6 +85,7 @@ static const Option known[] = {
     {"reconnect", .flag = &options.reconnect},
     {"delete-after", .flag = &options.delete_after},
     {"transient", .flag = &options.transient},
+    {"tls", .flag = &options.tls},
 };
 #define KNOWN (sizeof known / sizeof *known)
 

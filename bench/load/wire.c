@@ -94,6 +94,11 @@ bool wire_open(Wire *wire, int target) {
   int status = amqp_socket_open_noblock(socket, host, port, &connect);
   if (status != AMQP_STATUS_OK)
     return fail(wire, "%s:%d: %s", host, port, amqp_error_string2(status));
+  if (options.tls) {
+    int local = tls_relay(amqp_socket_get_sockfd(socket), host);
+    if (local < 0) return fail(wire, "%s:%d: no TLS", host, port);
+    amqp_tcp_socket_set_sockfd(socket, local);
+  }
   amqp_rpc_reply_t reply = amqp_login(wire->state, options.vhost, 1, FRAME_MAX, 0,
                                       AMQP_SASL_METHOD_PLAIN, options.user, options.password);
   if (reply.reply_type != AMQP_RESPONSE_NORMAL)

@@ -11,6 +11,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from bench import generator
+from bench.peers import WarrenTls
 from warren.local import LocalCluster
 
 pytestmark = [pytest.mark.live]
@@ -149,3 +150,17 @@ def test_what_cannot_be_run_says_why(program: Path, cluster: LocalCluster) -> No
         fill(program, cluster, "refused", size=8)
     with pytest.raises(RuntimeError, match="127.0.0.1:1"):
         generator.run(program, "fill", targets="127.0.0.1:1", queue="refused")
+
+
+@pytest.mark.skipif(not Path("/usr/include/openssl/ssl.h").exists(), reason="needs libssl-dev")
+def test_over_tls_what_was_filled_is_drained(program: Path) -> None:
+    with WarrenTls() as node:
+        both = {"targets": node.targets(), "queue": "tls", "tls": True}
+        filled = generator.run(program, "fill", count=MESSAGES, size=300, pubs=2, **both)
+        assert filled["confirmed"] == MESSAGES and not generator.faults(filled)
+        drained = generator.run(program, "drain", expect=MESSAGES, idle_end=2, **both)
+        assert drained["delivered"] == MESSAGES and generator.faults(drained) == ""
+        assert node.cluster is not None
+        with pytest.raises(RuntimeError, match="no TLS"):
+            plain = node.cluster.hosts
+            generator.run(program, "fill", targets=plain, queue="tls", count=1, tls=True)
