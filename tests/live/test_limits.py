@@ -135,6 +135,21 @@ def test_queues_of_a_vhost(cluster: LocalCluster, admin: Admin) -> None:
     connection.close()
 
 
+def test_no_limit_keeps_out_the_administrator_who_must_change_it(
+    cluster: LocalCluster, admin: Admin
+) -> None:
+    admin.set_user_limit("guest", "max-connections", 0)
+    admin.set_vhost_limit("/", "max-connections", 0)
+    with Connection(cluster.address) as connection:
+        again = Admin(connection)
+        with pytest.raises(ProbableAccessDeniedError):
+            pika.BlockingConnection(
+                pika.ConnectionParameters("127.0.0.1", cluster.nodes[0].amqp_port)
+            )
+        again.clear_user_limits("guest")
+        again.clear_vhost_limits("/")
+
+
 def test_limits_by_command_line(cluster: LocalCluster, admin: Admin) -> None:
     def warren(*words: str) -> Any:
         return CliRunner().invoke(app, [*words, "--uri", cluster.uri])

@@ -205,11 +205,19 @@ class Broker:
             done(requests.RequestDone())
 
     def enter_vhost(
-        self, connection: int, vhost: str, user: str, channels: Callable[[], int], done: Answer
+        self,
+        connection: int,
+        vhost: str,
+        user: str,
+        channels: Callable[[], int],
+        done: Answer,
+        *,
+        manages: bool = False,
     ) -> None:
         """Do as `open_vhost` for a connection, which is counted until `connection_gone`.
 
         channels  returns how many channels it has open
+        manages   it can change limits, if its user is an administrator: none keeps that one out
         """
 
         def counted(refusal: errors.Refusal | None) -> None:
@@ -225,7 +233,8 @@ class Broker:
             if isinstance(result, errors.Refusal):
                 done(result)
             else:
-                self.clients.enter(connection, vhost, user, channels, counted)
+                free = manages and "administrator" in self.tags(user)
+                self.clients.enter(connection, vhost, user, channels, counted, free=free)
 
         self.open_vhost(vhost, user, permitted)
 

@@ -49,20 +49,29 @@ class ClientLimits:
     # ------------------------------------------------------------ clients come and go
 
     def enter(
-        self, number: int, vhost: str, user: str, channels: Callable[[], int], answer: Answer
+        self,
+        number: int,
+        vhost: str,
+        user: str,
+        channels: Callable[[], int],
+        answer: Answer,
+        *,
+        free: bool = False,
     ) -> None:
         """Count a connection that opens a vhost, and check the limits; see `leave`.
 
         number    of the connection on this node
         channels  returns how many channels it has open
         answer    NotAllowed: the connection is to be closed
+        free      it is counted, and permitted whatever the limits: an administrator's, which
+                  would otherwise be kept out by a limit that only an administrator can change
         """
         self.leave(number)
         client = self._clients[number] = _Client(vhost, user, channels)
         self._vhosts[vhost] = self._vhosts.get(vhost, 0) + 1
         self._users.setdefault(user, {})[number] = client
         in_vhost, of_user = self._vhost_limit(vhost), self._user_limit(user, MAX_CONNECTIONS)
-        if in_vhost is None and of_user is None:
+        if free or (in_vhost is None and of_user is None):
             answer(None)
             return
 

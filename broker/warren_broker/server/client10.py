@@ -202,7 +202,12 @@ class Client10:
             answer(requests.VhostOpened(settings.node, settings.cluster))
 
         self._broker.enter_vhost(
-            self._number, request.vhost, request.user, _no_channels, guarded_call(self, done)
+            self._number,
+            request.vhost,
+            request.user,
+            _no_channels,
+            guarded_call(self, done),
+            manages=True,
         )
 
     def _answerer(self, request: Any) -> Callable[[Any], None]:

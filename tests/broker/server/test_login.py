@@ -66,7 +66,9 @@ class World:
             ids=SimpleNamespace(connection=lambda: 1),
             cluster=SimpleNamespace(loop=self.loop),
             authenticate=self.authenticate,
-            enter_vhost=lambda number, vhost, user, channels, done: done(requests.RequestDone()),
+            enter_vhost=lambda number, vhost, user, channels, done, manages=False: done(
+                requests.RequestDone()
+            ),
             connection_gone=lambda number, done: done(requests.RequestDone()),
         )
 
