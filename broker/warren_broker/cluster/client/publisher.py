@@ -148,7 +148,7 @@ class Publisher:
             client = self._queues.client(queue)
             touched.append(client)
             if kept:
-                self._keep(queue, client, parts, number, on_confirmed)
+                self._keep(queue, client, parts, number, on_confirmed, strict)
             elif policies.config_of(queue).overflow == "reject-publish":
                 # Part of a block may be refused: it gets its own block, so that ordinals are
                 # positions.
@@ -167,17 +167,22 @@ class Publisher:
         parts: list[QueuePart],
         number: int,
         on_confirmed: OnConfirmed | None,
+        strict: bool,
     ) -> None:
         """Put the messages of part `number` into the store of their exchange."""
-        exchange = self._queues.definitions.state.exchange(store.vhost, store.store_of)
-        if exchange is not None and exchange.kind == DELAYED_MESSAGE:
+        if self.delays(store):
             selection = parts[number].selection  # BCC is looked at when they are due
             table = lasting(selection)
             block = block_for(store.config, [Selection(table, 0, table.count)])
             command = EnqueueDelayed(delays_of(table))
-            client.with_block(command, block, _confirmer(number, on_confirmed, None))
+            client.with_block(command, block, _confirmer(number, on_confirmed, None, strict))
         else:
             self._keep_history(store, client, parts, number, on_confirmed)
+
+    def delays(self, store: QueueRecord) -> bool:
+        """Return whether a store is that of an exchange that delays messages: it routes them on."""
+        exchange = self._queues.definitions.state.exchange(store.vhost, store.store_of)
+        return exchange is not None and exchange.kind == DELAYED_MESSAGE
 
     def _keep_history(
         self,

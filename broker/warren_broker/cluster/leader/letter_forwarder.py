@@ -17,7 +17,7 @@ from typing import Final
 from warren_broker.amqp091.wire.fitting import HEADER_FRAME_BYTES
 from warren_broker.block.block import Block, BlockError
 from warren_broker.cluster.client.dead_letters import TABLE_BYTES_MAX, Letters
-from warren_broker.cluster.client.publisher import Publisher, kept_parts
+from warren_broker.cluster.client.publisher import Publisher, QueuePart, kept_parts
 from warren_broker.cluster.client.queues import QueueClients
 from warren_broker.config import Queues
 from warren_broker.metadata.records import QueueRecord
@@ -217,11 +217,13 @@ class LetterForwarder:
             return name not in rows[i].confirmed and name not in rows[i].unsettled
 
         routed = publishing.route(queue.vhost, table, 0, table.count, letters.flags)
-        parts = kept_parts([part for part in routed if not part.kept], wanted)
-        # A letter that has no other way does not go to the store of an exchange again and again.
+        histories = [part.name for part in routed if part.kept and not self._is_way(queue, part)]
+        parts = kept_parts([part for part in routed if part.name not in histories], wanted)
+        # A letter that has no other way does not go to a recent history again and again.
         going = {i for part in parts for i in part.selection}
         parts += kept_parts(
-            [part for part in routed if part.kept], lambda name, i: i in going and wanted(name, i)
+            [part for part in routed if part.name in histories],
+            lambda name, i: i in going and wanted(name, i),
         )
         for part in parts:
             for i in part.selection:
@@ -253,6 +255,11 @@ class LetterForwarder:
             self._settle_and_arm(answered)
 
         publishing.send(queue.vhost, parts, confirmed, strict=True)
+
+    def _is_way(self, queue: QueueRecord, part: QueuePart) -> bool:
+        """Return whether what is in the store of an exchange comes to its queues later."""
+        store = self._owner.queues.definitions.state.queue(queue.vhost, part.name)
+        return store is not None and self._owner.publishing.delays(store)
 
     # ------------------------------------------------------------ its end
 

@@ -44,6 +44,7 @@ class World:
         self.config = QueueConfig("/", "q", **settings)
         self.letters = LetterQueue()
         self.routes = ["target"]
+        self.stores: list[str] = []
         self.exchanges = {""}
         self.published: list[Published] = []
         self.tables: list[MessageTable] = []
@@ -72,13 +73,15 @@ class World:
         self.cluster.set_aside = SetAsideCounts(self.cluster)
         queue = SimpleNamespace(name="q", vhost="/", group=GROUP, config=self.config)
         definitions = SimpleNamespace(
-            state=SimpleNamespace(groups={GROUP: queue}),
+            state=SimpleNamespace(groups={GROUP: queue}, queue=lambda vhost, name: name),
             exchange=lambda vhost, name: True if name in self.exchanges else None,
             call_at_ready=lambda call: call(),
         )
         queues: Any = SimpleNamespace(cluster=self.cluster, definitions=definitions)
         settings_of_node = Queues(dead_letter_worker_consumer_prefetch=prefetch)
-        publishing: Any = SimpleNamespace(route=self.route, send=self.send)
+        publishing: Any = SimpleNamespace(
+            route=self.route, send=self.send, delays=lambda store: store == "delays"
+        )
         self.forwarders = LetterForwarders(queues, publishing, 4096, settings_of_node)
 
     def later(self, delay_ms: int, call: Any) -> Any:
@@ -95,7 +98,7 @@ class World:
 
     def route(self, vhost: str, table: MessageTable, first: int, last: int, flags: int) -> Any:
         whole = Selection(table, first, last)
-        return [QueuePart(name, whole, whole) for name in self.routes]
+        return [QueuePart(name, whole, whole, name in self.stores) for name in self.routes]
 
     def send(self, vhost: str, parts: list[QueuePart], told: Any, strict: bool) -> None:
         assert strict, "a queue that is deleted meanwhile has not taken a letter"
@@ -203,6 +206,22 @@ def test_a_route_that_is_gone_is_not_waited_for() -> None:
     world.heard()
     world.retry()
     assert not world.heard() and world.settles == [SettleLetters(((1, 0, 0),))]
+
+
+def test_a_history_is_no_way_and_a_delay_is_one() -> None:
+    world = World()
+    world.stores = ["history", "delays"]
+    world.routes = ["history"]
+    world.die(0, 0)
+    assert not world.heard(), "its queues would never get it"
+    world.routes = ["delays"]
+    world.retry()
+    assert world.heard() == [("delays", [b"0"])]
+    world.answer()
+    assert world.settles == [SettleLetters(((1, 0, 0),))]
+    world.routes = ["target", "history"]
+    world.die(1, 1)
+    assert world.heard() == [("target", [b"1"]), ("history", [b"1"])]
 
 
 def test_a_cycle_without_a_reject_waits_and_one_with_it_goes_on(
