@@ -76,6 +76,18 @@ class Queue:
     effective_policy_definition: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class DelayedMessage:
+    """A message that waits. ready_at: in milliseconds since the epoch; id: while it waits."""
+
+    id: str
+    ready_at: int
+    exchange: str
+    routing_key: str
+    message_id: str
+    size_bytes: int
+
+
 class Admin(MembershipCalls, UserCalls, PolicyCalls, LimitCalls, DefinitionCalls):
     """Management calls over one connection.
 
@@ -149,6 +161,26 @@ class Admin(MembershipCalls, UserCalls, PolicyCalls, LimitCalls, DefinitionCalls
         """Return the delayed messages to the queue now; return how many."""
         path = _queue_path(name) + "/messages/delayed/retry"
         return int(self.connection.request("POST", path)["message_count"])
+
+    def delayed_messages(self, name: str, count: int = 100) -> list[DelayedMessage]:
+        """Return the delayed messages of a queue that are ready first, at most 500.
+
+        name  of a queue, or `amq.delayed.` and the name of an exchange of type x-delayed-message
+        """
+        found = self.connection.request(
+            "GET", f"{_queue_path(name)}/messages/delayed?count={count}"
+        )
+        return [DelayedMessage(**one) for one in found]
+
+    def drop_delayed(self, name: str, message: str) -> None:
+        """Drop the delayed message with that id; NotFound when it is not delayed."""
+        path = f"{_queue_path(name)}/messages/delayed/{quote(message, safe='')}"
+        self.connection.request("DELETE", path)
+
+    def retry_delayed_message(self, name: str, message: str) -> None:
+        """Make the delayed message with that id ready now; NotFound when it is not delayed."""
+        path = f"{_queue_path(name)}/messages/delayed/{quote(message, safe='')}/retry"
+        self.connection.request("POST", path)
 
     # -------------------------------------------------------------- exchanges and bindings
 

@@ -26,9 +26,11 @@ from warren_broker.amqp10.caller import Asker
 from warren_broker.block.block import FORM_AMQP10, Block, encode
 from warren_broker.cluster.client.reads import ReadFailed
 from warren_broker.management import claims as claim_resource
+from warren_broker.management import delayed as delayed_resource
 from warren_broker.management import members as members
 from warren_broker.management import queues as queue_resource
 from warren_broker.management.claim_service import CLAIM_HANDLERS
+from warren_broker.management.delayed_service import DELAYED_HANDLERS
 from warren_broker.management.member_service import MEMBER_HANDLERS
 from warren_broker.management.queue_service import QUEUE_HANDLERS
 from warren_broker.permissions import Permissions
@@ -42,6 +44,7 @@ HANDLERS: dict[type, Any] = {
     **QUEUE_HANDLERS,
     **CLAIM_HANDLERS,
     **MEMBER_HANDLERS,
+    **DELAYED_HANDLERS,
     **BLOCK_HANDLERS,
 }
 USER = "guest"
@@ -126,6 +129,8 @@ CLIENT10: tuple[tuple[str, tuple[Right, ...], Any], ...] = (
     ("delete a queue", QUEUE, queue_resource.DeleteQueueRequest("q")),
     ("purge", READ_QUEUE, queue_resource.PurgeQueueRequest("q")),
     ("retry delayed messages", READ_QUEUE, queue_resource.RetryDelayedRequest("q")),
+    ("list delayed messages", READ_QUEUE, delayed_resource.ListDelayedRequest("q", 5)),
+    ("end a delay", READ_QUEUE, delayed_resource.EndDelayRequest("q", (1, 1, 0), True)),
     ("look at a queue", READ_QUEUE, queue_resource.GetQueueRequest("q")),
     ("look at a queue's members", READ_QUEUE, members.GetMembersRequest("q")),
     (
@@ -256,7 +261,10 @@ class Broker10:
             ask=self._ask,
         )
         failed = ReadFailed("no claim", False)
-        self.reading = SimpleNamespace(runs=lambda *given: self._did(given, failed))
+        self.reading = SimpleNamespace(
+            runs=lambda *given: self._did(given, failed),
+            delayed=lambda *given: self._did(given, failed),
+        )
         self.cluster = SimpleNamespace(leader_of=lambda group: "a")
         self.membership = SimpleNamespace(queue_status=lambda *given: self._did(given, "status"))
 

@@ -12,6 +12,9 @@ from pika.exceptions import ChannelClosedByBroker, UnroutableError
 
 from live.conftest import eventually
 from live.load import connect
+from warren.admin import Admin
+from warren.connection import Connection
+from warren.errors import NotFound
 from warren.local import LocalCluster
 
 pytestmark = pytest.mark.live
@@ -93,6 +96,23 @@ def delayed(body: str, delay_ms: int) -> dict[str, Any]:
     return {"routing_key": "key", "body": body.encode(), "properties": properties}
 
 
+def check_operator(admin: Admin) -> None:
+    """List what waits; drop the last message, and see that its id is used up."""
+    store = "amq.delayed.d"
+    found = admin.delayed_messages(store)
+    times = [one.ready_at for one in found]
+    assert len(found) > 50 and times == sorted(times)
+    assert found[-1].ready_at - found[0].ready_at > 1 << 31
+    assert {(one.exchange, one.routing_key) for one in found} == {("d", "key")}
+    assert len(admin.delayed_messages(store, 2)) == 2
+    admin.drop_delayed(store, found[-1].id)
+    for again in (admin.drop_delayed, admin.retry_delayed_message):
+        with pytest.raises(NotFound, match="no delayed message"):
+            again(store, found[-1].id)
+    second = admin.delayed_messages(store)
+    assert found[-1].id not in [one.id for one in second] and len(second) >= 50
+
+
 def test_delayed_messages_outlive_their_leader_and_all_nodes(cluster: LocalCluster) -> None:
     with connect(cluster, 0) as connection:
         channel = connection.channel()
@@ -111,6 +131,8 @@ def test_delayed_messages_outlive_their_leader_and_all_nodes(cluster: LocalClust
         with pytest.raises(UnroutableError):  # it is delayed all the same
             channel.basic_publish("d", **delayed("mandatory", 2_000), mandatory=True)
         channel.basic_publish("d", **delayed("far", (1 << 32) - 1))
+        with Connection(cluster.uri) as operator:
+            check_operator(Admin(operator))
         channel.queue_declare("bound later", durable=True)
         channel.queue_bind("bound later", "d", "key")
         found = taken(channel, "q", 5)

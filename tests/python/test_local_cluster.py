@@ -66,6 +66,7 @@ def test_what_the_command_line_does(cluster: LocalCluster) -> None:
         with pytest.raises(Exception, match="driver"):
             reader.settle(first + 1)
     assert "cli: 0 delayed messages are ready" in warren(cluster, "queues", "retry-delayed", "cli")
+    assert "[]" in warren(cluster, "queues", "delayed", "cli", "--json")
     assert "purged cli: 300" in warren(cluster, "queues", "purge", "cli")
     with pytest.raises(Conflict, match="x-max-length"):
         warren(cluster, "queues", "declare", "cli")

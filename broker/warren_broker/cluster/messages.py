@@ -146,6 +146,19 @@ class RunsAre(Numbered, frozen=True, array_like=True, tag="runs"):
     runs: tuple[tuple[int, int, int, int, int], ...]
 
 
+class ReadDelayed(Numbered, frozen=True, array_like=True, tag="read_delayed"):
+    """Ask a leader for the first delayed messages, at most `count`."""
+
+    group: int
+    count: int
+
+
+class DelayedAre(Numbered, frozen=True, array_like=True, tag="delayed"):
+    """Answer ReadDelayed: (ready_ms, index, first, last, delivery_count, acquired_count)."""
+
+    rows: tuple[tuple[int, int, int, int, int, int], ...]
+
+
 class ReadBlock(Numbered, frozen=True, array_like=True, tag="read_block"):
     """Ask for the first of these messages as one block of about max_bytes, at least one message."""
 
@@ -309,6 +322,8 @@ AnyPeerMessage: TypeAlias = (
     | LinkDrained
     | ReadRuns
     | RunsAre
+    | ReadDelayed
+    | DelayedAre
     | ReadBlock
     | BlockIs
     | ReadRefused

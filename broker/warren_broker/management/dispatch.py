@@ -16,6 +16,7 @@ from warren_broker.errors import InvalidArgument, MethodNotAllowed, NotFound, Re
 from warren_broker.management import (
     claims,
     definitions,
+    delayed,
     limits,
     members,
     policies,
@@ -34,6 +35,7 @@ from warren_broker.management.resource import (
 
 _ROUTES: tuple[Route, ...] = (
     *queues.ROUTES,
+    *delayed.ROUTES,
     *claims.ROUTES,
     *members.ROUTES,
     *users.ROUTES,
@@ -43,6 +45,7 @@ _ROUTES: tuple[Route, ...] = (
 )
 _RENDERERS = {
     **queues.RENDERERS,
+    **delayed.RENDERERS,
     **claims.RENDERERS,
     **users.RENDERERS,
     **policies.RENDERERS,

@@ -14,6 +14,7 @@ from warren_broker.amqp10.link import Limits10
 from warren_broker.cluster.broker import Broker
 from warren_broker.management.claim_service import CLAIM_HANDLERS
 from warren_broker.management.definition_service import DEFINITION_HANDLERS
+from warren_broker.management.delayed_service import DELAYED_HANDLERS
 from warren_broker.management.limit_service import LIMIT_HANDLERS
 from warren_broker.management.member_service import MEMBER_HANDLERS
 from warren_broker.management.policy_service import POLICY_HANDLERS
@@ -232,6 +233,7 @@ _HANDLERS: dict[type, Callable[[Asker, Any, Callable[[Any], None]], None]] = {
     **MEMBER_HANDLERS,
     **USER_HANDLERS,
     **POLICY_HANDLERS,
+    **DELAYED_HANDLERS,
     **LIMIT_HANDLERS,
     **DEFINITION_HANDLERS,
     **BLOCK_HANDLERS,

@@ -108,11 +108,48 @@ def purge(queue: Queue, uri: Uri = None) -> None:
 
 
 @queues.command("retry-delayed")
-def retry_delayed(queue: Queue, uri: Uri = None) -> None:
+def retry_delayed(
+    queue: Queue,
+    uri: Uri = None,
+    message: Annotated[str, typer.Option("--id", help="only this one")] = "",
+) -> None:
     """Return a queue's delayed messages to it now, without waiting for their time."""
     with connect(uri) as connection:
+        if message:
+            Admin(connection).retry_delayed_message(queue, message)
+            output.say(f"{queue}: delayed message {message} is ready")
+            return
         count = Admin(connection).retry_delayed(queue)
     output.say(f"{queue}: {count:,} delayed messages are ready")
+
+
+@queues.command()
+def delayed(
+    queue: Queue,
+    uri: Uri = None,
+    json: Json = False,
+    count: Annotated[int, typer.Option("--count", help="at most 500")] = 100,
+) -> None:
+    """List a queue's delayed messages, the one that is ready first at the top."""
+    with connect(uri) as connection:
+        found = Admin(connection).delayed_messages(queue, count)
+    columns = {
+        "id": "id",
+        "ready at": "ready_at",
+        "exchange": "exchange",
+        "key": "routing_key",
+        "message id": "message_id",
+        "bytes": "size_bytes",
+    }
+    output.listing(found, json, columns)
+
+
+@queues.command("drop-delayed")
+def drop_delayed(queue: Queue, message: str, uri: Uri = None) -> None:
+    """Drop one delayed message, by the id that `warren queues delayed` shows."""
+    with connect(uri) as connection:
+        Admin(connection).drop_delayed(queue, message)
+    output.say(f"{queue}: dropped delayed message {message}")
 
 
 def _argument(text: str) -> tuple[str, Any]:

@@ -8,6 +8,7 @@ import pytest
 
 from warren_broker.errors import InvalidArgument
 from warren_broker.management.claims import OpenClaimRequest, ReleaseClaimRequest
+from warren_broker.management.delayed import EndDelayRequest
 from warren_broker.management.dispatch import parse_request
 from warren_broker.management.queues import DeclareQueueRequest, RetryDelayedRequest
 from warren_broker.management.resource import INT64_MAX
@@ -24,6 +25,8 @@ def test_keys_that_are_absent_or_none_have_their_defaults() -> None:
     assert arguments == DeclareQueueRequest("q", arguments={"1": "a", "b": 2})
     retry = parse_request("POST", "/queues/q%2F1/messages/delayed/retry", None)
     assert retry == RetryDelayedRequest("q/1")
+    ended = parse_request("DELETE", "/queues/q%2F1/messages/delayed/7-8-9", None)
+    assert ended == EndDelayRequest("q/1", (7, 8, 9), True)
     operator = parse_request("POST", "/queues/q/readers/r/release", {"epoch": -1, "number": 0})
     assert operator == ReleaseClaimRequest("q", "r", 0, -1)
 
@@ -106,3 +109,19 @@ def test_the_words_of_a_refusal(method: str, path: str, body: Any, text: str) ->
     with pytest.raises(InvalidArgument) as refused:
         parse_request(method, path, body)
     assert str(refused.value) == text
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "text"),
+    [
+        ("GET", "/queues/q/messages/delayed?count=0", "count=0: a number from 1 to 500"),
+        ("GET", "/queues/q/messages/delayed?count=501", "count=501: a number from 1 to 500"),
+        ("GET", "/queues/q/messages/delayed?count=-1", "count=-1: a number from 1 to 500"),
+        ("DELETE", "/queues/q/messages/delayed/first", "id 'first': GET /queues/:queue/messages"),
+        ("POST", "/queues/q/messages/delayed/1-2/retry", "id '1-2': GET /queues/:queue/messages"),
+    ],
+)
+def test_delayed_messages_without_a_place(method: str, path: str, text: str) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        parse_request(method, path, None)
+    assert refused.value.detail.startswith(text)

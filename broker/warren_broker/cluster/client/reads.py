@@ -17,12 +17,14 @@ from warren_broker.cluster.request_timeouts import RequestTimeouts
 from warren_broker.queue import claim as queue_claim
 from warren_broker.queue.admin import counts
 from warren_broker.queue.commands import StatReply
+from warren_broker.queue.delayed_queue import Delayed, DelayedRow
 from warren_broker.queue.ready_queue import Order
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.storage.errors import EntryDamaged
 
 Runs: TypeAlias = tuple[tuple[int, int, int, int, int], ...]
 """(index, first, last, delivery_count, acquired_count), closed ranges, in order."""
+DelayedRows: TypeAlias = tuple[DelayedRow, ...]
 READ_RETRY_MS = 100
 FETCH_BYTES_MAX = 16 << 20
 
@@ -72,6 +74,10 @@ class RemoteReads:
                 messages.ReadRuns: self._on_read_runs,
                 messages.RunsAre: lambda node, message, rest: self._finish(
                     message.request, message.runs
+                ),
+                messages.ReadDelayed: self._on_read_delayed,
+                messages.DelayedAre: lambda node, message, rest: self._finish(
+                    message.request, message.rows
                 ),
                 messages.ReadBlock: self._on_read_block,
                 messages.BlockIs: self._on_block,
@@ -132,6 +138,15 @@ class RemoteReads:
             done(counts(self._cluster.host.state(group)))
             return
         self._start(group, lambda request: messages.QueueCounts(request, group), done)
+
+    def delayed(
+        self, group: int, count: int, done: Callable[[DelayedRows | ReadFailed], None]
+    ) -> None:
+        """Find the delayed messages that are ready first, at most `count`."""
+        if self._cluster.host.is_leader(group):
+            done(delayed_rows(self._cluster.host.state(group).delayed, count))
+            return
+        self._start(group, lambda request: messages.ReadDelayed(request, group, count), done)
 
     def _start(self, group: int, ask: Callable[[int], Any], done: Callable[[Any], None]) -> None:
         self._last_request += 1
@@ -267,6 +282,14 @@ class RemoteReads:
         else:
             self._say(node, messages.RunsAre(request, found))
 
+    def _on_read_delayed(self, node: str, message: messages.ReadDelayed, rest: memoryview) -> None:
+        host, request = self._cluster.host, message.request
+        if not host.is_leader(message.group):
+            self._say(node, messages.ReadRefused(request, True, "not the leader"))
+            return
+        rows = delayed_rows(host.state(message.group).delayed, message.count)
+        self._say(node, messages.DelayedAre(request, rows))
+
     def _local_block(self, group: int, runs: Runs, max_bytes: int) -> tuple[int, bytes]:
         stored = self._cluster.stored
         parts: list[tuple[Any, int, int]] = []
@@ -318,6 +341,19 @@ class RemoteReads:
             self._say(node, messages.CountsAre(message.request, stat, aside))
         else:
             self._say(node, messages.ReadRefused(message.request, True, "not the leader"))
+
+
+def delayed_rows(delayed: Delayed, count_max: int) -> DelayedRows:
+    """Return the delayed messages that are ready first."""
+    found: list[DelayedRow] = []
+    left = count_max
+    for ready_ms, index, first, last, failed, acquired in delayed:
+        if left <= 0:
+            break
+        last = min(last, first + left - 1)
+        left -= last - first + 1
+        found.append((ready_ms, index, first, last, failed, acquired))
+    return tuple(found)
 
 
 def ready_runs(order: Order, count_max: int) -> Runs:
