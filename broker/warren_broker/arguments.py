@@ -24,7 +24,13 @@ from warren_broker.errors import (
     named,
     render_argument,
 )
-from warren_broker.queue.config import DelayedRetryType, QueueConfig
+from warren_broker.queue.config import (
+    DEDUPLICATION_TTL_MS_DEFAULT,
+    DEDUPLICATION_WINDOW_DEFAULT,
+    DEDUPLICATION_WINDOW_MAX,
+    DelayedRetryType,
+    QueueConfig,
+)
 
 NAME_BYTES_MAX: Final = 255
 DURATION_MS_MAX: Final = 315_360_000_000
@@ -259,6 +265,13 @@ TABLE: Final[tuple[Argument, ...]] = (
     Argument("x-delayed-retry-type", _anything, policy="delayed-retry-type", only="quorum"),
     Argument("x-delayed-retry-min", _anything, policy="delayed-retry-min", only="quorum"),
     Argument("x-delayed-retry-max", _anything, policy="delayed-retry-max", only="quorum"),
+    Argument("x-deduplication", boolean, policy="deduplication"),
+    Argument(
+        "x-deduplication-window",
+        integer(1, DEDUPLICATION_WINDOW_MAX),
+        policy="deduplication-window",
+    ),
+    Argument("x-deduplication-ttl", integer(1, DURATION_MS_MAX), policy="deduplication-ttl"),
     Argument("x-priority", integer(None), at="consume"),
     Argument("x-consumer-timeout", _DURATION, at="consume"),
     Argument("x-cancel-on-ha-failover", boolean, at="consume"),
@@ -404,6 +417,9 @@ def _config(
         delayed_retry_min_ms=retry_min_ms,
         delayed_retry_max_ms=retry_max_ms,
         dead_letter_strategy=given.get("x-dead-letter-strategy", "at-most-once"),
+        deduplication=given.get("x-deduplication", False),
+        deduplication_window=given.get("x-deduplication-window", DEDUPLICATION_WINDOW_DEFAULT),
+        deduplication_ttl_ms=given.get("x-deduplication-ttl", DEDUPLICATION_TTL_MS_DEFAULT),
     )
 
 

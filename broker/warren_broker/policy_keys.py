@@ -135,6 +135,9 @@ KEYS: Final[Mapping[str, PolicyKey]] = {
         PolicyKey("target-group-size", "qq target count value", max, max, only="quorum"),
         PolicyKey("alternate-exchange", "alternate exchange name", _second),
         *_RETRY,
+        PolicyKey("deduplication", "deduplication value", _first, _second, "deduplication"),
+        PolicyKey("deduplication-window", "deduplication window", min, min, "deduplication_window"),
+        PolicyKey("deduplication-ttl", "deduplication ttl", min, min, "deduplication_ttl_ms"),
         # Historical ones, accepted without effect.
         PolicyKey("queue-mode", "queue-mode value", _second, only="classic"),
         PolicyKey("queue-version", "queue-version value", _second, _second),

@@ -41,6 +41,8 @@ class Queue:
     next_delayed_at, last_delayed_at  when the first and the last delayed message are ready, in
                  milliseconds since the epoch; 0: none is delayed
     delayed_retry  "disabled", or the type with its delays
+    duplicates_dropped  messages dropped since the declaration, because the queue had taken one with
+                 their id (x-deduplication); deduplication_ids: ids that it remembers
     messages_set_aside  could not be handled, counted since the leading node was started
     policy, operator_policy  names of the policies that it follows; "": none
     effective_policy_definition  of both, merged
@@ -71,6 +73,8 @@ class Queue:
     by_priority: Mapping[int, int] = field(default_factory=dict)
     readers: tuple[Reader, ...] = ()
     messages_set_aside: int = 0
+    duplicates_dropped: int = 0
+    deduplication_ids: int = 0
     policy: str = ""
     operator_policy: str = ""
     effective_policy_definition: Mapping[str, Any] = field(default_factory=dict)

@@ -11,6 +11,7 @@ from warren_broker.cluster import definitions
 from warren_broker.metadata.incarnations import is_retired
 from warren_broker.queue import ack, commands, delayed_retry, machine, stage
 from warren_broker.queue.apply_context import QueueContext
+from warren_broker.queue.deduplication import NumberSet, SeenIds
 from warren_broker.queue.delayed_queue import Delayed
 from warren_broker.queue.ranges import LANE_SHIFT
 from warren_broker.queue.ready_queue import Order
@@ -181,6 +182,35 @@ def nothing_wakes_a_delayed_message() -> list[Replacement]:
     return [(delayed_retry, "hold_back", silent)]
 
 
+def ids_are_not_in_the_snapshot() -> list[Replacement]:
+    """A member restored from a snapshot has forgotten the ids of what its queue took."""
+    return [(SeenIds, "load", lambda self, producers, order, times: None)]
+
+
+def ids_are_forgotten_with_their_node() -> list[Replacement]:
+    """Ids are forgotten with the process that sent them, as if they were its own."""
+    node_down = machine.HANDLERS[commands.NodeDown]
+
+    def forgetful(context: QueueContext, command: commands.NodeDown) -> Any:
+        context.state.seen.clear()
+        return node_down(context, command)
+
+    return _handler(commands.NodeDown, forgetful)
+
+
+def numbers_below_the_highest_are_duplicates() -> list[Replacement]:
+    """Of a producer only the highest number is remembered: later ones are new, others are not."""
+    overlaps = NumberSet.overlaps
+
+    def contains(self: NumberSet, number: int) -> bool:
+        return bool(self) and number <= self.ranges()[-1][1]
+
+    def below(self: NumberSet, first: int, last: int) -> bool:
+        return overlaps(self, first, last) or first in self
+
+    return [(NumberSet, "__contains__", contains), (NumberSet, "overlaps", below)]
+
+
 def lives_are_remembered_in_a_window() -> list[Replacement]:
     """A process that ended many processes ago is not known to have ended."""
 
@@ -203,5 +233,8 @@ PLANTS = by_name(
     delays_are_half_as_long,
     delayed_messages_are_ready_in_the_order_of_their_arrival,
     nothing_wakes_a_delayed_message,
+    ids_are_not_in_the_snapshot,
+    ids_are_forgotten_with_their_node,
+    numbers_below_the_highest_are_duplicates,
     lives_are_remembered_in_a_window,
 )

@@ -1,9 +1,10 @@
 """The code that runs per message: frames to messages, messages to blocks, blocks to frames.
 
-The modules `scan`, `admit`, `assemble`, `deliver` and `digest` are written in Cython's pure Python
-mode. They run compiled when `kernel/compiled` holds the extensions (`build_kernel.py` makes them)
-and interpreted otherwise, with the same results. WARREN_KERNEL=interpreted or compiled selects one;
-`ACTIVE` is the running one. Signatures at a glance:
+The modules `scan`, `admit`, `assemble`, `deliver`, `digest` and `publisher_ids` are written in
+Cython's pure Python mode. They run compiled when `kernel/compiled` holds the extensions
+(`build_kernel.py` makes them) and interpreted otherwise, with the same results.
+WARREN_KERNEL=interpreted or compiled selects one; `ACTIVE` is the running one. Signatures at a
+glance:
 
 scan
     FrameScanner(frame_max, message_bytes_max=16 MiB, unfinished_bytes_max=...)
@@ -47,6 +48,9 @@ deliver                                                   all append to `out`, a
 
 digest
     content_digest(block) -> int of an encoded block's messages, whatever their order; adds up
+
+publisher_ids
+    publisher_ids(block) -> list of groups of messages with ids, for queues that drop duplicates
 """
 
 from __future__ import annotations
@@ -97,12 +101,13 @@ class Kernel(NamedTuple):
     assemble: Any
     deliver: Any
     digest: Any
+    publisher_ids: Any
 
 
 def load(mode: Mode) -> Kernel:
     """Return the kernel in that mode; ImportError when the extensions were not built."""
     parent = "warren_broker.kernel.compiled" if mode == "compiled" else "warren_broker.kernel"
-    names = ("scan", "admit", "assemble", "deliver", "digest")
+    names = ("scan", "admit", "assemble", "deliver", "digest", "publisher_ids")
     return Kernel(mode, *(importlib.import_module(f"{parent}.{name}") for name in names))
 
 
@@ -144,6 +149,7 @@ if TYPE_CHECKING:
     )
     from warren_broker.kernel.digest import content_digest
     from warren_broker.kernel.properties import readable, with_headers
+    from warren_broker.kernel.publisher_ids import publisher_ids
     from warren_broker.kernel.scan import FrameScanner
 
     ACTIVE: Mode
@@ -167,6 +173,7 @@ else:
     readable = _kernel.deliver.readable
     with_headers = _kernel.deliver.with_headers
     content_digest = _kernel.digest.content_digest
+    publisher_ids = _kernel.publisher_ids.publisher_ids
 
 __all__ = [
     "ACK",
@@ -213,6 +220,7 @@ __all__ = [
     "load",
     "load_block",
     "partition",
+    "publisher_ids",
     "readable",
     "select",
     "with_headers",

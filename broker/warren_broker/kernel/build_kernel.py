@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-MODULES = ("properties", "scan", "admit", "assemble", "deliver", "digest")
+MODULES = ("properties", "scan", "admit", "assemble", "deliver", "digest", "publisher_ids")
 _HERE = Path(__file__).resolve().parent
 _PARENT = _HERE.parent.parent
 

@@ -37,7 +37,7 @@ def _u32(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.uint:
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def _value_end(
+def value_end(
     p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, depth: cython.int
 ) -> cython.Py_ssize_t:
     """Return the end of the field value at `at` (type octet first); -1 when it is malformed."""
@@ -84,7 +84,7 @@ def _array_valid(
     if depth > DEPTH_MAX:
         return False
     while at < end:
-        at = _value_end(p, at, end, depth)
+        at = value_end(p, at, end, depth)
         if at < 0:
             return False
     return True
@@ -108,7 +108,7 @@ def _table_flags(
             found = 4
         elif size == 3 and p[at + 1] == 0x42 and p[at + 2] == 0x43 and p[at + 3] == 0x43:  # BCC
             found = 4
-        at = _value_end(p, at + 1 + size, end, depth)
+        at = value_end(p, at + 1 + size, end, depth)
         if at < 0:
             return -1
     return found
@@ -318,7 +318,7 @@ class HeaderChange:
             end = at + _u32(p, start)
             kept = data[at:end]
             while at < end:
-                after = _value_end(p, at + 1 + p[at], end, 0)
+                after = value_end(p, at + 1 + p[at], end, 0)
                 if self._lengths[p[at]] and data[at + 1 : at + 1 + p[at]] in self._names:
                     kept = self._others(data, start + 4, end)
                     break
@@ -338,7 +338,7 @@ class HeaderChange:
         else:
             p = data
         while at < end:
-            after = _value_end(p, at + 1 + p[at], end, 0)
+            after = value_end(p, at + 1 + p[at], end, 0)
             if data[at + 1 : at + 1 + p[at]] not in self._names:
                 fields.append(data[at:after])
             at = after

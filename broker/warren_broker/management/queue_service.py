@@ -42,6 +42,8 @@ def _info(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -> 
             "last_delayed_at": stat.last_delayed_ms,
             "messages_dlx": stat.messages_dlx,
             "message_bytes_dlx": stat.message_bytes_dlx,
+            "duplicates_dropped": stat.duplicates_dropped,
+            "deduplication_ids": stat.deduplication_ids,
             "bytes_ready": stat.bytes_ready,
             "consumer_count": stat.consumers,
             "by_priority": stat.by_priority,

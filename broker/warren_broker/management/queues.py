@@ -182,6 +182,8 @@ class QueueInfo(Result, frozen=True):
     next_delayed_at, last_delayed_at  when the first and the last delayed message are ready, in
                                       milliseconds since the epoch; 0: none is delayed
     delayed_retry  disabled, or the type with its delays
+    duplicates_dropped  messages dropped since the declaration, because the queue had taken one with
+                   their id (x-deduplication); deduplication_ids: ids that it remembers
     """
 
     name: str
@@ -208,6 +210,8 @@ class QueueInfo(Result, frozen=True):
     by_priority: tuple[tuple[int, int], ...] = ()
     readers: tuple[ReaderInfo, ...] = ()
     messages_set_aside: int = 0
+    duplicates_dropped: int = 0
+    deduplication_ids: int = 0
     policy: str = ""
     operator_policy: str = ""
     effective_policy_definition: dict[str, Any] = {}
@@ -436,6 +440,8 @@ def render_queue(info: QueueInfo) -> dict[str, Any]:
         "messages_dlx": ulong(info.messages_dlx),
         "message_bytes_dlx": ulong(info.message_bytes_dlx),
         "messages_set_aside": ulong(info.messages_set_aside),
+        "duplicates_dropped": ulong(info.duplicates_dropped),
+        "deduplication_ids": ulong(info.deduplication_ids),
         "bytes_ready": ulong(info.bytes_ready),
         "consumer_count": uint(info.consumer_count),
         "by_priority": [list(pair) for pair in info.by_priority],

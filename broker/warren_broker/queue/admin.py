@@ -56,6 +56,8 @@ def counts(state: QueueState) -> StatReply:
         last_delayed_ms=last_ms,
         messages_dlx=state.letters.count,
         message_bytes_dlx=state.letters.size_bytes,
+        duplicates_dropped=state.seen.dropped,
+        deduplication_ids=state.seen.count,
     )
 
 
@@ -114,6 +116,7 @@ def delete(context: QueueContext, command: Delete) -> AnyReply:
     state.readers.clear()
     state.sinks.clear()
     state.runs.clear()
+    state.seen.clear()
     state.consumer_count = state.unacked = state.claimed = state.staged = state.timer_ms = 0
     state.deleted = True
     return Count(count)
@@ -128,6 +131,8 @@ def configure(context: QueueContext, command: Configure) -> AnyReply:
         )
     if command.restarts and config.expires_ms != state.config.expires_ms:
         state.unused_ms = context.now
+    if not config.deduplication:
+        state.seen.clear()
     state.config = config
     if config.keeps_letters:
         context.reconfigured()

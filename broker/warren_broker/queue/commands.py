@@ -535,6 +535,8 @@ class StatReply(Reply, frozen=True, array_like=True, tag="stat"):
     readers      (name, epoch, last settled claim, open claims, last heard ms), by name
     next_delayed_ms, last_delayed_ms  when the first and the last delayed message are ready; 0: none
     messages_dlx, message_bytes_dlx  dead letters that are kept until they have been forwarded
+    duplicates_dropped  messages dropped and confirmed since the queue was declared, because their
+                 ids were remembered; deduplication_ids: ids that it remembers
     """
 
     messages_ready: int
@@ -551,6 +553,8 @@ class StatReply(Reply, frozen=True, array_like=True, tag="stat"):
     last_delayed_ms: int = 0
     messages_dlx: int = 0
     message_bytes_dlx: int = 0
+    duplicates_dropped: int = 0
+    deduplication_ids: int = 0
 
 
 class ReaderReply(Reply, frozen=True, array_like=True, tag="reader"):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 DelayedRetryType: TypeAlias = Literal["disabled", "all", "failed", "returned"]
+DEDUPLICATION_WINDOW_DEFAULT: Final = 100_000
+DEDUPLICATION_WINDOW_MAX: Final = 1_000_000
+"""An id takes about 100 bytes of memory, and 16 bytes of every snapshot."""
+DEDUPLICATION_TTL_MS_DEFAULT: Final = 600_000
 
 DeadLetterStrategy: TypeAlias = Literal["at-most-once", "at-least-once"]
 
@@ -21,6 +25,9 @@ class QueueConfig(msgspec.Struct, frozen=True):
                                  (with a higher delivery count), the others; only with a minimum
     delayed_retry_max_ms         None: every delay is the minimum
     dead_letter_strategy         as asked for; `keeps_letters` says whether it is at least once
+    deduplication                drop messages with an id that is among those of the last
+                                 `deduplication_window` messages accepted with one, for
+                                 `deduplication_ttl_ms` each
     """
 
     vhost: str
@@ -46,6 +53,9 @@ class QueueConfig(msgspec.Struct, frozen=True):
     delayed_retry_min_ms: int | None = None
     delayed_retry_max_ms: int | None = None
     dead_letter_strategy: DeadLetterStrategy = "at-most-once"
+    deduplication: bool = False
+    deduplication_window: int = DEDUPLICATION_WINDOW_DEFAULT
+    deduplication_ttl_ms: int = DEDUPLICATION_TTL_MS_DEFAULT
 
     @property
     def keeps_letters(self) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
 from warren_broker.block.block import FORM_AMQP091, PRIORITY_DEFAULT, Block, BlockError
 from warren_broker.block.layout import TTL_NONE
-from warren_broker.queue import consumers, limits
+from warren_broker.queue import consumers, deduplication, limits
 from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.block_index import Shape, measure
 from warren_broker.queue.commands import AnyReply, Done, Enqueue, Refused
@@ -97,11 +98,64 @@ def enqueue(context: QueueContext, command: Enqueue) -> AnyReply:
         return DONE
     if state.contents.has(index):
         return Refused("invalid", f"entry {index}: only one command of a submission owns its block")
+    if context.config.deduplication:
+        return _enqueue_once(context, shape)
     if context.config.overflow == "reject-publish" and limits.limited(context):
         return _enqueue_within_limits(context, shape)
     state.contents.add(index, shape)
     make_ready(context, index, shape.count, shape.runs, shape.total)
     return DONE
+
+
+def _enqueue_once(context: QueueContext, shape: Shape) -> AnyReply:
+    """Enqueue the messages that are no duplicates of earlier ones; remember the ids of those taken.
+
+    A message that the length limit refuses is not remembered: it may be published again.
+    """
+    assert context.block is not None
+    seen, config = context.state.seen, context.config
+    window, ttl_ms = config.deduplication_window, config.deduplication_ttl_ms
+    try:
+        groups = deduplication.read_ids(context.block)
+    except BlockError as error:
+        return Refused("invalid", str(error))
+    seen.expire(context.now, ttl_ms)
+    seen.trim(window)
+    duplicates = seen.duplicates(groups, window)
+    reply: AnyReply = DONE
+    if len(duplicates) < shape.count:
+        if config.overflow == "reject-publish" and limits.limited(context):
+            reply = _enqueue_within_limits(context, shape, duplicates)
+        else:
+            _enqueue_without(context, shape, duplicates)
+    end = reply.accepted if isinstance(reply, Refused) else shape.count
+    runs = deduplication.accepted_runs(groups, duplicates, end)
+    seen.remember(runs, context.now, window, ttl_ms)
+    seen.dropped += sum(ordinal < end for ordinal in duplicates)
+    return reply
+
+
+def _enqueue_without(context: QueueContext, shape: Shape, duplicates: Sequence[int]) -> None:
+    """Enqueue a block without its duplicates."""
+    state, index = context.state, context.index
+    state.contents.add(index, shape)
+    if not duplicates:
+        make_ready(context, index, shape.count, shape.runs, shape.total)
+        return
+    if state.config.message_ttl_ms is not None or state.contents.detailed:
+        state.contents.ready_at(index, context.now, state.config.message_ttl_ms)
+    for first, end, lane in _parts(shape, duplicates):
+        state.order.append(lane, index, first, end - 1)
+        state.ready_bytes += state.contents.size(index, first, end - 1)
+    state.contents.drop(index, len(duplicates))
+
+
+def _parts(shape: Shape, duplicates: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Yield (first, end, lane) of the block's runs without the duplicates."""
+    for at, (first, lane) in enumerate(shape.runs):
+        end = shape.runs[at + 1][0] if at + 1 < len(shape.runs) else shape.count
+        for low, high in deduplication.gaps(first, end, duplicates):
+            yield low, high, lane
 
 
 def make_ready(
@@ -122,25 +176,35 @@ def make_ready(
     state.ready_bytes += total
 
 
-def _enqueue_within_limits(context: QueueContext, shape: Shape) -> AnyReply:
-    """Enqueue run by run, as if they arrived separately: serve consumers, then check the limit."""
+def _enqueue_within_limits(
+    context: QueueContext, shape: Shape, duplicates: Sequence[int] = ()
+) -> AnyReply:
+    """Enqueue run by run, as if they arrived separately: serve consumers, then check the limit.
+
+    duplicates  ordinals that are left out, not all of them: those before the first message that is
+                refused count as accepted
+    """
     state, index = context.state, context.index
     contents = state.contents
+    parts = list(_parts(shape, duplicates))
     if limits.overfull(context):
-        return _full(context, shape.count, 0)
+        return _full(context, shape.count, parts[0][0])
     contents.add(index, shape)
     contents.ready_at(index, context.now, context.config.message_ttl_ms)
-    for at, (first, lane) in enumerate(shape.runs):
-        end = shape.runs[at + 1][0] if at + 1 < len(shape.runs) else shape.count
+    left_out = 0
+    for at, (first, end, lane) in enumerate(parts):
+        left_out += first - (parts[at - 1][1] if at else 0)
         state.order.append(lane, index, first, end - 1)
         state.ready_bytes += contents.size(index, first, end - 1)
         consumers.dispatch(context)
         cut = limits.cut_surplus(context, lane, index)
         if cut:
             accepted = end - cut
-            if end < shape.count:
-                contents.drop(index, shape.count - end)
+            if end < shape.count or left_out:
+                contents.drop(index, shape.count - end + left_out)
             return _full(context, shape.count, accepted)
+    if duplicates:
+        contents.drop(index, len(duplicates))
     return DONE
 
 

@@ -6,7 +6,7 @@ keys are sorted. It holds runs and counts, never a message.
 
 Blocks and ready messages are stored in the packed form of the state (`block_index`,
 `ready_queue`): a snapshot costs some microseconds per thousand blocks. Version 1 of the machine
-wrote format 1, with an array for each block and each run; formats 2 to 4 lack the last fields. All
+wrote format 1, with an array for each block and each run; formats 2 to 5 lack the last fields. All
 can still be read.
 """
 
@@ -20,6 +20,7 @@ import msgspec
 from warren_broker.queue import snapshot1
 from warren_broker.queue.commands import AnyReply
 from warren_broker.queue.config import QueueConfig
+from warren_broker.queue.deduplication import SeenIds
 from warren_broker.queue.delayed_queue import Delayed
 from warren_broker.queue.letter_queue import LetterQueue
 from warren_broker.queue.ranges import Held, Run
@@ -36,7 +37,7 @@ from warren_broker.queue.state import (
     StagePart,
 )
 
-FORMAT: Final = 5
+FORMAT: Final = 6
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _CONSUMER_FIELDS: Final = (
     "uplink",
@@ -99,6 +100,14 @@ class _Row(msgspec.Struct, array_like=True):
     over: list[tuple[str, int]] = []
     delayed: _DelayedRow | None = None
     letters: _LettersRow | None = None
+    seen: _SeenRow | None = None
+
+
+class _SeenRow(msgspec.Struct, array_like=True):
+    dropped: int
+    producers: list[bytes]
+    order: list[bytes | tuple[int, int, int]]
+    times: list[tuple[int, int, int]]
 
 
 class _DelayedRow(msgspec.Struct, array_like=True):
@@ -203,6 +212,7 @@ def snapshot(state: QueueState) -> bytes:
             over=sorted(state.over.items()),
             delayed=_delayed_row(state.delayed) if state.delayed.count else None,
             letters=_letters_row(state.letters) if state.letters.next_number > 1 else None,
+            seen=_seen_row(state.seen) if state.seen.count or state.seen.dropped else None,
         )
     )
 
@@ -214,6 +224,10 @@ def _delayed_row(delayed: Delayed) -> _DelayedRow:
 def _letters_row(letters: LetterQueue) -> _LettersRow:
     counts = (letters.count, letters.next_number, letters.size_bytes)
     return _LettersRow(counts, letters.dump())
+
+
+def _seen_row(seen: SeenIds) -> _SeenRow:
+    return _SeenRow(seen.dropped, *seen.dump())
 
 
 def _uplink_row(uplink: SeenUplink) -> _UplinkRow:
@@ -292,6 +306,9 @@ def restore(data: bytes) -> QueueState:
         state.delayed.load(row.delayed.counts, row.delayed.forced, row.delayed.leaves)
     if row.letters is not None:
         state.letters.load(row.letters.counts, row.letters.leaves)
+    if row.seen is not None:
+        state.seen.dropped = row.seen.dropped
+        state.seen.load(row.seen.producers, row.seen.order, row.seen.times)
     for one in row.uplinks:
         uplink = SeenUplink(
             one.id,

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from warren_broker.queue.block_index import LIVE, SIZE_SHIFT, BlockIndex
 from warren_broker.queue.commands import AnyReply
 from warren_broker.queue.config import QueueConfig
+from warren_broker.queue.deduplication import SeenIds
 from warren_broker.queue.delayed_queue import Delayed
 from warren_broker.queue.letter_queue import LetterQueue
 from warren_broker.queue.ranges import LANE_SHIFT, Held, Run, length
@@ -227,6 +228,7 @@ class QueueState:
     claim_floor  claims of readers that are new here are numbered above it: above every claim of a
                  reader that was forgotten, and of the queues that had this one's name before
     next_epoch   of the next registration; no reader of a queue of this name had it before
+    seen         ids of messages that were accepted, with x-deduplication
     over         node to the highest number of its incarnations that have ended; one entry per node,
                  whatever the number of its restarts
 
@@ -252,6 +254,7 @@ class QueueState:
         "readers",
         "ready_bytes",
         "runs",
+        "seen",
         "service",
         "sinks",
         "staged",
@@ -267,6 +270,7 @@ class QueueState:
         self.order = Order()
         self.delayed = Delayed()
         self.letters = LetterQueue()
+        self.seen = SeenIds()
         self.ready_bytes = 0
         self.uplinks: dict[int, SeenUplink] = {}
         self.over: dict[str, int] = {}
@@ -405,6 +409,7 @@ class QueueState:
             size += detail.size(first, last) if detail is not None else each * (last - first + 1)
         assert size == self.ready_bytes, (size, self.ready_bytes)
         self.delayed.check()
+        self.seen.check()
         delayed_bytes = sum(
             self.contents.size(index, first, last) for _, index, first, last, _, _ in self.delayed
         )

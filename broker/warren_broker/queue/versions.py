@@ -26,6 +26,8 @@ gets a new number here, and the handlers of the old version stay.
     QueueConfig.dead_letter_strategy). The settings in an older log lack this field: none stays
 8   messages may be published with a delay (`delayed_publish`). No log of an older version has
     EnqueueDelayed or EndDelay
+9   duplicates of publishers are dropped (`deduplication`; QueueConfig.deduplication). The settings
+    in an older log lack these fields: every message is taken
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ from warren_broker.queue.commands import AnyReply
 
 Handler: TypeAlias = Callable[[QueueContext, Any], AnyReply]
 
-VERSION: Final = 8
+VERSION: Final = 9
 
 HANDLERS: Final[Mapping[type, Handler]] = {
     commands.Enqueue: enqueue.enqueue,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from tests.broker.queue.world import Queue, block, config
+from tests.broker.queue.world import Name, Queue, config, named_block
 from warren_broker.block.block import Block
 from warren_broker.queue import commands as c
 from warren_broker.queue import delay_commands
@@ -38,16 +38,33 @@ CONFIGS: tuple[dict[str, Any], ...] = (
         "delivery_limit": 1,
         "message_ttl_ms": 70,
     },
+    {
+        "deduplication": True,
+        "deduplication_window": 9,
+        "deduplication_ttl_ms": 100,
+        "max_length": 30,
+        "overflow": "reject-publish",
+    },
+    {"deduplication": True, "deduplication_window": 200, "message_ttl_ms": 90},
 )
+
+
+def a_name(random: Random) -> Name:
+    """An id that others may have, too; most messages have none."""
+    if random.random() < 0.7:
+        return None
+    number = random.randint(0, 9)
+    return str(number) if random.random() < 0.5 else (random.choice("pq"), number)
 
 
 def a_block(random: Random) -> bytes:
     """A small block of any shape."""
     count = random.randint(1, 9)
-    return block(
-        count,
-        [random.choice((5, 10, 10, 90)) for _ in range(count)],
+    names = [a_name(random) for _ in range(count)]
+    return named_block(
+        names,
         [random.choice((0, 4, 4, 4, 31)) for _ in range(count)],
+        [random.choice((5, 10, 10, 90)) for _ in range(count)],
         [random.choice((None, 0, 30)) for _ in range(count)] if random.random() < 0.2 else None,
     )
 

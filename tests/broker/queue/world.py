@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from warren_broker.amqp091.wire import properties
 from warren_broker.block.block import encode
 from warren_broker.queue.codec import encode_submission
 from warren_broker.queue.commands import (
@@ -39,6 +40,33 @@ def block(
     """A block of that many messages; bodies of `size` bytes, properties of none."""
     sizes = [size] * count if isinstance(size, int) else list(size)
     return encode([bytes(n) for n in sizes], [b""] * count, (b"", b"q"), priorities, ttls_ms)
+
+
+Name = str | tuple[str, int] | None
+"""x-deduplication-id; (x-producer, x-sequence); None: neither."""
+
+
+def said(name: Name) -> bytes:
+    """The properties of a message with that id."""
+    if name is None:
+        return b""
+    if isinstance(name, str):
+        return properties.encode(properties.Properties(headers={"x-deduplication-id": name}))
+    producer, number = name
+    headers = {"x-producer": producer, "x-sequence": number}
+    return properties.encode(properties.Properties(headers=headers))
+
+
+def named_block(
+    names: Sequence[Name],
+    priorities: int | Sequence[int] = 4,
+    size: int | Sequence[int] = 5,
+    ttls_ms: Sequence[int | None] | None = None,
+) -> bytes:
+    """A block of messages with these ids."""
+    sizes = [size] * len(names) if isinstance(size, int) else size
+    heads = [said(name) for name in names]
+    return encode([bytes(n) for n in sizes], heads, (b"", b"q"), priorities, ttls_ms)
 
 
 def check(state: QueueState) -> None:
@@ -178,4 +206,4 @@ def messages(delivery: Delivery) -> list[tuple[int, int, int, int, int]]:
     ]
 
 
-__all__ = ["Queue", "block", "check", "config", "messages"]
+__all__ = ["Name", "Queue", "block", "check", "config", "messages", "named_block", "said"]

@@ -66,6 +66,11 @@ class QueuePlan:
         return self.name in (DEAD, TARGET)
 
     @property
+    def once(self) -> bool:
+        """It drops what was published before."""
+        return "x-deduplication" in self.arguments
+
+    @property
     def alone(self) -> bool:
         """It lives on one node: while that is out of reach, publishes are refused."""
         return not self.durable or self.arguments.get("x-queue-type") == "classic"
@@ -142,6 +147,8 @@ DELAYS_SHARE = 0.25
 """Worlds that have a queue with delayed retry beside the others."""
 LETTERS_SHARE = 0.2
 """Worlds that have a queue that keeps its dead letters, and one that they go to."""
+ONCE_SHARE = 0.2
+"""Worlds that have a queue that drops duplicates."""
 
 
 def draw(rng: Random) -> Profile:
@@ -208,7 +215,7 @@ def draw(rng: Random) -> Profile:
 
 def _more(profile: Profile, rng: Random, lives: bool) -> Profile:
     """Add what only some worlds have, by generators that leave the others as they are."""
-    return _full(_governed(_keeping(_delaying(profile, rng), rng), rng, lives))
+    return _full(_once(_governed(_keeping(_delaying(profile, rng), rng), rng, lives), rng))
 
 
 def _delaying(profile: Profile, rng: Random) -> Profile:
@@ -282,6 +289,18 @@ def _governed(profile: Profile, rng: Random, lives: bool) -> Profile:
         profile, queues=(plain, plan, *others), messages=3 * profile.messages, policies=True,
         safety_ms=max(profile.safety_ms, POLICIES_MS),
     )  # fmt: skip
+
+
+def _once(profile: Profile, rng: Random) -> Profile:
+    """Add a queue that drops duplicates to some worlds; drawn like `_delaying`."""
+    aside = Random()
+    aside.setstate(rng.getstate())
+    if [aside.random() for _ in range(9)][-1] >= ONCE_SHARE:
+        return profile
+    plain, *others = profile.queues
+    arguments = {"x-queue-type": "quorum", "x-delivery-limit": -1, "x-deduplication": True}
+    once = QueuePlan("once", arguments, plain.group_size)
+    return replace(profile, queues=(plain, once, *others))
 
 
 def _full(profile: Profile) -> Profile:

@@ -114,3 +114,77 @@ class Publisher(Person):
         book.confirm(taken)
         if taken:
             self.world.checkers.durability.confirmed(book, taken)
+
+
+class Resender(Publisher):
+    """Publishes to a queue that drops duplicates, and sends runs again, through whatever node.
+
+    It knows no confirms: what it sends again may be in the queue, on its way, or lost. Some of its
+    runs are sent for the first time after later ones.
+
+    runs   (group, numbers) of the runs that were sent; postponed: those that were not yet
+    """
+
+    def __init__(self, world: World, number: int, plan: QueuePlan, messages: int) -> None:
+        super().__init__(world, number, plan, messages)
+        self.runs: list[tuple[int, range]] = []
+        self.postponed: list[range] = []
+
+    def act(self) -> None:
+        """Send a run, a new one or one again, while the window allows."""
+        process = self.connected()
+        if process is not None and self.left > 0 and self.under_way < self.world.profile.window:
+            self.under_way += 1
+            process.inject(lambda: self.send(process))
+        self.again(self.world.profile.pace_ms)
+
+    def send(self, process: Process) -> None:
+        """In the node's turn."""
+        queue = self.queue(process)
+        assert queue is not None, self.plan.name
+        book = self.book(queue)
+        known = [run for group, run in self.runs if group == queue.group]
+        if known and self.rng.random() < 0.5:
+            run = self.rng.choice(known[-6:])
+            run = run[self.rng.randrange(len(run)) :]
+        else:
+            run = self.fresh()
+            self.runs.append((queue.group, run))
+            book.publish([self.body(at) for at in run])
+        bodies = [self.body(at) for at in run]
+        table = MessageTable()
+        for at in run:
+            route = Route(b"", self.plan.name.encode(), False)
+            table.append(route, self.said(at), self.body(at), 4, TTL_NONE)
+
+        def confirmed(part: int, ok: bool, refused: list[int] | None) -> None:
+            if self.at is process:
+                self.under_way -= 1
+            self.answered(process, book, bodies, ok, refused)
+
+        process.broker.publishing.publish(VHOST, table, 0, len(run), None, confirmed)
+
+    def fresh(self) -> range:
+        """Return numbers that were not sent yet."""
+        if self.postponed and self.rng.random() < 0.4:
+            run = self.postponed.pop()
+        else:
+            count = self.rng.choice((1, 1, 2, 5))
+            run = range(self.sent, self.sent + count)
+            self.sent += count
+            if self.rng.random() < 0.3:
+                self.postponed.append(run)
+                return self.fresh()
+        self.left -= len(run)
+        return run
+
+    def body(self, at: int) -> bytes:
+        """Return the body of a message."""
+        return b"once/%d/%d" % (self.number, at)
+
+    def said(self, at: int) -> bytes:
+        """Return the properties of a message, with its id in one of both forms."""
+        headers: dict[str, object] = {"x-deduplication-id": self.body(at)}
+        if self.number % 2:
+            headers = {"x-producer": f"p{self.number}", "x-sequence": at}
+        return properties.encode(properties.Properties(headers=headers))

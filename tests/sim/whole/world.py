@@ -18,7 +18,7 @@ from sim.whole.people import VHOST, Person
 from sim.whole.policymakers import Policymaker, are_followed
 from sim.whole.process import Machine, Process
 from sim.whole.profile import TARGET, draw
-from sim.whole.publishers import Publisher
+from sim.whole.publishers import Publisher, Resender
 from sim.whole.readers import Reader
 from sim.whole.registrars import Registrar
 from sim.whole.sinks import Sink
@@ -85,6 +85,11 @@ class World(Traced):
         people += [Binder(self, at, plan) for at, plan in enumerate(others) if plan.name == TARGET]
         people += [Operator(self, at, plan) for at, plan in enumerate(others) if plan.swept]
         people += [Policymaker(self, at) for at in range(2)] if profile.policies else []
+        for plan in others:
+            if plan.once:
+                resenders = [Resender(self, at, plan, profile.messages) for at in range(2)]
+                self.publishers += resenders
+                people += resenders
         return people
 
     # ------------------------------------------------------------------ the run
