@@ -79,12 +79,12 @@ KNOWN: tuple[Known, ...] = (
     Known(
         "**Arguments of one kind of queue.**",
         r"declare \w+ \{x-(?:delivery-limit|consumer-timeout|consumer-disconnected-timeout|"
-        "max-priority|dead-letter-strategy).*",
+        "max-priority).*",
         rabbitmq=((r"^Channel.Close 406 .* of queue type rabbit_\w+_queue.*", "refused"),),
         warren=((rf"^{OK}", "refused"),),
     ),
     Known(
-        "A `x-queue-mode` other than `default` and",
+        "An `x-queue-mode` other than `default` and",
         "^declaring.arguments_of_the_other_type (?:8|9)[.]",
         rabbitmq=((rf"^{OK}", "accepted"),),
         warren=((r"^Channel.Close 406 .*'x-queue-mode'.*", "accepted"),),
@@ -136,12 +136,6 @@ KNOWN: tuple[Known, ...] = (
         "^consuming.shared_prefetch 13[.]",
         rabbitmq=((r"^Basic.ConsumeOk .*", "consumes"),),
         warren=((r"^Connection.Close 540 .* does not support global qos.*", "consumes"),),
-    ),
-    Known(
-        "| `x-cancel-on-ha-failover` | no effect |",
-        "^consuming.consumer_errors 5[.]",
-        rabbitmq=((r"^Basic.ConsumeOk .*", "consumes"),),
-        warren=((r"^Channel.Close 406 .* of queue type rabbit_quorum_queue.*", "consumes"),),
     ),
     # ------------------------------------------------------------ limits
     Known(

@@ -94,6 +94,15 @@ def warren(cluster: LocalCluster, *arguments: str) -> str:
 # ------------------------------------------------------------------ how mirroring is configured
 
 
+@pytest.mark.specification(
+    "mirrored-queues: Policies can change at any time",
+    "mirrored-queues: exactly count Number of queue replicas",
+    "mirrored-queues: If there are fewer than count nodes",
+    "mirrored-queues: all (none) Queue is mirrored across all nodes",
+    "mirrored-queues: nodes node names Queue is mirrored",
+    "mirrored-queues: If any of those node names are not a part",
+    "mirrored-queues: Whenever the HA policy for a queue changes",
+)
 def test_queue_arguments_that_control_mirroring(cluster: LocalCluster, admin: Admin) -> None:
     """ "Policies can change at any time; it is valid to create a non-mirrored queue, and then"
     "exactly count Number of queue replicas (master plus mirrors) in the cluster."
@@ -120,6 +129,7 @@ def test_queue_arguments_that_control_mirroring(cluster: LocalCluster, admin: Ad
     assert drain(cluster, "q", 0, 10) == bodies
 
 
+@pytest.mark.specification("mirrored-queues: It is possible to list queue master and mirrors")
 def test_how_to_check_if_a_queue_is_mirrored(cluster: LocalCluster, admin: Admin) -> None:
     """ "Mirrored queues will have a policy name and the number of additional replicas (mirrors)"
     "When a new queue mirror is added, the event is logged"
@@ -138,6 +148,10 @@ def test_how_to_check_if_a_queue_is_mirrored(cluster: LocalCluster, admin: Admin
     assert admin.queue("two.replicas").policy == "ha-two"
 
 
+@pytest.mark.specification(
+    "mirrored-queues: Pick the node hosting the minimum number of bound masters",
+    "mirrored-queues: if a queue is on [A B]",
+)
 def test_queue_masters_master_migration_data_locality(cluster: LocalCluster, admin: Admin) -> None:
     """ "Pick the node hosting the minimum number of bound masters: min-masters"
     "Pick the node the client that declares the queue is connected to: client-local"
@@ -159,6 +173,10 @@ def test_queue_masters_master_migration_data_locality(cluster: LocalCluster, adm
     assert on(admin, "local1", NODES[1:]).leader in NODES[1:]
 
 
+@pytest.mark.specification(
+    "mirrored-queues: exclusive queues are never mirrored",
+    "mirrored-queues: They are also never durable",
+)
 def test_mirroring_of_exclusive_queues(cluster: LocalCluster, admin: Admin) -> None:
     """ "For this reason, exclusive queues are never mirrored (even if they match a policy"
     "They are also never durable (even if declared as such)." """
@@ -196,6 +214,12 @@ def test_the_examples(
 
 
 @pytest.mark.parametrize("arguments", [CLASSIC, QUORUM], ids=["classic", "quorum"])
+@pytest.mark.specification(
+    "mirrored-queues: Should a mirror fail, there is little to be done",
+    "mirrored-queues: Consumers that have requested to be notified",
+    "mirrored-queues: Their consuming will then be cancelled on failover",
+    "mirrored-queues: As the chosen mirror becomes the master, no messages",
+)
 def test_master_failures_and_consumer_cancellation(
     cluster: LocalCluster, admin: Admin, arguments: dict[str, Any]
 ) -> None:
@@ -257,6 +281,11 @@ def test_master_failures_and_consumer_cancellation(
     eventually(lambda: not admin.queue("q").messages, "nothing comes back")
 
 
+@pytest.mark.specification(
+    "mirrored-queues: a tx.commit-ok will only be returned",
+    "mirrored-queues: a message will only be confirmed to the publisher",
+    "mirrored-queues: Messages published by clients using publisher confirms",
+)
 def test_publisher_confirms_and_transactions(cluster: LocalCluster, admin: Admin) -> None:
     """ "So in the case of a transaction, a tx.commit-ok will only be returned to a client when"
     "Equally, in the case of publisher confirms, a message will only be confirmed to the publisher"
@@ -291,6 +320,12 @@ def test_publisher_confirms_and_transactions(cluster: LocalCluster, admin: Admin
 # ------------------------------------------------------------------ synchronisation
 
 
+@pytest.mark.specification(
+    "mirrored-queues: To see mirror status (whether they are synchronised)",
+    "mirrored-queues: It is possible to manually synchronise a queue",
+    "mirrored-queues: ha-sync-mode: manual",
+    "mirrored-queues: ha-sync-mode: automatic: a queue will automatically",
+)
 def test_unsynchronised_mirrors(cluster: LocalCluster, admin: Admin) -> None:
     """ "A newly added mirror provides no additional form of redundancy or availability of the"
     "To see mirror status (whether they are synchronised), use:"
@@ -324,6 +359,10 @@ def test_unsynchronised_mirrors(cluster: LocalCluster, admin: Admin) -> None:
 
 
 @pytest.mark.parametrize("when", ["always", "when-synced"])
+@pytest.mark.specification(
+    "mirrored-queues: When set to when-synced, it will make sure",
+    "mirrored-queues: Default value is always",
+)
 def test_promotion_of_unsynchronised_mirrors_on_failure(
     cluster: LocalCluster, admin: Admin, when: str
 ) -> None:
@@ -347,6 +386,7 @@ def test_promotion_of_unsynchronised_mirrors_on_failure(
     assert drain(cluster, "q", 2, 10) == bodies
 
 
+@pytest.mark.specification("mirrored-queues: In general, as you restart other nodes")
 def test_stopping_nodes_and_synchronisation(cluster: LocalCluster, admin: Admin) -> None:
     """ "If you stop a RabbitMQ node which contains the master of a mirrored queue, some mirror on"
     "If the mirrored queue was declared durable then, if its last remaining node is shutdown,"
@@ -369,6 +409,11 @@ def test_stopping_nodes_and_synchronisation(cluster: LocalCluster, admin: Admin)
     assert drain(cluster, "q", 1, 10) == bodies
 
 
+@pytest.mark.specification(
+    "mirrored-queues: If master node of a queue (the node running queue master) is available",
+    "mirrored-queues: A durable queue will become unavailable until",
+    "mirrored-queues: A non-durable one will be deleted",
+)
 def test_non_mirrored_queue_behavior_in_a_cluster(cluster: LocalCluster, admin: Admin) -> None:
     """ "If master node of a queue (the node running queue master) is available, all queue
     operations" "A durable queue will become unavailable until the node comes back."
