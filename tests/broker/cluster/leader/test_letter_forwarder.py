@@ -146,6 +146,23 @@ def test_a_letter_is_settled_when_every_queue_has_confirmed_it() -> None:
     assert not world.letters.count and not world.timers
 
 
+@pytest.mark.specification(
+    "quorum-queues: It uses a prefetch size of 32 messages",
+    "at-least-once-dead-lettering: The current default retry interval is 3 minutes",
+)
+def test_without_settings_32_are_under_way_and_tried_again_after_three_minutes() -> None:
+    world = World(prefetch=Queues().dead_letter_worker_consumer_prefetch)
+    world.die(0, 99)
+    assert world.heard() == [("target", [b"%d" % number for number in range(32)])]
+    world.answer(ok=False)
+    assert [timer.delay_ms for timer in world.timers] == [3 * 60 * 1000]
+
+
+@pytest.mark.specification(
+    "quorum-queues: It uses a prefetch size of 32 messages",
+    "quorum-queues: That prefetch size can be increased",
+    "at-least-once-dead-lettering: the dead letter consumer process will prefetch and buffer",
+)
 def test_no_more_are_under_way_than_the_prefetch() -> None:
     world = World(prefetch=3)
     world.die(0, 9)
@@ -180,6 +197,9 @@ def test_a_refused_letter_waits_and_goes_to_those_that_lack_it(
     assert world.settles[-1] == SettleLetters(((1, 1, 2),))
 
 
+@pytest.mark.specification(
+    "quorum-queues: The configured dead-letter exchange does not exist",
+)
 def test_a_letter_without_a_route_or_an_exchange_waits(caplog: pytest.LogCaptureFixture) -> None:
     world = World(dead_letter_exchange="gone")
     world.die(0, 0)
