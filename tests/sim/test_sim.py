@@ -53,6 +53,18 @@ def test_older_copies_of_a_directory_are_put_back() -> None:
     assert sum(world.misfortunes.copies for world in worlds) >= 1
 
 
+def test_delayed_messages_are_routed_again_refused_and_dropped() -> None:
+    seeds = [seed for seed in range(200) if draw(Random(seed * 2 + 1)).later][:12]
+    worlds = [World(seed) for seed in seeds]
+    for world in worlds:
+        world.run()
+    found = [world.checkers.order.due for world in worlds]
+    assert sum(one.settled for one in found) > 200
+    assert sum(count - 1 for one in found for count in one.arrived.values()) > 10
+    assert sum(one.refused for one in found) > 10
+    assert sum(len(world.ledger.dropped) for world in worlds) > 5
+
+
 def test_every_kind_of_misfortune_has_worlds_of_its_own() -> None:
     surely = Counter(draw(Random(seed)).surely for seed in range(1_000))
     assert sum(surely[kind] for kind in OLDER) > 120

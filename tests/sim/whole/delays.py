@@ -1,4 +1,4 @@
-"""Delayed messages: a check of delayed retry from outside the machine.
+"""Delayed messages: a check of delayed retry and delayed publishes from outside the machine.
 
 It sees the delayed messages and the returned ones after every entry, and knows the rules, none of
 the machine's code.
@@ -12,6 +12,7 @@ from sim.checkers import require
 from warren_broker.queue import commands
 from warren_broker.queue.commands import Submission
 from warren_broker.queue.config import QueueConfig
+from warren_broker.queue.delay_commands import EndDelay, EnqueueDelayed
 from warren_broker.queue.state import QueueState
 
 Place: TypeAlias = tuple[int, int]
@@ -30,6 +31,26 @@ def delay_of(config: QueueConfig, failures: int, failed: bool) -> int:
     return min(delays)
 
 
+def published(submission: Submission) -> list[int]:
+    """The delay of each message of the entry's block; []: it delays none."""
+    return [
+        delay
+        for command in submission.commands
+        if isinstance(command, EnqueueDelayed)
+        for count, delay in command.delays
+        for _ in range(count)
+    ]
+
+
+def ended(submission: Submission) -> dict[Place, bool]:
+    """The messages whose delays the entry ends, and whether it drops them."""
+    return {
+        (one.index, one.ordinal): one.drop
+        for one in submission.commands
+        if isinstance(one, EndDelay)
+    }
+
+
 class Delays:
     """The delayed messages of every queue, after the entry that was applied last.
 
@@ -41,25 +62,33 @@ class Delays:
         self.known: dict[int, dict[Place, int]] = {}
         self.seen = 0
 
-    def applied(self, group: int, now: int, submission: Submission, state: QueueState) -> None:
+    def applied(
+        self, group: int, entry: int, now: int, submission: Submission, state: QueueState
+    ) -> None:
         """Compare the state after an entry with the one before it."""
+        asked = published(submission)
         before = self.known.get(group, {})
         after: dict[Place, int] = {}
         for ready_ms, index, first, last, failures, _ in state.delayed:
             for at in range(first, last + 1):
                 after[index, at] = ready_ms
-                if before.get((index, at)) != ready_ms:
+                if index == entry:
+                    self.seen += 1
+                    delay_ms = ready_ms - now
+                    require(delay_ms == asked[at], "published otherwise", group, index, at)
+                elif before.get((index, at)) != ready_ms:
                     self.begins(group, (index, at), ready_ms - now, failures, state.config)
         if not before and not after:
             return
         self.known[group] = after
         kinds = {type(command) for command in submission.commands}
         at_once = commands.RetryDelayed in kinds or bool(kinds & {*SWEEPS})
+        named = ended(submission)
         back = []
         for place, ready_ms in before.items():
             if after.get(place) == ready_ms:
                 require(ready_ms > now, "a delayed message is late", group, place, ready_ms, now)
-            else:
+            elif place not in named:
                 early = ready_ms > now and not at_once
                 require(not early, "a delayed message is early", group, place, ready_ms, now)
                 back.append((ready_ms, *place))

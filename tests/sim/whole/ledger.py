@@ -7,7 +7,7 @@ own book.
 from __future__ import annotations
 
 from sim.checkers import require
-from sim.whole.profile import DEAD, QueuePlan
+from sim.whole.profile import DEAD, DUE, STORE, QueuePlan
 from warren_broker.queue.ranges import Run
 
 
@@ -91,6 +91,10 @@ class Book:
 
     def see(self, body: bytes, index: int) -> None:
         """Check a message that leaves the queue, from that entry."""
+        if self.plan.name in DUE:
+            require(body in self.ledger.delays, "a message that was never delayed", body)
+            self.ledger.came[self.plan.name, body] = True
+            return
         if self.plan.fed:
             self.ledger.dead_letter(body, index, self.plan)
             return
@@ -208,7 +212,7 @@ class Book:
 
     def close(self) -> None:
         """Check the empty queue: every confirmed message was delivered, or dropped for a reason."""
-        if self.plan.volatile or self.doomed:
+        if self.plan.volatile or self.doomed or self.plan.name == STORE:
             return
         lost = [
             body
@@ -224,6 +228,9 @@ class Ledger:
     letters  body -> the number of queues that have dead-lettered it
     dead     body -> the entries it came out of, in the queue for dead letters
     kept     bodies that died where letters are kept; forwarded: those that came out of their target
+    delays   body -> the delay it was published with
+    came     (queue, body) of what came out of a queue that gets what is due
+    dropped  bodies that an operator has dropped while they were delayed
     """
 
     def __init__(self, claims_expire: bool) -> None:
@@ -233,6 +240,9 @@ class Ledger:
         self.dead: dict[bytes, dict[int, bool]] = {}
         self.kept: dict[bytes, bool] = {}
         self.forwarded: dict[bytes, bool] = {}
+        self.delays: dict[bytes, int] = {}
+        self.came: dict[tuple[str, bytes], bool] = {}
+        self.dropped: dict[bytes, bool] = {}
 
     def dead_letter(self, body: bytes, index: int, plan: QueuePlan) -> None:
         """Check a dead letter: at most one for each queue that dead-lettered it.
@@ -267,3 +277,12 @@ class Ledger:
             book.close()
         lost = [body for body in self.kept if body not in self.forwarded]
         require(not lost, "a dead letter is lost", lost[:5], len(lost))
+        waited = [book for book in self.books.values() if book.plan.name == STORE]
+        missing = [
+            (name, body)
+            for book in waited
+            for body in book.confirmed
+            for name in DUE
+            if (name, body) not in self.came and body not in self.dropped
+        ]
+        require(not missing, "a delayed message is lost", missing[:5], len(missing))

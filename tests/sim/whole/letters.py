@@ -85,9 +85,16 @@ class Letters:
 
     def arrive(self, group: int, index: int, submission: Submission, replies: Any) -> None:
         """Record what the target took of an entry's block."""
-        for command, reply in zip(submission.commands, replies, strict=False):
-            bodies = self.world.checkers.states.bodies.get((group, index))
-            if isinstance(command, commands.Enqueue) and bodies is not None:
-                refused = isinstance(reply, commands.Refused)
-                for body in bodies[: reply.accepted] if refused else bodies:
-                    self.arrived[body] = self.arrived.get(body, 0) + 1
+        for body in taken(self.world, group, index, submission, replies):
+            self.arrived[body] = self.arrived.get(body, 0) + 1
+
+
+def taken(
+    world: World, group: int, index: int, submission: Submission, replies: Any
+) -> list[bytes]:
+    """Return what a queue took of an entry's block."""
+    bodies = world.checkers.states.bodies.get((group, index))
+    for command, reply in zip(submission.commands, replies, strict=False):
+        if isinstance(command, commands.Enqueue) and bodies is not None:
+            return bodies[: reply.accepted] if isinstance(reply, commands.Refused) else bodies
+    return []

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from sim.checkers import require
 from sim.whole.people import EXCHANGE, VHOST, OneAtATime, Person
-from sim.whole.profile import LETTERS, QueuePlan
+from sim.whole.profile import DUE, LATER, LETTERS, STORE, QueuePlan
 from warren_broker.errors import Refusal, Unavailable
+from warren_broker.management.queues import DeclareExchangeRequest
 from warren_broker.metadata.commands import Bind, DeclareExchange, DeleteExchange, QueueIs, Unbind
 from warren_broker.queue.commands import Count, RetryDelayed
+from warren_broker.queue.delay_commands import EndDelay
 
 if TYPE_CHECKING:
     from sim.whole.process import Process
@@ -72,6 +74,37 @@ class Retrier(OneAtATime):
         process.broker.queues.ask(queue, RetryDelayed(), retried)
 
 
+class Ender(OneAtATime):
+    """An operator that delivers delayed messages of an exchange now, or drops them."""
+
+    def __init__(self, world: World, number: int) -> None:
+        super().__init__(world, number, QueuePlan(STORE))
+
+    def act(self) -> None:
+        """Pick one now and then."""
+        self.ask_next(self.end, wanted=not self.world.calm)
+        self.again(200)
+
+    def end(self, process: Process) -> None:
+        """In the node's turn; what is delayed is taken from the node's own state."""
+        store = self.queue(process)
+        held = store is not None and store.group in process.host.groups()
+        rows = list(process.host.state(store.group).delayed) if store and held else []
+        if store is None or not rows:
+            self.busy = False
+            return
+        ready_ms, index, first, last, _, _ = self.rng.choice(rows)
+        ordinal, kind = self.rng.randint(first, last), self.rng.randrange(5)
+        command = EndDelay(ready_ms, index, ordinal, kind < 2) if kind else RetryDelayed()
+        self.world.note("ends delays", command)
+
+        def ended(reply: Any) -> None:
+            self.busy = False
+            require(isinstance(reply, Count | Refusal), "a delay's end is answered so", reply)
+
+        process.broker.queues.ask(store, command, ended)
+
+
 class Binder(OneAtATime):
     """An operator that takes away the way of the dead letters to their queue, and gives it back."""
 
@@ -126,6 +159,8 @@ class Declarer(Person):
                 declare(self.world, process, plan, lambda reply: None)
         if self.world.profile.fanout:
             feed(process, [plan.name for plan in self.world.profile.queues if not plan.fed])
+        if self.world.profile.later:
+            keep(process)
 
 
 def declare(world: World, process: Process, plan: QueuePlan, done: Any) -> None:
@@ -166,3 +201,25 @@ def feed(process: Process, names: list[str]) -> None:
     for name in names:
         if name not in bound and definitions.state.queue(VHOST, name) is not None:
             definitions.submit(Bind(VHOST, EXCHANGE, name, True, "", {}, 0), lambda reply: None)
+
+
+def keep(process: Process) -> None:
+    """Bind the queues for what is due to an exchange that delays it."""
+    definitions, broker = process.broker.definitions, process.broker
+    if definitions.state.exchange(VHOST, LATER) is None:
+        delaying = DeclareExchangeRequest(
+            name=LATER, kind="x-delayed-message", arguments={"x-delayed-type": "fanout"}
+        )
+        command = broker.exchange_declaration(VHOST, delaying)
+        definitions.submit(command, lambda reply: None)
+        return
+    for name in DUE:
+        if not is_due(process, name) and definitions.state.queue(VHOST, name) is not None:
+            definitions.submit(Bind(VHOST, LATER, name, True, "", {}, 0), lambda reply: None)
+
+
+def is_due(process: Process, name: str) -> bool:
+    """Return whether that queue gets what is due, as the node knows it."""
+    definitions = process.broker.definitions
+    exchange = definitions.state.exchange(VHOST, LATER)
+    return exchange is not None and name in definitions.topology.route(VHOST, LATER, "")

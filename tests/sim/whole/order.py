@@ -13,6 +13,7 @@ import msgspec
 
 from sim.checkers import require
 from sim.whole.delays import Delays, delay_of
+from sim.whole.due import Due
 from sim.whole.letters import Letters
 from warren_broker.block.block import Block
 from warren_broker.queue import commands, limits
@@ -136,6 +137,7 @@ class Order:
         self.checked = 0
         self.delays = Delays()
         self.letters = Letters(world)
+        self.due = Due(world)
 
     def begins(self, state: QueueState, submission: Submission, now: int) -> None:
         """A member is about to apply an entry."""
@@ -159,8 +161,9 @@ class Order:
             return
         self.effects[group, index] = said
         now = self.world.checkers.states.entries[group, index][1]
-        self.delays.applied(group, now, submission, state)
+        self.delays.applied(group, index, now, submission, state)
         replies = getattr(applied.reply, "replies", ())
+        self.due.applied(group, index, now, submission, applied, state)
         self.letters.applied(group, index, now, submission, replies, state)
         if block is not None:
             self._came(group, index, submission, block, state)
@@ -170,7 +173,8 @@ class Order:
         for command, reply in zip(submission.commands, replies, strict=False):
             self._answered(group, submission, command, reply)
         plain = all(type(command) in PLAIN for command in submission.commands)
-        if fresh and plain and state.config.overflow != "reject-publish":
+        kept = group in self.due.live  # what was delayed is among what has returned
+        if fresh and plain and not kept and state.config.overflow != "reject-publish":
             self._strict(group, fresh, state)
         if pending is not None:
             self._came_back(group, index, pending, submission, replies, applied, state)

@@ -17,6 +17,11 @@ LETTERS = "letters"
 """An exchange, which comes and goes."""
 GOVERNED = "governed"
 """The queue that policies set limits to."""
+LATER = "later"
+"""An exchange that delays what is published to it, see STORE; both of DUE are bound to it."""
+STORE = "amq.delayed.later"
+DUE = ("due", "narrow")
+"""The queues that get what is due; the second one is soon full, and refuses more."""
 Kind = Literal["ack", "no-ack", "mixed"]
 
 
@@ -62,8 +67,8 @@ class QueuePlan:
 
     @property
     def fed(self) -> bool:
-        """It is fed with dead letters only, which may come twice and in any order."""
-        return self.name in (DEAD, TARGET)
+        """No client publishes to it: what comes may come twice, and in any order."""
+        return self.name in (DEAD, TARGET, *DUE)
 
     @property
     def once(self) -> bool:
@@ -93,6 +98,7 @@ class Profile:
     policies     operators set, change and clear policies
     malformed    some messages have unreadable properties
     fanout       publishers use an exchange that feeds every queue now and then
+    later        there is an exchange that delays messages, with its store
     """
 
     nodes: int
@@ -134,6 +140,7 @@ class Profile:
     windows: windows.Windows
     config: RaftConfig
     policies: bool = False
+    later: bool = False
 
 
 BRIEF_SHARE = 0.7
@@ -149,6 +156,9 @@ LETTERS_SHARE = 0.2
 """Worlds that have a queue that keeps its dead letters, and one that they go to."""
 ONCE_SHARE = 0.2
 """Worlds that have a queue that drops duplicates."""
+LATER_SHARE, LATER_MS, LATER_RETRY_MS = 0.5, 1_200, 300
+"""Of the worlds with none of these: those with an exchange that delays messages; for how long at
+least; and how long what a queue has refused waits in its store."""
 
 
 def draw(rng: Random) -> Profile:
@@ -215,7 +225,10 @@ def draw(rng: Random) -> Profile:
 
 def _more(profile: Profile, rng: Random, lives: bool) -> Profile:
     """Add what only some worlds have, by generators that leave the others as they are."""
-    return _full(_once(_governed(_keeping(_delaying(profile, rng), rng), rng, lives), rng))
+    more = _once(_governed(_keeping(_delaying(profile, rng), rng), rng, lives), rng)
+    if more is profile and not lives:
+        more = _later(more, rng)
+    return _full(more)
 
 
 def _delaying(profile: Profile, rng: Random) -> Profile:
@@ -301,6 +314,29 @@ def _once(profile: Profile, rng: Random) -> Profile:
     arguments = {"x-queue-type": "quorum", "x-delivery-limit": -1, "x-deduplication": True}
     once = QueuePlan("once", arguments, plain.group_size)
     return replace(profile, queues=(plain, once, *others))
+
+
+def _later(profile: Profile, rng: Random) -> Profile:
+    """Add an exchange that delays messages to some worlds; drawn like `_delaying`.
+
+    Not where nodes never become well: its store has as many members as nodes are known when it is
+    declared, which may be too few for that.
+    """
+    aside = Random()
+    aside.setstate(rng.getstate())
+    if [aside.random() for _ in range(17)][-1] >= LATER_SHARE or profile.bad:
+        return profile
+    plain, *others = profile.queues
+    arguments = {"x-queue-type": "quorum", "x-delivery-limit": -1}
+    limit = {"x-overflow": "reject-publish", "x-max-length": aside.choice((1, 3))}
+    due = QueuePlan(DUE[0], arguments, plain.group_size)
+    narrow = QueuePlan(DUE[1], {**arguments, **limit}, plain.group_size)
+    retries = (("REFUSED_RETRY_MS_MIN", 1), ("REFUSED_RETRY_MS_MAX", 3))
+    bounds = [("metadata.stores", name, times * LATER_RETRY_MS) for name, times in retries]
+    return replace(
+        profile, queues=(plain, due, narrow, *others), messages=2 * profile.messages, later=True,
+        safety_ms=max(profile.safety_ms, LATER_MS), windows=(*profile.windows, *bounds),
+    )  # fmt: skip
 
 
 def _full(profile: Profile) -> Profile:

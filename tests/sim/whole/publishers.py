@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sim.whole.ledger import Book
 from sim.whole.people import EXCHANGE, VHOST, Person
-from sim.whole.profile import QueuePlan
+from sim.whole.profile import DUE, LATER, STORE, QueuePlan
 from warren_broker.amqp091.wire import properties
 from warren_broker.kernel import TTL_NONE, MessageTable, Route
 
@@ -114,6 +114,50 @@ class Publisher(Person):
         book.confirm(taken)
         if taken:
             self.world.checkers.durability.confirmed(book, taken)
+
+
+class Delayer(Publisher):
+    """Publishes to an exchange that delays messages."""
+
+    def __init__(self, world: World, number: int, messages: int) -> None:
+        super().__init__(world, number, QueuePlan(STORE), messages)
+
+    def act(self) -> None:
+        """Publish, while the window allows."""
+        process = self.connected()
+        if process is not None and self.left > 0 and self.under_way < self.world.profile.window:
+            count = min(self.left, self.rng.choice((1, 1, 2, 5)))
+            self.left -= count
+            self.under_way += 1
+            process.inject(lambda: self.delay(process, count))
+        self.again(self.world.profile.pace_ms)
+
+    def delay(self, process: Process, count: int) -> None:
+        """In the node's turn."""
+        state, ledger = process.broker.definitions.state, self.world.ledger
+        for name in (STORE, *DUE):
+            queue = state.queue(VHOST, name)
+            assert queue is not None, name
+            ledger.of(queue.group, self.world.plans.get(name, self.plan))
+        store = state.queue(VHOST, STORE)
+        assert store is not None
+        book = ledger.of(store.group)
+        bodies, table = [], MessageTable()
+        for _ in range(count):
+            self.sent += 1
+            body = b"later-%d/%d/%d" % (self.number, process.boot_id, self.sent)
+            bodies.append(body)
+            ledger.delays[body] = delay_ms = self.rng.choice((1, 20, 20, 150, 600, 1_500))
+            said = properties.encode(properties.Properties(headers={"x-delay": delay_ms}))
+            table.append(Route(LATER.encode(), b"", False), said, body)
+        book.publish(bodies)
+
+        def confirmed(part: int, ok: bool, refused: list[int] | None) -> None:
+            if self.at is process:
+                self.under_way -= 1
+            self.answered(process, book, bodies, ok, refused)
+
+        process.broker.publishing.publish(VHOST, table, 0, len(bodies), None, confirmed)
 
 
 class Resender(Publisher):

@@ -12,13 +12,13 @@ from sim.whole.consumers import Consumer, Getter
 from sim.whole.ledger import Ledger
 from sim.whole.loners import Loner
 from sim.whole.misfortunes import Misfortunes
-from sim.whole.operators import Binder, Declarer, Operator, Retrier
+from sim.whole.operators import Binder, Declarer, Ender, Operator, Retrier, is_due
 from sim.whole.outside import outside
 from sim.whole.people import VHOST, Person
 from sim.whole.policymakers import Policymaker, are_followed
 from sim.whole.process import Machine, Process
-from sim.whole.profile import TARGET, draw
-from sim.whole.publishers import Publisher, Resender
+from sim.whole.profile import DUE, TARGET, draw
+from sim.whole.publishers import Delayer, Publisher, Resender
 from sim.whole.readers import Reader
 from sim.whole.registrars import Registrar
 from sim.whole.sinks import Sink
@@ -85,6 +85,10 @@ class World(Traced):
         people += [Binder(self, at, plan) for at, plan in enumerate(others) if plan.name == TARGET]
         people += [Operator(self, at, plan) for at, plan in enumerate(others) if plan.swept]
         people += [Policymaker(self, at) for at in range(2)] if profile.policies else []
+        if profile.later:
+            delayers = [Delayer(self, at, profile.messages) for at in range(2)]
+            self.publishers += delayers
+            people += [*delayers, Ender(self, 0)]
         for plan in others:
             if plan.once:
                 resenders = [Resender(self, at, plan, profile.messages) for at in range(2)]
@@ -186,6 +190,7 @@ class World(Traced):
                 machine.running is not None
                 and machine.running.broker.definitions.ready
                 and machine.running.broker.definitions.state.queue(VHOST, name) is not None
+                and (name not in DUE or is_due(machine.running, name))
             )
             for machine in self.processes.values()
             for name in self.plans
