@@ -242,6 +242,15 @@ class DefinitionSettings(_Table):
     )
 
 
+class EventExchangeSettings(_Table):
+    """Whether the node publishes events, to the exchange `amq.rabbitmq.event`, and where."""
+
+    enabled: bool = False
+    vhost: str | None = Field(
+        None, min_length=1, max_length=255, description="of the exchange; by default default_vhost"
+    )
+
+
 class NodeConfig(_Table):
     """The settings of one node.
 
@@ -279,6 +288,7 @@ class NodeConfig(_Table):
     limits: Limits = Limits()
     queues: Queues = Queues()
     alarms: AlarmSettings = AlarmSettings()
+    event_exchange: EventExchangeSettings = EventExchangeSettings()
     raft: Raft = Raft()
 
     @field_validator("loopback_users", mode="before")
@@ -296,6 +306,11 @@ class NodeConfig(_Table):
         for address in value.values():
             parse_address(address)
         return value
+
+    @property
+    def bootstrap(self) -> tuple[str, str, str]:
+        """The vhost, user and password that a new cluster begins with."""
+        return self.default_vhost, self.default_user, self.default_pass
 
     @property
     def anonymous_login(self) -> tuple[str, str] | None:

@@ -57,6 +57,7 @@ class Node:
         self.cluster.attach(self.host)
         self.broker = Broker(self.cluster, settings)
         self.resource_alarms = ResourceAlarms(self.cluster)
+        self.resource_alarms.on_own.append(self.broker.events.alarm)
         self.alarms = Alarms(
             self.loop,
             settings.alarms,

@@ -20,6 +20,7 @@ from warren_broker.cluster.client.consumers import Consumers
 from warren_broker.cluster.client.dead_letters import DeadLetters
 from warren_broker.cluster.client.direct_replies import DirectReplies
 from warren_broker.cluster.client.due_messages import DueMessages
+from warren_broker.cluster.client.event_exchange import EventExchange
 from warren_broker.cluster.client.history import History
 from warren_broker.cluster.client.publisher import Publisher
 from warren_broker.cluster.client.queues import QueueClients
@@ -99,8 +100,7 @@ class Broker:
         self.cluster = cluster
         self.settings = settings
         timeout_ms = settings.limits.operation_timeout_ms
-        bootstrap = (settings.default_vhost, settings.default_user, settings.default_pass)
-        self.definitions = Definitions(cluster, timeout_ms, bootstrap)
+        self.definitions = Definitions(cluster, timeout_ms, settings.bootstrap)
         self.clients = ClientLimits(cluster, self.definitions)
         self.joining = Joining(cluster, self.definitions, settings.peers)
         smallest = settings.queues.compress_bytes_min
@@ -110,6 +110,7 @@ class Broker:
         self.ids = Ids(settings.node)
         self.replies = DirectReplies(cluster)
         self.publishing = Publisher(self.queues, self.replies)
+        self.events = EventExchange(cluster.loop, self.definitions, self.publishing, settings)
         self.history = History(self.queues, self.reading, self.publishing)
         self.due_messages = DueMessages(self.queues, self.consuming, self.publishing, self.ids)
         self.dead_letters = DeadLetters(self.queues, self.publishing, settings.limits.frame_max)

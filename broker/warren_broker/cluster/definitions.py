@@ -25,6 +25,7 @@ from warren_broker.cluster.membership.local_members import LocalMembers
 from warren_broker.cluster.request_timeouts import RequestTimeouts
 from warren_broker.metadata import commands, passwords
 from warren_broker.metadata.changes import (
+    DefinitionEvent,
     MembersSet,
     NodeRenewed,
     NodesChanged,
@@ -79,6 +80,8 @@ class Definitions:
                  exist; without any when they are not known: the receiver compares
     on_policies  called with the vhosts of which policies changed; None: any may have
     on_ready     called once, when this node knows the definitions
+    on_event     called with changes of the definitions, on the leader of the group alone and while
+                 this node is ready: what it applies at its start is long known
     load         loads definitions at the start, before this node is ready, and calls back
                  (`cluster.boot_definitions`); None: there are none to load
     incarnation  the number of this node's incarnation; 0 until it is ready
@@ -115,6 +118,7 @@ class Definitions:
         )
         self.on_policies: list[Callable[[tuple[str, ...] | None], None]] = []
         self.on_ready: list[Callable[[], None]] = []
+        self.on_event: Callable[[Meta, DefinitionEvent], None] | None = None
         self.load: Callable[[Callable[[], None]], None] | None = None
         self._local_members = LocalMembers(cluster, lambda queue: self.on_deleted(queue))
         self.absent = AbsentNodes()
@@ -274,8 +278,12 @@ class Definitions:
                 if node is not None:
                     answer = messages.MetadataReplied(meta.index, encode_reply(reply))
                     self._cluster.host.send(node, messages.encode(answer))
+        told = self.on_event if leading and self.ready else None
         for effect in applied.effects:
-            self._note(effect)
+            if not isinstance(effect, DefinitionEvent):
+                self._note(effect)
+            elif told is not None:
+                told(meta, effect)
         self._ask_settle()
 
     def _note(self, change: Any) -> None:

@@ -21,6 +21,7 @@ class ResourceAlarms:
     own      resources that this node is low on, sorted
     others   the same of every other connected node with an alarm; it is ignored while that node
              is suspected: it accepts nothing, and may never report that its alarm is over
+    on_own   called with each resource and whether its alarm on this node is set now, or cleared
     reasons  all of them together, sorted, for publishers
 
     A node with a full disk transfers its leaderships to members with space: the group commits on
@@ -29,6 +30,7 @@ class ResourceAlarms:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self.on_own: list[Callable[[str, bool], None]] = []
         self._listeners: list[Callable[[tuple[str, ...]], None]] = []
         self._connected: dict[str, None] = {}
         self._full = self._handing_over = False
@@ -50,7 +52,12 @@ class ResourceAlarms:
         """Set this node's alarms; empty: cleared."""
         if own == self.own:
             return
+        changed = [(resource, True) for resource in own if resource not in self.own]
+        changed += [(resource, False) for resource in self.own if resource not in own]
         self.own = own
+        for resource, is_set in changed:
+            for call in self.on_own:
+                call(resource, is_set)
         data = messages.encode(messages.Short(own))
         for node in self._connected:
             self._cluster.host.send(node, data)

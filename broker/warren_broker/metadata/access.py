@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 import msgspec
 
 from warren_broker import errors
@@ -21,13 +23,14 @@ from warren_broker.metadata.commands import (
     PutVhost,
 )
 from warren_broker.metadata.queues import remove_queues
-from warren_broker.metadata.records import Grant, Vhost
-from warren_broker.metadata.state import new_scope
+from warren_broker.metadata.records import Grant, User, Vhost
+from warren_broker.metadata.state import DEFAULT_EXCHANGES, new_scope
 from warren_broker.name_patterns import BadPattern
 from warren_broker.permissions import check_pattern
 
 ADMINISTRATOR = "administrator"
 """The tag of users that may change everything."""
+DEFAULT_NAMES = frozenset(name for name, _, _ in DEFAULT_EXCHANGES)
 
 
 def check_patterns(grant: Grant) -> None:
@@ -53,8 +56,10 @@ def bootstrap(context: MetadataContext, command: Bootstrap) -> AnyReply:
     _add_vhost(context, vhost)
     if user.name not in state.users:
         state.users[user.name] = user
+        _tell_of_user(context, None, user)
     grant = Grant(vhost.name, user.name, ".*", ".*", ".*")
-    state.grants.setdefault((vhost.name, user.name, None), grant)
+    if (vhost.name, user.name, None) not in state.grants:
+        _put_grant(context, grant)
     context.changes.append(UserChanged(user.name))
     return MetadataDone()
 
@@ -62,6 +67,7 @@ def bootstrap(context: MetadataContext, command: Bootstrap) -> AnyReply:
 def _add_vhost(context: MetadataContext, vhost: Vhost) -> None:
     if vhost.name not in context.state.scopes:
         context.state.scopes[vhost.name] = new_scope(vhost)
+        context.tell("vhost.created", vhost)
         context.topology_changed(vhost.name)
 
 
@@ -99,9 +105,16 @@ def delete_vhost(context: MetadataContext, command: DeleteVhost) -> AnyReply:
     if scope is None:
         return Deleted(())
     gone = remove_queues(context, list(scope.queues.values()))
-    for key in [key for key in state.grants if key[0] == command.name]:
-        del state.grants[key]
+    for _, leaving in sorted(scope.bindings.items(), key=itemgetter(0)):
+        for _, binding in sorted(leaving.items(), key=itemgetter(0)):
+            context.tell("binding.deleted", binding)
+    for name, exchange in sorted(scope.exchanges.items(), key=itemgetter(0)):
+        if name not in DEFAULT_NAMES:
+            context.tell("exchange.deleted", exchange)
+    for key in sorted((key for key in state.grants if key[0] == command.name), key=_grant_order):
+        _drop_grant(context, key)
     del state.scopes[command.name]
+    context.tell("vhost.deleted", scope.vhost)
     context.topology_changed(command.name)
     context.changes.append(VhostDeleted(command.name))
     return gone
@@ -117,6 +130,7 @@ def put_user(context: MetadataContext, command: PutUser) -> AnyReply:
     if known is not None:
         user = msgspec.structs.replace(user, limits=known.limits)
     context.state.users[user.name] = user
+    _tell_of_user(context, known, user)
     context.changes.append(UserChanged(user.name))
     return MetadataDone()
 
@@ -126,9 +140,12 @@ def delete_user(context: MetadataContext, command: DeleteUser) -> AnyReply:
     state = context.state
     if command.keep_administrator:
         _keep_administrator(context, command.name)
-    if state.users.pop(command.name, None) is not None:
-        for key in [key for key in state.grants if key[1] == command.name]:
-            del state.grants[key]
+    user = state.users.pop(command.name, None)
+    if user is not None:
+        of_user = (key for key in state.grants if key[1] == command.name)
+        for key in sorted(of_user, key=_grant_order):
+            _drop_grant(context, key)
+        context.tell("user.deleted", user)
         context.changes.append(UserChanged(command.name, deleted=True))
     return MetadataDone()
 
@@ -139,7 +156,7 @@ def put_grant(context: MetadataContext, command: PutGrant) -> AnyReply:
     context.scope(grant.vhost)
     if grant.user not in context.state.users:
         raise errors.NotFound(f"no user '{grant.user}'")
-    context.state.grants[(grant.vhost, grant.user, grant.exchange)] = grant
+    _put_grant(context, grant)
     context.changes.append(UserChanged(grant.user))
     return MetadataDone()
 
@@ -153,8 +170,37 @@ def delete_grant(context: MetadataContext, command: DeleteGrant) -> AnyReply:
         if key[:2] == (command.vhost, command.user)
         and (key[2] == command.exchange or (command.exchange == "" and key[2] is not None))
     ]
-    for key in gone:
-        del grants[key]
+    for key in sorted(gone, key=_grant_order):
+        _drop_grant(context, key)
     if gone:
         context.changes.append(UserChanged(command.user))
     return MetadataDone()
+
+
+def _tell_of_user(context: MetadataContext, before: User | None, user: User) -> None:
+    """Report what a command made of a user; None: there was none."""
+    if before is None:
+        context.tell("user.created", user)
+    elif before.password_hash != user.password_hash:
+        changed = "changed" if user.password_hash else "cleared"
+        context.tell(f"user.password.{changed}", user)
+    if user.tags != (() if before is None else before.tags):
+        context.tell("user.tags.set", user)
+
+
+def _put_grant(context: MetadataContext, grant: Grant) -> None:
+    context.state.grants[(grant.vhost, grant.user, grant.exchange)] = grant
+    context.tell(f"{_kind_of(grant)}.created", grant)
+
+
+def _grant_order(key: tuple[str, str, str | None]) -> tuple[str, str, str, bool]:
+    return (key[0], key[1], key[2] or "", key[2] is not None)
+
+
+def _drop_grant(context: MetadataContext, key: tuple[str, str, str | None]) -> None:
+    grant = context.state.grants.pop(key)
+    context.tell(f"{_kind_of(grant)}.deleted", grant)
+
+
+def _kind_of(grant: Grant) -> str:
+    return "permission" if grant.exchange is None else "topic.permission"

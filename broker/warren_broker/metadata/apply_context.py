@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from warren_broker import errors
-from warren_broker.metadata.changes import Change, TopologyChanged
+from warren_broker.metadata.changes import Change, Definition, DefinitionEvent, TopologyChanged
 from warren_broker.metadata.records import Exchange
 from warren_broker.metadata.state import MetadataState, Scope
 from warren_broker.queue.commands import UplinkId
@@ -43,6 +43,10 @@ class MetadataContext:
     def topology_changed(self, vhost: str) -> None:
         """Report the vhost's change, once per submission."""
         self.changed[vhost] = None
+
+    def tell(self, key: str, definition: Definition) -> None:
+        """Report an event; see `changes.DefinitionEvent`."""
+        self.changes.append(DefinitionEvent(key, definition))
 
     def all_changes(self) -> tuple[Change, ...]:
         """Return all changes of the submission."""

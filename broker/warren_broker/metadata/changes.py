@@ -11,7 +11,16 @@ from typing import TypeAlias
 
 import msgspec
 
-from warren_broker.metadata.records import QueueRecord
+from warren_broker.metadata.records import (
+    Binding,
+    Exchange,
+    Grant,
+    Parameter,
+    Policy,
+    QueueRecord,
+    User,
+    Vhost,
+)
 from warren_broker.queue.commands import UplinkId
 
 
@@ -79,6 +88,20 @@ class NodeRenewed(msgspec.Struct, frozen=True):
     previous: UplinkId
 
 
+Definition: TypeAlias = QueueRecord | Exchange | Binding | Vhost | User | Grant | Policy | Parameter
+
+
+class DefinitionEvent(msgspec.Struct, frozen=True):
+    """An object was created, changed or deleted, for the event exchange (`cluster.client.events`).
+
+    key         routing key of the event, such as "exchange.created"
+    definition  the object as it is now, or as it was before it was deleted
+    """
+
+    key: str
+    definition: Definition
+
+
 class BootstrapWanted(msgspec.Struct, frozen=True):
     """The cluster is empty: the leader proposes `Bootstrap` with the configured vhost and user."""
 
@@ -94,4 +117,5 @@ Change: TypeAlias = (
     | MembersSet
     | NodesChanged
     | PoliciesChanged
+    | DefinitionEvent
 )

@@ -226,6 +226,7 @@ class DeclareExchange(MetadataCommand, frozen=True, array_like=True, tag="declar
     store_nodes, store_leader  placement of the store of a new exchange that keeps messages
               (`exchange_types.KEEPING_KINDS`). None: written by a node before version 6, which
               refused such exchanges, or another type was declared
+    own       the broker declares it for itself: its name may begin with `amq.`. Since version 10
     """
 
     vhost: str
@@ -238,6 +239,7 @@ class DeclareExchange(MetadataCommand, frozen=True, array_like=True, tag="declar
     choosing: bool = False
     store_nodes: tuple[str, ...] | None = None
     store_leader: str = ""
+    own: bool = False
 
 
 class DeleteExchange(MetadataCommand, frozen=True, array_like=True, tag="delete_exchange"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Final
 
 from warren_broker import errors
@@ -45,7 +46,7 @@ def declare_exchange(context: MetadataContext, command: DeclareExchange) -> AnyR
         check_equivalent(there, wanted)
         open_store(context, there, command.store_nodes or (), command.store_leader)
         return MetadataDone()
-    if command.name.startswith(RESERVED):
+    if command.name.startswith(RESERVED) and not command.own:
         raise errors.reserved_name("exchange", command.name)
     check_name("exchange", command.name)
     alternate = command.arguments.get("alternate-exchange")
@@ -59,6 +60,7 @@ def declare_exchange(context: MetadataContext, command: DeclareExchange) -> AnyR
     open_store(context, wanted, command.store_nodes or (), command.store_leader)
     scope.exchanges[command.name] = wanted
     scope.touch(command.name)
+    context.tell("exchange.created", wanted)
     context.topology_changed(command.vhost)
     return MetadataDone()
 
@@ -109,19 +111,35 @@ def remove_exchanges(context: MetadataContext, scope: Scope, names: list[str]) -
         name = waiting.pop(0)
         if name not in scope.exchanges:
             continue
-        for binding in list(scope.bindings.get(name, {}).values()):
-            scope.remove_binding(binding)
-        waiting += remove_arriving(scope, name, to_queue=False)
-        close_store(context, scope, scope.exchanges.pop(name))
+        for _, binding in sorted(scope.bindings.get(name, {}).items(), key=itemgetter(0)):
+            remove_binding(context, scope, binding)
+        waiting += remove_arriving(context, scope, name, to_queue=False)
+        exchange = scope.exchanges.pop(name)
+        close_store(context, scope, exchange)
+        context.tell("exchange.deleted", exchange)
         scope.source_versions.pop(name, None)
         scope.touch()
 
 
-def remove_arriving(scope: Scope, destination: str, to_queue: bool) -> list[str]:
-    """Remove all bindings to a destination; return the auto-delete exchanges thereby emptied."""
+def remove_binding(context: MetadataContext, scope: Scope, binding: Binding) -> bool:
+    """Remove a binding; return whether it existed."""
+    removed = scope.remove_binding(binding)
+    if removed:
+        context.tell("binding.deleted", binding)
+    return removed
+
+
+def remove_arriving(
+    context: MetadataContext, scope: Scope, destination: str, to_queue: bool
+) -> list[str]:
+    """Remove all bindings to a destination; return the auto-delete exchanges thereby emptied.
+
+    In the order of their keys: events must not depend on whether a snapshot was restored before.
+    """
     emptied = []
-    for binding in list(scope.arriving(to_queue).get(destination, {}).values()):
-        scope.remove_binding(binding)
+    arriving = scope.arriving(to_queue).get(destination, {})
+    for _, binding in sorted(arriving.items(), key=itemgetter(0)):
+        remove_binding(context, scope, binding)
         if is_emptied(scope, binding.source):
             emptied.append(binding.source)
     return emptied
@@ -153,6 +171,7 @@ def bind(context: MetadataContext, command: Bind) -> AnyReply:
     created = binding.key not in scope.bindings.get(command.source, {})
     if created:
         scope.add_binding(binding)
+        context.tell("binding.created", binding)
         context.topology_changed(command.vhost)
     return BindingIs(created) if command.reported else MetadataDone()
 
@@ -164,7 +183,7 @@ def unbind(context: MetadataContext, command: Unbind) -> AnyReply:
     if queue is not None and command.connection:
         if not queue.owned_by(context.uplink, command.connection):
             raise errors.locked_queue(command.destination, command.vhost)
-    if scope.remove_binding(to_binding(command)):
+    if remove_binding(context, scope, to_binding(command)):
         if is_emptied(scope, command.source):
             remove_exchanges(context, scope, [command.source])
         context.topology_changed(command.vhost)

@@ -57,16 +57,18 @@ def change_limits(context: MetadataContext, command: ChangeLimits) -> AnyReply:
     """Change the limits of a vhost or of a user; a repeat changes nothing."""
     if command.of == "vhost":
         scope = context.scope(command.name)
-        scope.vhost = msgspec.structs.replace(
-            scope.vhost, limits=changed(scope.vhost.limits, command)
-        )
+        vhost = msgspec.structs.replace(scope.vhost, limits=changed(scope.vhost.limits, command))
+        if vhost != scope.vhost:
+            context.tell(f"vhost.limits.{'set' if vhost.limits else 'cleared'}", vhost)
+        scope.vhost = vhost
         return MetadataDone()
     user = context.state.users.get(command.name)
     if user is None:
         raise errors.NotFound(f"no user '{command.name}'")
-    context.state.users[command.name] = msgspec.structs.replace(
-        user, limits=changed(user.limits, command)
-    )
+    limited = msgspec.structs.replace(user, limits=changed(user.limits, command))
+    if limited != user:
+        context.tell(f"user.limits.{'set' if limited.limits else 'cleared'}", limited)
+    context.state.users[command.name] = limited
     return MetadataDone()
 
 

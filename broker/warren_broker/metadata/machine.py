@@ -74,7 +74,7 @@ class MetadataMachine:
     nothing.
     """
 
-    version = 9
+    version = 10
     """2: nodes are registered, queues change members. A log of version 1 gives the same state: it
     has none of those commands, and its NodeStarted names no disk.
     3: incarnations of nodes have numbers; PutVhost; PutUser and DeleteUser may keep the last
@@ -95,7 +95,9 @@ class MetadataMachine:
     8: limits of vhosts and users. A log of version 7 gives the same state: it has no ChangeLimits,
     and the users and vhosts in its commands have no limits.
     9: parameters; imports of definitions. A log of version 8 gives the same state: it has none of
-    these commands."""
+    these commands.
+    10: exchanges that the broker declares for itself (DeclareExchange.own). A log of version 9
+    gives the same state: the field is absent from it."""
 
     def init(self) -> MetadataState:
         """Return an empty state; the first leader is asked to propose `Bootstrap`."""

@@ -24,11 +24,13 @@ def put_parameter(context: MetadataContext, command: PutParameter) -> AnyReply:
         kept = context.state.global_parameters
         _check_room(len(kept), given.name in kept, "the cluster")
         kept[given.name] = given
+        context.tell("parameter.set", given)
         return MetadataDone()
     found = context.scope(given.vhost).parameters
     key = (given.component, given.name)
     _check_room(len(found), key in found, f"vhost '{given.vhost}'")
     found[key] = given
+    context.tell("parameter.set", given)
     return MetadataDone()
 
 
@@ -42,13 +44,17 @@ def _check_room(count: int, known: bool, where: str) -> None:
 def delete_parameter(context: MetadataContext, command: DeleteParameter) -> AnyReply:
     """Remove a parameter."""
     if not command.vhost:
-        if context.state.global_parameters.pop(command.name, None) is None:
+        gone = context.state.global_parameters.pop(command.name, None)
+        if gone is None:
             raise errors.NotFound(f"no global parameter '{command.name}'")
+        context.tell("parameter.cleared", gone)
         return MetadataDone()
     found = context.scope(command.vhost).parameters
-    if found.pop((command.component, command.name), None) is None:
+    gone = found.pop((command.component, command.name), None)
+    if gone is None:
         raise errors.NotFound(
             f"no parameter '{command.name}' of component '{command.component}' in vhost "
             f"'{command.vhost}'"
         )
+    context.tell("parameter.cleared", gone)
     return MetadataDone()

@@ -27,6 +27,7 @@ def set_policy(context: MetadataContext, command: SetPolicy) -> AnyReply:
             "clear one first"
         )
     kept[policy.name] = policy
+    context.tell("policy.set", policy)
     _changed(context, scope)
     return MetadataDone()
 
@@ -34,9 +35,11 @@ def set_policy(context: MetadataContext, command: SetPolicy) -> AnyReply:
 def clear_policy(context: MetadataContext, command: ClearPolicy) -> AnyReply:
     """Remove a policy."""
     scope = context.scope(command.vhost)
-    if scope.policies.of(command.operator).pop(command.name, None) is None:
+    policy = scope.policies.of(command.operator).pop(command.name, None)
+    if policy is None:
         kind = "operator policy" if command.operator else "policy"
         raise errors.NotFound(f"no {kind} '{command.name}' in vhost '{command.vhost}'")
+    context.tell("policy.cleared", policy)
     _changed(context, scope)
     return MetadataDone()
 

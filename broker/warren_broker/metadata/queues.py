@@ -52,6 +52,7 @@ def declare_queue(context: MetadataContext, command: DeclareQueue) -> AnyReply:
     )
     context.state.add_queue(queue)
     context.changes.append(QueueCreated(queue))
+    context.tell("queue.created", queue)
     context.topology_changed(queue.vhost)
     return QueueIs(queue, created=True)
 
@@ -93,10 +94,12 @@ def remove_queues(context: MetadataContext, queues: Iterable[QueueRecord]) -> De
     gone = []
     for queue in queues:
         scope = context.scope(queue.vhost)
-        emptied = remove_arriving(scope, queue.name, to_queue=True)
+        emptied = remove_arriving(context, scope, queue.name, to_queue=True)
         context.state.drop_queue(queue)
         remove_exchanges(context, scope, emptied)
         context.changes.append(QueueDeleted(queue))
+        if not queue.store_of:
+            context.tell("queue.deleted", queue)
         context.topology_changed(queue.vhost)
         gone.append(queue)
     return Deleted(tuple(gone))

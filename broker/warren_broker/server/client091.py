@@ -16,11 +16,13 @@ from warren_broker.cluster.declaring import Declared, declare_and_count
 from warren_broker.metadata import commands as metadata
 from warren_broker.queue import commands
 from warren_broker.queue.commands import Delivery
+from warren_broker.server.connection_events import ConnectionEvents
 from warren_broker.server.connection_log import ConnectionLog
 from warren_broker.server.fault_boundary import guarded, guarded_call
 from warren_broker.server.login import log_in
 from warren_raft.runtime.loop import LoopStage, LoopTimer
 from warren_raft.runtime.net.stream import Stream
+from warren_raft.runtime.net.tls import TlsStream
 
 TICK_MS = 1000
 HANG_UP_MS_MAX = 30_000
@@ -41,6 +43,7 @@ class Client091:
         self._stream = stream
         self._peer = peer
         self._log = ConnectionLog("0.9.1", peer)
+        self._events = ConnectionEvents(broker.events, "0.9.1", peer, isinstance(stream, TlsStream))
         self._number = broker.ids.connection()
         self._session = Connection(config, broker, broker.ids)
         self._held: deque[tuple[int, Delivery, Block]] = deque()
@@ -93,6 +96,7 @@ class Client091:
     def _give_back(self) -> None:
         self._session.disconnected()
         self._carry_out()
+        self._events.closed()
 
     @guarded
     def shut_down(self, reason: str) -> None:
@@ -202,6 +206,7 @@ class Client091:
         if known is not None and reason == "timeout":
             channel = known.channel.number
             self._log.consumer_timed_out(known.tag, channel, known.queue, timeout_ms)
+        self._events.consumers_deleted((consumer,))
         self._session.cancelled(consumer, reason, timeout_ms)
         self._carry_out()
 
@@ -258,7 +263,7 @@ class Client091:
 
     def _authenticate(self, request: requests.AuthenticateRequest) -> None:
         login = (request.user, request.password, request.mechanism)
-        log_in(self._broker, self._log, self._peer, login, self._answer(request))
+        log_in(self._broker, self._log, self._peer, login, self._answer(request), self._events)
 
     def _update_secret(self, request: requests.UpdateSecretRequest) -> None:
         # Passwords do not expire, so any new one will do, as in RabbitMQ; but the user must still
@@ -270,7 +275,9 @@ class Client091:
 
         def done(result: Any) -> None:
             if not isinstance(result, errors.Refusal) and not self._gone:
-                self._log.opened(request.user, request.vhost, self._session.state.client_properties)
+                client = self._session.state.client_properties
+                self._log.opened(request.user, request.vhost, client)
+                self._events.opened(request.user, request.vhost, client)
             answer(result)
 
         self._broker.enter_vhost(
@@ -291,10 +298,14 @@ class Client091:
     def _close_connection(self, request: requests.CloseConnectionRequest) -> None:
         self._broker.connection_gone(self._number, self._answer(request))
 
+    def _session_up(self, request: requests.SessionUpRequest) -> None:
+        self._events.channel_created(request.session, request.channel)
+
     def _session_down(self, request: requests.SessionDownRequest) -> None:
         gone = {consumer for consumer, _ in request.consumers}
         if self._held:
             self._held = deque(held for held in self._held if held[0] not in gone)
+        self._events.channel_closed(request.session)
         self._broker.consuming.session_down(request.session, request.failed)
         self._answer(request)(requests.RequestDone())
 
@@ -434,14 +445,22 @@ class Client091:
             request.exclusive,
             request.timeout_ms,
         )
+        answer = self._answer(request)
+
+        def done(result: Any) -> None:
+            if not isinstance(result, errors.Refusal):
+                self._events.consumer_created(request)
+            answer(result)
+
         self._broker.consuming.checkout(
-            queue, command, self, self._answer(request), request.cancel_on_failover
+            queue, command, self, guarded_call(self, done), request.cancel_on_failover
         )
 
     def _cancel(self, request: requests.CancelRequest) -> None:
         answer = self._answer(request)
 
         def done(result: Any) -> None:
+            self._events.consumers_deleted((request.consumer,))
             self._hand_out_held(request.consumer)
             answer(result)
 
@@ -498,16 +517,12 @@ def _done(reply: Any) -> errors.Refusal | requests.RequestDone:
     return reply if isinstance(reply, errors.Refusal) else requests.RequestDone()
 
 
-def _nothing(client: Client091, request: Any) -> None:
-    """Ignore a request."""
-
-
 _HANDLERS: dict[type, Callable[[Client091, Any], None]] = {
     requests.AuthenticateRequest: Client091._authenticate,
     requests.UpdateSecretRequest: Client091._update_secret,
     requests.OpenVhostRequest: Client091._open_vhost,
     requests.CloseConnectionRequest: Client091._close_connection,
-    requests.SessionUpRequest: _nothing,
+    requests.SessionUpRequest: Client091._session_up,
     requests.CheckChannelsRequest: Client091._check_channels,
     requests.SessionDownRequest: Client091._session_down,
     requests.QueueDeclareRequest: Client091._declare_queue,

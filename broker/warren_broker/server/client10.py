@@ -21,12 +21,14 @@ from warren_broker.management.policy_service import POLICY_HANDLERS
 from warren_broker.management.queue_service import QUEUE_HANDLERS
 from warren_broker.management.user_service import USER_HANDLERS
 from warren_broker.server.blocks10 import BLOCK_HANDLERS
+from warren_broker.server.connection_events import ConnectionEvents
 from warren_broker.server.connection_log import ConnectionLog
 from warren_broker.server.fault_boundary import guarded, guarded_call
 from warren_broker.server.login import log_in
 from warren_raft.quoting import quoted
 from warren_raft.runtime.loop import LoopStage, LoopTimer
 from warren_raft.runtime.net.stream import Stream
+from warren_raft.runtime.net.tls import TlsStream
 
 TICK_MS_MAX = 10_000
 HANDSHAKE_TICK_MS = 500
@@ -48,6 +50,7 @@ class Client10:
         self._stream = stream
         self._peer = peer
         self._log = ConnectionLog("1.0", peer)
+        self._events = ConnectionEvents(broker.events, "1.0", peer, isinstance(stream, TlsStream))
         self._number = broker.ids.connection()
         heartbeat_s = broker.settings.limits.heartbeat_s
         self._connection = Connection10(
@@ -85,6 +88,7 @@ class Client10:
         if self._timer is not None:
             self._timer.cancel()
         self._connection.free()
+        self._events.closed()
         self._broker.connection_gone(self._number, lambda result: None)
 
     @guarded
@@ -189,7 +193,7 @@ class Client10:
             answer(result if isinstance(result, errors.Refusal) else requests.LoggedIn())
 
         login = (request.user, request.password, request.mechanism)
-        log_in(self._broker, self._log, self._peer, login, done)
+        log_in(self._broker, self._log, self._peer, login, done, self._events)
 
     def _open_vhost(self, request: requests.OpenVhost, answer: Callable[[Any], None]) -> None:
         settings = self._broker.settings
@@ -200,6 +204,7 @@ class Client10:
                 return
             client = self._connection.client
             self._log.opened(request.user, request.vhost, client, client.get("container", ""))
+            self._events.opened(request.user, request.vhost, client)
             answer(requests.VhostOpened(settings.node, settings.cluster))
 
         self._broker.enter_vhost(

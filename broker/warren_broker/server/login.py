@@ -9,6 +9,7 @@ from typing import Any
 from warren_broker import errors
 from warren_broker.certificate_login import EXTERNAL, CertificateLogin, login_name
 from warren_broker.cluster.broker import Broker
+from warren_broker.server.connection_events import ConnectionEvents
 from warren_broker.server.connection_log import ConnectionLog
 from warren_raft.runtime.net.stream import Stream
 from warren_raft.runtime.net.tls import TlsStream
@@ -23,6 +24,7 @@ def log_in(
     peer: str,
     login: tuple[str, str, str],
     done: Callable[[Any], None],
+    events: ConnectionEvents,
 ) -> None:
     """Call `done` with Done, LoginRefused after LOGIN_REFUSED_DELAY_MS, or Unavailable.
 
@@ -35,6 +37,7 @@ def log_in(
         why = errors.LoginRefused.why if mechanism != EXTERNAL else _why_not(user)
         if not isinstance(result, errors.Refusal):
             if user not in broker.settings.loopback_users or is_loopback(peer):
+                events.logged_in(user, mechanism, None)
                 done(result)
                 return
             why = "this user can only connect via localhost (loopback_users)"
@@ -43,6 +46,7 @@ def log_in(
             done(result)
             return
         log.login_refused(user, mechanism, why)
+        events.logged_in(user, mechanism, why)
         broker.cluster.loop.call_later(LOGIN_REFUSED_DELAY_MS, lambda: done(result))
 
     broker.authenticate(user, password, mechanism, checked)

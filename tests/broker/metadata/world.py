@@ -6,7 +6,7 @@ from typing import Any
 
 from warren_broker.arguments import QueueDefaults, queue_declaration
 from warren_broker.metadata import commands
-from warren_broker.metadata.changes import Change
+from warren_broker.metadata.changes import Change, DefinitionEvent
 from warren_broker.metadata.codec import encode_submission
 from warren_broker.metadata.machine import MetadataMachine
 from warren_broker.metadata.records import QueueRecord, User, Vhost
@@ -17,13 +17,17 @@ UPLINK = 71
 
 
 class World:
-    """Applies commands as node `a`, keeps the log, checks the state after every entry."""
+    """Applies commands as node `a`, keeps the log, checks the state after every entry.
+
+    changes, events  effects of the last entry
+    """
 
     def __init__(self, bootstrap: bool = True) -> None:
         self.machine = MetadataMachine()
         self.state = self.machine.init()
         self.log: list[bytes] = []
         self.changes: list[Change] = []
+        self.events: list[DefinitionEvent] = []
         self.seqs: dict[int, int] = {}
         if bootstrap:
             self.do(commands.Bootstrap(Vhost("/"), User("guest", "hash", ("administrator",))))
@@ -33,7 +37,9 @@ class World:
         self.log.append(data)
         applied = self.machine.apply(Meta(len(self.log), 1, 1000), data, self.state)
         self.state.check()
-        self.changes = list(applied.effects)
+        effects = applied.effects
+        self.changes = [one for one in effects if not isinstance(one, DefinitionEvent)]
+        self.events = [one for one in effects if isinstance(one, DefinitionEvent)]
         return applied.reply
 
     def submit(

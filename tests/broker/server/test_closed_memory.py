@@ -62,6 +62,7 @@ def broker_of(loop: Loop) -> Any:
     view = View()
     return SimpleNamespace(
         ids=Ids(),
+        events=SimpleNamespace(on=False),
         cluster=SimpleNamespace(loop=loop, forget_waiting=lambda key: None),
         replies=SimpleNamespace(close=lambda name: None),
         consuming=SimpleNamespace(session_down=lambda session, failed: None),

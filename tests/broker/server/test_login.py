@@ -52,6 +52,7 @@ class World:
         self.paused = self.congested = False
         self.out_bytes = 0
         self.ended = False
+        self.told: list[tuple[str, str, Any]] = []
         clock = SimpleNamespace(monotonic_ms=lambda: 0)
         self.loop = SimpleNamespace(
             now_ms=0,
@@ -64,6 +65,7 @@ class World:
                 loopback_users=loopback_users, node="a", cluster="c", limits=Limits()
             ),
             ids=SimpleNamespace(connection=lambda: 1),
+            events=SimpleNamespace(on=True, node="a", tell=self.tell),
             cluster=SimpleNamespace(loop=self.loop),
             authenticate=self.authenticate,
             enter_vhost=lambda number, vhost, user, channels, done, manages=False: done(
@@ -71,6 +73,9 @@ class World:
             ),
             connection_gone=lambda number, done: done(requests.RequestDone()),
         )
+
+    def tell(self, key: str, facts: Any) -> None:
+        self.told.append((key, facts["name"], facts.get("error")))
 
     def call_later(self, delay_ms: int, call: Callable[[], None]) -> Any:
         self.timers.append((delay_ms, call))
@@ -172,8 +177,10 @@ def test_a_loopback_user_logs_in_from_this_machine_only(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    found = answer(World(users), peer, password)
+    world = World(users)
+    found = answer(world, peer, password)
     if allowed:
+        assert world.told[0] == ("user.authentication.success", "guest", None)
         assert found == "Connection.Tune"
         assert "refused" not in caplog.text
         return
@@ -182,3 +189,5 @@ def test_a_loopback_user_logs_in_from_this_machine_only(
     assert record.levelno == logging.ERROR and "user 'guest'" in record.getMessage()
     why = "can only connect via localhost" if password == "right" else "invalid credentials"
     assert why in record.getMessage()
+    ((key, name, error),) = world.told
+    assert (key, name) == ("user.authentication.failure", "guest") and why in error
