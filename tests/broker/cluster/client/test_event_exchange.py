@@ -20,6 +20,7 @@ from warren_broker.cluster.client.event_exchange import (
     WAITING_BYTES_MAX,
     EventExchange,
 )
+from warren_broker.cluster.resource_alarms import ResourceAlarms
 from warren_broker.metadata import commands as metadata
 from warren_broker.metadata.records import Vhost
 
@@ -158,3 +159,20 @@ def test_the_exchange_is_declared_when_its_vhost_exists() -> None:
     universe.until(lambda: there(universe, "audit"), "the exchange is declared")
     assert not any(events(universe, node).dropped for node in "abc")
     universe.close()
+
+
+def test_an_alarm_is_told_by_its_node_alone(universe: Universe) -> None:
+    assert bind(universe, "q", "alarm.*")
+    alarms = {name: ResourceAlarms(one.cluster) for name, one in universe.running.items()}
+    told: list[tuple[str, str, bool]] = []
+    for name, one in universe.running.items():
+        alarms[name].on_own.append(one.broker.events.alarm)
+        alarms[name].on_own.append(lambda source, is_set, n=name: told.append((n, source, is_set)))
+        for other in one.cluster.peers():
+            alarms[name]._peer_up(other)
+    alarms["b"].is_short(("disk", "memory"))
+    universe.until(lambda: alarms["a"].reasons and alarms["c"].reasons, "all nodes know it")
+    alarms["b"].is_short(("memory",))
+    alarms["b"].is_short(("memory",))
+    universe.until(lambda: len(bodies(universe)) == 3, "the events are stored")
+    assert told == [("b", "disk", True), ("b", "memory", True), ("b", "disk", False)]
