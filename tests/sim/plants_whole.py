@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from sim import plants_delayed, plants_letters, plants_policies, plants_queues
+from sim import plants_delayed, plants_imports, plants_letters, plants_policies, plants_queues
 from sim.planting import Replacement, by_name
 from sim.whole.sync import SimulatedWal
 from warren_broker.cluster.client import dead_letters
@@ -439,4 +439,5 @@ PLANTS = (
     | plants_letters.PLANTS
     | plants_policies.PLANTS
     | plants_delayed.PLANTS
+    | plants_imports.PLANTS
 )

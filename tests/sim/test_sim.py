@@ -65,6 +65,16 @@ def test_delayed_messages_are_routed_again_refused_and_dropped() -> None:
     assert sum(len(world.ledger.dropped) for world in worlds) > 5
 
 
+def test_imports_are_carried_out_and_refused() -> None:
+    seeds = [seed for seed in range(100) if draw(Random(seed * 2 + 1)).imports]
+    worlds = [World(seed) for seed in seeds]
+    for world in worlds:
+        world.run()
+    found = [world.checkers.imports for world in worlds]
+    assert sum(len(one.done) for one in found) > 8
+    assert sum(len(one.refused) for one in found) > 8
+
+
 def test_every_kind_of_misfortune_has_worlds_of_its_own() -> None:
     surely = Counter(draw(Random(seed)).surely for seed in range(1_000))
     assert sum(surely[kind] for kind in OLDER) > 120

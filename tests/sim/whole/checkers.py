@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sim.whole.directories import Directories
 from sim.whole.durability import Durability
 from sim.whole.elections import Elections
+from sim.whole.importers import Imports
 from sim.whole.memberships import Memberships
 from sim.whole.order import Order
 from sim.whole.policymakers import check_intents
@@ -34,6 +35,7 @@ class Checkers:
         self.durability = Durability(world)
         self.directories = Directories(world)
         self.order = Order(world)
+        self.imports = Imports()
 
     @property
     def bodies(self) -> dict[tuple[int, int], list[bytes]]:
@@ -56,6 +58,8 @@ class Checkers:
         """Check an entry that a member applied."""
         self.elections.applied(group, meta)
         self.states.applied(process, group, meta, data, applied)
+        if group == METADATA_GROUP:
+            self.imports.look(process)
         if group == METADATA_GROUP and self.world.profile.policies:
             check_intents(self.world)
 
@@ -63,6 +67,8 @@ class Checkers:
         """Take note of a member's state that was replaced by a snapshot."""
         self.states.restored(process, group)
         self.memberships.restored(process, group)
+        if group == METADATA_GROUP:
+            self.imports.look(process)
 
     def members_changed(self, process: Process, group: int, membership: Membership) -> None:
         """Check a membership change that a member applied."""
@@ -91,6 +97,9 @@ class Checkers:
         for group in groups:
             self.states.finished(group)
         self.directories.finished()
+        for machine in self.world.present().values():
+            if machine.running is not None:
+                self.imports.look(machine.running, last=True)
 
     def evidence(self) -> Any:
         """Return the input of the world's digest."""

@@ -99,6 +99,7 @@ class Profile:
     malformed    some messages have unreadable properties
     fanout       publishers use an exchange that feeds every queue now and then
     later        there is an exchange that delays messages, with its store
+    imports      an operator imports definitions
     """
 
     nodes: int
@@ -141,6 +142,7 @@ class Profile:
     config: RaftConfig
     policies: bool = False
     later: bool = False
+    imports: bool = False
 
 
 BRIEF_SHARE = 0.7
@@ -159,6 +161,8 @@ ONCE_SHARE = 0.2
 LATER_SHARE, LATER_MS, LATER_RETRY_MS = 0.5, 1_200, 300
 """Of the worlds with none of these: those with an exchange that delays messages; for how long at
 least; and how long what a queue has refused waits in its store."""
+IMPORTS_SHARE = 0.5
+"""Of the worlds that have none of those either: those in which definitions are imported."""
 
 
 def draw(rng: Random) -> Profile:
@@ -228,6 +232,8 @@ def _more(profile: Profile, rng: Random, lives: bool) -> Profile:
     more = _once(_governed(_keeping(_delaying(profile, rng), rng), rng, lives), rng)
     if more is profile and not lives:
         more = _later(more, rng)
+    if more is profile and not lives:
+        more = _importing(more, rng)
     return _full(more)
 
 
@@ -337,6 +343,15 @@ def _later(profile: Profile, rng: Random) -> Profile:
         profile, queues=(plain, due, narrow, *others), messages=2 * profile.messages, later=True,
         safety_ms=max(profile.safety_ms, LATER_MS), windows=(*profile.windows, *bounds),
     )  # fmt: skip
+
+
+def _importing(profile: Profile, rng: Random) -> Profile:
+    """Add an operator that imports definitions to some worlds; drawn like `_delaying`."""
+    aside = Random()
+    aside.setstate(rng.getstate())
+    if [aside.random() for _ in range(35)][-1] >= IMPORTS_SHARE or profile.bad:
+        return profile
+    return replace(profile, imports=True)
 
 
 def _full(profile: Profile) -> Profile:

@@ -9,6 +9,7 @@ from sim.checkers import Violation, require
 from sim.trace import Traced
 from sim.whole.checkers import Checkers
 from sim.whole.consumers import Consumer, Getter
+from sim.whole.importers import Importer
 from sim.whole.ledger import Ledger
 from sim.whole.loners import Loner
 from sim.whole.misfortunes import Misfortunes
@@ -89,6 +90,7 @@ class World(Traced):
             delayers = [Delayer(self, at, profile.messages) for at in range(2)]
             self.publishers += delayers
             people += [*delayers, Ender(self, 0)]
+        people += [Importer(self, 0)] if profile.imports else []
         for plan in others:
             if plan.once:
                 resenders = [Resender(self, at, plan, profile.messages) for at in range(2)]
