@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sim.planned import Planned
 from sim.whole.copies import OlderCopy
-from warren_raft.errors import RaftError
+from sim.whole.policymakers import hand_over
 
 if TYPE_CHECKING:
     from sim.whole.process import Machine, Process
@@ -418,10 +419,4 @@ class Misfortunes(Planned):
         for group in process.host.groups():
             if process.host.is_leader(group):
                 to = self.rng.choice(process.host.members(group).voters)
-                process.inject(lambda group=group, to=to: self._hand_over(process, group, to))
-
-    def _hand_over(self, process: Process, group: int, to: str) -> None:
-        try:
-            process.host.transfer(group, to)
-        except RaftError:
-            pass
+                process.inject(partial(hand_over, process, group, to))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sim.checkers import require
@@ -12,12 +14,15 @@ from warren_broker.errors import Refusal, Unavailable
 from warren_broker.metadata.commands import ClearPolicy, SetPolicy
 from warren_broker.metadata.records import Policy
 from warren_broker.policy_keys import check_policy
+from warren_raft.errors import RaftError
 from warren_raft.types import METADATA_GROUP
 
 if TYPE_CHECKING:
     from sim.whole.process import Process
     from sim.whole.world import World
 
+MOVED = 0.4
+"""Share of the changes after which the queue's leader is another one at once."""
 TTLS_MS = (300, 900)
 """The lower one is the plan's: nothing may expire before it."""
 
@@ -62,8 +67,20 @@ class Policymaker(OneAtATime):
             # Two of them may clear one policy.
             allowed = isinstance(command, ClearPolicy) or isinstance(reply, Unavailable)
             require(allowed or not isinstance(reply, Refusal), "a policy was refused", reply)
+            if self.rng.random() < MOVED:
+                self.move_leader()
 
         process.broker.definitions.submit(command, answered)
+
+    def move_leader(self) -> None:
+        """Move the queue's leadership, before its leader may have seen what was changed."""
+        for machine in self.world.present().values():
+            process = machine.running
+            queue = None if process is None else self.queue(process)
+            if process is None or queue is None or not process.host.is_leader(queue.group):
+                continue
+            to = self.rng.choice(process.host.members(queue.group).voters)
+            process.inject(partial(hand_over, process, queue.group, to))
 
     def drawn(self) -> Policy:
         """Some policy that can be set."""
@@ -116,6 +133,12 @@ class Policymaker(OneAtATime):
                 {"ha-mode": "nodes", "ha-params": [*self.rng.sample(founders, size), "unknown"]},
             )
         )
+
+
+def hand_over(process: Process, group: int, to: str) -> None:
+    """Transfer a leadership, if it can be just now."""
+    with contextlib.suppress(RaftError):
+        process.host.transfer(group, to)
 
 
 def are_followed(world: World) -> bool:
