@@ -252,6 +252,11 @@ class Stream:
             self._read_bytes //= 4
         if not self._closing:
             self._on_data(data)
+        else:
+            self._dropped(data)
+
+    def _dropped(self, data: bytes) -> None:
+        """Take note of bytes that came after this side had ended; no application gets them."""
 
     def _hung_up(self) -> None:
         code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)

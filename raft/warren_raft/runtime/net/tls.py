@@ -210,6 +210,17 @@ class TlsStream(Stream):
         if over and self._refusal is None:
             self._finish(None)
 
+    def _dropped(self, data: bytes) -> None:
+        """End when the peer says that no more follows: it waits for the answer, not for a hang-up.
+
+        1. A client has closed its connection, and the answer was sent; the client is to hang up.
+        2. It says so in TLS, and keeps the socket until the answer to that: asyncio's for 30 s.
+        """
+        if self.established and self._refusal is None:
+            self._incoming.write(data)
+            if self._plaintext()[1]:
+                self._finish(None)
+
     def _plaintext(self) -> tuple[list[bytes], bool]:
         """Return what can be decrypted now, and whether the peer has said that no more follows."""
         pieces: list[bytes] = []

@@ -192,6 +192,33 @@ def refused(world: World) -> str:
     return str(world.ended[0])
 
 
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("ends", [False, True], ids=["waits for the hang-up", "ends"])
+def test_a_client_that_waits_for_the_answer_to_its_farewell_gets_it(
+    files: TlsFiles, version: ssl.TLSVersion, ends: bool
+) -> None:
+    # asyncio's keeps the socket for up to 30 s until its close_notify is answered.
+    world = World(files)
+    context = trusting(files)
+    context.minimum_version = context.maximum_version = version
+
+    def work(wrapped: ssl.SSLSocket) -> bytes:
+        got = wrapped.recv(10)
+        wrapped.sendall(b"on its way, and dropped")
+        wrapped.unwrap().close()
+        return got
+
+    found = world.client(work, context)
+    world.turn(lambda: world.established)
+    world.stream.write([b"close-ok"])
+    if ends:
+        world.stream.end()
+    else:
+        world.stream.await_hang_up(60_000)
+    world.turn(lambda: found and world.ended)
+    assert found == [b"close-ok"] and world.ended == [None] and not world.heard
+
+
 def test_bytes_that_are_not_tls_are_named(files: TlsFiles) -> None:
     world = World(files)
     world.theirs.sendall(b"AMQP\0\0\x09\x01")
