@@ -80,7 +80,10 @@ def test_connections_of_a_vhost_over_the_nodes(cluster: LocalCluster, admin: Adm
 
 
 def limited(cluster: LocalCluster) -> Address:
-    return Address(hosts=cluster.address.hosts, user="lim", password="p", vhost=VHOST)
+    """The address of a client that gives up soon: it would try for a minute, as others may leave."""
+    return Address(
+        hosts=cluster.address.hosts, user="lim", password="p", vhost=VHOST, request_timeout_s=3
+    )
 
 
 def test_connections_of_a_node_that_dies_count_no_more(cluster: LocalCluster, admin: Admin) -> None:
