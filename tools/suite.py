@@ -23,8 +23,11 @@ INTERPRETED = ["tests/broker/kernel", "tests/broker/amqp091/wire"]
 """Run a second time with the kernel interpreted."""
 FIRST = (("connector",), ("live",), ("sim",), ("broker",), ("raft",))
 """Folders of tests in starting order, the longest first; the others form one more section."""
-LANES_MAX = 2
-"""Sections that run at the same time. More slow down the tests with real nodes."""
+HALVED = "live"
+"""A folder with so many slow tests that it makes two sections."""
+LANES_PER_CORE = 1.5
+"""Sections that run at the same time: tests with real nodes wait more than they compute."""
+LANES_MAX = 3
 TYPED = ("tools", "bench", "build.py", "examples")
 """Checked by mypy beside the packages, which pyproject.toml names."""
 COUNTED = ("passed", "failed", "errors", "skipped")
@@ -126,8 +129,9 @@ class Suite:
         mark = ["-m", "not slow"] if self.fast else []
         kernel = "" if self.compiled else " (kernel interpreted: no C compiler)"
         made = [
-            self.pytest(f"tests: {', '.join(folders)}{kernel}", [*paths(folders), *mark], java)
+            self.pytest(f"tests: {title}{kernel}", [*chosen, *mark], java)
             for folders in (*FIRST, others())
+            for title, chosen in parts(folders)
         ]
         again = [path for path in INTERPRETED if (ROOT / path).exists()]
         if self.compiled and again:
@@ -167,7 +171,7 @@ class Suite:
         """Run all sections; return the exit code."""
         debian.ensure(LOGS)
         waiting = deque(self.sections())
-        count = min(LANES_MAX, os.cpu_count() or 1)
+        count = min(LANES_MAX, int(LANES_PER_CORE * (os.cpu_count() or 1)))
         lanes = [threading.Thread(target=self._lane, args=(waiting,)) for _ in range(count)]
         for lane in lanes:
             lane.start()
@@ -235,6 +239,16 @@ def others() -> tuple[str, ...]:
             if path.is_dir() and not path.name.startswith(("_", ".")) and path.name not in named
         )
     )
+
+
+def parts(folders: tuple[str, ...]) -> list[tuple[str, list[str]]]:
+    """Return the sections that these folders make: title and paths of each."""
+    if folders != (HALVED,):
+        return [(", ".join(folders), paths(folders))]
+    files = sorted(
+        f"tests/{HALVED}/{path.name}" for path in (ROOT / "tests" / HALVED).glob("test_*.py")
+    )
+    return [(f"{HALVED}, odd files", files[::2]), (f"{HALVED}, even files", files[1::2])]
 
 
 def paths(folders: Iterable[str]) -> list[str]:
