@@ -80,7 +80,7 @@ def test_connections_of_a_vhost_over_the_nodes(cluster: LocalCluster, admin: Adm
 
 
 def limited(cluster: LocalCluster) -> Address:
-    """The address of a client that gives up soon: it would try for a minute, as others may leave."""
+    """The address of a client that gives up soon: else it tries for a minute."""
     return Address(
         hosts=cluster.address.hosts, user="lim", password="p", vhost=VHOST, request_timeout_s=3
     )
