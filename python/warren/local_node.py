@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,6 +16,9 @@ STATE_FILE = "cluster.json"
 PEERS_PORT_OFFSET = 20_000
 """RabbitMQ's ports: 5672 for clients, 25672 between nodes."""
 PORT_MAX = 65_535 - PEERS_PORT_OFFSET
+FREE_PORTS = range(10_240, 32_768)
+"""Where any free port is looked for: below those that Linux gives to outgoing connections."""
+PORTS_TRIED_MAX = 200
 
 
 class PortTaken(UsageError):
@@ -119,13 +123,24 @@ def new_nodes(
 
 
 def _take(held: list[socket.socket], port: int | None) -> int:
-    """Bind that port, or any free one if it is taken; return its number."""
-    try:
-        made = socket.create_server(("127.0.0.1", port or 0))
-    except OSError:
-        made = socket.create_server(("127.0.0.1", 0))
-    held.append(made)
-    return int(made.getsockname()[1])
+    """Bind that port, or any free one if it is taken; return its number.
+
+    1. A port is free, and is released for the node to listen on.  2. Any program connects
+    somewhere, and the system gives it that port.  3. The node cannot start; or, later, not start
+    again.  So none of the ports is taken that the system gives away.
+    """
+    drawn = random.SystemRandom().sample(FREE_PORTS, PORTS_TRIED_MAX)
+    for each in ([] if port is None else [port]) + drawn:
+        try:
+            made = socket.create_server(("127.0.0.1", each))
+        except OSError:
+            continue
+        held.append(made)
+        return each
+    raise UsageError(
+        f"{PORTS_TRIED_MAX} ports between {FREE_PORTS.start} and {FREE_PORTS.stop - 1} are all "
+        "taken; end what listens there"
+    )
 
 
 def write_config(node: LocalNode, nodes: Sequence[LocalNode], settings: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from warren.errors import NotFound, UsageError
 from warren.local import LocalCluster
-from warren.local_node import PORT_MAX, PortTaken, new_nodes, write_config
+from warren.local_node import FREE_PORTS, PORT_MAX, PortTaken, new_nodes, write_config
 from warren_broker.config import load
 
 by_hand = importlib.import_module("warren.cli.cluster")
@@ -43,6 +43,12 @@ def test_a_port_that_is_taken_is_refused_for_the_first_node_only(tmp_path: Path)
     for port in (0, -1, 60_000):
         with pytest.raises(UsageError, match="is possible"):
             new_nodes((0,), tmp_path, port)
+
+
+def test_any_port_is_none_that_the_system_gives_to_outgoing_connections(tmp_path: Path) -> None:
+    nodes = new_nodes(range(20), tmp_path)
+    ports = [port for node in nodes for port in (node.amqp_port, node.peers_port)]
+    assert len(set(ports)) == 40 and set(ports) <= set(FREE_PORTS)
 
 
 def test_a_configuration_is_what_the_broker_reads(tmp_path: Path) -> None:
