@@ -10,14 +10,17 @@ from tools import console
 
 PROGRAMS: dict[str, str] = {"amqp-publish": "amqp-tools"}
 """Program → package. amqp-tools are command line clients written in C, by another project."""
-HEADERS: dict[str, str] = {"/usr/include/amqp.h": "librabbitmq-dev"}
-"""File → package. The load generator in bench/load is built with librabbitmq."""
+FILES: dict[str, str] = {
+    "/usr/include/amqp.h": "librabbitmq-dev",
+    "/usr/share/java/amqp-client.jar": "librabbitmq-client-java",
+}
+"""File → package: the load generator in bench/load is built with librabbitmq; a Java client."""
 
 
 def missing() -> list[str]:
     """Return the packages that are not installed, sorted."""
     found = {package for program, package in PROGRAMS.items() if not shutil.which(program)}
-    found |= {package for path, package in HEADERS.items() if not Path(path).exists()}
+    found |= {package for path, package in FILES.items() if not Path(path).exists()}
     return sorted(found)
 
 

@@ -24,6 +24,7 @@ JARS = "WARREN_TEST_JAVA"
 """A class path with the Java client and slf4j-api, where they are not in Debian's place."""
 DEBIAN_JARS = ("/usr/share/java/amqp-client.jar", "/usr/share/java/slf4j-api.jar")
 PASSWORD = "changeit"
+STRICT = "WARREN_STRICT"
 
 
 @pytest.fixture(scope="module")
@@ -92,9 +93,10 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     path = os.environ.get(JARS) or (":".join(found) if len(found) == len(DEBIAN_JARS) else "")
     compiler = shutil.which("javac")
     if not path or compiler is None:
-        pytest.skip(
-            f"needs javac and the Java client: install librabbitmq-client-java, or set {JARS}"
-        )
+        lacks = f"needs javac and the Java client: install librabbitmq-client-java, or set {JARS}"
+        if os.environ.get(STRICT):
+            pytest.fail(f"{STRICT} is set: {lacks}")
+        pytest.skip(lacks)
     place = tmp_path_factory.mktemp("java")
     source = Path(__file__).parent / "java" / "TlsClient.java"
     subprocess.run([compiler, "-cp", path, "-d", str(place), str(source)], check=True)
