@@ -25,9 +25,9 @@ FIRST = (("connector",), ("live",), ("sim",), ("broker",), ("raft",))
 """Folders of tests in starting order, the longest first; the others form one more section."""
 HALVED = "live"
 """A folder with so many slow tests that it makes two sections."""
-LANES_MAX = 2
-"""Sections that run at the same time. More slow down the tests with real nodes: with three lanes on
-two cores some of them failed, for patience that was too short."""
+LANES_PER_CORE = 1.5
+"""Sections that run at the same time: tests with real nodes wait more than they compute."""
+LANES_MAX = 3
 TYPED = ("tools", "bench", "build.py", "examples")
 """Checked by mypy beside the packages, which pyproject.toml names."""
 COUNTED = ("passed", "failed", "errors", "skipped")
@@ -171,7 +171,7 @@ class Suite:
         """Run all sections; return the exit code."""
         debian.ensure(LOGS)
         waiting = deque(self.sections())
-        count = min(LANES_MAX, os.cpu_count() or 1)
+        count = min(LANES_MAX, int(LANES_PER_CORE * (os.cpu_count() or 1)))
         lanes = [threading.Thread(target=self._lane, args=(waiting,)) for _ in range(count)]
         for lane in lanes:
             lane.start()
