@@ -100,3 +100,15 @@ class UnsupportedError(WarrenSparkError):
     """A feature that this version does not have."""
 
     condition = "WARREN_UNSUPPORTED"
+
+
+class SpoolError(WarrenSparkError):
+    """The spool cannot be read or written, or holds what is not its own."""
+
+    condition = "WARREN_SPOOL"
+
+
+class SpoolLostError(WarrenSparkError):
+    """The spool lacks rows that the checkpoint counts on."""
+
+    condition = "WARREN_SPOOL_LOST"

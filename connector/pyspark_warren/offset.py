@@ -73,17 +73,15 @@ class Offset:
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Offset:
         """Parse the stored form of a checkpoint; raises CheckpointError."""
+        if stored.get("kind") == "spool":
+            raise CheckpointError(
+                "the checkpoint was written with broker=amqp, the query reads with broker=warren; "
+                "connect to that broker, or use another checkpointLocation"
+            )
         version = stored.get("version")
         if "reader" not in stored or not isinstance(version, int):
-            raise CheckpointError(
-                f"the checkpoint was not written by this source: offset {_short(stored)}; "
-                "use another checkpointLocation, or delete this one to start over"
-            )
-        if version > VERSION:
-            raise CheckpointError(
-                f"the checkpoint's offset has version {version}, this connector knows versions "
-                f"up to {VERSION}; upgrade it, or use another checkpointLocation"
-            )
+            raise foreign_offset(stored)
+        check_version(version, VERSION)
         try:
             claims = tuple(ClaimInfo(int(n), int(m), int(b)) for n, m, b in stored["claims"])
             offset = cls(
@@ -95,25 +93,52 @@ class Offset:
                 bool(stored["registered"]),
             )
         except (AssertionError, KeyError, TypeError, ValueError):
-            raise CheckpointError(
-                f"the checkpoint's offset cannot be read: {_short(stored)}; it was changed or "
-                "damaged; restore it, or delete the checkpoint to start over"
-            ) from None
+            raise damaged_offset(stored) from None
         return offset
 
     def check_is_of(self, vhost: str, queue: str) -> None:
         """Raise CheckpointError when the checkpoint was written for another queue."""
-        if (self.vhost, self.queue) != (vhost, queue):
-            raise CheckpointError(
-                f"the checkpoint is of queue {self.queue!r} in vhost {self.vhost!r}, the query "
-                f"reads queue {queue!r} in vhost {vhost!r}; one checkpoint serves one queue: give "
-                "this query its own checkpointLocation"
-            )
+        check_same_queue((self.vhost, self.queue), (vhost, queue))
 
     def after(self, claim: ClaimInfo) -> Offset:
         """Return the offset after the next claim, which ends a micro-batch."""
         assert claim.number == self.number + 1, (claim, self.number)
         return Offset(self.vhost, self.queue, self.reader, claim.number, (claim,))
+
+
+def foreign_offset(stored: Mapping[str, Any]) -> CheckpointError:
+    """Return the error for an offset that another source wrote."""
+    return CheckpointError(
+        f"the checkpoint was not written by this source: offset {_short(stored)}; "
+        "use another checkpointLocation, or delete this one to start over"
+    )
+
+
+def damaged_offset(stored: Mapping[str, Any]) -> CheckpointError:
+    """Return the error for an offset with values that are none."""
+    return CheckpointError(
+        f"the checkpoint's offset cannot be read: {_short(stored)}; it was changed or "
+        "damaged; restore it, or delete the checkpoint to start over"
+    )
+
+
+def check_version(version: int, known: int) -> None:
+    """Raise CheckpointError for an offset with a version above the known one."""
+    if version > known:
+        raise CheckpointError(
+            f"the checkpoint's offset has version {version}, this connector knows versions "
+            f"up to {known}; upgrade it, or use another checkpointLocation"
+        )
+
+
+def check_same_queue(found: tuple[str, str], read: tuple[str, str]) -> None:
+    """Raise CheckpointError when vhost and queue of the checkpoint are not those that are read."""
+    if found != read:
+        raise CheckpointError(
+            f"the checkpoint is of queue {found[1]!r} in vhost {found[0]!r}, the query "
+            f"reads queue {read[1]!r} in vhost {read[0]!r}; one checkpoint serves one queue: give "
+            "this query its own checkpointLocation"
+        )
 
 
 def _short(stored: Mapping[str, Any]) -> str:

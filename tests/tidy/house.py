@@ -82,6 +82,11 @@ FLOORS: dict[str, int] = {
     "pyspark_warren.encode": 1,
     "pyspark_warren.blocks": 1,
     "pyspark_warren.sink_schema": 1,
+    "pyspark_warren.amqp.recognise": 1,
+    "pyspark_warren.amqp.plan": 1,
+    "pyspark_warren.amqp.spool_offset": 1,
+    "pyspark_warren.amqp.spool.layout": 1,
+    "pyspark_warren.amqp.spool.rows": 1,
 }
 """Module or package → floor; the longest prefix counts. The table of docs/architecture.md."""
 

@@ -1,0 +1,95 @@
+"""Arithmetic on positions of the spool: where a micro-batch ends, how it is cut into tasks."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark_warren.amqp.spool.layout import Stretch
+from pyspark_warren.plan import SLICE_BYTES, SLICE_MESSAGES, SLICES_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolSlice:
+    """The work of one Spark task: rows of a lane, in order."""
+
+    reader: str
+    lane: str
+    stretches: tuple[Stretch, ...]
+
+    @property
+    def rows(self) -> int:
+        """How many rows."""
+        return sum(each.rows for each in self.stretches)
+
+
+def cut_end(
+    start: int, reports: Sequence[tuple[int, int]], rows_max: int, bytes_max: int | None
+) -> int:
+    """Return where a batch from `start` ends.
+
+    reports    (end, bytes) of each durable file beyond `start`, ascending; the first one may begin
+               before `start`
+    rows_max   most rows
+    bytes_max  most bytes, to whole rows of the average size in their file; at least one row; None:
+               no limit
+    """
+    assert rows_max > 0, rows_max
+    at, room = start, bytes_max
+    before = start
+    for end, size in reports:
+        rows = end - before
+        if rows <= 0:
+            continue
+        if room is not None and size > room:
+            fitting = rows * room // size
+            at = max(before + fitting, start + 1)
+            break
+        if room is not None:
+            room -= size
+        at = before = end
+    return min(at, start + rows_max)
+
+
+def slices(
+    reader: str, lane: str, found: Sequence[Stretch], partitions: int
+) -> tuple[SpoolSlice, ...]:
+    """Return slices that cover the stretches once, in order.
+
+    partitions  how many; 0: one per SLICE_MESSAGES or SLICE_BYTES, whichever gives more, at most
+                SLICES_MAX
+    """
+    assert partitions >= 0, partitions
+    starts = [0]
+    for each in found:
+        starts.append(starts[-1] + each.rows)
+    rows = starts[-1]
+    size = sum(each.size_bytes for each in found)
+    wanted = partitions or min(SLICES_MAX, max(-(-rows // SLICE_MESSAGES), -(-size // SLICE_BYTES)))
+    pieces = max(1, min(wanted, rows))
+    cut = []
+    for piece in range(pieces):
+        first, last = rows * piece // pieces, rows * (piece + 1) // pieces
+        if first < last:
+            cut.append(SpoolSlice(reader, lane, _within(found, starts, first, last)))
+    return tuple(cut)
+
+
+def _within(
+    found: Sequence[Stretch], starts: Sequence[int], first: int, last: int
+) -> tuple[Stretch, ...]:
+    parts = []
+    at = bisect_right(starts, first) - 1
+    while at < len(found) and starts[at] < last:
+        whole = found[at]
+        low, high = max(first, starts[at]), min(last, starts[at + 1])
+        skipped = low - starts[at]
+        share = whole.size_bytes * (high - low) // whole.rows
+        parts.append(
+            Stretch(
+                whole.file, whole.first_row + skipped, high - low, whole.position + skipped, share
+            )
+        )
+        at += 1
+    return tuple(parts)

@@ -1,0 +1,284 @@
+"""Recognition of redelivered messages that are rows of the spool already.
+
+A broker delivers a message again when the channel that had it ends before the acknowledgement, when
+a node forgets an acknowledgement in a crash, and, for quorum queues, when the consumer's node was
+unreachable for a moment: then on the same channel, with no notice. Only such deliveries, marked
+`redelivered`, are compared with the rows; a new message that equals another one is a new row.
+
+A row's **holder** is the session (one consumer on one channel) that received the message last. For
+a redelivered message with an identity, in this order:
+
+1. A row that is not acknowledged, held by a session that has ended: the broker has to deliver it
+   again. Each such row answers one delivery, so equal messages are counted.
+2. Another row of that identity: it is acknowledged and the acknowledgement was lost, or its session
+   has not ended. This is a guess, and it is made when the identity has a message id, or one row
+   only. Several rows without a message id show that the publisher sends equal messages: then the
+   delivery is a new row, because a message in two rows is better than one in none.
+
+So with a message id or distinct content every message has one row. Without a message id, messages
+that are equal to the byte cannot be told apart: after a crash one may have two rows, and one that
+equals the only remembered row and was delivered before, but not spooled, has none of its own.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Final
+
+import pyarrow as pa
+
+from pyspark_warren.amqp.spool.layout import IDENTITY_BYTES
+from warren_broker.amqp091.wire import properties as wire
+from warren_broker.errors import SyntaxRefused
+
+OLD: Final = 0
+"""The session of rows that an earlier owner of the lane received."""
+_DIGEST_BYTES: Final = IDENTITY_BYTES - 1
+_HEADERS: Final = wire.flag("headers")
+_MESSAGE_ID: Final = wire.flag("message_id")
+_BEFORE_HEADERS: Final = (wire.flag("content_type"), wire.flag("content_encoding"))
+_BROKERS: Final = frozenset(("x-delivery-count", "x-acquired-count"))
+"""Headers that a broker changes from one delivery of a message to the next."""
+_WITH_ID: Final = b"\x01"
+_WITHOUT_ID: Final = b"\x00"
+
+
+# ------------------------------------------------------------------ identities
+
+
+def identities_of(batch: pa.RecordBatch) -> bytes:
+    """Return the identity of each row, one after the other.
+
+    It is a digest of exchange, routing key, properties and body, and a byte that says whether there
+    is a message id. Headers are left out when there is a message id. Otherwise those that brokers
+    change are left out, and the others are sorted, because RabbitMQ sorts them where it adds one.
+    """
+    bodies, body_data = _area(batch.column("body"))
+    lists, list_data = _area(batch.column("properties"))
+    routes = _routes(batch)
+    found: list[bytes] = []
+    lasting: dict[bytes, bytes] = {}
+    add, join = found.append, b"".join
+    for row in range(batch.num_rows):
+        properties = bytes(list_data[lists[row] : lists[row + 1]])
+        flags = properties[0] << 8 | properties[1] if len(properties) >= 2 else 0
+        if flags & _HEADERS:
+            known = lasting.get(properties)
+            if known is None:
+                known = lasting[properties] = _lasting(properties, flags)
+            properties = known
+        body = body_data[bodies[row] : bodies[row + 1]]
+        size = len(properties).to_bytes(4, "big")
+        whole = join((routes[row], size, properties, body))
+        add(blake2b(whole, digest_size=_DIGEST_BYTES).digest())
+        add(_WITH_ID if flags & _MESSAGE_ID else _WITHOUT_ID)
+    return join(found)
+
+
+def _area(values: pa.BinaryArray) -> tuple[memoryview, memoryview]:
+    """Return the array's count + 1 offsets and its data."""
+    _, offsets, data = values.buffers()
+    words = memoryview(offsets).cast("B").cast("i")
+    words = words[values.offset : values.offset + len(values) + 1]
+    return words, memoryview(data if data is not None else b"")
+
+
+def _routes(batch: pa.RecordBatch) -> Sequence[bytes]:
+    """Return exchange and routing key of each row, with their sizes."""
+    coded = [batch.column(name).dictionary_encode() for name in ("exchange", "routing_key")]
+    words = [[_sized(word) for word in each.dictionary.to_pylist()] for each in coded]
+    if len(words[0]) == len(words[1]) == 1:
+        return [words[0][0] + words[1][0]] * batch.num_rows
+    rows = zip(*(each.indices.to_pylist() for each in coded), strict=True)
+    return [words[0][exchange] + words[1][key] for exchange, key in rows]
+
+
+def _sized(word: bytes) -> bytes:
+    return len(word).to_bytes(4, "big") + word
+
+
+def _lasting(properties: bytes, flags: int) -> bytes:
+    """Return the property list without what may differ between deliveries of one message.
+
+    A list that is malformed is compared as it is.
+    """
+    if flags & _MESSAGE_ID:
+        return _without_headers(properties, flags)
+    try:
+        kept = {
+            name: field
+            for name, field in sorted(wire.headers(properties).items())
+            if name not in _BROKERS
+        }
+        return wire.replace(properties, headers=kept or None)
+    except SyntaxRefused:
+        return properties
+
+
+def _without_headers(properties: bytes, flags: int) -> bytes:
+    start = 2
+    for bit in _BEFORE_HEADERS:
+        if flags & bit:
+            if start >= len(properties):
+                return properties
+            start += 1 + properties[start]
+    end = start + 4 + int.from_bytes(properties[start : start + 4], "big")
+    bits = (flags & ~_HEADERS).to_bytes(2, "big")
+    return properties if end > len(properties) else bits + properties[2:start] + properties[end:]
+
+
+# ------------------------------------------------------------------ rows
+
+
+@dataclass(slots=True)
+class RowRun:
+    """Rows that follow each other and were received in one session."""
+
+    first: int
+    session: int
+    identities: bytearray
+
+    @property
+    def end(self) -> int:
+        """The position after its last row."""
+        return self.first + len(self.identities) // IDENTITY_BYTES
+
+
+def _end(run: RowRun) -> int:
+    return run.end
+
+
+@dataclass(slots=True)
+class RowMemory:
+    """The identities of the lane's rows from `oldest` on, and which session holds each.
+
+    settled              rows before it are committed
+    acked_when_spooled   every row counts as acknowledged (ackMode=spool)
+    Invariant: runs are ascending and do not overlap; sessions that are not in `live` have ended.
+    """
+
+    settled: int
+    acked_when_spooled: bool = False
+    live: set[int] = field(default_factory=set)
+    _runs: list[RowRun] = field(default_factory=list)
+    _oldest: int = 0
+    _held: dict[int, int] = field(default_factory=dict)
+    _index: dict[bytes, list[int]] | None = None
+    _indexed: int = 0
+    _searched: dict[bytes, int] = field(default_factory=dict)
+    _sessions: int = OLD
+
+    def begin_session(self) -> int:
+        """Return the number of a new session."""
+        self._sessions += 1
+        self.live.add(self._sessions)
+        return self._sessions
+
+    def end_session(self, session: int) -> None:
+        """Rows that the session holds may be delivered again, to whichever session."""
+        self.live.discard(session)
+        self._searched.clear()
+
+    def add(self, first: int, identities: bytes | memoryview, session: int) -> None:
+        """Remember rows from position `first` on."""
+        last = self._runs[-1] if self._runs else None
+        assert last is None or last.end <= first, (last, first)
+        if last is not None and last.end == first and last.session == session:
+            last.identities += identities
+        else:
+            self._runs.append(RowRun(first, session, bytearray(identities)))
+
+    def settle(self, position: int) -> None:
+        """Rows before the position are committed."""
+        self.settled = max(self.settled, position)
+
+    def forget(self, position: int) -> None:
+        """Rows before the position are not compared any more."""
+        self._oldest = max(self._oldest, position)
+        gone = 0
+        while gone < len(self._runs) and self._runs[gone].end <= self._oldest:
+            gone += 1
+        if gone:
+            del self._runs[:gone]
+            self._held = {row: s for row, s in self._held.items() if row >= self._oldest}
+            self._index = None
+
+    def identities(self, first: int, end: int) -> tuple[int, bytes]:
+        """Return the identities of the last rows before `end`, and where they begin.
+
+        They begin at `first` or, where rows are not remembered, after it.
+        """
+        found = b""
+        for run in reversed(self._runs):
+            if run.first >= end:
+                continue
+            if run.end < end:
+                break
+            start = max(first, run.first)
+            if start >= end:
+                break
+            cut = slice((start - run.first) * IDENTITY_BYTES, (end - run.first) * IDENTITY_BYTES)
+            found = bytes(run.identities[cut]) + found
+            end = start
+        return end, found
+
+    def match(self, identity: bytes, session: int) -> int | None:
+        """Return the row that a redelivered message is, which the session now holds, or None."""
+        rows = self._indexed_rows().get(identity, [])
+        at = bisect_left(rows, self._oldest)
+        found = self._due(identity, rows, at)
+        if found is None:
+            # The newest row: it is acknowledged last, so never before its batch is committed.
+            if len(rows) - at != 1 and not (identity.endswith(_WITH_ID) and len(rows) > at):
+                return None
+            found = rows[-1]
+        self._held[found] = session
+        return found
+
+    def _due(self, identity: bytes, rows: list[int], at: int) -> int | None:
+        """Return the first row that the broker has to deliver again, or None.
+
+        The search continues where the last one for this identity ended: rows before are settled
+        or held by a live session, until a session ends.
+        """
+        if self.acked_when_spooled:
+            return None
+        at = bisect_left(rows, max(self.settled, self._searched.get(identity, 0)), at)
+        while at < len(rows) and self._holder(rows[at]) in self.live:
+            at += 1
+        if at < len(rows):
+            self._searched[identity] = rows[at]
+            return rows[at]
+        self._searched[identity] = rows[-1] + 1 if rows else 0
+        return None
+
+    def _indexed_rows(self) -> dict[bytes, list[int]]:
+        """Return the rows by identity, ascending; made when a redelivered message comes."""
+        if self._index is None:
+            self._index, self._indexed = {}, self._oldest
+            self._searched.clear()
+        index = self._index
+        new = len(self._runs)
+        while new and self._runs[new - 1].end > self._indexed:
+            new -= 1
+        for run in self._runs[new:]:
+            for row in range(max(run.first, self._indexed), run.end):
+                at = (row - run.first) * IDENTITY_BYTES
+                index.setdefault(bytes(run.identities[at : at + IDENTITY_BYTES]), []).append(row)
+            self._indexed = run.end
+        return index
+
+    def _holder(self, row: int) -> int:
+        held = self._held.get(row)
+        if held is not None:
+            return held
+        return self._runs[bisect_right(self._runs, row, key=_end)].session
+
+    def check(self) -> None:
+        """Assert the invariants."""
+        for before, after in zip(self._runs, self._runs[1:], strict=False):
+            assert before.end <= after.first, (before.first, before.end, after.first)
+        assert all(session <= self._sessions for session in self.live), self.live

@@ -1,0 +1,389 @@
+"""The owner's view of a lane: it takes deliveries, appends rows, settles them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_warren.amqp.recognise import OLD, RowMemory, identities_of
+from pyspark_warren.amqp.spool.epochs import LaneFiles, LaneFolder
+from pyspark_warren.amqp.spool.layout import (
+    DESCRIPTION,
+    IDENTITY_BYTES,
+    SPOOL_FORMAT,
+    Epoch,
+    Roster,
+    SpoolFile,
+    write_json,
+)
+from pyspark_warren.amqp.spool.rows import SCHEMA, read_identities, write_rows
+from pyspark_warren.amqp.spool.store import Fill, SpoolPlace
+from pyspark_warren.errors import FencedError, SpoolError, SpoolLostError
+
+log = logging.getLogger("pyspark_warren")
+
+KEEP_IDENTITIES: Final = 65_536
+"""Settled rows that are remembered by default. A consumer has at most `prefetch` messages that are
+not acknowledged, but a node of RabbitMQ that is killed may forget more acknowledgements of a
+classic queue than that: it writes them in groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneUse:
+    """What a receiver says when it takes a lane over.
+
+    keep                 settled rows that are remembered, to recognise them; at least twice the
+                         prefetch
+    seen                 the highest position that the checkpoint's offsets name
+    acked_when_spooled   ackMode=spool: rows are acknowledged before they are settled
+    accept_loss          continue although rows are missing
+    """
+
+    vhost: str
+    queue: str
+    keep: int = KEEP_IDENTITIES
+    seen: int = 0
+    acked_when_spooled: bool = False
+    accept_loss: bool = False
+
+
+class LaneWriter:
+    """A lane that this process owns.
+
+    After FencedError or SpoolError the writer is broken: what was to be done may still happen at
+    the store, so nothing more is done under this epoch. Take the lane over again.
+
+    Invariant: settled <= end; every row before `end` is in a valid file or settled.
+    """
+
+    def __init__(self, folder: LaneFolder, use: LaneUse, epoch: Epoch, files: LaneFiles) -> None:
+        self._folder = folder
+        self._use = use
+        self._epoch = epoch
+        self._broken = ""
+        self._files = list(files.files)
+        self._marks = list(files.marks)
+        self._marked = files.settled
+        self._memory = RowMemory(files.settled, use.acked_when_spooled)
+        self.end = files.end
+        self.recognised = 0
+
+    @classmethod
+    def take_over(
+        cls,
+        place: SpoolPlace,
+        reader: str,
+        lane: str,
+        use: LaneUse,
+        token: str = "",
+    ) -> LaneWriter:
+        """Become the owner of a lane; raises FencedError, SpoolError, SpoolLostError.
+
+        token  16 hexadecimal digits; drawn when empty
+        """
+        folder = LaneFolder(place, reader, lane, use.accept_loss)
+        with place.named("taking over"):
+            place.store.make(folder.path)
+            _check_description(place, reader, use)
+            epoch = folder.claim(token or secrets.token_hex(8))
+            _check_owner(folder, epoch)
+            files = _without_torn(folder, folder.read(), use)
+            if files.end < use.seen:
+                if not use.accept_loss:
+                    raise SpoolLostError(folder.lost([(files.end, use.seen)]))
+                log.warning("%s; continuing after them", folder.lost([(files.end, use.seen)]))
+                files = _moved(files, use.seen)
+            writer = cls(folder, use, epoch, files)
+            writer._remember(files)
+            # The order counts: see "Taking over" in the package's text.
+            names = tuple(f.name for f in (*files.files, *files.marks))
+            roster = Roster(epoch, files.end, files.settled, names)
+            place.store.write(folder.path, epoch.roster, _filled(roster.to_bytes()))
+            _check_owner(folder, epoch)
+            _clean(folder, epoch, files)
+        return writer
+
+    # -------------------------------------------------------------- positions
+
+    @property
+    def settled(self) -> int:
+        """Rows before this position are committed."""
+        return self._memory.settled
+
+    @property
+    def epoch(self) -> Epoch:
+        """The ownership."""
+        return self._epoch
+
+    # -------------------------------------------------------------- sessions
+
+    def begin_session(self) -> int:
+        """Return the number of a new session: one consumer on one channel."""
+        return self._memory.begin_session()
+
+    def end_session(self, session: int) -> None:
+        """End a session: the broker may deliver again what it has not seen acknowledged.
+
+        Deliveries of that session which were not given to `take` are dropped from here on: the
+        broker delivers them again, and given late they would have a second row.
+        """
+        self._memory.end_session(session)
+
+    # -------------------------------------------------------------- rows
+
+    def take(self, session: int, batch: pa.RecordBatch) -> Sequence[int]:
+        """Append the deliveries that are no rows yet; return each delivery's position.
+
+        batch   of rows.SCHEMA, in the order of the channel
+        returns when the rows are durable and the lane is still owned: a delivery may be
+                acknowledged as soon as its position may
+        raises  FencedError, SpoolError: nothing of the batch may be acknowledged
+        """
+        assert session in self._memory.live, session
+        self._check_usable()
+        if not batch.schema.equals(SCHEMA):
+            raise AssertionError(f"rows of {batch.schema}, wanted {SCHEMA}")
+        identities = identities_of(batch)
+        again = pc.indices_nonzero(batch.column("redelivered")).to_pylist()
+        if not again:
+            first = self.end
+            self._memory.add(first, identities, session)
+            self._append(batch, identities)
+            return range(first, self.end)
+        positions = self._recognise(session, identities, again, batch.num_rows)
+        new = [row for row, position in enumerate(positions) if position >= self.end]
+        self.recognised += batch.num_rows - len(new)
+        if len(new) == batch.num_rows:
+            self._append(batch, identities)
+        elif new:
+            cuts = (slice(row * IDENTITY_BYTES, (row + 1) * IDENTITY_BYTES) for row in new)
+            self._append(batch.take(pa.array(new)), b"".join(identities[cut] for cut in cuts))
+        return positions
+
+    def _recognise(
+        self, session: int, identities: bytes, again: Sequence[int], rows: int
+    ) -> array[int]:
+        """Return each delivery's position; those that are no rows yet get the next ones.
+
+        One after the other: the broker may deliver a message twice within one batch.
+        """
+        positions = array("q")
+        view = memoryview(identities)
+        next_row = self.end
+        for row in (*again, rows):
+            fresh = row - len(positions)
+            if fresh:
+                cut = slice(len(positions) * IDENTITY_BYTES, row * IDENTITY_BYTES)
+                self._memory.add(next_row, view[cut], session)
+                positions.extend(range(next_row, next_row + fresh))
+                next_row += fresh
+            if row == rows:
+                break
+            identity = identities[row * IDENTITY_BYTES : (row + 1) * IDENTITY_BYTES]
+            found = self._memory.match(identity, session)
+            if found is None:
+                found = next_row
+                self._memory.add(next_row, identity, session)
+                next_row += 1
+            positions.append(found)
+        return positions
+
+    def _append(self, batch: pa.RecordBatch, identities: bytes) -> None:
+        """Write a file and look whether the lane is still owned: then its rows count."""
+        file = SpoolFile(self.end, batch.num_rows, self._epoch)
+        if not file.rows:
+            return
+        with self._breaking(f"writing rows {file.first} to {file.end - 1}"):
+            self._folder.place.store.write(
+                self._folder.path, file.name, lambda sink: write_rows(sink, batch, identities)
+            )
+            _check_owner(self._folder, self._epoch)
+        self._files.append(file)
+        self.end = file.end
+
+    # -------------------------------------------------------------- settled rows
+
+    def settle(self, position: int) -> None:
+        """Take note that Spark has committed the rows before the position; remove their files.
+
+        A repeat and a lower position change nothing.
+        raises  SpoolLostError for a position that no row has; FencedError, SpoolError
+        """
+        self._check_usable()
+        if position > self.end:
+            raise SpoolLostError(self._folder.lost([(self.end, position)]))
+        if position <= self.settled:
+            return
+        gone = [file for file in self._files if file.end <= position]
+        if gone:
+            with self._breaking(f"settling rows before {position}"):
+                self._mark(position)
+                # 1. Files go.  2. A successor lists the lane before that or during it.
+                # Without this check it might see neither the mark nor the files, and begin at an
+                # old position. With it, its listing is later than the mark.
+                _check_owner(self._folder, self._epoch)
+                self._folder.remove(file.name for file in gone)
+                self._prune(position)
+            self._files = [file for file in self._files if file.end > position]
+        self._memory.settle(position)
+        self._memory.forget(position - self._use.keep)
+
+    def _mark(self, position: int) -> None:
+        first, found = self._memory.identities(
+            max(self._marked, position - self._use.keep), position
+        )
+        mark = SpoolFile(first, position - first, self._epoch, "settled")
+        self._folder.place.store.write(self._folder.path, mark.name, _filled(found))
+        self._marks.append(mark)
+        self._marked = position
+
+    def _prune(self, position: int) -> None:
+        """Remove marks of rows that are not remembered any more, but not the last mark."""
+        old = [mark for mark in self._marks[:-1] if mark.end <= position - self._use.keep]
+        self._folder.remove(mark.name for mark in old)
+        self._marks = self._marks[len(old) :]
+
+    # -------------------------------------------------------------- steps
+
+    def _remember(self, files: LaneFiles) -> None:
+        """Read the identities of the lane's rows; those of settled rows from the marks."""
+        place, oldest = self._folder.place, files.settled - self._use.keep
+        end = min([files.settled] + [file.first for file in files.files])
+        pieces: list[tuple[int, bytes]] = []
+        for mark in reversed(files.marks):
+            first, last = max(mark.first, oldest), min(mark.end, end)
+            if first < last:
+                with self._folder.open(mark.name) as source:
+                    data = source.read()
+                cut = slice(
+                    (first - mark.first) * IDENTITY_BYTES, (last - mark.first) * IDENTITY_BYTES
+                )
+                pieces.append((first, data[cut]))
+                end = first
+        for first, identities in reversed(pieces):
+            self._memory.add(first, identities, OLD)
+        for file in files.files:
+            with place.named(f"reading file {file.name}"), self._folder.open(file.name) as source:
+                self._memory.add(file.first, read_identities(source), OLD)
+
+    def _check_usable(self) -> None:
+        if self._broken:
+            raise SpoolError(
+                f"spool {self._folder.place.shown}: this receiver must take its lane over again: "
+                f"{self._broken}"
+            )
+
+    def _breaking(self, doing: str) -> Any:
+        return _Breaking(self, doing)
+
+    def fail(self, why: str) -> None:
+        """Do nothing more under this epoch."""
+        self._broken = self._broken or why
+
+    @property
+    def folder(self) -> LaneFolder:
+        """The lane's folder."""
+        return self._folder
+
+
+def _filled(data: bytes) -> Fill:
+    def fill(sink: pa.NativeFile) -> None:
+        sink.write(data)
+
+    return fill
+
+
+class _Breaking:
+    """Names errors, and breaks the writer when there is one."""
+
+    def __init__(self, writer: LaneWriter, doing: str) -> None:
+        self._writer = writer
+        self._doing = doing
+        self._named = writer.folder.place.named(doing)
+
+    def __enter__(self) -> None:
+        self._named.__enter__()
+
+    def __exit__(self, kind: Any, wrong: Any, trace: Any) -> None:
+        if wrong is not None:
+            self._writer.fail(f"{self._doing}: {wrong}")
+        self._named.__exit__(kind, wrong, trace)
+
+
+def _check_owner(folder: LaneFolder, epoch: Epoch) -> None:
+    """Raise FencedError unless the epoch's claim is the highest one."""
+    claims = folder.claims()
+    if not claims or claims[-1] != epoch:
+        now = f"epoch {claims[-1].number} has it" if claims else "its claims were removed"
+        raise FencedError(
+            f"the spool's lane {folder.path!r} was taken over from epoch {epoch.number}: {now}. "
+            "Two drivers use the checkpoint, or a copy of it: stop one of them"
+        )
+
+
+def _check_description(place: SpoolPlace, reader: str, use: LaneUse) -> None:
+    """Write what the spool is of, or check it."""
+    folder = place.reader_folder(reader)
+    mine = {"format": SPOOL_FORMAT, "queue": use.queue, "reader": reader, "vhost": use.vhost}
+    if DESCRIPTION in place.store.sizes(folder):
+        with place.store.open(f"{folder}/{DESCRIPTION}") as source:
+            data = source.read()
+        try:
+            found = json.loads(data)
+        except ValueError:
+            found = None
+        if found == mine:
+            return
+        if found is not None or place.store.whole:
+            raise SpoolError(
+                f"{DESCRIPTION} says {data[:200]!r}, the query's spool is {write_json(mine)!r}; "
+                "give the query a spoolLocation of its own, or upgrade the connector when the "
+                "format is newer"
+            )
+    place.store.write(folder, DESCRIPTION, _filled(write_json(mine)))
+
+
+def _without_torn(folder: LaneFolder, files: LaneFiles, use: LaneUse) -> LaneFiles:
+    """Leave out the last file when its writer was killed before it was whole.
+
+    Only where the store shows parts of files, and only for rows that no offset names.
+    """
+    last = files.files[-1] if files.files else None
+    if folder.place.store.whole or last is None or last.first < use.seen:
+        return files
+    try:
+        with folder.open(last.name) as source:
+            if len(read_identities(source)) == last.rows * IDENTITY_BYTES:
+                return files
+        why = "has other rows than its name says"
+    except (OSError, pa.ArrowException) as wrong:
+        why = str(wrong)
+    log.warning("%s: file %s is left out, it is not whole: %s", folder.path, last.name, why)
+    end = max(last.first, files.settled)
+    stale = (*files.stale, last.name)
+    return LaneFiles(files.files[:-1], files.marks, files.settled, end, stale, files.listing)
+
+
+def _moved(files: LaneFiles, seen: int) -> LaneFiles:
+    """Continue at a position that the spool has no rows for: what is missing counts as settled."""
+    assert files.end < seen, (files.end, seen)
+    stale = (*files.stale, *(file.name for file in files.files))
+    return LaneFiles((), files.marks, seen, seen, stale, files.listing)
+
+
+def _clean(folder: LaneFolder, epoch: Epoch, files: LaneFiles) -> None:
+    """Remove what older epochs left, as far as it was listed."""
+    folder.remove(files.stale)
+    folder.remove(name for old, name in files.listing.temporaries if old < epoch)
+    folder.remove(old.roster for old in files.listing.rosters if old < epoch)
+    for old in folder.claims():
+        if old < epoch:
+            folder.place.store.remove(f"{folder.claims_path}/{old.claim}")
