@@ -23,11 +23,18 @@ def spark(options: argparse.Namespace) -> list[dict[str, Any]]:
     return source(options.rows)
 
 
+def decoding() -> list[dict[str, Any]]:
+    """Run the part about columns; its import needs pyarrow."""
+    from bench.decoding import decoding as run
+
+    return run()
+
+
 def main() -> int:
     """Run the parts; return 1 when one could not be run."""
     parser = argparse.ArgumentParser(prog="build.py bench", description=__doc__)
     default = Plan()
-    names = ("throughput", "failover", "groups", "restart", "memory", "raft", "spark")
+    names = ("throughput", "failover", "groups", "restart", "memory", "raft", "spark", "decoding")
     parser.add_argument(
         "parts",
         nargs="*",
@@ -55,6 +62,7 @@ def main() -> int:
         "memory": lambda: backlog.memory(plan),
         "raft": lambda: raft(plan),
         "spark": lambda: spark(options),
+        "decoding": decoding,
     }
     code = 0
     for name, run in parts.items():

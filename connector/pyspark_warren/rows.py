@@ -1,7 +1,6 @@
 """Conversion of blocks to Arrow columns.
 
-Columns that are not wanted cost nothing. The body is a view of the block. Properties are decoded
-once per distinct property list, which for most publishers is once per block.
+Columns that are not wanted cost nothing. The body is a view of the block.
 
 A property list that the codec refuses, or with a number that a column cannot hold, is an error that
 names the message; with a column for corrupt records the list is there, and the other columns
@@ -14,47 +13,20 @@ import difflib
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_warren.columns import COLUMNS, CORRUPT_DDL, HEADERS_DDL, PROPERTY_COLUMNS
+from pyspark_warren.columns import COLUMNS, CORRUPT_DDL, PROPERTY_COLUMNS
+from pyspark_warren.decode import ARROW_TYPES, decode_columns
 from pyspark_warren.errors import (
     BrokerRefusedError,
     MalformedMessageError,
     SchemaError,
     UnsupportedError,
 )
-from pyspark_warren.properties import decode_properties
 from warren_broker.block.block import FORM_AMQP091, Block, BlockError
-from warren_broker.errors import SyntaxRefused
-
-_HEADER_VALUE: Final = pa.struct(
-    [
-        ("type", pa.string()),
-        ("string", pa.string()),
-        ("long", pa.int64()),
-        ("double", pa.float64()),
-        ("boolean", pa.bool_()),
-        ("binary", pa.binary()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-        ("json", pa.string()),
-    ]
-)
-ARROW_TYPES: Final[dict[str, pa.DataType]] = {
-    name: {
-        "binary": pa.binary(),
-        "string": pa.string(),
-        "int": pa.int32(),
-        "bigint": pa.int64(),
-        "boolean": pa.bool_(),
-        "timestamp": pa.timestamp("us", tz="UTC"),
-        HEADERS_DDL: pa.map_(pa.string(), _HEADER_VALUE),
-    }.get(ddl)
-    or pa.struct([("index", pa.int64()), ("ordinal", pa.int64())])
-    for name, ddl in COLUMNS.items()
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,29 +217,17 @@ def _property_columns(
     piece: ClaimedBlock, wanted: frozenset[str], corrupt: str | None
 ) -> dict[str, pa.Array]:
     block = piece.block
-    lists = _binary(block.properties_offsets, block.properties_data, block.count)
-    coded = lists.dictionary_encode()
-    decoded: list[dict[str, Any]] = []
-    refused: list[bytes | None] = []
-    for entry, raw in enumerate(coded.dictionary.to_pylist()):
-        try:
-            decoded.append(_decoded(raw, wanted))
-            refused.append(None)
-        except (SyntaxRefused, _OutOfRange) as wrong:
-            if corrupt is None:
-                row = pc.index(coded.indices, entry).as_py()
-                raise MalformedMessageError(_malformed(piece, row, wrong)) from None
-            decoded.append({})
-            refused.append(raw)
-    columns = {
-        name: pa.array([each.get(name) for each in decoded], ARROW_TYPES[name]) for name in wanted
-    }
+    decoded = decode_columns(block.properties_offsets, block.properties_data, block.count, wanted)
+    if corrupt is None and decoded.malformed:
+        row = decoded.malformed[0]
+        raise MalformedMessageError(_malformed(piece, row, decoded.why(row))) from None
+    columns = dict(decoded.columns)
     if corrupt is not None:
-        columns[corrupt] = pa.array(refused, pa.binary())
-    return {name: values.take(coded.indices) for name, values in columns.items()}
+        columns[corrupt] = decoded.refused()
+    return columns
 
 
-def _malformed(piece: ClaimedBlock, row: int, why: Exception) -> str:
+def _malformed(piece: ClaimedBlock, row: int, why: str) -> str:
     index, ordinal = _place(piece, row)
     return (
         f"queue {piece.queue!r}, position (index {index}, ordinal {ordinal}): the message's "
@@ -283,34 +243,3 @@ def _place(piece: ClaimedBlock, row: int) -> tuple[int, int]:
             return index, first + row
         row -= last - first + 1
     raise AssertionError((row, piece.runs))
-
-
-class _OutOfRange(ValueError):
-    """A property with a value that its column cannot hold."""
-
-
-_MICROS: Final = 1_000_000
-_SECONDS_MAX: Final = (2**63 - 1) // _MICROS
-
-
-def _micros(seconds: int) -> int:
-    if seconds > _SECONDS_MAX:
-        raise _OutOfRange(f"timestamp {seconds} is above {_SECONDS_MAX} seconds")
-    return seconds * _MICROS
-
-
-def _decoded(raw: bytes, wanted: frozenset[str]) -> dict[str, Any]:
-    """Decode the properties as column values; raises SyntaxRefused, _OutOfRange."""
-    found = decode_properties(raw, wanted)
-    if "timestamp" in found:
-        found["timestamp"] = _micros(found["timestamp"])
-    if "headers" in found:
-        # A later entry of the same name wins: Spark refuses maps with a key twice.
-        found["headers"] = list({key: _header(typed) for key, typed in found["headers"]}.items())
-    return found
-
-
-def _header(typed: dict[str, Any]) -> dict[str, Any]:
-    if typed["type"] == "timestamp":
-        return {"type": "timestamp", "timestamp": _micros(typed["timestamp"])}
-    return typed

@@ -80,6 +80,7 @@ FLOORS: dict[str, int] = {
     "pyspark_warren.errors": 1,
     "pyspark_warren.properties": 1,
     "pyspark_warren.encode": 1,
+    "pyspark_warren.decode": 1,
     "pyspark_warren.blocks": 1,
     "pyspark_warren.sink_schema": 1,
     "pyspark_warren.amqp.recognise": 1,

@@ -1,8 +1,9 @@
 """The code that runs per message: frames to messages, messages to blocks, blocks to frames.
 
-The modules `scan`, `admit`, `assemble`, `deliver`, `digest` and `publisher_ids` are written in
-Cython's pure Python mode. They run compiled when `kernel/compiled` holds the extensions
-(`build_kernel.py` makes them) and interpreted otherwise, with the same results.
+The modules `scan`, `admit`, `assemble`, `deliver`, `digest`, `publisher_ids` and
+`property_columns` are written in Cython's pure Python mode. They run compiled when
+`kernel/compiled` holds the extensions (`build_kernel.py` makes them) and interpreted otherwise,
+with the same results.
 WARREN_KERNEL=interpreted or compiled selects one; `ACTIVE` is the running one. Signatures at a
 glance:
 
@@ -51,6 +52,10 @@ digest
 
 publisher_ids
     publisher_ids(block) -> list of groups of messages with ids, for queues that drop duplicates
+
+property_columns                                          Arrow's layout, for the connector
+    split_properties(offsets, data, count, wanted) -> (list[Column | None], malformed)
+    header_entries(offsets, data, count) -> Entries       None: they need more than columns
 """
 
 from __future__ import annotations
@@ -102,12 +107,13 @@ class Kernel(NamedTuple):
     deliver: Any
     digest: Any
     publisher_ids: Any
+    property_columns: Any
 
 
 def load(mode: Mode) -> Kernel:
     """Return the kernel in that mode; ImportError when the extensions were not built."""
     parent = "warren_broker.kernel.compiled" if mode == "compiled" else "warren_broker.kernel"
-    names = ("scan", "admit", "assemble", "deliver", "digest", "publisher_ids")
+    names = Kernel._fields[1:]
     return Kernel(mode, *(importlib.import_module(f"{parent}.{name}") for name in names))
 
 
@@ -149,6 +155,7 @@ if TYPE_CHECKING:
     )
     from warren_broker.kernel.digest import content_digest
     from warren_broker.kernel.properties import readable, with_headers
+    from warren_broker.kernel.property_columns import header_entries, split_properties
     from warren_broker.kernel.publisher_ids import publisher_ids
     from warren_broker.kernel.scan import FrameScanner
 
@@ -174,6 +181,8 @@ else:
     with_headers = _kernel.deliver.with_headers
     content_digest = _kernel.digest.content_digest
     publisher_ids = _kernel.publisher_ids.publisher_ids
+    split_properties = _kernel.property_columns.split_properties
+    header_entries = _kernel.property_columns.header_entries
 
 __all__ = [
     "ACK",
@@ -216,6 +225,7 @@ __all__ = [
     "format_deliveries",
     "format_get_ok",
     "format_return",
+    "header_entries",
     "lanes",
     "load",
     "load_block",
@@ -223,5 +233,6 @@ __all__ = [
     "publisher_ids",
     "readable",
     "select",
+    "split_properties",
     "with_headers",
 ]

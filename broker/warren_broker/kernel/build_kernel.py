@@ -11,7 +11,16 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-MODULES = ("properties", "scan", "admit", "assemble", "deliver", "digest", "publisher_ids")
+MODULES = (
+    "properties",
+    "scan",
+    "admit",
+    "assemble",
+    "deliver",
+    "digest",
+    "publisher_ids",
+    "property_columns",
+)
 _HERE = Path(__file__).resolve().parent
 _PARENT = _HERE.parent.parent
 
