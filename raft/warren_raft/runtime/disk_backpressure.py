@@ -22,6 +22,20 @@ ANSWERS_MAX = 4_096
 ToApply = list[tuple["Group", Ready]]
 
 
+def report_full(place: Path, tell: Callable[[bool], None], error: OSError | None) -> None:
+    """Log that there is no space in `place`, and call `tell`; None: there is space again."""
+    if error is None:
+        log.warning("%s: there is space again: the pending writes are on disk", place)
+    else:
+        log.error(
+            "no space for the log in %s (%s): votes and acknowledgements wait. "
+            "Free space: the node continues by itself",
+            place,
+            error.strerror,
+        )
+    tell(error is not None)
+
+
 class DiskBackpressure:
     """A bound on what waits in memory for a disk that is slow, or has no space.
 
@@ -32,28 +46,12 @@ class DiskBackpressure:
     are sent again. The leader is still learned from the message.
     """
 
-    __slots__ = ("_bytes_max", "_late", "_place", "_tell", "_wal")
+    __slots__ = ("_bytes_max", "_late", "_wal")
 
-    def __init__(self, wal: Wal, bytes_max: int, place: Path, tell: Callable[[bool], None]) -> None:
-        """place: the directory to free space in; tell: called with True when the disk is full."""
+    def __init__(self, wal: Wal, bytes_max: int) -> None:
         self._wal = wal
         self._bytes_max = bytes_max
-        self._place = place
-        self._tell = tell
         self._late: ToApply = []
-        wal.on_full = self._full
-
-    def _full(self, error: OSError | None) -> None:
-        if error is None:
-            log.warning("%s: there is space again: the pending writes are on disk", self._place)
-        else:
-            log.error(
-                "no space for the log in %s (%s): votes and acknowledgements wait. "
-                "Free space: the node continues by itself",
-                self._place,
-                error.strerror,
-            )
-        self._tell(error is not None)
 
     @property
     def behind(self) -> bool:

@@ -92,7 +92,6 @@ class Group:
         self.members = node.membership
         snapshot = store.snapshot
         self.state = machine.init() if snapshot is None else machine.restore(snapshot.state)
-        store.begun()
         self.volatile = volatile
         self.leading = False
         self.after_sync: deque[tuple[int, Sequence[AnyRaftMessage]]] = deque()
@@ -102,12 +101,12 @@ class Group:
         self.deleted = False
         self.sending = False
         self.lost: Index = 0
-        store.retain_from = self.retained_from
         self.applied: Index = store.snapshot_index
         self.applied_ms = snapshot.time_ms if snapshot is not None else 0
         self.last_look = LastLook(self.applied)
         self._trim_entries = TRIM_ENTRIES_MIN
         self._trim_bytes = TRIM_BYTES_MIN
+        store.begun(self.retained_from)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Replace the state with another member's snapshot."""

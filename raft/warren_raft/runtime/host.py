@@ -20,7 +20,7 @@ from warren_raft.messages import AnyRaftMessage, Append, EntryIs, EntryWanted
 from warren_raft.runtime import log_identity
 from warren_raft.runtime.bootstrap import BootstrapPlan, ClusterBootstrap
 from warren_raft.runtime.config import Address, HostConfig
-from warren_raft.runtime.disk_backpressure import DiskBackpressure
+from warren_raft.runtime.disk_backpressure import DiskBackpressure, report_full
 from warren_raft.runtime.early_messages import EarlyMessages
 from warren_raft.runtime.group import Group
 from warren_raft.runtime.group_start import begin_group
@@ -41,7 +41,7 @@ from warren_raft.runtime.snapshots import MemberProgress, Transfers
 from warren_raft.runtime.stalled_disk import StalledDisk
 from warren_raft.storage.errors import DirectoryOutdated
 from warren_raft.storage.files import Files
-from warren_raft.storage.log_store import LogStore
+from warren_raft.storage.log_store import LogCallbacks, LogStore
 from warren_raft.storage.opened_log import open_log
 from warren_raft.types import METADATA_GROUP, Entry, GroupId, Index, Membership, NodeId
 
@@ -149,6 +149,11 @@ class Host:
             opened,
             self._loop.post,
             config.wal_file_bytes,
+            LogCallbacks(
+                full=functools.partial(report_full, config.data_dir, self._observer.disk_full),
+                closed=lambda: self._snapshot_policy.file_closed(),
+                damaged=lambda damage: self.repair.is_damaged(damage),
+            ),
             lambda job: self._loop.at_turn_end(
                 LoopStage.SYNC, functools.partial(self._loop.wait_for, job)
             ),
@@ -159,7 +164,6 @@ class Host:
             again = log_identity.again(group, lost.created, self._rng, config.peers)
             store.recreate(group, again)
         self._write_marks = marks_of(store, self.boot_id)
-        identity = store.directory.identity
         self._bootstrap = ClusterBootstrap(
             config, store.directory, self._peers.hellos, lambda: METADATA_GROUP in store.groups
         )
@@ -171,7 +175,7 @@ class Host:
             self._bootstrap.committed,
         )
         self._bootstrap.recognize(store.groups.get(METADATA_GROUP))
-        for node, address in sorted({**identity.peers, **config.peers}.items()):
+        for node, address in sorted({**store.directory.identity.peers, **config.peers}.items()):
             self.add_peer(node, address)
         self._beat()
         self._loop.on_guard.append(self._watch_read)
@@ -179,9 +183,7 @@ class Host:
     def _make_parts(self, store: LogStore) -> None:
         """Construct the parts that work on the store."""
         config = self.config
-        self._backpressure = DiskBackpressure(
-            store.wal, config.wal_backlog_bytes_max, config.data_dir, self._observer.disk_full
-        )
+        self._backpressure = DiskBackpressure(store.wal, config.wal_backlog_bytes_max)
         self.repair = Repair(
             config.node,
             store,

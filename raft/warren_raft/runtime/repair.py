@@ -90,7 +90,6 @@ class Repair:
         self._wanted: dict[Key, _Wanted] = {}
         self._rewritten_ms = 0
         self.healed = 0
-        store.on_damaged = self.is_damaged
 
     @property
     def wanted(self) -> int:

@@ -190,7 +190,7 @@ class Scrub:
             for each in found:
                 group = store.groups.get(each.group)
                 if group is not None and group.healed(each.index) is None:
-                    store.on_damaged(each)
+                    store.repair(each)
 
         store.background_writer.run(
             lambda: rewrite.damaged_rows(files, source), told, lambda error: None

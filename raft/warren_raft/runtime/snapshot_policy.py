@@ -119,9 +119,9 @@ class SnapshotPolicy:
         self._pressed = False
         self._batches_reclaimed = -1
         self.stopped = False
-        store.on_closed = self._file_closed
 
-    def _file_closed(self) -> None:
+    def file_closed(self) -> None:
+        """Look at the groups soon: a WAL file is complete."""
         self._closed = True
         self._ask()
 

@@ -23,7 +23,6 @@ class GroupStore:
     applied         the last entry that the host applied: final, whichever member leads
     base            what the last snapshot of another member has voided
     incoming_file   the first WAL file with entries of a snapshot that is being received
-    retain_from     the first entry below the snapshot that others may still request
     """
 
     __slots__ = (
@@ -31,6 +30,7 @@ class GroupStore:
         "_healed",
         "_log_files",
         "_memtable",
+        "_retain_from",
         "_wal",
         "_writing",
         "applied",
@@ -41,7 +41,6 @@ class GroupStore:
         "incoming_file",
         "log",
         "received",
-        "retain_from",
         "snapshot",
         "snapshot_index",
     )
@@ -71,7 +70,7 @@ class GroupStore:
         self.applied: Index = self.snapshot_index
         self.incoming_file: int | None = None
         self.received: list[tuple[Index, Place]] = []
-        self.retain_from: Callable[[], Index] | None = None
+        self._retain_from: Callable[[], Index] | None = None
         self.hard_state = hard_state
         self.created = created
         self._wal = wal
@@ -81,9 +80,13 @@ class GroupStore:
         self._writing: list[Entry] = []
         self._healed: dict[Index, tuple[Place, Entry]] = {}
 
-    def begun(self) -> None:
-        """Release the snapshot's bytes: the machine has been restored from them."""
+    def begun(self, retain_from: Callable[[], Index]) -> None:
+        """Release the snapshot's bytes: the machine has been restored from them.
+
+        retain_from  returns the first entry below a snapshot that others may still request
+        """
         self.snapshot = None
+        self._retain_from = retain_from
 
     def adopt(self, taken: Snapshot) -> None:
         """Adopt this member's own snapshot, which is on disk: drop what it made unnecessary."""
@@ -94,8 +97,8 @@ class GroupStore:
     def drop(self, taken: Snapshot) -> None:
         """Drop entries up to the snapshot that neither it nor another member needs."""
         log, index = self.log, taken.index
-        if self.retain_from is not None:
-            index = min(index, max(self.retain_from() - 1, log.first - 1))
+        if self._retain_from is not None:
+            index = min(index, max(self._retain_from() - 1, log.first - 1))
         live = taken.live_indexes()
         if index < taken.index:
             live = live.up_to(index)
@@ -222,7 +225,7 @@ class GroupStore:
         """Read one entry from memory or disk.
 
         raises  KeyError when it is not held; EntryDamaged when its bytes are damaged: other
-                members are being asked for it, see `LogStore.on_damaged`
+                members are being asked for it, see `LogCallbacks.damaged`
         """
         entry = self.log.entries.get(index)
         if entry is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from warren_raft.storage import quarantine
@@ -22,18 +23,30 @@ from warren_raft.types import GroupId, HardState
 log = logging.getLogger("warren.raft")
 
 
-class LogStore:
-    """The logs of one node. Not thread-safe; WAL and background writer have their own threads.
+@dataclass(frozen=True)
+class LogCallbacks:
+    """What the logs of a node ask of their owner, on the owner's thread.
 
-    on_closed   called when a WAL file is complete
-    on_damaged  starts the repair of a damaged entry; returns False when no other member has it
+    full     called with the error when the disk has no space for a batch, and with None when the
+             batch was written after all
+    closed   called when a WAL file is complete
+    damaged  starts the repair of a damaged entry; returns False when no other member has it
     """
+
+    full: Callable[[OSError | None], None]
+    closed: Callable[[], None]
+    damaged: Callable[[EntryDamaged], bool]
+
+
+class LogStore:
+    """The logs of one node. Not thread-safe; WAL and background writer have their own threads."""
 
     def __init__(
         self,
         opened: OpenedLog,
         post: Callable[[Callable[[], None]], None],
         file_bytes: int,
+        callbacks: LogCallbacks,
         at_turn_end: Callable[[Job], None] | None = None,
     ) -> None:
         """Start to append to an opened log, in a new file; post, at_turn_end: see Wal."""
@@ -43,8 +56,7 @@ class LogStore:
         self.memtable = opened.memtable
         self.log_files = opened.log_files
         self.condemned = recovered.condemned
-        self.on_closed: Callable[[], None] = lambda: None
-        self.on_damaged: Callable[[EntryDamaged], bool] = lambda damage: False
+        self._callbacks = callbacks
         marks = SyncedMarkFiles(self.files, self.directory)
         self.wal = Wal(
             self.files,
@@ -57,9 +69,10 @@ class LogStore:
             link=recovered.link,
             mark=marks.write,
             unnamed=recovered.unnamed,
+            on_full=callbacks.full,
+            on_batch=self._batch_written,
             at_turn_end=at_turn_end,
         )
-        self.wal.on_batch = self._batch_written
         self.background_writer = BackgroundWriter(post, self.directory.path)
         self.synced_mark = SyncedMarkWriter(marks, self.wal, self.background_writer)
         self.groups: dict[GroupId, GroupStore] = {
@@ -71,7 +84,7 @@ class LogStore:
             self.wal,
             self.background_writer,
             file_bytes,
-            lambda damage: self.on_damaged(damage),
+            callbacks.damaged,
         )
         self._doomed: dict[GroupId, Path] = {}
         if recovered.broken:
@@ -154,9 +167,13 @@ class LogStore:
     def is_damaged(self, damage: EntryDamaged) -> None:
         """Report an unreadable entry; raises LogDamaged when no other member has it."""
         self.compactor.damaged.add(damage.file)
-        if not self.on_damaged(damage):
+        if not self.repair(damage):
             reason = f"{damage.reason}; it held entry {damage.index} of group {damage.group}"
             raise LogDamaged(damage.path, damage.offset, reason) from damage
+
+    def repair(self, damage: EntryDamaged) -> bool:
+        """Start the repair of a damaged entry; return False when no other member has it."""
+        return self._callbacks.damaged(damage)
 
     # ------------------------------------------------------------ snapshots
 
@@ -198,4 +215,4 @@ class LogStore:
         if deleted:
             self.compactor.remove_unneeded()
         if file < self.wal.current_file:
-            self.on_closed()
+            self._callbacks.closed()

@@ -174,13 +174,14 @@ class Wal:
         link: Link,
         mark: Mark,
         unnamed: tuple[int, int, int] | None = None,
+        on_full: Callable[[OSError | None], None],
+        on_batch: Callable[[int, set[GroupId], list[GroupId]], None],
         at_turn_end: Callable[[Job], None] | None = None,
     ) -> None:
         """post: calls back on the owner's thread; a failure is posted as a call that raises.
 
-        on_full (set later) is called when there is no space for the batch in flight, and, with
-        None, when it was written after all. `on_disk` is the file of the last batch that is on
-        disk, and where it ends there; (0, 0) before the first. `synced_batch` is its number.
+        `on_disk` is the file of the last batch that is on disk, and where it ends there; (0, 0)
+        before the first. `synced_batch` is its number.
 
         salts        of the files there are; those of new ones are added
         link       the link of `next_file` to the file before it
@@ -189,6 +190,9 @@ class Wal:
         at_turn_end  runs a job when everything that may be sent before a sync was sent, then calls
                      what it returns on the owner's thread; the job may block, and uses the writer
                      only. None: every batch is written by the thread
+        on_full      called with the error when there is no space for the batch in flight, and with
+                     None when it was written after all
+        on_batch     called with each batch that is on disk: its file, its groups, those deleted
         """
         self._files = files
         self._directory = directory
@@ -208,8 +212,8 @@ class Wal:
         self.on_disk = (0, 0)
         self.synced_batch = next_batch - 1
         self.full: OSError | None = None
-        self.on_full: Callable[[OSError | None], None] = lambda error: None
-        self.on_batch: Callable[[int, set[GroupId], list[GroupId]], None] | None = None
+        self._on_full = on_full
+        self._on_batch = on_batch
         self._thread = threading.Thread(target=self._work, name="wal", daemon=True)
         self._thread.start()
 
@@ -375,7 +379,7 @@ class Wal:
         """Report that there is no space for the batch in flight; None: it was written."""
         if (self.full is None) != (error is None):
             self.full = error
-            self.on_full(error)
+            self._on_full(error)
 
     def _finished(self, batch: _WriteBatch) -> None:
         assert batch is self._in_flight, (batch.number, self._in_flight)
@@ -386,8 +390,8 @@ class Wal:
         if batch.records:
             self.on_disk = (batch.file, batch.offset + batch.size)
             self.synced_batch = batch.number
-        if batch.records and self.on_batch is not None:
-            self.on_batch(batch.file, batch.groups, batch.deleted)
+        if batch.records:
+            self._on_batch(batch.file, batch.groups, batch.deleted)
         for done in batch.done:
             done()
         if self._in_flight is None and self._collecting.done:

@@ -13,12 +13,14 @@ from warren_raft.index_set import Indexes
 from warren_raft.storage.files import Files
 from warren_raft.storage.format import FIRST_RECORD, decode_head, encode_file_header
 from warren_raft.storage.group_store import GroupStore
-from warren_raft.storage.log_store import LogStore
+from warren_raft.storage.log_store import LogCallbacks, LogStore
 from warren_raft.storage.opened_log import open_log
 from warren_raft.storage.snapshot import Snapshot
 from warren_raft.types import Entry, EntryKind, HardState
 
 WAIT_S = 10
+ALONE = LogCallbacks(full=lambda error: None, closed=lambda: None, damaged=lambda damage: False)
+"""No other member has an entry that is damaged here."""
 
 
 class Disk:
@@ -32,11 +34,12 @@ class Disk:
         memtable_bytes: int = 1 << 20,
         node: str = "n1",
         cluster: str = "c",
+        callbacks: LogCallbacks = ALONE,
     ) -> None:
         opened = open_log(files or Files(), root, cluster, node, memtable_bytes)
         self.cut = opened.recovered.cut
         self.posted: queue.Queue[Callable[[], None]] = queue.Queue()
-        self.store = LogStore(opened, self.posted.put, file_bytes)
+        self.store = LogStore(opened, self.posted.put, file_bytes, callbacks)
 
     def group(self, group: int) -> GroupStore:
         found = self.store.groups.get(group)

@@ -127,7 +127,7 @@ def test_those_below_the_snapshot_are_in_it(tmp_path: Path) -> None:
 
 def test_what_is_kept_for_others_below_the_snapshot_does_not_count(tmp_path: Path) -> None:
     disk = with_three_configs(tmp_path)
-    disk.group(1).retain_from = lambda: 4
+    disk.group(1).begun(lambda: 4)
     disk.compact(taken(disk, 1, 15))
     assert disk.group(1).first_index() == 4
     assert disk.group(1).configs() == [(20, b"c20")]

@@ -6,11 +6,12 @@ import errno
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.raft.storage.kit import WAIT_S, Disk, wal_files
+from tests.raft.storage.kit import ALONE, WAIT_S, Disk, wal_files
 from warren_raft.index_set import Indexes
 from warren_raft.storage import wal
 from warren_raft.storage.errors import WriteFailed
@@ -67,7 +68,7 @@ def body(number: int) -> bytes:
     return b"%d:" % number + b"x" * (37 * number % 300)
 
 
-def a_life(disk: Disk, files: SmallFiles) -> int:
+def a_life(root: Path, files: SmallFiles) -> int:
     """Twenty batches, over several files; returns how often the log said that it is full."""
     told: list[bool] = []
 
@@ -76,11 +77,16 @@ def a_life(disk: Disk, files: SmallFiles) -> int:
         if error is not None:
             files.free.set()
 
-    disk.store.wal.on_full = heard
+    files.free.set()
+    disk = Disk(root, files, file_bytes=FILE_BYTES, callbacks=replace(ALONE, full=heard))
+    files.calls = 0
+    files.free.clear()
     for number in range(1, 21):
         disk.write(1 + number % 2, (number + 1) // 2, [body(number)])
     assert told in ([], [True, False]), told
     assert disk.store.wal.full is None
+    assert written(disk) == WHOLE
+    disk.close()
     return len(told) // 2
 
 
@@ -101,13 +107,7 @@ def test_the_log_waits_for_space_at_every_write(tmp_path: Path, reason: int) -> 
     for full_at in range(1, 100):
         root = tmp_path / str(full_at)
         files = SmallFiles(full_at, reason)
-        files.free.set()
-        disk = Disk(root, files, file_bytes=FILE_BYTES)
-        files.calls = 0
-        files.free.clear()
-        times += a_life(disk, files)
-        assert written(disk) == WHOLE
-        disk.close()
+        times += a_life(root, files)
         again = Disk(root, file_bytes=FILE_BYTES)
         assert again.cut is None
         assert written(again) == WHOLE
@@ -126,9 +126,9 @@ def test_a_small_batch_is_waited_for_beside_the_loop(tmp_path: Path) -> None:
     opened = open_log(files, tmp_path, "c", "n1", 1 << 20)
     posted: queue.Queue[Callable[[], None]] = queue.Queue()
     turn_end: list[Job] = []
-    store = LogStore(opened, posted.put, 1 << 20, turn_end.append)
     told: list[bool] = []
-    store.wal.on_full = lambda error: told.append(error is not None)
+    callbacks = replace(ALONE, full=lambda error: told.append(error is not None))
+    store = LogStore(opened, posted.put, 1 << 20, callbacks, turn_end.append)
     group = store.create(1, b"members")
     made: list[bool] = []  # the thread makes the file
     store.wal.submit(lambda: made.append(True))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.raft.storage.kit import WAIT_S, Disk, two_groups_compacted, wal_files
+from tests.raft.storage.kit import ALONE, WAIT_S, Disk, two_groups_compacted, wal_files
 from tests.raft.storage.test_compaction_crash import StoppingFiles
 from warren_raft.storage.errors import GroupAlone, LogDamaged, LogNewer
 from warren_raft.storage.files import Files
@@ -172,7 +172,7 @@ def test_a_damaged_snapshot_concerns_its_group_alone(tmp_path: Path) -> None:
             assert path.exists()
     disk = Disk.__new__(Disk)
     disk.posted = queue.Queue()
-    disk.store = LogStore(opened, disk.posted.put, 2000)
+    disk.store = LogStore(opened, disk.posted.put, 2000, ALONE)
     assert disk.store.condemned[1].created == b"members"
     begun = disk.store.recreate(1, b"again")
     assert begun.last_index() == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.raft.storage.kit import Disk, vote
+from tests.raft.storage.kit import ALONE, Disk, vote
 from warren_raft.storage import wal
 from warren_raft.storage.errors import WriteFailed
 from warren_raft.storage.files import Files
@@ -45,7 +45,7 @@ class Turning(Disk):
         self.store.close()
         self.at_end: list[Callable[[], None]] = []
         opened = open_log(files, root, "c", "n1", 1 << 20)
-        self.store = LogStore(opened, self.posted.put, 1 << 20, self.at_end.append)
+        self.store = LogStore(opened, self.posted.put, 1 << 20, ALONE, self.at_end.append)
         made: list[bool] = []  # the thread makes the file
         self.group(2).append(vote(self.group(2)), [Entry(1, 1, EntryKind.COMMAND, 1, b"opened")])
         self.store.wal.submit(lambda: made.append(True))
