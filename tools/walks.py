@@ -120,7 +120,6 @@ def main() -> int:
         settings = config.NodeConfig(
             data_dir=Path(place), listen=config.Listen(amqp="127.0.0.1:0", peers="127.0.0.1:0")
         )
-        node = Node(settings)
 
         def client() -> None:
             try:
@@ -131,7 +130,7 @@ def main() -> int:
                 node.loop.post(node.shut_down)
 
         thread = threading.Thread(target=client)
-        node.on_serving = thread.start
+        node = Node(settings, lambda serving: thread.start())
         node.start()
         sys.setprofile(recorder.profile)
         node.loop.run()

@@ -58,16 +58,20 @@ def main(arguments: list[str] | None = None) -> int:
     sys.setswitchinterval(0.0005)
     gc.set_threshold(*COLLECT_AFTER)
     gc.freeze()  # modules and settings are permanent: no collection need scan them
-    return run(Node(settings))
+    return run(Node(settings, announce))
 
 
-def run(node: Node) -> int:
-    """Start, run until a signal, stop; return the exit code."""
-    node.on_serving = lambda: print(
+def announce(node: Node) -> None:
+    """Print the node's addresses: it serves clients."""
+    print(
         f"warren ready node={node.settings.node} amqp={node.amqp_address} "
         f"amqps={node.amqps_address} peers={node.peer_address}",
         flush=True,
     )
+
+
+def run(node: Node) -> int:
+    """Start, run until a signal, stop; return the exit code."""
     try:
         node.start()
     except OSError as error:

@@ -42,11 +42,13 @@ SECRET_BYTES_MIN = 8
 class Node:
     """One node: loop, host, cluster, broker, listeners.
 
-    on_serving  called once, when clients are served
-    Invariant: READY_FILE exists only while they are
+    Invariant: READY_FILE exists only while clients are served
     """
 
-    def __init__(self, settings: NodeConfig) -> None:
+    def __init__(
+        self, settings: NodeConfig, on_serving: Callable[[Node], None] = lambda node: None
+    ) -> None:
+        """on_serving: called once, when clients are served."""
         self.settings = settings
         self.loop = Loop()
         limits = settings.limits
@@ -68,7 +70,7 @@ class Node:
         self.cluster.on_disk_full = self.alarms.disk_full
         self.listener: AmqpListener | None = None
         self._certificates: ServerCertificates | None = None
-        self.on_serving: Callable[[], None] = lambda: None
+        self._on_serving = on_serving
         self._knows_users = False
         self._wanted: set[str] = set()
 
@@ -92,7 +94,7 @@ class Node:
         return f"{parse_address(self.settings.listen.peers)[0]}:{self.host.port}"
 
     def start(self) -> None:
-        """Recover, listen, join; `on_serving` is called later.
+        """Recover, listen, join; clients are served later.
 
         raises  OSError, StorageError, CertificatesUnusable, DefinitionsUnusable
         """
@@ -167,7 +169,7 @@ class Node:
         if not self.broker.maintenance.drained:
             self._write(READY_FILE)
         log.info("node %s serves clients", self.settings.node)
-        self.on_serving()
+        self._on_serving(self)
 
     def _remove(self, *names: str) -> None:
         for name in names:

@@ -55,7 +55,6 @@ class Client091:
         self._throttled = False
         self._short = False
         self._reply_names: dict[str, None] = {}
-        stream.on_drained = self._drained
         self._timer: LoopTimer | None = None
         self._tick()
 
@@ -158,7 +157,8 @@ class Client091:
         self._run_requests()  # taking the output moves the windows of no_ack consumers
 
     @guarded
-    def _drained(self) -> None:
+    def drained(self) -> None:
+        """Write the deliveries that were held back while the socket was congested."""
         while self._held and not self._stream.congested:
             self._session.deliver(*self._held.popleft())
             self._stream.write(self._session.take_output())

@@ -63,7 +63,6 @@ class Client10:
         self._asked_flush = False
         self._gone = False
         self._timer: LoopTimer | None = None
-        stream.on_drained = self._flush_later
 
     @property
     def opened_as(self) -> tuple[str, str] | None:
@@ -79,6 +78,10 @@ class Client10:
         self._carry_out()
         if self._timer is None:
             self._tick()
+
+    def drained(self) -> None:
+        """Write what was held back while the socket was congested."""
+        self._flush_later()
 
     @guarded
     def closed(self, error: Exception | None) -> None:

@@ -39,6 +39,10 @@ class Client(Protocol):
         """Process bytes from the socket, the header first."""
         ...
 
+    def drained(self) -> None:
+        """Handle the end of the congestion: the socket has accepted most of the output."""
+        ...
+
     def closed(self, error: Exception | None) -> None:
         """Handle the end of the socket."""
         ...
@@ -85,6 +89,7 @@ class AcceptedSocket:
             self._on_closed,
             high=OUT_BYTES_HIGH,
             low=OUT_BYTES_LOW,
+            on_drained=self._on_drained,
         )
 
     def _tls_stream(self, sock: socket.socket, tls: ServerCertificates) -> TlsStream:
@@ -99,6 +104,7 @@ class AcceptedSocket:
             on_established=self._on_established,
             high=OUT_BYTES_HIGH,
             low=OUT_BYTES_LOW,
+            on_drained=self._on_drained,
         )
 
     def _on_established(self) -> None:
@@ -139,6 +145,10 @@ class AcceptedSocket:
         received, self._header = self._header, b""
         self.client.blocked(self._listener.reasons)
         self.client.received(received)
+
+    def _on_drained(self) -> None:
+        if self.client is not None:
+            self.client.drained()
 
     def _on_closed(self, error: Exception | None) -> None:
         if self._timer is not None:

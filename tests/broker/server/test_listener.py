@@ -24,6 +24,9 @@ class Client:
     def received(self, data: bytes) -> None:
         """Nothing is said to it."""
 
+    def drained(self) -> None:
+        """It sends nothing that could congest its socket."""
+
     def closed(self, error: Exception | None) -> None:
         """It is gone."""
 

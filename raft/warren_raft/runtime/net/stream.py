@@ -28,7 +28,6 @@ class Stream:
     on_data      called with at most READ_BYTES_MAX bytes, at most once per turn
     on_closed    called once and last, with the error that ended it (None: the peer or `close`)
     on_drained   called when the unsent bytes have fallen to `low` after they were above `high`
-    on_congested called when they rise above `high`
     An exception from `on_data` is passed to `on_error` when there is one, else it ends the stream
     and is passed to `on_closed`.
     Invariants: out_bytes is the sum of the bytes in `_out`;  congested implies it was above high
@@ -41,6 +40,7 @@ class Stream:
         "_hang_up_timer",
         "_on_closed",
         "_on_data",
+        "_on_drained",
         "_out",
         "_paused",
         "_read_bytes",
@@ -53,8 +53,6 @@ class Stream:
         "last_read_ms",
         "loop",
         "low",
-        "on_congested",
-        "on_drained",
         "out_bytes",
         "sock",
     )
@@ -68,6 +66,7 @@ class Stream:
         *,
         high: int = 8 << 20,
         low: int = 2 << 20,
+        on_drained: Callable[[], None] | None = None,
         on_error: Callable[[Exception], None] | None = None,
         buffer_bytes: int | None = None,
     ) -> None:
@@ -82,10 +81,9 @@ class Stream:
         self.high = high
         self.low = low
         self.last_read_ms = loop.now_ms
-        self.on_drained: Callable[[], None] | None = None
-        self.on_congested: Callable[[], None] | None = None
         self._on_data = on_data
         self._on_closed = on_closed
+        self._on_drained = on_drained
         self._out: collections.deque[Buffer] = collections.deque()
         self._flush_asked = False
         self._closing = False
@@ -116,8 +114,6 @@ class Stream:
             self.loop.at_turn_end(LoopStage.FLUSH, self._flush_at_turn_end)
         if self.out_bytes > self.high and not self.congested:
             self.congested = True
-            if self.on_congested is not None:
-                self.on_congested()
 
     def send(self, data: Buffer) -> None:
         """Write one buffer."""
@@ -153,8 +149,8 @@ class Stream:
                 return
         if self.congested and self.out_bytes <= self.low:
             self.congested = False
-            if self.on_drained is not None:
-                self.on_drained()
+            if self._on_drained is not None:
+                self._on_drained()
 
     def _transmit(self) -> bool:
         """Pass bytes to the socket until it accepts no more; return whether some are left."""
@@ -340,7 +336,7 @@ class Stream:
         # The callbacks' owner refers to this stream, and the stream to it: without this the memory
         # of a connection would stay until the garbage collector runs.
         self._on_data = self._on_closed = _nothing
-        self.on_drained = self.on_congested = None
+        self._on_drained = None
         on_closed(error)
 
     def _watch(self, write: bool | None = None) -> None:

@@ -98,6 +98,7 @@ class TlsStream(Stream):
         on_established: Callable[[], None] | None = None,
         high: int = 8 << 20,
         low: int = 2 << 20,
+        on_drained: Callable[[], None] | None = None,
         on_error: Callable[[Exception], None] | None = None,
         buffer_bytes: int | None = None,
     ) -> None:
@@ -108,6 +109,7 @@ class TlsStream(Stream):
             on_closed,
             high=high,
             low=low,
+            on_drained=on_drained,
             on_error=on_error,
             buffer_bytes=buffer_bytes,
         )
