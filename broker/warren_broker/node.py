@@ -67,7 +67,7 @@ class Node:
             self.resource_alarms,
             self.host.reclaim_disk,
         )
-        self.cluster.on_disk_full = self.alarms.disk_full
+        self.cluster.on_disk_full.append(self.alarms.disk_full)
         self.listener: AmqpListener | None = None
         self._certificates: ServerCertificates | None = None
         self._on_serving = on_serving
@@ -133,7 +133,7 @@ class Node:
             broker, stream, peer, external_user(stream, by_certificate)
         )
         self.admission = Admission(self.loop, broker.definitions, self.listener)
-        self.broker.maintenance.on_drained = self._drained
+        self.broker.maintenance.on_drained.append(self._drained)
         self.broker.start()
         self.resource_alarms.listen(self.listener.blocked)
         self.alarms.start()

@@ -45,7 +45,6 @@ class BootDefinitions:
         self._path = path
         self._skip_if_unchanged = skip_if_unchanged
         self._data = b""
-        definitions.load = self._load
 
     def read(self) -> None:
         """Read the file and check its form; raises DefinitionsUnusable."""
@@ -63,7 +62,7 @@ class BootDefinitions:
     def _unusable(self, refusal: errors.Refusal) -> DefinitionsUnusable:
         return DefinitionsUnusable(f"load_definitions={self._path}: {refusal.detail}")
 
-    def _load(self, done: Callable[[], None]) -> None:
+    def load(self, done: Callable[[], None]) -> None:
         """Import the file, unless the cluster has, and call back; raises DefinitionsUnusable."""
         source = hashlib.sha256(self._data).hexdigest() if self._skip_if_unchanged else ""
         state = self._definitions.state

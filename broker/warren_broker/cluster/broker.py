@@ -171,7 +171,8 @@ class Broker:
     def start(self) -> None:
         """Find the cluster and join it; the host has been started."""
         configured = self.settings.peers.get(self.settings.node)
-        self.joining.start(own_address(self.cluster.host.address, configured))
+        load = None if self.boot_definitions is None else self.boot_definitions.load
+        self.joining.start(own_address(self.cluster.host.address, configured), load)
 
     # ------------------------------------------------------------ users, vhosts
 

@@ -37,7 +37,8 @@ class Cluster:
     """Observes the host, holds the group clients, dispatches messages from peers.
 
     on_metadata  called with every command applied in the metadata group
-    remark       text about the cluster's resource alarms, appended to timeout messages
+    remark       text about the cluster's resource alarms, appended to timeout messages; "" without
+                 them (`ResourceAlarms` keeps it)
     on_leader    called with a group when its leader, as known here, has changed
     on_led       called with a group when this node becomes its leader
     on_members   called with a group when a new membership is committed
@@ -57,8 +58,8 @@ class Cluster:
         self.on_metadata: OnMetadata = lambda meta, data, applied, leading: None
         self.on_metadata_restored: Callable[[], None] = lambda: None
         self.on_metadata_leader: Callable[[], None] = lambda: None
-        self.on_disk_full: Callable[[bool], None] = lambda full: None
-        self.remark: Callable[[], str] = lambda: ""
+        self.on_disk_full: list[Callable[[bool], None]] = []
+        self.remark = ""
         self.on_peer_up: list[Callable[[str], None]] = []
         self.on_peer_down: list[Callable[[str], None]] = []
         self.on_peer_suspected: list[Callable[[str], None]] = []
@@ -271,7 +272,8 @@ class Cluster:
 
     def disk_full(self, full: bool) -> None:
         """See `Observer`."""
-        self.on_disk_full(full)
+        for call in self.on_disk_full:
+            call(full)
 
     def peer_up(self, node: str, boot_id: int) -> None:
         """See `Observer`."""

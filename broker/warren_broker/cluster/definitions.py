@@ -68,11 +68,14 @@ NUMBERS_PER_ENTRY = 2 * COMMANDS_MAX
 """Numbers reserved for one entry of group 0; see `Definitions.number`."""
 Done = Callable[[Any], None]
 """Called once with a reply of `metadata.commands`, or with a Refusal."""
+Load = Callable[[Callable[[], None]], None]
+"""Loads definitions at a start, then calls back, see `cluster.boot_definitions`."""
 
 
 class Definitions:
     """This node's side of the metadata group.
 
+    The lists `on_…` hold functions that are called with what happens:
     on_deleted   called with each deleted queue, after its group was stopped here
     on_members   called with each group of which the wanted members changed
     on_nodes     called when the registry of nodes changes: with the node that joined or left, or ""
@@ -82,8 +85,6 @@ class Definitions:
     on_ready     called once, when this node knows the definitions
     on_event     called with changes of the definitions, on the leader of the group alone and while
                  this node is ready: what it applies at its start is long known
-    load         loads definitions at the start, before this node is ready, and calls back
-                 (`cluster.boot_definitions`); None: there are none to load
     incarnation  the number of this node's incarnation; 0 until it is ready
     absent       the nodes that this one suspects (`cluster.membership.absences`)
     """
@@ -110,17 +111,15 @@ class Definitions:
         self.ready = False
         self._started = False
         self.incarnation = 0
-        self.on_deleted: Callable[[QueueRecord], None] = lambda queue: None
+        self.on_deleted: list[Callable[[QueueRecord], None]] = []
         self.on_members: list[Callable[[int], None]] = []
         self.on_nodes: list[Callable[[str], None]] = []
-        self.on_access: Callable[[tuple[str, ...], tuple[str, ...]], None] = lambda users, vhosts: (
-            None
-        )
+        self.on_access: list[Callable[[tuple[str, ...], tuple[str, ...]], None]] = []
         self.on_policies: list[Callable[[tuple[str, ...] | None], None]] = []
         self.on_ready: list[Callable[[], None]] = []
-        self.on_event: Callable[[Meta, DefinitionEvent], None] | None = None
-        self.load: Callable[[Callable[[], None]], None] | None = None
-        self._local_members = LocalMembers(cluster, lambda queue: self.on_deleted(queue))
+        self.on_event: list[Callable[[Meta, DefinitionEvent], None]] = []
+        self._load: Load | None = None
+        self._local_members = LocalMembers(cluster, self._deleted)
         self.absent = AbsentNodes()
         # Chance is this process's own: equal messages may go to different queues on every node.
         draw = Random(cluster.host.boot_id).randrange
@@ -132,11 +131,13 @@ class Definitions:
         cluster.effects.is_over = self._is_over
         cluster.handlers[messages.MetadataReplied] = self._on_replied
 
-    def start(self, peers: tuple[str, ...], address: str) -> None:
+    def start(self, peers: tuple[str, ...], address: str, load: Load | None = None) -> None:
         """Find out how to take part in the group, and join it; the host has been started.
 
         peers    nodes that may know the leader; address: where they reach this one
+        load     loads definitions before this node is ready; None: there are none to load
         """
+        self._load = load
         host = self._cluster.host
         node, boot_id = host.node_id, host.boot_id
         uplink = metadata_uplink(boot_id, node, self._cluster.in_flight)
@@ -158,10 +159,10 @@ class Definitions:
                 log.error("the cluster refuses this node: %s", reply.detail)
                 self._cluster.loop.call_later(REFUSED_RETRY_MS, lambda: self._say_started(command))
                 return
-            if self.load is None:
+            if self._load is None:
                 self._loaded()
             else:
-                self.load(self._loaded)
+                self._load(self._loaded)
 
         self.submit(command, started, forever=True)
 
@@ -250,7 +251,7 @@ class Definitions:
         return errors.Unavailable(
             f"the metadata store did not answer within {self._timeouts.timeout_ms} ms: most "
             "nodes of the cluster are out of reach; start them, or try again"
-            f"{self._cluster.remark()}"
+            f"{self._cluster.remark}"
         )
 
     def _on_replied(self, node: str, message: messages.MetadataReplied, rest: memoryview) -> None:
@@ -278,12 +279,13 @@ class Definitions:
                 if node is not None:
                     answer = messages.MetadataReplied(meta.index, encode_reply(reply))
                     self._cluster.host.send(node, messages.encode(answer))
-        told = self.on_event if leading and self.ready else None
+        told = self.on_event if leading and self.ready else ()
         for effect in applied.effects:
             if not isinstance(effect, DefinitionEvent):
                 self._note(effect)
-            elif told is not None:
-                told(meta, effect)
+            else:
+                for call in told:
+                    call(meta, effect)
         self._ask_settle()
 
     def _note(self, change: Any) -> None:
@@ -314,7 +316,7 @@ class Definitions:
         return is_over(self.state, self._applied_index(), node, uplink, number)
 
     def _leads(self) -> None:
-        if self.state.bootstrapped or self.load is not None:
+        if self.state.bootstrapped or self._load is not None:
             return  # as in RabbitMQ, the definitions that are loaded replace the first user
         vhost, user, password = self._bootstrap
         command = commands.Bootstrap(
@@ -422,8 +424,13 @@ class Definitions:
         if self._gone_users or self._gone_vhosts or compare:
             users, self._gone_users = self._gone_users, {}
             vhosts, self._gone_vhosts = self._gone_vhosts, {}
-            self.on_access(tuple(users), tuple(vhosts))
+            for report_access in self.on_access:
+                report_access(tuple(users), tuple(vhosts))
         return list(dirty)
+
+    def _deleted(self, queue: QueueRecord) -> None:
+        for call in self.on_deleted:
+            call(queue)
 
     # ------------------------------------------------------------ looking up
 

@@ -37,7 +37,6 @@ class ResourceAlarms:
         self.own: tuple[str, ...] = ()
         self.others: dict[str, tuple[str, ...]] = {}
         self.reasons: tuple[str, ...] = ()
-        cluster.remark = lambda: f" ({self.explained()})" if self.reasons else ""
         cluster.handlers[messages.Short] = self._on_short
         cluster.on_peer_up.append(self._peer_up)
         cluster.on_peer_down.append(self._peer_down)
@@ -93,6 +92,7 @@ class ResourceAlarms:
         for found in self._heard().values():
             reasons.update(dict.fromkeys(found))
         now = tuple(sorted(reasons))
+        self._cluster.remark = f" ({self.explained()})" if now else ""
         if now == self.reasons:
             return
         self.reasons = now

@@ -22,7 +22,7 @@ class Admission:
         self._definitions = definitions
         self._listener = listener
         self._leaving: dict[Client, str] = {}
-        definitions.on_access = self.deleted
+        definitions.on_access.append(self.deleted)
 
     def deleted(self, users: tuple[str, ...], vhosts: tuple[str, ...]) -> None:
         """Handle deleted users and vhosts, or those that a restored snapshot no longer has."""

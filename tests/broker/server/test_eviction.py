@@ -31,7 +31,7 @@ class World:
         self.connections = [SimpleNamespace(client=client) for client in clients]
         self.connections.append(SimpleNamespace(client=None))  # its header has not come
         self.definitions: Any = SimpleNamespace(
-            state=SimpleNamespace(users=self.users, scopes=self.scopes)
+            state=SimpleNamespace(users=self.users, scopes=self.scopes), on_access=[]
         )
         listener: Any = SimpleNamespace(connections=self.connections)
         loop: Any = SimpleNamespace(call_later=self._later)
@@ -43,7 +43,8 @@ class World:
 
     def deleted(self, users: tuple[str, ...] = (), vhosts: tuple[str, ...] = ()) -> None:
         """As the definitions tell."""
-        self.definitions.on_access(users, vhosts)
+        for call in self.definitions.on_access:
+            call(users, vhosts)
 
     def fire(self) -> None:
         """The time has come."""

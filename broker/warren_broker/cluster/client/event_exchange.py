@@ -74,7 +74,7 @@ class EventExchange:
         self._all_bytes = 0
         self._reported: int | None = None
         if self.on:
-            definitions.on_event = self._defined
+            definitions.on_event.append(self._defined)
             definitions.call_at_ready(self._declare)
 
     def tell(self, key: str, facts: Facts, at_ms: int | None = None) -> None:

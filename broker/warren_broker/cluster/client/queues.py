@@ -76,7 +76,7 @@ class QueueClients:
         self.definitions = definitions
         self._timeouts = RequestTimeouts(cluster.loop, timeout_ms)
         self._asked: dict[int, dict[int, Done]] = {}
-        definitions.on_deleted = self._deleted
+        definitions.on_deleted.append(self._deleted)
 
     def find(
         self, vhost: str, name: str, connection: int = 0, *, store: bool = False
@@ -190,7 +190,7 @@ class QueueClients:
         return errors.Unavailable(
             f"{errors.named('queue', queue.name, queue.vhost)} did not answer within "
             f"{self._timeouts.timeout_ms} ms: most of its members {', '.join(queue.nodes)} are "
-            f"out of reach; start them, or try again{self.cluster.remark()}"
+            f"out of reach; start them, or try again{self.cluster.remark}"
         )
 
     def _deleted(self, queue: QueueRecord) -> None:

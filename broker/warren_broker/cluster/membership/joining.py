@@ -11,7 +11,7 @@ import logging
 
 from warren_broker.cluster import messages
 from warren_broker.cluster.cluster import Cluster
-from warren_broker.cluster.definitions import Definitions
+from warren_broker.cluster.definitions import Definitions, Load
 from warren_broker.config import parse_address
 from warren_broker.metadata import commands
 from warren_broker.metadata.codec import encode_submission
@@ -42,16 +42,17 @@ class Joining:
         cluster.handlers[messages.Join] = self._on_join
         definitions.on_nodes.append(self._nodes_changed)
 
-    def start(self, address: str) -> None:
+    def start(self, address: str, load: Load | None) -> None:
         """Start; the host has been started.
 
         address  where peers reach this node; "": the address from which it connects
+        load     see `Definitions.start`
         """
         self._address = address
         host = self._cluster.host
         host.judge_peer = self.judge
         others = tuple(sorted(name for name in self._told if name != host.node_id))
-        self._definitions.start((*others, host.node_id), address)
+        self._definitions.start((*others, host.node_id), address, load)
         self._cluster.loop.call_later(JOIN_INTERVAL_MS, self._ask)
 
     # ------------------------------------------------------------ joining

@@ -25,8 +25,8 @@ MAINTENANCE_REASON = "Node was put into maintenance mode"
 class Maintenance:
     """Follows this node's `drained` in the definitions.
 
-    on_drained  called when it changes: the server closes its listener and its connections, or opens
-                the listener again
+    on_drained  functions that are called when it changes: the server closes its listener and its
+                connections, or opens the listener again
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Maintenance:
         self._planned = False
         self._answering = 0
         self.drained = False
-        self.on_drained: Callable[[bool], None] = lambda drained: None
+        self.on_drained: list[Callable[[bool], None]] = []
         definitions.on_nodes.append(lambda node: self._look())
         definitions.on_ready.append(self._look)
         cluster.on_led.append(self._led)
@@ -92,7 +92,8 @@ class Maintenance:
             if drained
             else "this node is in service again"
         )
-        self.on_drained(drained)
+        for call in self.on_drained:
+            call(drained)
         self._plan(0)
 
     def _led(self, group: int) -> None:

@@ -63,7 +63,7 @@ def test_a_node_in_maintenance_leads_nothing_until_it_is_revived(universe: Unive
     for number in range(5):
         declare(universe, f"r{number}")
     told: list[bool] = []
-    universe.running["a"].broker.maintenance.on_drained = told.append
+    universe.running["a"].broker.maintenance.on_drained.append(told.append)
     status = ask(universe, lambda m, done: m.nodes.drain("a", done))
     assert status.node.drained
     universe.until(lambda: all(log.leader != "a" for log in universe.logs.values()), "a leads none")
