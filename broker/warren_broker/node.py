@@ -10,7 +10,6 @@ from pathlib import Path
 
 from warren_broker.amqp091.connection_config import ConnectionConfig
 from warren_broker.cluster.broker import Broker
-from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.membership.maintenance import MAINTENANCE_REASON
 from warren_broker.cluster.resource_alarms import ResourceAlarms
 from warren_broker.config import DEFAULT_PASSWORD, NO_ADDRESS, NodeConfig, parse_address
@@ -51,13 +50,15 @@ class Node:
         """on_serving: called once, when clients are served."""
         self.settings = settings
         self.loop = Loop()
-        limits = settings.limits
-        self.cluster = Cluster(
-            self.loop, limits.queue_in_flight_bytes_max, limits.node_in_flight_bytes_max
+        self.broker = Broker(
+            self.loop,
+            lambda observer, on_message: Host(
+                host_config(settings), self.loop, observer, on_message
+            ),
+            settings,
         )
-        self.host = Host(host_config(settings), self.loop, self.cluster, self.cluster.on_message)
-        self.cluster.attach(self.host)
-        self.broker = Broker(self.cluster, settings)
+        self.cluster = self.broker.cluster
+        self.host = self.cluster.host
         self.resource_alarms = ResourceAlarms(self.cluster)
         self.resource_alarms.on_own.append(self.broker.events.alarm)
         self.alarms = Alarms(

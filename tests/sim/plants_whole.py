@@ -337,7 +337,7 @@ def every_member_carries_effects_out() -> list[Replacement]:
         if not leading and group:
             for effect in done.effects:
                 if isinstance(effect, DeadLetter):
-                    self.effects.on_dead_letter(group, effect)
+                    self.effects._run[DeadLetter](group, effect)
         applied(self, group, meta, data, done, leading)
 
     return [(Cluster, "applied", eager)]

@@ -26,9 +26,10 @@ from warren_broker.cluster.client.publisher import Publisher
 from warren_broker.cluster.client.queues import QueueClients
 from warren_broker.cluster.client.reads import ReadFailed, RemoteReads
 from warren_broker.cluster.client_limits import ClientLimits
-from warren_broker.cluster.cluster import Cluster
+from warren_broker.cluster.cluster import Cluster, ClusterCallbacks, MakeHost
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.importing import DefinitionImports
+from warren_broker.cluster.leader.leader_effects import LeaderCallbacks
 from warren_broker.cluster.leader.letter_forwarder import LetterForwarders, warn_of_fallback
 from warren_broker.cluster.leader.policy_follower import PolicyFollower
 from warren_broker.cluster.membership.absences import Absences
@@ -50,6 +51,7 @@ from warren_broker.metadata.exchange_types import KEEPING_KINDS
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.permissions import Permissions
 from warren_broker.queue import commands
+from warren_raft.runtime.loop import Loop
 from warren_raft.types import METADATA_GROUP
 
 log = logging.getLogger(__name__)
@@ -96,9 +98,9 @@ class Ids:
 class Broker:
     """The broker behind a connection; also the `BrokerView` in which sessions look things up."""
 
-    def __init__(self, cluster: Cluster, settings: NodeConfig) -> None:
-        self.cluster = cluster
+    def __init__(self, loop: Loop, make_host: MakeHost, settings: NodeConfig) -> None:
         self.settings = settings
+        self.cluster = cluster = self._cluster(loop, make_host)
         timeout_ms = settings.limits.operation_timeout_ms
         self.definitions = Definitions(cluster, timeout_ms, settings.bootstrap)
         self.clients = ClientLimits(cluster, self.definitions)
@@ -153,9 +155,31 @@ class Broker:
         self.policy_follower = PolicyFollower(cluster, self.definitions)
         self._queue_commands = QueueCommands(self.placement, self.mirror_follower, settings.queues)
         self.imports, self.boot_definitions = self._definition_imports(settings)
-        cluster.effects.on_expired = self._expired
-        cluster.effects.on_dead_letter = self.dead_letters.publish
-        cluster.effects.on_letters = self.letter_forwarders.carry_out
+
+    def _cluster(self, loop: Loop, make_host: MakeHost) -> Cluster:
+        limits = self.settings.limits
+        # These parts need the cluster, and so are made later.
+        callbacks = ClusterCallbacks(
+            metadata_applied=lambda meta, data, applied, leading: self.definitions.applied(
+                meta, data, applied, leading
+            ),
+            metadata_restored=lambda: self.definitions.restored(),
+            metadata_led=lambda: self.definitions.leads(),
+            judge_peer=lambda hello: self.joining.judge(hello),
+            leader=LeaderCallbacks(
+                is_over=lambda node, uplink, number: self.definitions.is_over(node, uplink, number),
+                expired=self._expired,
+                dead_letter=lambda group, effect: self.dead_letters.publish(group, effect),
+                letters=lambda group, effect: self.letter_forwarders.carry_out(group, effect),
+            ),
+        )
+        return Cluster(
+            loop,
+            make_host,
+            limits.queue_in_flight_bytes_max,
+            limits.node_in_flight_bytes_max,
+            callbacks,
+        )
 
     def _definition_imports(
         self, settings: NodeConfig

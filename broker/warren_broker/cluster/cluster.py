@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from warren_broker.block.block import Block, BlockError
@@ -16,29 +17,49 @@ from warren_broker.cluster.client.queue_client import (
     Uplink,
 )
 from warren_broker.cluster.leader.block_cache import BlockCache, check_entry
-from warren_broker.cluster.leader.leader_effects import LeaderEffects
+from warren_broker.cluster.leader.leader_effects import LeaderCallbacks, LeaderEffects
 from warren_broker.cluster.leader.set_aside import SetAsideCounts
 from warren_broker.cluster.leader_hints import LeaderHints
 from warren_broker.queue.commands import Delivery, GetReply, SubmissionReply
 from warren_raft.errors import NotLeader
 from warren_raft.machine import Applied, Meta
-from warren_raft.runtime.host import Host, UnknownGroup
+from warren_raft.runtime.host import Host, MessageHandler, UnknownGroup
 from warren_raft.runtime.loop import Loop, LoopStage
+from warren_raft.runtime.net.handshake import Hello
+from warren_raft.runtime.observer import Observer
 from warren_raft.types import METADATA_GROUP, Membership
 
 log = logging.getLogger(__name__)
 
-OnMetadata = Callable[[Meta, bytes, Applied, bool], None]
+MakeHost = Callable[[Observer, MessageHandler], Host]
 LateDelivery = tuple[str, messages.Delivered, memoryview]
 OnPeerMessage = Callable[[str, Any, memoryview], None]
+
+
+@dataclass(frozen=True)
+class ClusterCallbacks:
+    """What the cluster asks of parts of the broker that are constructed after it.
+
+    metadata_applied   called with each command applied in the metadata group, see `Observer`
+    metadata_restored  called when that group's state was replaced by a snapshot
+    metadata_led       called when this node becomes its leader
+    judge_peer         returns why an authenticated node is refused; None: it is accepted
+    leader             what the effects of queues led here ask
+    """
+
+    metadata_applied: Callable[[Meta, bytes, Applied, bool], None]
+    metadata_restored: Callable[[], None]
+    metadata_led: Callable[[], None]
+    judge_peer: Callable[[Hello], str | None]
+    leader: LeaderCallbacks
 
 
 class Cluster:
     """Observes the host, holds the group clients, dispatches messages from peers.
 
-    on_metadata  called with every command applied in the metadata group
     remark       text about the cluster's resource alarms, appended to timeout messages; "" without
                  them (`ResourceAlarms` keeps it)
+    The lists `on_…` hold functions that are called with what happens:
     on_leader    called with a group when its leader, as known here, has changed
     on_led       called with a group when this node becomes its leader
     on_members   called with a group when a new membership is committed
@@ -46,18 +67,24 @@ class Cluster:
                  nodes (reads, replies) add theirs
     """
 
-    def __init__(self, loop: Loop, queue_bytes_max: int, node_bytes_max: int) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        make_host: MakeHost,
+        queue_bytes_max: int,
+        node_bytes_max: int,
+        callbacks: ClusterCallbacks,
+    ) -> None:
+        """make_host: makes the host that this object observes."""
         self.loop = loop
-        self.host: Host
+        self.host = make_host(self, self.on_message)
+        self._callbacks = callbacks
         self.queue_bytes_max = queue_bytes_max
         self.node_bytes_max = node_bytes_max
         self.in_flight = InFlight()
         self.leader_hints = LeaderHints()
         self.clients: dict[int, GroupClient] = {}
         self.stored = BlockCache(lambda group, index: self.host.read_entry(group, index).data)
-        self.on_metadata: OnMetadata = lambda meta, data, applied, leading: None
-        self.on_metadata_restored: Callable[[], None] = lambda: None
-        self.on_metadata_leader: Callable[[], None] = lambda: None
         self.on_disk_full: list[Callable[[bool], None]] = []
         self.remark = ""
         self.on_peer_up: list[Callable[[str], None]] = []
@@ -79,17 +106,12 @@ class Cluster:
             messages.ConsumerCancelled: self._on_cancelled,
         }
         self.set_aside = SetAsideCounts(self)
-        self.effects = LeaderEffects(self)
+        self.effects = LeaderEffects(self, callbacks.leader)
         self._got: dict[tuple[int, int, int], Block] = {}
         self._late: dict[tuple[int, int], list[LateDelivery]] = {}
         self._touched: list[GroupClient] = []
         self._waiting: dict[int, Callable[[], None]] = {}
-        self._nodes: dict[int, str] = {}
-
-    def attach(self, host: Host) -> None:
-        """Set the host that this object observes."""
-        self.host = host
-        self._nodes[host.boot_id] = host.node_id
+        self._nodes = {self.host.boot_id: self.host.node_id}
 
     def node_of(self, uplink: int) -> str | None:
         """Return the node that runs with this boot id; None: there is none now."""
@@ -208,14 +230,14 @@ class Cluster:
     def applied(self, group: int, meta: Meta, data: bytes, applied: Applied, leading: bool) -> None:
         """See `Observer`."""
         if group == METADATA_GROUP:
-            self.on_metadata(meta, data, applied, leading)
+            self._callbacks.metadata_applied(meta, data, applied, leading)
         elif leading:
             self.effects.applied(group, meta, data, applied)
 
     def restored(self, group: int) -> None:
         """See `Observer`."""
         if group == METADATA_GROUP:
-            self.on_metadata_restored()
+            self._callbacks.metadata_restored()
 
     def members_changed(self, group: int, membership: Membership) -> None:
         """See `Observer`."""
@@ -240,7 +262,7 @@ class Cluster:
         if group != METADATA_GROUP:
             self.effects.start(group, effects)
         else:
-            self.on_metadata_leader()
+            self._callbacks.metadata_led()
         client = self.clients.get(group)
         if client is not None:
             client.leader_found(self.host.node_id, self.host.term(group))
@@ -274,6 +296,10 @@ class Cluster:
         """See `Observer`."""
         for call in self.on_disk_full:
             call(full)
+
+    def judge_peer(self, hello: Hello) -> str | None:
+        """See `Observer`."""
+        return self._callbacks.judge_peer(hello)
 
     def peer_up(self, node: str, boot_id: int) -> None:
         """See `Observer`."""

@@ -125,10 +125,6 @@ class Definitions:
         draw = Random(cluster.host.boot_id).randrange
         self._routing_node = RoutingNode(cluster.host.node_id, self.absent, draw)
         self.topology = Topology(self._state.scopes, self._routing_node)
-        cluster.on_metadata = self._applied
-        cluster.on_metadata_leader = self._leads
-        cluster.on_metadata_restored = self._restored
-        cluster.effects.is_over = self._is_over
         cluster.handlers[messages.MetadataReplied] = self._on_replied
 
     def start(self, peers: tuple[str, ...], address: str, load: Load | None = None) -> None:
@@ -149,7 +145,7 @@ class Definitions:
         self._begun = True
         spec = GroupSpec(METADATA_GROUP, formation.voters, joining=formation.joining)
         self._cluster.host.start_group(spec, self._machine)
-        self._restored()  # no callback has reported the state of a snapshot on disk
+        self.restored()  # no callback has reported the state of a snapshot on disk
         if formation.joining:
             log.info("this node joins a cluster that exists: %s", ", ".join(formation.voters))
 
@@ -269,7 +265,8 @@ class Definitions:
         client = self._cluster.clients[METADATA_GROUP]
         client.replied(reply.seq, reply.replies, index, reply.expected_seq)
 
-    def _applied(self, meta: Meta, data: bytes, applied: Applied, leading: bool) -> None:
+    def applied(self, meta: Meta, data: bytes, applied: Applied, leading: bool) -> None:
+        """Pass on what a command of the metadata group has changed, see `ClusterCallbacks`."""
         reply = applied.reply
         if leading and isinstance(reply, commands.MetadataSubmissionReply) and reply.uplink:
             if reply.uplink == self._cluster.host.boot_id:
@@ -306,16 +303,19 @@ class Definitions:
                 if uplink == self._cluster.host.boot_id:
                     self._all_dirty = True
 
-    def _restored(self) -> None:
+    def restored(self) -> None:
+        """Compare everything with the definitions: a snapshot has replaced them."""
         self._all_dirty = True
         self._nodes_changed[""] = None
         self._cluster.effects.definitions_replaced()
         self._ask_settle()
 
-    def _is_over(self, node: str, uplink: int, number: int) -> bool:
+    def is_over(self, node: str, uplink: int, number: int) -> bool:
+        """Return whether an incarnation of a node is known to have ended."""
         return is_over(self.state, self._applied_index(), node, uplink, number)
 
-    def _leads(self) -> None:
+    def leads(self) -> None:
+        """Propose the first vhost and user where there are none: this node leads the group."""
         if self.state.bootstrapped or self._load is not None:
             return  # as in RabbitMQ, the definitions that are loaded replace the first user
         vhost, user, password = self._bootstrap

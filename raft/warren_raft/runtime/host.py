@@ -67,9 +67,6 @@ class Host:
 
     Proposals and messages of a turn leave at the turn's end, see `loop.Stage`: propose in GATHER
     or earlier, write to clients in DELIVER or FLUSH.
-
-    judge_peer  returns why an authenticated node is refused (a reason with its remedy, which is
-                sent to it and logged there); None: it is a peer
     """
 
     def __init__(
@@ -119,7 +116,6 @@ class Host:
         self._transfers: Transfers
         self._lost: LostEntries
         self._stopped = False
-        self.judge_peer: Callable[[Hello], str | None] = lambda hello: None
 
     # ------------------------------------------------------------ life
 
@@ -254,7 +250,7 @@ class Host:
     def remove_peer(self, node: NodeId) -> None:
         """Close the connection to a node that left the cluster, and forget it.
 
-        `judge_peer` must refuse it; otherwise it is a peer again as soon as it connects.
+        `Observer.judge_peer` must refuse it; otherwise it is a peer again as soon as it connects.
         """
         self._peers.remove(node)
         self._early.forget(node)
@@ -546,7 +542,7 @@ class Host:
             self._bootstrap.change(outdated=outdated)
             raise DirectoryOutdated(self.config.data_dir, outdated)
         self._peers.check_alone(hello)
-        return self._bootstrap.judge(hello) or self.judge_peer(hello)
+        return self._bootstrap.judge(hello) or self._observer.judge_peer(hello)
 
     def on_met(self, hello: Hello, address: Address) -> None:
         """See TransportOwner."""

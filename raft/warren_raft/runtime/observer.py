@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from warren_raft.machine import Applied, Meta
+from warren_raft.runtime.net.handshake import Hello
 from warren_raft.types import GroupId, Membership, NodeId, Term
 
 
@@ -56,6 +57,13 @@ class Observer(Protocol):
         """Handle a full disk; False: there is space again and all pending writes are done.
 
         Meanwhile no message that depends on this node's disk is sent; it continues by itself.
+        """
+        ...
+
+    def judge_peer(self, hello: Hello) -> str | None:
+        """Return why an authenticated node is refused; None: it is a peer.
+
+        The reason contains its remedy: it is sent to that node, and logged there.
         """
         ...
 
@@ -116,6 +124,10 @@ class NullObserver:
 
     def disk_full(self, full: bool) -> None:
         """Nothing."""
+
+    def judge_peer(self, hello: Hello) -> str | None:
+        """Accept every node."""
+        return None
 
     def peer_up(self, node: NodeId, boot_id: int) -> None:
         """Nothing."""

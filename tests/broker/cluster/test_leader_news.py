@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.broker.cluster import callbacks
 from warren_broker.cluster import messages
 from warren_broker.cluster.client.queue_client import InFlight, LocalConsumer, Uplink
 from warren_broker.cluster.client.reads import RemoteReads
@@ -59,8 +60,7 @@ class Host:
 
 @pytest.fixture
 def cluster():
-    made = Cluster(Loop(), 1 << 20, 1 << 20)
-    made.attach(Host())
+    made = Cluster(Loop(), lambda observer, on_message: Host(), 1 << 20, 1 << 20, callbacks.CLUSTER)
     for node, boot_id in made.host.up.items():
         made.peer_up(node, boot_id)
     yield made

@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 
+from tests.broker.cluster import callbacks
 from warren_broker.block.block import Block, encode
 from warren_broker.cluster import messages
 from warren_broker.cluster.client.queue_client import InFlight, LocalConsumer, Uplink
 from warren_broker.cluster.cluster import Cluster
-from warren_broker.cluster.leader.leader_effects import LeaderEffects
 from warren_broker.queue.codec import encode_submission
 from warren_broker.queue.commands import Delivery, Enqueue, Resume, Submission
 from warren_broker.queue.effects import Deliver
+from warren_raft.runtime.host import MessageHandler
 from warren_raft.runtime.loop import Loop
+from warren_raft.runtime.observer import Observer
 from warren_raft.types import Entry, EntryKind
 
 GROUP, CONSUMER, BOOT = 7, 3, 1001
@@ -66,9 +68,10 @@ class Receiver:
 
 
 def new_cluster(host: Host) -> Cluster:
-    cluster = Cluster(Loop(), 1 << 20, 1 << 20)
-    cluster.host = host  # type: ignore[assignment]
-    return cluster
+    def make_host(observer: Observer, on_message: MessageHandler) -> Any:
+        return host
+
+    return Cluster(Loop(), make_host, 1 << 20, 1 << 20, callbacks.CLUSTER)
 
 
 def sent_by_a_leader(terms: dict[int, int]) -> bytes:
@@ -77,7 +80,7 @@ def sent_by_a_leader(terms: dict[int, int]) -> bytes:
     cluster = new_cluster(host)
     cluster._nodes[2002] = "b"
     deliveries = (Delivery(0, 5, 1, 2, 0, 0), Delivery(2, 6, 0, 3, 0, 0))
-    LeaderEffects(cluster)._deliver(GROUP, Deliver(2002, CONSUMER, deliveries))
+    cluster.effects._deliver(GROUP, Deliver(2002, CONSUMER, deliveries))
     (sent,) = host.sent
     return sent
 

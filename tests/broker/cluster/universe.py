@@ -13,16 +13,16 @@ from typing import Any
 
 from broker.cluster.model_log import Died, Log, Member, Stored, Violation
 from warren_broker.cluster.broker import Broker
-from warren_broker.cluster.cluster import Cluster
 from warren_broker.config import NodeConfig
 from warren_raft.core import membership as changes
 from warren_raft.core.quorum import majority
 from warren_raft.errors import MembershipRefused, NotLeader, UsageError
 from warren_raft.machine import GroupSpec, Meta
 from warren_raft.runtime.bootstrap import BootstrapPlan
-from warren_raft.runtime.host import UnknownGroup
+from warren_raft.runtime.host import MessageHandler, UnknownGroup
 from warren_raft.runtime.loop import Loop
 from warren_raft.runtime.net.handshake import Hello
+from warren_raft.runtime.observer import Observer
 from warren_raft.runtime.snapshots import MemberProgress
 from warren_raft.types import EntryKind, Membership
 
@@ -44,7 +44,6 @@ class ModelHost:
         self.started: dict[int, Member] = {}
         self.peers: set[str] = set()
         self.hanging: set[str] = set()
-        self.judge_peer: Callable[[Any], str | None] = lambda hello: None
         self.address = ("10.0.0.1", 1)
         self.dead = False
 
@@ -242,14 +241,20 @@ class Running:
         self.universe, self.name = universe, name
         self.loop = Loop(universe)
         self.host = ModelHost(universe, name, universe.disk_ids[name], boot_id)
-        self.cluster = Cluster(self.loop, 1 << 20, 8 << 20)
-        self.cluster.attach(self.host)  # type: ignore[arg-type]
         known = dict.fromkeys({*universe.founders, name}, "10.0.0.1:1")
         self.host.peers = set(known) - {name}
+        limits = {"queue_in_flight_bytes_max": 1 << 20, "node_in_flight_bytes_max": 8 << 20}
         self.broker = Broker(
-            self.cluster,
-            NodeConfig.model_validate({"node": name, "peers": known, **universe.settings}),
+            self.loop,
+            self._host,
+            NodeConfig.model_validate(
+                {"node": name, "peers": known, "limits": limits, **universe.settings}
+            ),
         )
+        self.cluster = self.broker.cluster
+
+    def _host(self, observer: Observer, on_message: MessageHandler) -> Any:
+        return self.host
 
     def hello(self) -> Hello:
         """What it says of itself."""
@@ -489,7 +494,7 @@ class Universe:
                 if pair in self.connections or pair in self.cut:
                     continue
                 judged = {
-                    far.name: near.host.judge_peer(far.hello())
+                    far.name: near.cluster.judge_peer(far.hello())
                     for near, far in ((one, peer), (peer, one))
                 }
                 self.refusals.update({at: why for at, why in judged.items() if why})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -15,6 +16,16 @@ from tests.raft.runtime.net.test_transport import Raw, greeting, hello
 from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.loop import Loop
+from warren_raft.runtime.net.handshake import Hello
+
+
+class Judge(Recorder):
+    """Refuses the nodes that `verdict` refuses."""
+
+    verdict: Callable[[Hello], str | None] = staticmethod(lambda hello: None)
+
+    def judge_peer(self, hello: Hello) -> str | None:
+        return self.verdict(hello)
 
 
 def made(loop: Loop, root: Path, node: str, **settings: Any) -> Host:
@@ -28,13 +39,18 @@ def made(loop: Loop, root: Path, node: str, **settings: Any) -> Host:
         "handshake_ms_max": 500,
         "reconnect_ms_max": 60,
     }
-    host = Host(HostConfig(**{**values, **settings}), loop, Recorder())
+    host = Host(HostConfig(**{**values, **settings}), loop, Judge())
     host.start()
     return host
 
 
 def at(host: Host) -> tuple[str, int]:
     return "127.0.0.1", host.port
+
+
+def judge(host: Host) -> Judge:
+    assert isinstance(host._observer, Judge)
+    return host._observer
 
 
 def events(host: Host, kind: str) -> list[Any]:
@@ -157,7 +173,7 @@ def test_a_node_that_was_removed_is_forgotten_and_kept_out(
     two.add_peer("a", at(one))
     until(loop, lambda: one.connected("b") and two.connected("a"))
     reason = "node b was removed from the cluster; wipe it, then let it join again"
-    one.judge_peer = lambda hello: reason if hello.disk == two.disk else None
+    judge(one).verdict = lambda hello: reason if hello.disk == two.disk else None
     one.remove_peer("b")
     assert not one.connected("b") and events(one, "down") == [("down", "b")]
     assert one.peer_hello("b") is None and one.peer_boot_id("b") is None
@@ -169,7 +185,7 @@ def test_a_node_that_was_removed_is_forgotten_and_kept_out(
     said = [record.getMessage() for record in caplog.records]
     assert sum(reason in line for line in said) <= 3, said  # once per side, and change
     assert len(caplog.records) <= calls + 2, "once, not once per attempt"
-    one.judge_peer = lambda hello: None
+    judge(one).verdict = lambda hello: None
     until(loop, lambda: one.connected("b") and two.connected("a"))
     one.remove_peer("nobody")  # unknown: nothing
     stop(loop, one, two)
@@ -181,7 +197,7 @@ def test_the_wrong_secret_is_refused_before_anything_is_judged_or_kept(
     loop = Loop()
     one = made(loop, tmp_path, "a")
     judged: list[str] = []
-    one.judge_peer = lambda hello: judged.append(hello.node)  # type: ignore[func-returns-value]
+    judge(one).verdict = lambda hello: judged.append(hello.node)  # type: ignore[func-returns-value]
     two = made(loop, tmp_path, "b", secret=b"another secret")
     trees = [tree(tmp_path / name) for name in ("a", "b")]
     two.add_peer("a", at(one))

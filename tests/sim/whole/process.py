@@ -11,13 +11,13 @@ from sim.checkers import Violation, require
 from sim.whole.files import MemoryFiles
 from sim.whole.sync import SimulatedBackgroundWriter, SimulatedWal
 from warren_broker.cluster.broker import Broker
-from warren_broker.cluster.cluster import Cluster
-from warren_broker.config import Listen, NodeConfig, Queues
+from warren_broker.config import Limits, Listen, NodeConfig, Queues
 from warren_raft.errors import StorageError
 from warren_raft.machine import Applied, Meta
 from warren_raft.runtime.config import HostConfig
-from warren_raft.runtime.host import Host
+from warren_raft.runtime.host import Host, MessageHandler
 from warren_raft.runtime.loop import Loop
+from warren_raft.runtime.observer import Observer
 from warren_raft.storage import synced_mark
 from warren_raft.storage.errors import DirectoryOutdated, WriteFailed
 from warren_raft.storage.format import (
@@ -86,7 +86,7 @@ class SimulatedClock:
 class Ear:
     """The host's observer: the checkers hear first, then the cluster."""
 
-    def __init__(self, process: Process, cluster: Cluster) -> None:
+    def __init__(self, process: Process, cluster: Observer) -> None:
         self.process = process
         self.cluster = cluster
 
@@ -352,7 +352,7 @@ class Process:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.world = world = machine.world
+        self.world = machine.world
         self.name = machine.name
         self.clock = SimulatedClock(machine)
         self.dead = False
@@ -364,8 +364,13 @@ class Process:
         self.wake_at: int | None = None
         self.boot_id = (machine.lives << 32) + 1 + machine.world.names.index(self.name)
         self.loop = SimulatedLoop(self.clock)
-        self.cluster = Cluster(self.loop, 1 << 20, 8 << 20)
-        self.host = Host(
+        self.broker = Broker(self.loop, self._host, self._settings())
+        self.cluster = self.broker.cluster
+        self.host = self.cluster.host
+
+    def _host(self, observer: Observer, on_message: MessageHandler) -> Host:
+        machine, world = self.machine, self.world
+        host = Host(
             HostConfig(
                 node=self.name,
                 cluster="sim",
@@ -383,30 +388,31 @@ class Process:
                 retained_bytes_max=world.profile.retained_bytes_max,
             ),
             self.loop,
-            Ear(self, self.cluster),
-            self.cluster.on_message,
+            Ear(self, observer),
+            on_message,
             machine.files,
             machine.rng,
         )
-        self.host.boot_id = self.boot_id
-        self.cluster.attach(self.host)
-        self.broker = Broker(
-            self.cluster,
-            NodeConfig(
-                node=self.name,
-                cluster="sim",
-                secret="what the simulated nodes have in common",
-                listen=Listen(peers=f"{world.addresses[self.name]}:{PORT}"),
-                peers={
-                    name: f"{world.addresses[name]}:{PORT}"
-                    for name in sorted((*machine.peers(), self.name))
-                },
-                queues=Queues(
-                    consumer_disconnected_timeout_ms=DISCONNECTED_MS,
-                    dead_letter_worker_consumer_prefetch=world.profile.window,
-                    dead_letter_worker_publisher_confirm_timeout_ms=LETTERS_RETRY_MS,
-                ),
+        host.boot_id = self.boot_id
+        return host
+
+    def _settings(self) -> NodeConfig:
+        world = self.world
+        return NodeConfig(
+            node=self.name,
+            cluster="sim",
+            secret="what the simulated nodes have in common",
+            listen=Listen(peers=f"{world.addresses[self.name]}:{PORT}"),
+            peers={
+                name: f"{world.addresses[name]}:{PORT}"
+                for name in sorted((*self.machine.peers(), self.name))
+            },
+            queues=Queues(
+                consumer_disconnected_timeout_ms=DISCONNECTED_MS,
+                dead_letter_worker_consumer_prefetch=world.profile.window,
+                dead_letter_worker_publisher_confirm_timeout_ms=LETTERS_RETRY_MS,
             ),
+            limits=Limits(queue_in_flight_bytes_max=1 << 20, node_in_flight_bytes_max=8 << 20),
         )
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from warren_broker.cluster import messages
@@ -64,28 +65,34 @@ class QueueNodes(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class LeaderCallbacks:
+    """What the effects of queues led here ask of other parts of the broker.
+
+    is_over      returns whether an incarnation is known to have ended: (node, uplink, number)
+    expired      called with a queue to be deleted: (group, reason)
+    dead_letter  called with messages for the dead letter exchange: (group, effect)
+    letters      called with letters that are to be forwarded, or have left: (group, effect)
+    """
+
+    is_over: Callable[[str, int, int], bool]
+    expired: Callable[[int, str], None]
+    dead_letter: Callable[[int, queue_effects.DeadLetter], None]
+    letters: Callable[[int, queue_effects.LettersDue | queue_effects.LettersGone], None]
+
+
 class LeaderEffects:
     """Carries out the effects of queues led here.
 
-    is_over         returns whether an incarnation is known to have ended: (node, uplink, number)
-    on_expired      called with a queue to be deleted: (group, reason)
-    on_dead_letter  called with messages for the dead letter exchange: (group, effect)
-    on_letters      called with letters that are to be forwarded, or have left: (group, effect)
     Invariant: there are timers and waiting commands only of groups in `led`.
     """
 
-    def __init__(self, cluster: QueueNodes) -> None:
+    def __init__(self, cluster: QueueNodes, callbacks: LeaderCallbacks) -> None:
         self._cluster = cluster
+        self._is_over = callbacks.is_over
         self.led: set[int] = set()
         self._timers: dict[int, tuple[int, LoopTimer]] = {}
         self._waiting: dict[int, list[AnyCommand]] = {}
-        self.is_over: Callable[[str, int, int], bool] = lambda node, uplink, number: False
-        self.on_expired: Callable[[int, str], None] = lambda group, reason: None
-        self.on_dead_letter: Callable[[int, queue_effects.DeadLetter], None] = (
-            lambda group, effect: None
-        )
-        self.on_letters: Callable[[int, queue_effects.LettersDue | queue_effects.LettersGone], None]
-        self.on_letters = lambda group, effect: None
         self._held = EffectOrder(
             lambda group, index, call: cluster.host.repair.when(group, index, call),
             self._answer_guarded,
@@ -97,10 +104,10 @@ class LeaderEffects:
             queue_effects.CancelConsumer: self._cancel,
             queue_effects.Drained: self._drained,
             queue_effects.SetTimer: self._set_timer,
-            queue_effects.DeadLetter: lambda group, effect: self.on_dead_letter(group, effect),
-            queue_effects.LettersDue: lambda group, effect: self.on_letters(group, effect),
-            queue_effects.LettersGone: lambda group, effect: self.on_letters(group, effect),
-            queue_effects.Expired: lambda group, effect: self.on_expired(group, effect.reason),
+            queue_effects.DeadLetter: callbacks.dead_letter,
+            queue_effects.LettersDue: callbacks.letters,
+            queue_effects.LettersGone: callbacks.letters,
+            queue_effects.Expired: lambda group, effect: callbacks.expired(group, effect.reason),
         }
 
     # ------------------------------------------------------------ leadership
@@ -116,7 +123,7 @@ class LeaderEffects:
             # incarnation. 3. Ending every incarnation unknown here would end the new one: its
             # consumers, its numbers.
             node = one.node
-            if self.is_over(node, one.uplink, one.number):
+            if self._is_over(node, one.uplink, one.number):
                 self._end(group, one)
             elif host.suspected(node):
                 self.command(group, self._suspicion(node))
@@ -190,12 +197,12 @@ class LeaderEffects:
         1. A node starts, and leads a queue before it knows the definitions: no incarnation is known
         to have ended.  2. It receives them as a snapshot.
         """
-        self._end_all(lambda life: self.is_over(life.node, life.uplink, life.number))
+        self._end_all(lambda life: self._is_over(life.node, life.uplink, life.number))
 
     def node_renewed(self, node: str) -> None:
         """End a node's earlier incarnations, after it has restarted or has left."""
         self._end_all(
-            lambda life: life.node == node and self.is_over(node, life.uplink, life.number)
+            lambda life: life.node == node and self._is_over(node, life.uplink, life.number)
         )
 
     def node_down(self, uplink: int) -> None:
@@ -224,7 +231,7 @@ class LeaderEffects:
             return
         for life in lives:
             older = entry.number > life.number and life.node == entry.node
-            if older or (life is entry and self.is_over(life.node, uplink, life.number)):
+            if older or (life is entry and self._is_over(life.node, uplink, life.number)):
                 self._end(group, life)
 
     def _suspect_if_silent(self, group: int, uplink: int) -> None:

@@ -50,7 +50,6 @@ class Joining:
         """
         self._address = address
         host = self._cluster.host
-        host.judge_peer = self.judge
         others = tuple(sorted(name for name in self._told if name != host.node_id))
         self._definitions.start((*others, host.node_id), address, load)
         self._cluster.loop.call_later(JOIN_INTERVAL_MS, self._ask)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.broker.cluster import callbacks
 from tests.broker.kernel import frames as f
 from warren_broker.amqp091.wire import properties
 from warren_broker.block.block import Block, encode
@@ -175,14 +177,19 @@ def test_a_million_dead_letters_are_published_over_many_turns() -> None:
 
 def test_no_effect_of_a_queue_ends_its_leader(caplog: pytest.LogCaptureFixture) -> None:
     world = World({})
-    leading = LeaderEffects(world.cluster)
     did: list[str] = []
 
     def fails(group: int, effect: DeadLetter) -> None:
         raise ValueError("a fault of ours")
 
-    leading.on_dead_letter = fails
-    leading.on_expired = lambda group, reason: did.append(reason)
+    leading = LeaderEffects(
+        world.cluster,
+        replace(
+            callbacks.LEADER,
+            dead_letter=fails,
+            expired=lambda group, reason: did.append(reason),
+        ),
+    )
     effects = (DeadLetter("expired", ((1, 0, 0),)), Expired("expires"))
     leading.applied(GROUP, Meta(5, 1, 1000), b"", Applied(None, effects))
     assert did == ["expires"], "what follows is carried out"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
+from tests.broker.cluster import callbacks
 from warren_broker.cluster.leader.leader_effects import LeaderEffects
 from warren_broker.cluster.leader.set_aside import SetAsideCounts
 from warren_broker.metadata.incarnations import is_over
@@ -94,9 +95,12 @@ class Cluster:
         return reply.uplink in self.alive
 
 
+def new_effects(cluster, is_over=lambda node, uplink, number: False):
+    return LeaderEffects(cluster, replace(callbacks.LEADER, is_over=is_over))
+
+
 def started(cluster):
-    effects = LeaderEffects(cluster)
-    effects.is_over = lambda node, uplink, number: uplink >= 100
+    effects = new_effects(cluster, lambda node, uplink, number: uplink >= 100)
     effects.start(GROUP, ())
     return cluster.host.proposed
 
@@ -126,8 +130,7 @@ def test_a_life_that_has_ended_goes_whatever_else_is_known():
 def test_the_first_submission_of_a_life_that_has_ended_does_not_revive_it(uplink, expected):
     """It was under way while the node restarted: the queue knew of no life that could be ended."""
     cluster = Cluster({})
-    effects = LeaderEffects(cluster)
-    effects.is_over = lambda node, life, number: life >= 100
+    effects = new_effects(cluster, lambda node, life, number: life >= 100)
     effects.start(GROUP, ())
     cluster.host.held.uplinks[uplink] = Entry("b")
     reply = SubmissionReply(uplink, 1, ())
@@ -138,7 +141,7 @@ def test_the_first_submission_of_a_life_that_has_ended_does_not_revive_it(uplink
 def handing_over():
     """Start a leader that hands over: its command NodeDown(5) was refused for that reason."""
     cluster = Cluster({})
-    effects = LeaderEffects(cluster)
+    effects = new_effects(cluster)
     effects.start(GROUP, ())
     cluster.host.hands_over = True
     effects.command(GROUP, NodeDown(5))
@@ -170,10 +173,11 @@ def test_what_waits_is_dropped_with_the_leadership():
 
 def test_lives_that_have_ended_are_found_when_the_definitions_come_as_a_snapshot():
     cluster = Cluster({1: Entry("b"), 100: Entry("b")})
-    effects = LeaderEffects(cluster)
+    over = []
+    effects = new_effects(cluster, lambda node, uplink, number: uplink in over)
     effects.start(GROUP, ())
     assert cluster.host.proposed == []
-    effects.is_over = lambda node, uplink, number: uplink >= 100
+    over.append(100)
     effects.definitions_replaced()
     assert cluster.host.proposed == [NodeDown(100)]
 
@@ -183,7 +187,7 @@ def test_a_node_that_falls_silent_before_its_first_submission_is_applied_is_susp
     silent, expected
 ):
     cluster = Cluster({}, silent=silent, alive=[1])
-    effects = LeaderEffects(cluster)
+    effects = new_effects(cluster)
     effects.start(GROUP, ())
     cluster.host.held.uplinks[1] = Entry("b")
     effects.applied(GROUP, Meta(1, 1, 0), b"", Applied(SubmissionReply(1, 1, ()), ()))
@@ -195,15 +199,16 @@ def test_a_leader_that_comes_late_ends_a_life_that_many_others_have_followed():
     """The definitions know the node's present life only; seventeen came in between."""
     state = MetadataState(lives={"b": 18}, numbers={"b": 118})
     cluster = Cluster({1: Entry("b", incarnation=101), 18: Entry("b", incarnation=118)})
-    effects = LeaderEffects(cluster)
-    effects.is_over = lambda node, uplink, number: is_over(state, 120, node, uplink, number)
+    effects = new_effects(
+        cluster, lambda node, uplink, number: is_over(state, 120, node, uplink, number)
+    )
     effects.start(GROUP, ())
     assert cluster.host.proposed == [NodeDown(1, "b", 101)]
 
 
 def test_the_end_of_a_life_names_its_number_so_that_it_is_never_heard_again():
     cluster = Cluster({5: Entry("b", incarnation=40), 6: Entry("c", incarnation=41)})
-    effects = LeaderEffects(cluster)
+    effects = new_effects(cluster)
     effects.start(GROUP, ())
     effects.node_down(5)
     assert cluster.host.proposed == [NodeDown(5, "b", 40)]
@@ -211,16 +216,17 @@ def test_the_end_of_a_life_names_its_number_so_that_it_is_never_heard_again():
 
 def test_a_node_that_was_renewed_ends_its_older_lives_only():
     cluster = Cluster({5: Entry("b", incarnation=40), 7: Entry("b", incarnation=50), 6: Entry("c")})
-    effects = LeaderEffects(cluster)
+    over = []
+    effects = new_effects(cluster, lambda node, uplink, number: uplink in over)
     effects.start(GROUP, ())
-    effects.is_over = lambda node, uplink, number: uplink != 7
+    over += [5, 6]
     effects.node_renewed("b")
     assert cluster.host.proposed == [NodeDown(5, "b", 40)]
 
 
 def test_a_new_life_that_submits_ends_the_older_ones_before_the_definitions_say_so():
     cluster = Cluster({5: Entry("b", incarnation=40), 4: Entry("b"), 6: Entry("c")}, alive=[7])
-    effects = LeaderEffects(cluster)
+    effects = new_effects(cluster)
     effects.start(GROUP, ())
     cluster.host.held.uplinks[7] = Entry("b", incarnation=50)
     effects.applied(GROUP, Meta(1, 1, 0), b"", Applied(SubmissionReply(7, 1, ()), ()))
@@ -229,7 +235,7 @@ def test_a_new_life_that_submits_ends_the_older_ones_before_the_definitions_say_
 
 def test_consumers_of_a_node_whose_process_is_gone_hold_nothing_more():
     cluster = Cluster({1: Entry("b"), 2: Entry("c")})
-    effects = LeaderEffects(cluster)
+    effects = new_effects(cluster)
     effects.start(GROUP, ())
     effects.node_suspected("b")
     cluster.host.ended.add("b")

@@ -1,0 +1,202 @@
+"""An object is whole when its constructor returns: no function is bound to it later from outside.
+
+What an object calls is an argument of its constructor (a function, a Protocol, a record of
+callbacks), or of the method that starts its work. Where any number of parts may listen, the object
+has a list of functions from its construction on.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from textwrap import dedent
+
+from tidy import house
+
+BOUND_LATER: dict[str, str] = {}
+"""Place (`module: attribute`) → why a function is bound there after the construction."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """The names of the sources, by what they stand for in any class or module.
+
+    called  attributes that are declared to hold a function
+    methods  of classes; functions: of modules
+    data    attributes that hold something else: fields and properties
+    """
+
+    called: frozenset[str]
+    methods: frozenset[str]
+    functions: frozenset[str]
+    data: frozenset[str]
+
+
+def names(trees: list[ast.Module]) -> Names:
+    """Collect the names of these modules."""
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
+    aliases = {
+        target.id
+        for node in nodes
+        if isinstance(node, ast.Assign) and _is_callable_type(node.value, frozenset())
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    called, data = set(), set()
+    for node in nodes:
+        if isinstance(node, ast.AnnAssign):
+            name = _attribute(node.target)
+            (called if _is_callable_type(node.annotation, aliases) else data).add(name)
+        elif isinstance(node, ast.Assign):
+            data.update(_attribute(target) for target in node.targets)
+    functions = [(one, True) for made in classes for one in made.body]
+    functions += [(one, False) for tree in trees for one in tree.body]
+    methods, plain = set(), set()
+    for one, is_method in functions:
+        if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef):
+            if any(ast.unparse(each).endswith("property") for each in one.decorator_list):
+                data.add(one.name)
+            else:
+                (methods if is_method else plain).add(one.name)
+    return Names(frozenset(called), frozenset(methods), frozenset(plain), frozenset(data))
+
+
+def _attribute(target: ast.expr) -> str:
+    if isinstance(target, ast.Attribute):
+        return target.attr
+    return target.id if isinstance(target, ast.Name) else ""
+
+
+def _is_callable_type(annotation: ast.expr, aliases: frozenset[str] | set[str]) -> bool:
+    if isinstance(annotation, ast.BinOp):  # … | None
+        return any(_is_callable_type(one, aliases) for one in (annotation.left, annotation.right))
+    if isinstance(annotation, ast.Subscript):
+        return _attribute(annotation.value) == "Callable"
+    return _attribute(annotation) in aliases
+
+
+def bound_later(tree: ast.Module, known: Names) -> Iterator[tuple[int, str]]:
+    """Line and text of each assignment of a function to an attribute of another object."""
+    for function in ast.walk(tree):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        local = {one.name for one in ast.walk(function) if isinstance(one, ast.FunctionDef)}
+        reached = local | _functions_in_reach(tree, known)
+        for node in ast.walk(function):
+            for line, target, value in _assignments(node):
+                if isinstance(target.value, ast.Name) and target.value.id in {"self", "cls"}:
+                    continue
+                declared = target.attr in known.called and not _is_none(value)
+                if declared or _is_function(value, known, reached):
+                    yield line, f"{ast.unparse(target)} = {ast.unparse(value)}"
+
+
+def _assignments(node: ast.AST) -> Iterator[tuple[int, ast.Attribute, ast.expr]]:
+    if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            if isinstance(target, ast.Attribute):
+                yield node.lineno, target, node.value
+
+
+def _is_none(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and value.value is None
+
+
+def _functions_in_reach(tree: ast.Module, known: Names) -> set[str]:
+    """Names of functions that this module defines or imports."""
+    own = {one.name for one in tree.body if isinstance(one, ast.FunctionDef)}
+    imported = {
+        alias.asname or alias.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.name in known.functions
+    }
+    return own | imported
+
+
+def _is_function(value: ast.expr, known: Names, reached: set[str]) -> bool:
+    match value:
+        case ast.Lambda():
+            return True
+        case ast.Call(func=called):
+            return _attribute(called) == "partial"
+        case ast.Name(id=name):
+            return name in reached
+        case ast.Attribute(attr=name):
+            return name in known.methods | known.functions and name not in known.data
+        case _:
+            return False
+
+
+def test_no_function_is_bound_to_another_object_after_its_construction() -> None:
+    sources = house.sources()
+    known = names([module.tree for module in sources])
+    found = {
+        f"{module.place}:{line}: {text}"
+        for module in sources
+        for line, text in bound_later(module.tree, known)
+        if f"{module.name}: {text.split(' = ')[0]}" not in BOUND_LATER
+    }
+    house.report(
+        sorted(found),
+        "pass it to the constructor, alone or in a record of callbacks; return a value instead of "
+        "calling back; where any number of parts listen, append it to a list of the object",
+    )
+
+
+def test_such_assignments_are_found() -> None:
+    text = dedent('''
+        Heard = Callable[[bytes], None]
+
+        def said(text):
+            """A function of the module."""
+
+        class Source:
+            count: int
+
+            def __init__(self, call: Heard):
+                self.call: Heard = call
+                self.later: Callable[[], None] | None = None
+                self.listeners: list[Heard] = []
+                self.size = 0
+
+            @property
+            def length(self):
+                return self.size
+
+            def drain(self):
+                self.later = self.drain
+
+        class Sink:
+            def __init__(self, source, other):
+                source.whatever = self.heard
+                source.whatever = lambda text: None
+                source.whatever = partial(said, 1)
+                source.whatever = said
+                source.call = other.anything
+                self.source.whatever = other.drain
+
+                def inner(): ...
+
+                source.whatever = inner
+                source.listeners.append(self.heard)
+                source.count = other.length
+                source.size = other.size
+                source.later = None
+                self.whatever = self.heard
+
+            def heard(self): ...
+    ''')
+    tree = ast.parse(text)
+    assert [found for _, found in bound_later(tree, names([tree]))] == [
+        "source.whatever = self.heard",
+        "source.whatever = lambda text: None",
+        "source.whatever = partial(said, 1)",
+        "source.whatever = said",
+        "source.call = other.anything",
+        "self.source.whatever = other.drain",
+        "source.whatever = inner",
+    ]
