@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 from sim.planting import Replacement, by_name
 from warren_broker.cluster.client.publisher import Publisher
 from warren_broker.cluster.leader.letter_forwarder import LetterForwarder
-from warren_broker.queue import dead_letter
+from warren_broker.queue import ack, dead_letter
 from warren_broker.queue.effects import LettersDue
 from warren_broker.queue.letter_queue import LetterQueue
 from warren_broker.queue.machine import QueueMachine
@@ -76,6 +77,18 @@ def letters_are_not_in_the_snapshot() -> list[Replacement]:
     return [(LetterQueue, "load", lambda self, counts, leaves: None)]
 
 
+def the_count_of_a_letter_depends_on_the_member() -> list[Replacement]:
+    """Members count the failed deliveries of a rejected message each for itself."""
+    bury = dead_letter.dead_letter_or_drop
+    buried = count()
+
+    def uncertain(context: Any, reason: Any, run: Any) -> None:
+        index, first, last, failures, acquired = run
+        bury(context, reason, (index, first, last, failures + next(buried) % 2, acquired))
+
+    return [(ack, "dead_letter_or_drop", uncertain)]
+
+
 def letters_are_forwarded_from_the_last() -> list[Replacement]:
     """The forwarder begins with the letter that died last, and continues after it."""
     after = LetterQueue.after
@@ -94,7 +107,7 @@ def what_dies_with_its_consumer_is_dropped() -> list[Replacement]:
         if reason != "delivery_limit":
             bury(context, reason, run)
             return
-        context.dead_letter(reason, *run[:3])
+        context.dead_letter(reason, *run[:4])
         context.state.contents.drop(run[0], run[2] - run[1] + 1)
 
     return [(dead_letter, "dead_letter_or_drop", gone)]
@@ -107,6 +120,7 @@ PLANTS = by_name(
     a_new_leader_forwards_no_older_letters,
     what_waits_is_not_tried_again,
     letters_are_not_in_the_snapshot,
+    the_count_of_a_letter_depends_on_the_member,
     letters_are_forwarded_from_the_last,
     what_dies_with_its_consumer_is_dropped,
 )

@@ -262,7 +262,11 @@ def settle(channel: Channel, kind: int, held: Held) -> None:
                 )
             )
         else:
-            channel.request(requests.RejectRequest(consumer=number, queue=queue, msg_ids=msg_ids))
+            channel.request(
+                requests.RejectRequest(
+                    consumer=number, queue=queue, msg_ids=msg_ids, failed=kind == REJECT_DISCARD
+                )
+            )
         global_prefetch.settled(channel, number, msg_ids)
     global_prefetch.changed(channel)
 

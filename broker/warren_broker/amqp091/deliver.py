@@ -156,7 +156,9 @@ def set_aside(
             requests.RequeueRequest(consumer=number, queue=queue, msg_ids=msg_ids, failed=True)
         )
     else:
-        channel.request(requests.RejectRequest(consumer=number, queue=queue, msg_ids=msg_ids))
+        channel.request(
+            requests.RejectRequest(consumer=number, queue=queue, msg_ids=msg_ids, failed=True)
+        )
 
 
 def _note(

@@ -278,9 +278,10 @@ class RequeueRequest(ConsumerRequest, frozen=True, kw_only=True):
 
 
 class RejectRequest(ConsumerRequest, frozen=True, kw_only=True):
-    """Reject deliveries without requeue. No answer."""
+    """Reject deliveries without requeue. No answer. failed: by basic.reject, not basic.nack."""
 
     msg_ids: MsgIds
+    failed: bool
 
 
 class SetAsideRequest(ClientRequest, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from warren_broker.queue.ranges import Held, take_ids
 from warren_broker.queue.state import Consumer
 
 DONE: Final = Done()
-Outcome: TypeAlias = Literal["settled", "returned", "failed", "rejected"]
+Outcome: TypeAlias = Literal["settled", "returned", "failed", "rejected", "nacked"]
 
 
 def settle(context: QueueContext, command: Settle) -> AnyReply:
@@ -28,7 +28,8 @@ def return_(context: QueueContext, command: Return) -> AnyReply:
 
 def discard(context: QueueContext, command: Discard) -> AnyReply:
     """Drop or dead-letter the messages that a consumer rejected."""
-    return _resolve(context, command.consumer, command.msg_ids, "rejected")
+    outcome: Outcome = "rejected" if command.failed else "nacked"
+    return _resolve(context, command.consumer, command.msg_ids, outcome)
 
 
 def _resolve(
@@ -65,8 +66,9 @@ def let_go(context: QueueContext, consumer: Consumer, pieces: list[Held], outcom
             consumer.held_bytes -= contents.size(index, first, last)
         if outcome == "settled":
             contents.drop(index, size)
-        elif outcome == "rejected":
-            dead_letter_or_drop(context, "rejected", (index, first, last, failed, acquired + 1))
+        elif outcome in ("rejected", "nacked"):
+            failures = failed + (outcome == "rejected")
+            dead_letter_or_drop(context, "rejected", (index, first, last, failures, acquired + 1))
         else:
             give_back(context, (index, first, last, failed, acquired), outcome == "failed")
     consumer.held_count -= count

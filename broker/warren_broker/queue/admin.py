@@ -62,15 +62,16 @@ def counts(state: QueueState) -> StatReply:
 
 
 def purge(context: QueueContext, command: Purge) -> AnyReply:
-    """Drop the ready, returned and delayed messages without dead-lettering them.
+    """Drop the ready, returned and delayed messages without dead-lettering them, and the letters.
 
-    Letters stay, as in RabbitMQ: they have left the queue, but for the way to their targets.
+    Before version 10 letters stayed.
     """
     del command
     consumers.dispatch(context)
     if context.prompt_expiry:
         limits.expire_heads(context)
-    return Count(_empty(context.state))
+    letters = dead_letter.drop_letters(context) if context.purges_letters else 0
+    return Count(letters + _empty(context.state))
 
 
 def _empty(state: QueueState) -> int:

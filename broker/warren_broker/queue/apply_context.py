@@ -33,6 +33,8 @@ class QueueContext:
     What depends on the version of the machine that submitted (`Submission.version`):
     in_place       messages that come back take their old place in their lane
     prompt_expiry  a ttl of 0 ends before a get, a count, and a second delivery
+    counted_deaths  dead letters keep their delivery counts
+    purges_letters  a purge drops letters, too
     """
 
     __slots__ = (
@@ -46,10 +48,12 @@ class QueueContext:
         "_reconfigured",
         "_timer_before",
         "block",
+        "counted_deaths",
         "in_place",
         "index",
         "now",
         "prompt_expiry",
+        "purges_letters",
         "state",
         "uplink",
     )
@@ -64,12 +68,13 @@ class QueueContext:
         config = state.config
         self.in_place = version >= 4 and config.kind == "classic" and config.priority_max > 0
         self.prompt_expiry = version >= 4
+        self.counted_deaths = self.purges_letters = version >= 10
         self.uplink: SeenUplink | None = None
         self._timer_before = state.timer_ms
         self._deliveries: dict[ConsumerKey, list[Delivery]] = {}
         self._drained: list[Drained] = []
         self._cancelled: list[CancelConsumer] = []
-        self._dead: list[tuple[DeathReason, list[tuple[int, int, int]]]] = []
+        self._dead: list[tuple[DeathReason, int, list[tuple[int, int, int]]]] = []
         self._died: dict[DeathReason, int] = {}
         self._letters_gone: list[LettersGone] = []
         self._reconfigured = False
@@ -100,10 +105,12 @@ class QueueContext:
         """Report that a consumer was cancelled by the queue."""
         self._cancelled.append(CancelConsumer(*key, reason, msg_ids))
 
-    def dead_letter(self, reason: DeathReason, index: int, first: int, last: int) -> None:
+    def dead_letter(
+        self, reason: DeathReason, index: int, first: int, last: int, failures: int
+    ) -> None:
         """Send messages that leave the queue to the dead letter exchange, if there is one.
 
-        Where the queue keeps its letters, have them forwarded.
+        Where the queue keeps its letters, have them forwarded. failures: their delivery count
         """
         config = self.state.config
         if config.dead_letter_exchange is None:
@@ -111,9 +118,9 @@ class QueueContext:
         if config.keeps_letters:
             self._died[reason] = self._died.get(reason, 0) + last - first + 1
             return
-        if not self._dead or self._dead[-1][0] != reason:
-            self._dead.append((reason, []))
-        runs = self._dead[-1][1]
+        if not self._dead or self._dead[-1][:2] != (reason, failures):
+            self._dead.append((reason, failures, []))
+        runs = self._dead[-1][2]
         if runs and runs[-1][0] == index and runs[-1][2] + 1 == first:
             runs[-1] = (index, runs[-1][1], last)
         else:
@@ -153,7 +160,7 @@ class QueueContext:
         ]
         effects += self._drained
         effects += self._cancelled
-        effects += [DeadLetter(reason, tuple(runs)) for reason, runs in self._dead]
+        effects += [DeadLetter(reason, tuple(runs), count) for reason, count, runs in self._dead]
         effects += self._letters_gone
         if self.state.letters.count and (self._died or self._reconfigured):
             effects.append(LettersDue(tuple(self._died.items()), self._reconfigured))

@@ -106,8 +106,7 @@ class Settle(QueueCommand, frozen=True, array_like=True, tag="settle"):
 class Return(QueueCommand, frozen=True, array_like=True, tag="return"):
     """Return messages to the queue, ahead of the ready ones, in the order of the ids.
 
-    failed  delivery-count rises: basic.reject, rejected, modified with delivery-failed;
-            not for basic.nack, basic.recover, released, modified without
+    failed  delivery-count rises: basic.reject, not basic.nack or basic.recover
     """
 
     consumer: ConsumerId
@@ -116,10 +115,11 @@ class Return(QueueCommand, frozen=True, array_like=True, tag="return"):
 
 
 class Discard(QueueCommand, frozen=True, array_like=True, tag="discard"):
-    """Drop or dead-letter messages that were rejected, with reason `rejected`."""
+    """Drop or dead-letter rejected messages. failed: they count it, by basic.reject, not nack."""
 
     consumer: ConsumerId
     msg_ids: MsgIds
+    failed: bool = False
 
 
 class Resume(QueueCommand, frozen=True, array_like=True, tag="resume"):
@@ -130,7 +130,7 @@ class Resume(QueueCommand, frozen=True, array_like=True, tag="resume"):
 
 
 class Purge(QueueCommand, frozen=True, array_like=True, tag="purge"):
-    """Drop all ready, returned and delayed messages; reply: Count."""
+    """Drop all ready, returned and delayed messages and the dead letters; reply: Count."""
 
 
 class RetryDelayed(QueueCommand, frozen=True, array_like=True, tag="retry_delayed"):

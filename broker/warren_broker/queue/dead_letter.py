@@ -15,11 +15,13 @@ def dead_letter_or_drop(context: QueueContext, reason: DeathReason, run: Run) ->
     At most once: the effect may be lost with its leader, and the queue forgets the run at once. At
     least once: the run stays in the queue until `settle_letters`.
     """
-    index, first, last, _, _ = run
-    context.dead_letter(reason, index, first, last)
+    index, first, last, failures, _ = run
+    if not context.counted_deaths:
+        failures = 0
+    context.dead_letter(reason, index, first, last, failures)
     state = context.state
     if state.config.keeps_letters:
-        state.letters.add(index, first, last, reason, context.now)
+        state.letters.add(index, first, last, reason, context.now, failures)
         state.letters.size_bytes += state.contents.size(index, first, last)
         return
     state.contents.drop(index, last - first + 1)
@@ -39,14 +41,15 @@ def settle_letters(context: QueueContext, command: SettleLetters) -> AnyReply:
     return Count(count)
 
 
-def drop_letters(context: QueueContext) -> None:
-    """Drop all letters: the settings keep none any more, as in RabbitMQ."""
+def drop_letters(context: QueueContext) -> int:
+    """Drop all letters: a purge, or the settings keep none any more; return how many."""
     state = context.state
     count, size_bytes = state.letters.count, state.letters.size_bytes
     if count:
         for index, first, last in state.letters.clear():
             state.contents.drop(index, last - first + 1)
         context.letters_gone(count, size_bytes, dropped=True)
+    return count
 
 
 def give_back(context: QueueContext, run: Run, failed: bool) -> None:

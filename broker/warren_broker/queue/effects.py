@@ -46,10 +46,14 @@ class SetTimer(msgspec.Struct, frozen=True, array_like=True, tag="timer"):
 
 
 class DeadLetter(msgspec.Struct, frozen=True, array_like=True, tag="dead_letter"):
-    """Publish messages to the dead letter exchange, at most once; runs are (index, first, last)."""
+    """Publish messages to the dead letter exchange, at most once; runs are (index, first, last).
+
+    delivery_count  failed deliveries of each of them, which the dead letter shows
+    """
 
     reason: DeathReason
     runs: tuple[tuple[int, int, int], ...]
+    delivery_count: int = 0
 
 
 class LettersDue(msgspec.Struct, frozen=True, array_like=True, tag="letters"):
@@ -66,7 +70,7 @@ class LettersDue(msgspec.Struct, frozen=True, array_like=True, tag="letters"):
 class LettersGone(msgspec.Struct, frozen=True, array_like=True, tag="letters_gone"):
     """Note that letters have left the queue.
 
-    dropped  the queue keeps none any more, by its settings; False: they have been forwarded
+    dropped  the queue was purged, or keeps none any more; False: they have been forwarded
     """
 
     messages: int

@@ -15,15 +15,17 @@ from warren_broker.queue.effects import DeathReason
 from warren_broker.queue.leaves import LEAF_KEY, LEAF_ROWS_MAX, Leaf, Row, Unpacked
 
 LetterRow: TypeAlias = Row
-"""(number, index, first, last, reason, died_ms); reason: its place in REASONS. A row of which some
-messages from the middle were removed becomes two with its number."""
+"""(number, index, first, last, code, died_ms); code: the reason's place in REASONS plus, times
+len(REASONS), the delivery count. A row of which some messages from the middle were removed becomes
+two with its number."""
 REASONS: Final[tuple[DeathReason, ...]] = ("rejected", "expired", "maxlen", "delivery_limit")
 
 
 class Letter(NamedTuple):
     """One dead letter: message `ordinal` of the block at the log index `entry`.
 
-    died_ms  when it died, by the time of the log, in milliseconds since the epoch
+    died_ms         when it died, by the time of the log, in milliseconds since the epoch
+    delivery_count  failed deliveries; 0 under versions of the machine before 10
     """
 
     number: int
@@ -31,6 +33,7 @@ class Letter(NamedTuple):
     entry: int
     reason: DeathReason
     died_ms: int
+    delivery_count: int = 0
 
     @property
     def place(self) -> tuple[int, int]:
@@ -58,10 +61,18 @@ class LetterQueue:
         self._leaves: list[Leaf] = []
         self._unpacked = Unpacked()
 
-    def add(self, index: int, first: int, last: int, reason: DeathReason, died_ms: int) -> None:
+    def add(
+        self,
+        index: int,
+        first: int,
+        last: int,
+        reason: DeathReason,
+        died_ms: int,
+        delivery_count: int = 0,
+    ) -> None:
         """Append messages that died just now."""
         self.count += last - first + 1
-        code = REASONS.index(reason)
+        code = REASONS.index(reason) + len(REASONS) * delivery_count
         if self._leaves:
             leaf = self._leaves[-1]
             rows = self._unpacked.rows(leaf)
@@ -131,8 +142,9 @@ class LetterQueue:
                 given, index, first, last, code, died_ms = row
                 begin = max(first, ordinal + 1) if given == number else first
                 end = min(last + 1, begin + count - len(found))
-                reason = REASONS[code]
-                found += (Letter(given, i, index, reason, died_ms) for i in range(begin, end))
+                failures, at_reason = divmod(code, len(REASONS))
+                said = (index, REASONS[at_reason], died_ms, failures)
+                found += (Letter(given, i, *said) for i in range(begin, end))
                 if len(found) >= count:
                     return found
         return found

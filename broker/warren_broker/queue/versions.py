@@ -28,6 +28,8 @@ gets a new number here, and the handlers of the old version stay.
     EnqueueDelayed or EndDelay
 9   duplicates of publishers are dropped (`deduplication`; QueueConfig.deduplication). The settings
     in an older log lack these fields: every message is taken
+10  dead letters keep their delivery counts (Discard.failed, DeadLetter, `letter_queue`); under an
+    older version they are 0. A purge drops letters, too
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ from warren_broker.queue.commands import AnyReply
 
 Handler: TypeAlias = Callable[[QueueContext, Any], AnyReply]
 
-VERSION: Final = 9
+VERSION: Final = 10
 
 HANDLERS: Final[Mapping[type, Handler]] = {
     commands.Enqueue: enqueue.enqueue,

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, Final
+
 from warren_broker.arguments import plain, type_word
 from warren_broker.errors import PreconditionFailed
 from warren_broker.routing.matcher import Headers
+
+UNUSED: Final = ["CC", "x-last-death-exchange"]
+"""The last headers, in this order, of a dead letter that has its header CC only to be shown."""
 
 
 def further_keys(headers: Headers) -> tuple[str, ...]:
@@ -22,3 +28,24 @@ def further_keys(headers: Headers) -> tuple[str, ...]:
             )
         keys += [key for key in value if isinstance(key, str)]
     return tuple(keys)
+
+
+def is_unused(headers: Mapping[str, Any]) -> bool:
+    """Return whether CC adds no routing keys: it was published with, then a dead letter's own key.
+
+    As in RabbitMQ, a message that was dead-lettered with a key of its queue's keeps the header, and
+    is routed by that key alone from then on. The order of the headers says so, which clients do not
+    see. A client that publishes such a message again, with its headers in this order, is asked
+    nothing: its CC routes (`Publisher`).
+    """
+    return list(headers)[-2:] == UNUSED
+
+
+def place_further_keys(headers: dict[str, Any], used: bool) -> None:
+    """Place CC in the headers of a dead letter, see `is_unused`.
+
+    used  the letter is routed by it, too
+    """
+    if "CC" in headers:
+        for name in reversed(UNUSED) if used else UNUSED:
+            headers[name] = headers.pop(name)

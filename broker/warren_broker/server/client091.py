@@ -485,7 +485,9 @@ class Client091:
         )
 
     def _discard(self, request: requests.RejectRequest) -> None:
-        self._broker.consuming.settle(commands.Discard(request.consumer, request.msg_ids))
+        self._broker.consuming.settle(
+            commands.Discard(request.consumer, request.msg_ids, request.failed)
+        )
 
     def _set_aside(self, request: requests.SetAsideRequest) -> None:
         self._broker.consuming.set_aside(

@@ -157,7 +157,7 @@ def a_command(random: Random, queue: Queue) -> c.AnyCommand:
         (3, lambda: c.Get(consumer + 10, session, random.random() < 0.3)),
         (9, lambda: c.Settle(consumer, some_ids(random))),
         (5, lambda: c.Return(consumer, some_ids(random), random.random() < 0.5)),
-        (2, lambda: c.Discard(consumer, some_ids(random))),
+        (2, lambda: c.Discard(consumer, some_ids(random), random.random() < 0.5)),
         (2, lambda: c.Resume(consumer, random.randint(0, 30))),
         (1, lambda: c.Purge()),
         (1, lambda: c.RetryDelayed()),

@@ -76,7 +76,7 @@ class Model:
         self.settled = self.opened = 0
         self.stages: dict[tuple[int, int, int], list[list[Message]]] = {}
         self.batch = -1
-        self.dead: list[tuple[str, Name]] = []
+        self.dead: list[tuple[str, int, Name]] = []
         self.letters: list[tuple[int, str, Message]] = []
         self.sent: dict[int, list[tuple[int, int, int, int, int]]] = defaultdict(list)
         self.cancels: list[int] = []
@@ -107,7 +107,7 @@ class Model:
         if self.config.keeps_letters:
             self.letters.append((self.now, reason, message))
         elif self.config.dead_letter_exchange is not None:
-            self.dead.append((reason, message.name))
+            self.dead.append((reason, message.failed, message.name))
 
     def take(self) -> Message | None:
         while ready := self.ready():
@@ -284,7 +284,8 @@ class Model:
             message = client.held.pop(number, None)
             if message is None:
                 continue
-            if how == "rejected":
+            if how in ("rejected", "nacked"):
+                message.failed += how == "rejected"
                 self.bury("rejected", message)
             elif how in ("failed", "returned"):
                 self.give_back(message, how == "failed")

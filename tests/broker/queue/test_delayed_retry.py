@@ -162,7 +162,7 @@ def test_a_released_claim_counts_as_returned_and_a_failed_one_as_failed() -> Non
 def test_the_delivery_limit_dead_letters_at_once() -> None:
     queue = holding(1, retrying(delivery_limit=0, dead_letter_exchange="dlx"))
     queue.do(Return(1, ((0, 0),), True))
-    assert queue.of(DeadLetter) == [DeadLetter("delivery_limit", ((1, 0, 0),))]
+    assert queue.of(DeadLetter) == [DeadLetter("delivery_limit", ((1, 0, 0),), 1)]
     assert queue.stat().messages_delayed == 0 and not queue.state.contents.count
 
 
@@ -346,7 +346,7 @@ def test_what_comes_back_keeps_the_limit_too() -> None:
     queue.put(3)
     queue.put(2)
     queue.do(Return(1, ((0, 4),), True))
-    assert queue.of(DeadLetter) == [DeadLetter("maxlen", ((2, 0, 2),))]
+    assert queue.of(DeadLetter) == [DeadLetter("maxlen", ((2, 0, 2),), 1)]
     assert waiting(queue) == [(100, 3, 0), (100, 3, 1)]
 
 
@@ -379,7 +379,7 @@ def test_a_delayed_message_expires_when_it_is_ready() -> None:
     queue.tick(60)
     assert queue.stat().messages_delayed == 1 and not queue.of(DeadLetter)
     queue.tick(40)
-    assert queue.of(DeadLetter) == [DeadLetter("expired", ((1, 0, 0),))]
+    assert queue.of(DeadLetter) == [DeadLetter("expired", ((1, 0, 0),), 1)]
     assert not queue.names() and not queue.state.contents.count
 
 

@@ -165,13 +165,38 @@ def _block(count: int) -> bytes:
 # ------------------------------------------------------------------ purge, delete, settings
 
 
-def test_a_purge_leaves_the_letters() -> None:
+def test_a_purge_takes_the_letters_and_counts_them() -> None:
+    """As measured on RabbitMQ 4.3.6."""
     queue = with_letters(2)
     queue.put(4)
-    assert queue.do(c.Purge()) == c.Count(4)
+    assert queue.do(c.Purge()) == c.Count(6)
+    assert queue.of(LettersGone) == [LettersGone(2, 20, dropped=True)]
+    assert queue.stat().messages_dlx == 0 and not list(queue.state.letters)
+    assert not list(queue.machine.live_indexes(queue.state))
+    assert queue.do(c.SettleLetters(((1, 0, 9),))) == c.Count(0), "of a forwarder that came late"
+
+
+def test_under_version_9_a_purge_left_the_letters() -> None:
+    queue = with_letters(2)
+    queue.put(4)
+    assert queue.submit(c.Purge(), version=9).replies == (c.Count(4),)
     assert queue.stat().messages_dlx == 2
     assert [row[1:4] for row in queue.state.letters] == [(1, 0, 1)]
     assert list(queue.machine.live_indexes(queue.state)) == [1]
+
+
+def test_letters_keep_their_counts_in_a_snapshot() -> None:
+    queue = keeping()
+    queue.put(3)
+    queue.do(c.Checkout(1, 1, "t", 100))
+    queue.do(c.Return(1, ((2, 2),), True))
+    queue.do(c.Discard(1, ((0, 0), (3, 3)), True))
+    queue.do(c.Discard(1, ((1, 1),), False))
+    restored = queue.machine.restore(queue.digest())
+    for state in (queue.state, restored):
+        found = state.letters.after((0, 0), 9)
+        assert [(one.ordinal, one.delivery_count) for one in found] == [(0, 1), (2, 2), (1, 0)]
+        assert {one.reason for one in found} == {"rejected"}
 
 
 def test_a_queue_with_letters_is_not_empty() -> None:

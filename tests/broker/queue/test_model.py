@@ -32,6 +32,7 @@ SHORT = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 
+OUTCOMES = ["settled", "returned", "failed", "rejected", "nacked"]
 CONFIGS = st.fixed_dictionaries(
     {
         "max_length": st.sampled_from([None, None, 0, 3, 10]),
@@ -71,7 +72,7 @@ class AgainstModel(RuleBasedStateMachine):
         """One entry on the machine; the caller then does the same to the model, and `end`s."""
         reply = self.queue.do(command, data)
         dead = [
-            (effect.reason, (index, ordinal))
+            (effect.reason, effect.delivery_count, (index, ordinal))
             for effect in self.queue.of(DeadLetter)
             for index, first, last in effect.runs
             for ordinal in range(first, last + 1)
@@ -171,7 +172,7 @@ class AgainstModel(RuleBasedStateMachine):
         self.end()
 
     @precondition(lambda self: any(x.held for x in self.model.clients.values()))
-    @rule(data=st.data(), how=st.sampled_from(["settled", "returned", "failed", "rejected"]))
+    @rule(data=st.data(), how=st.sampled_from(OUTCOMES))
     def settle(self, data: Any, how: str) -> None:
         holders = [x for _, x in sorted(self.model.clients.items()) if x.held]
         client = data.draw(st.sampled_from(holders))
@@ -185,7 +186,8 @@ class AgainstModel(RuleBasedStateMachine):
             "settled": c.Settle(client.key, ranges),
             "returned": c.Return(client.key, ranges, False),
             "failed": c.Return(client.key, ranges, True),
-            "rejected": c.Discard(client.key, ranges),
+            "rejected": c.Discard(client.key, ranges, True),
+            "nacked": c.Discard(client.key, ranges, False),
         }[how]
         self.both(command)
         self.model.resolve(client, ids, how)
@@ -210,7 +212,8 @@ class AgainstModel(RuleBasedStateMachine):
     def purge(self) -> None:
         reply = self.both(c.Purge())
         self.model.dispatch()
-        assert reply.messages == len(self.model.counted())
+        assert reply.messages == len(self.model.counted()) + len(self.model.letters)
+        self.model.letters.clear()
         self.model.returned.clear()
         self.model.back.clear()
         self.model.delayed.clear()
@@ -393,8 +396,12 @@ class AgainstModel(RuleBasedStateMachine):
         ]
         assert delayed == [(m.ready, m.name) for m in model.delayed]
         assert stat.messages_delayed == len(model.delayed)
-        letters = [(one.died_ms, one.reason, (one.entry, one.ordinal)) for one in self.letters()]
-        assert sorted(letters) == sorted((at, why, m.name) for at, why, m in model.letters)
+        letters = [
+            (one.died_ms, one.reason, one.delivery_count, (one.entry, one.ordinal))
+            for one in self.letters()
+        ]
+        died = sorted((at, why, m.failed, m.name) for at, why, m in model.letters)
+        assert sorted(letters) == died
         assert [at for at, *_ in letters] == [at for at, *_ in model.letters]
         assert stat.messages_dlx == len(letters)
         assert stat.message_bytes_dlx == sum(m.size for _, _, m in model.letters)

@@ -12,6 +12,7 @@ import pytest
 
 from warren_broker.queue.commands import StatReply
 from warren_broker.queue.config import QueueConfig
+from warren_broker.queue.effects import DeadLetter
 from warren_broker.queue.machine import QueueMachine
 from warren_raft.machine import Meta
 
@@ -46,6 +47,14 @@ def as_then(reply: Any, version: int) -> Any:
     return ["stat", *known]
 
 
+def carried_out_then(effect: Any) -> Any:
+    """An effect in the bytes of those versions, whose dead letters had no counts."""
+    if not isinstance(effect, DeadLetter):
+        return effect
+    assert not effect.delivery_count, effect
+    return ["dead_letter", effect.reason, effect.runs]
+
+
 @pytest.mark.parametrize("number", range(len(LOGS)))
 def test_a_log_of_an_older_version_gives_the_replies_effects_and_state_it_gave(number: int) -> None:
     version, (config, entries, said, last) = LOGS[number]
@@ -60,6 +69,7 @@ def test_a_log_of_an_older_version_gives_the_replies_effects_and_state_it_gave(n
         if version > 2:
             answer += (reply.retired,)
         assert version > 2 or not reply.retired, "which replies of version 2 could not say"
-        heard.update(msgspec.msgpack.encode((answer, applied.effects)))
+        effects = [carried_out_then(effect) for effect in applied.effects]
+        heard.update(msgspec.msgpack.encode((answer, effects)))
     assert heard.digest() == said
     assert machine.snapshot(state) == machine.snapshot(machine.restore(last))

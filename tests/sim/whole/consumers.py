@@ -146,7 +146,7 @@ class Subscription:
         if not self.owner.steady and rng.random() < self.book.plan.trouble:
             if "rejected" in self.book.plan.forgets and rng.random() < 0.5:
                 self.book.rejected[body] = True
-                consuming.settle(commands.Discard(self.consumer, ids))
+                consuming.settle(commands.Discard(self.consumer, ids, msg_id % 2 == 0))
             else:
                 consuming.settle(commands.Return(self.consumer, ids, rng.random() < 0.5))
             self.flow()

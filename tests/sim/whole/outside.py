@@ -31,9 +31,11 @@ def machines(world: World) -> list[tuple[Any, str, Any]]:
     """Report the machines' actions to the checkers."""
     dead_letter = QueueContext.dead_letter
 
-    def heard(self: QueueContext, reason: Any, index: int, first: int, last: int) -> None:
+    def heard(
+        self: QueueContext, reason: Any, index: int, first: int, last: int, failures: int
+    ) -> None:
         world.checkers.buried(reason, index, first, last, self.now)
-        dead_letter(self, reason, index, first, last)
+        dead_letter(self, reason, index, first, last, failures)
 
     apply = QueueMachine.apply
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from warren_broker.amqp091.wire import properties
@@ -24,6 +25,7 @@ from warren_broker.kernel import (
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.effects import DeadLetter
+from warren_broker.routing.sender_selected import is_unused, place_further_keys
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.storage.errors import EntryDamaged
 
@@ -40,6 +42,7 @@ DEATHS_COUNT_MAX = 1 << 32
 Death = dict[str, Any]
 Run = tuple[int, int, int]
 """(index, first, last) of messages in one block, closed."""
+COUNT_HEADERS = ("x-acquired-count", "x-delivery-count")
 
 
 class DeadLetters:
@@ -66,28 +69,28 @@ class DeadLetters:
         self._queues = queues
         self._publishing = publishing
         self._properties_max = frame_max - HEADER_FRAME_BYTES
-        self._waiting: deque[tuple[int, str, Run]] = deque()
+        self._waiting: deque[tuple[int, DeadLetter, Run]] = deque()
 
     def publish(self, group: int, effect: DeadLetter) -> None:
         """Publish the messages to the queue's dead letter exchange, now or in later passes."""
         began = bool(self._waiting)
-        self._waiting.extend((group, effect.reason, run) for run in effect.runs)
+        self._waiting.extend((group, effect, run) for run in effect.runs)
         if self._waiting and not began:
             self._queues.definitions.call_at_ready(self._turn)
 
     def _turn(self) -> None:
         left = TURN_MESSAGES
         while self._waiting and left > 0:
-            group, reason, (index, first, last) = self._waiting.popleft()
+            group, effect, (index, first, last) = self._waiting.popleft()
             if last - first >= left:
-                self._waiting.appendleft((group, reason, (index, first + left, last)))
+                self._waiting.appendleft((group, effect, (index, first + left, last)))
                 last = first + left - 1
             left -= last - first + 1
-            self._publish(group, reason, (index, first, last))
+            self._publish(group, effect, (index, first, last))
         if self._waiting:
             self._queues.cluster.loop.call_later(0, self._turn)
 
-    def _publish(self, group: int, reason: str, run: Run) -> None:
+    def _publish(self, group: int, effect: DeadLetter, run: Run) -> None:
         queue = self._queues.definitions.state.groups.get(group)
         config = self._config(group)
         if queue is None or config is None or config.dead_letter_exchange is None:
@@ -111,12 +114,12 @@ class DeadLetters:
                 self._publish_run,
                 queue,
                 config,
-                reason,
+                effect,
                 run,
                 count=last - first + 1,
             )
         except EntryDamaged:
-            cluster.host.repair.when(group, index, lambda: self._publish(group, reason, run))
+            cluster.host.repair.when(group, index, lambda: self._publish(group, effect, run))
         except (KeyError, UnknownGroup):
             # 1. The run waits: for a damaged entry, for its pass, until this node is ready.  2. The
             # queue no longer needs that entry, and releases it.
@@ -136,7 +139,9 @@ class DeadLetters:
             return None
         return config
 
-    def _publish_run(self, queue: QueueRecord, config: QueueConfig, reason: str, run: Run) -> None:
+    def _publish_run(
+        self, queue: QueueRecord, config: QueueConfig, effect: DeadLetter, run: Run
+    ) -> None:
         index, first, last = run
         cluster = self._queues.cluster
         block = cluster.stored.get(queue.group, index)
@@ -149,8 +154,9 @@ class DeadLetters:
                 letters.add,
                 block,
                 i,
-                reason,
+                effect.reason,
                 now_s,
+                effect.delivery_count,
             )
             if letters.table.size_bytes(0, letters.table.count) > TABLE_BYTES_MAX:
                 self._send(letters)
@@ -187,8 +193,11 @@ class Letters:
         self.flags = 0
         self._properties_max = properties_max
 
-    def add(self, block: Block, i: int, reason: str, died_s: int) -> None:
-        """Add one message that died at that time; nothing has been added when it raises."""
+    def add(self, block: Block, i: int, reason: str, died_s: int, failures: int = 0) -> None:
+        """Add one message that died at that time; nothing has been added when it raises.
+
+        failures  how often its delivery failed in this queue
+        """
         config = self._config
         stored = bytes(block.properties(i))
         raw = readable(stored)
@@ -196,7 +205,10 @@ class Letters:
             self.unreadable.append(i)
         headers: dict[str, Any] = dict(properties.headers(raw))
         exchange, key = block.route(i)
-        further = _keys(headers.get("CC"))
+        listed = _keys(headers.get("CC"))
+        if not listed:
+            headers.pop("CC", None)  # not a list of keys: it cannot be used for routing
+        further = () if is_unused(headers) else listed
         shown = [key.decode("utf-8", "replace"), *further]
         said = properties.decode(raw)
         expiration = said.expiration
@@ -209,16 +221,16 @@ class Letters:
             expiration,
             died_s,
         )
+        add_failures(headers, deaths, failures)
         changes: dict[str, Any] = {"headers": headers}
         if expiration is not None:
             changes["expiration"] = None  # it would expire again at once
         if config.dead_letter_routing_key is not None:
-            headers.pop("CC", None)
+            further = ()
             key = config.dead_letter_routing_key.encode()
-        elif "CC" in headers and not further:
-            headers.pop("CC")  # not a list of keys: it cannot be used for routing
+        flags = CC if further else 0
+        place_further_keys(headers, bool(further))
         headers.pop("BCC", None)
-        flags = CC if "CC" in headers else 0
         route = Route((config.dead_letter_exchange or "").encode(), key, False)
         data = shortened(properties.replace(raw, **changes), self._properties_max, DEATHS_MIN)
         self.table.append(
@@ -242,6 +254,26 @@ class Letters:
     def keep(self, queue: str, i: int) -> bool:
         """Return False when the message died in that queue before, without a rejection since."""
         return not is_cycle(self.deaths[i], queue)
+
+
+def add_failures(headers: dict[str, Any], deaths: list[Death], failures: int) -> None:
+    """Show how often a message's delivery failed, in the queues that it died in and in this one.
+
+    As in RabbitMQ, both headers have this number until the next queue has delivered the message
+    more than once. What a client wrote into a message that never died is left alone.
+    """
+    before = headers.get("x-delivery-count") if len(deaths) > 1 or _again(deaths) else 0
+    given = before.value if isinstance(before, Field) else before
+    if isinstance(given, int) and 0 < given < DEATHS_COUNT_MAX:
+        failures += given
+    if failures:
+        headers.update(dict.fromkeys(COUNT_HEADERS, Field("l", failures)))
+
+
+def _again(deaths: list[Death]) -> bool:
+    """Return whether the newest death was counted before."""
+    count: Any = deaths[0]["count"]
+    return bool(count.value > 1)
 
 
 def is_cycle(deaths: list[Death], queue: str) -> bool:
@@ -314,6 +346,6 @@ def _deaths(given: Any) -> list[Death]:
     )
 
 
-def _keys(given: Any) -> list[str]:
+def _keys(given: Any) -> Sequence[str]:
     value = given.value if isinstance(given, Field) else given
-    return [key for key in value if isinstance(key, str)] if isinstance(value, list) else []
+    return [key for key in value if isinstance(key, str)] if isinstance(value, list) else ()

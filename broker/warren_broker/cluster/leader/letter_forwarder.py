@@ -185,7 +185,8 @@ class LetterForwarder:
             block = self._block(one)
             if block is None:
                 continue
-            said = (block, letter.ordinal, letter.reason, letter.died_ms // 1000)
+            died = (letter.died_ms // 1000, letter.delivery_count)
+            said = (block, letter.ordinal, letter.reason, *died)
             if cluster.set_aside.attempt(self._group, _where(letter), letters.add, *said):
                 rows.append(one)
             else:
@@ -333,8 +334,8 @@ class LetterForwarders:
         if isinstance(effect, LettersGone):
             if effect.dropped:
                 log.info(
-                    "dropped %d dead letters, %d bytes, of queue %s: its settings keep none any "
-                    "more",
+                    "dropped %d dead letters, %d bytes, of queue %s: it was purged, or its "
+                    "settings keep none any more",
                     effect.messages,
                     effect.size_bytes,
                     self.queues.cluster.set_aside.name(group),

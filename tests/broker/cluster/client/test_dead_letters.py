@@ -15,7 +15,7 @@ from warren_broker.block.block import Block, encode
 from warren_broker.cluster.client.dead_letters import TURN_MESSAGES, DeadLetters, Letters
 from warren_broker.cluster.leader.leader_effects import LeaderEffects
 from warren_broker.cluster.leader.set_aside import LINES_MAX, SetAsideCounts
-from warren_broker.kernel import MessageTable
+from warren_broker.kernel import CC, MessageTable
 from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.effects import DeadLetter, Expired
 from warren_raft.machine import Applied, Meta
@@ -213,3 +213,64 @@ def test_letters_keep_what_they_are_given() -> None:
     letters.add(block(f.properties(message_id=b"id", priority=9)), 0, "rejected", 5)
     assert properties.decode(letters.table.properties_of(0)).message_id == "id"
     assert letters.table.priority(0) == 9
+
+
+def dies(raw: bytes, failures: int = 0, key: str | None = "k") -> tuple[dict[str, Any], int]:
+    """Headers and flags of a letter; key: the queue's own routing key for its letters."""
+    queue = World({}).queue
+    config = QueueConfig("/", "q", dead_letter_exchange="", dead_letter_routing_key=key)
+    letters = Letters(queue, config, 4076)  # type: ignore[arg-type]
+    letters.add(block(raw), 0, "rejected", 5, failures)
+    headers = properties.decode(letters.table.properties_of(0)).headers
+    return dict(headers or {}), letters.table.flags(0)
+
+
+def counted(raw: bytes, failures: int) -> tuple[Any, Any]:
+    """The two counts that a letter shows; None: none."""
+    headers, _ = dies(raw, failures)
+    return headers.get("x-acquired-count"), headers.get("x-delivery-count")
+
+
+def again(headers: dict[str, Any]) -> bytes:
+    """The properties of a letter, as they are stored in the next queue."""
+    return properties.encode(properties.Properties(headers=headers))
+
+
+def test_a_letter_shows_how_often_its_delivery_failed_in_all_queues() -> None:
+    assert counted(f.PLAIN, 0) == (None, None)
+    assert counted(f.PLAIN, 3) == (3, 3)
+    first, _ = dies(f.PLAIN, 3)
+    assert counted(again(first), 0) == (3, 3), "of the queue before"
+    assert counted(again(first), 2) == (5, 5)
+    second, _ = dies(again(first), 0)
+    assert counted(again(second), 1) == (4, 4)
+
+
+@pytest.mark.parametrize("value", [7, -1, 1 << 40, "x", [1], None])
+def test_counts_that_a_client_wrote_do_not_count(value: Any) -> None:
+    raw = again({"x-delivery-count": value})
+    assert counted(raw, 2) == (2, 2)
+    headers, _ = dies(raw, 0)
+    assert "x-acquired-count" not in headers
+
+
+@pytest.mark.parametrize("value", [-1, 1 << 40, "x", [1], None])
+def test_counts_of_a_letter_that_are_no_counts(value: Any) -> None:
+    letter, _ = dies(f.PLAIN, 1)
+    assert counted(again({**letter, "x-delivery-count": value}), 2) == (2, 2)
+
+
+def test_the_further_keys_of_a_letter_with_a_key_of_its_queue_are_shown_and_not_used() -> None:
+    published = again({"CC": ["other"], "h": 1})
+    headers, flags = dies(published)
+    assert headers["CC"] == ["other"] and not flags
+    assert headers["x-death"][0]["routing-keys"] == ["k", "other"]
+    headers, flags = dies(again(headers), key=None)
+    assert headers["CC"] == ["other"] and not flags, "nor by the next queue"
+    assert headers["x-death"][0]["count"] == 2
+    headers, flags = dies(published, key=None)
+    assert headers["CC"] == ["other"] and flags == CC
+    headers, flags = dies(again(headers), key=None)
+    assert headers["CC"] == ["other"] and flags == CC, "in the next queue, too"
+    headers, flags = dies(again({**dies(f.PLAIN)[0], "CC": ["new"]}), key=None)
+    assert flags == CC, "a client added it to a letter"
