@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import quote
+
+import msgspec
 
 from warren.claims import reader_path
 from warren.connection import Connection
@@ -15,81 +16,13 @@ from warren.limits import LimitCalls
 from warren.membership import MembershipCalls
 from warren.policies import PolicyCalls
 from warren.users import UserCalls
+from warren_broker.management.queue_values import DelayedInfo, QueueInfo, ReaderInfo
 
 QUEUES_PER_PAGE = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """A claim reader's state in its queue; claims settled + 1 … settled + open_claims are open."""
-
-    name: str
-    epoch: int
-    settled: int
-    open_claims: int
-    last_heard_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Queue:
-    """A queue's settings and counts; all but consumer_count count messages.
-
-    leader       the leading node's name; "" when none is known
-    by_priority  ready messages by priority; absent: none
-    messages     ready, unacknowledged, claimed and delayed ones, and dead letters kept (dlx)
-    messages_dlx, message_bytes_dlx  dead letters that wait for the confirms of their targets
-    next_delayed_at, last_delayed_at  when the first and the last delayed message are ready, in
-                 milliseconds since the epoch; 0: none is delayed
-    delayed_retry  "disabled", or the type with its delays
-    duplicates_dropped  messages dropped since the declaration, because the queue had taken one with
-                 their id (x-deduplication); deduplication_ids: ids that it remembers
-    messages_set_aside  could not be handled, counted since the leading node was started
-    policy, operator_policy  names of the policies that it follows; "": none
-    effective_policy_definition  of both, merged
-    """
-
-    name: str
-    vhost: str
-    type: str
-    durable: bool
-    exclusive: bool
-    auto_delete: bool
-    leader: str
-    replicas: tuple[str, ...]
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    messages: int = 0
-    messages_ready: int = 0
-    messages_unacknowledged: int = 0
-    messages_claimed: int = 0
-    messages_staged: int = 0
-    messages_delayed: int = 0
-    next_delayed_at: int = 0
-    last_delayed_at: int = 0
-    delayed_retry: str = "disabled"
-    messages_dlx: int = 0
-    message_bytes_dlx: int = 0
-    bytes_ready: int = 0
-    consumer_count: int = 0
-    by_priority: Mapping[int, int] = field(default_factory=dict)
-    readers: tuple[Reader, ...] = ()
-    messages_set_aside: int = 0
-    duplicates_dropped: int = 0
-    deduplication_ids: int = 0
-    policy: str = ""
-    operator_policy: str = ""
-    effective_policy_definition: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class DelayedMessage:
-    """A message that waits. ready_at: in milliseconds since the epoch; id: while it waits."""
-
-    id: str
-    ready_at: int
-    exchange: str
-    routing_key: str
-    message_id: str
-    size_bytes: int
+Queue: TypeAlias = QueueInfo
+Reader: TypeAlias = ReaderInfo
 
 
 class Admin(MembershipCalls, UserCalls, PolicyCalls, LimitCalls, DefinitionCalls):
@@ -166,7 +99,7 @@ class Admin(MembershipCalls, UserCalls, PolicyCalls, LimitCalls, DefinitionCalls
         path = _queue_path(name) + "/messages/delayed/retry"
         return int(self.connection.request("POST", path)["message_count"])
 
-    def delayed_messages(self, name: str, count: int = 100) -> list[DelayedMessage]:
+    def delayed_messages(self, name: str, count: int = 100) -> list[DelayedInfo]:
         """Return the delayed messages of a queue that are ready first, at most 500.
 
         name  of a queue, or `amq.delayed.` and the name of an exchange of type x-delayed-message
@@ -174,7 +107,7 @@ class Admin(MembershipCalls, UserCalls, PolicyCalls, LimitCalls, DefinitionCalls
         found = self.connection.request(
             "GET", f"{_queue_path(name)}/messages/delayed?count={count}"
         )
-        return [DelayedMessage(**one) for one in found]
+        return [msgspec.convert(one, DelayedInfo) for one in found]
 
     def drop_delayed(self, name: str, message: str) -> None:
         """Drop the delayed message with that id; NotFound when it is not delayed."""
@@ -324,15 +257,5 @@ def _destination(queue: str | None, exchange: str | None) -> dict[str, str]:
 
 def _queue(body: Mapping[str, Any]) -> Queue:
     """Convert a reply's body to a Queue; keys that this version does not know are ignored."""
-    known = {name: body[name] for name in Queue.__dataclass_fields__ if name in body}
-    known["replicas"] = tuple(body["replicas"])
-    known["arguments"] = dict(body.get("arguments") or {})
-    known["effective_policy_definition"] = dict(body.get("effective_policy_definition") or {})
-    known["by_priority"] = {
-        int(priority): int(count) for priority, count in body.get("by_priority") or ()
-    }
-    known["readers"] = tuple(
-        Reader(**{name: reader[name] for name in Reader.__dataclass_fields__})
-        for reader in body.get("readers") or ()
-    )
-    return Queue(**known)
+    known = {key: value for key, value in body.items() if value is not None}
+    return msgspec.convert({**known, "by_priority": dict(known.get("by_priority", ()))}, Queue)

@@ -28,8 +28,8 @@ from warren_broker.errors import (
     unknown_vhost,
 )
 from warren_broker.management import claims as claim_resource
+from warren_broker.management import queue_values, resource
 from warren_broker.management import queues as queue_resource
-from warren_broker.management import resource
 
 
 @dataclass
@@ -109,23 +109,23 @@ class FakeCluster:
     def _GetQueue(self, request):
         queue = self.queue(request.name)
         readers = tuple(
-            claim_resource.ReaderInfo(
+            queue_values.ReaderInfo(
                 name, epoch, queue.settled[name], sum(1 for r, _ in queue.claims if r == name), 1
             )
             for name, epoch in queue.epochs.items()
         )
-        return queue_resource.QueueInfo(
+        return queue_values.QueueInfo(
             queue.name,
             "/",
             "quorum",
             True,
             False,
             False,
-            {"x-a": 1},
             "fake-1",
             ("fake-1",),
+            {"x-a": 1},
             messages_ready=len(queue.ready),
-            by_priority=((4, len(queue.ready)),),
+            by_priority={4: len(queue.ready)},
             readers=readers,
         )
 

@@ -8,13 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-SOURCES = {
-    "warren_raft": ROOT / "raft",
-    "warren_broker": ROOT / "broker",
-    "warren": ROOT / "python",
-    "pyspark_warren": ROOT / "connector",
-}
+from tools.structure import ROOT, SOURCES
+
 OTHERS = ("tests", "tools", "bench", "examples")
 
 FLOORS: dict[str, int] = {
@@ -39,6 +34,7 @@ FLOORS: dict[str, int] = {
     "warren_broker.management.user_values": 0,
     "warren_broker.management.policy_values": 0,
     "warren_broker.management.limit_values": 0,
+    "warren_broker.management.queue_values": 0,
     "warren_broker.management.limit_service": 4,
     "warren_broker.management.definition_values": 0,
     "warren_broker.management.queue_service": 4,

@@ -18,6 +18,7 @@ from warren_broker.errors import (
 )
 from warren_broker.management.dispatch import parse_request, render_result
 from warren_broker.management.members import MEMBER_VALUES
+from warren_broker.management.queue_values import QueueInfo
 from warren_broker.management.resource import ManagementRequest, Result
 
 REQUESTS_MAX = 64
@@ -109,7 +110,7 @@ class RequestsLink(LinkPart):
             return
 
         def answered(answer: AnyAnswer) -> None:
-            assert isinstance(answer, (Result, Refusal, *MEMBER_VALUES)), answer
+            assert isinstance(answer, (Result, Refusal, QueueInfo, *MEMBER_VALUES)), answer
             self._answer(message.id, request, answer)
 
         self.host.ask(request, answered)  # type: ignore[arg-type]

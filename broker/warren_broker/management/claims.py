@@ -9,23 +9,8 @@ import msgspec
 from proton import ulong
 
 from warren_broker.errors import InvalidArgument
-from warren_broker.management.resource import (
-    INT64_MAX,
-    Answer,
-    Body,
-    ManagementRequest,
-    Names,
-    Natural,
-    Positive,
-    Query,
-    Result,
-    Route,
-    checked_name,
-    from_names,
-    path_number,
-    read_body,
-    route,
-)
+from warren_broker.management import resource
+from warren_broker.management.resource import Body, ManagementRequest, Names, Query, Result
 
 ATTEMPTS_MAX = 100_000
 QUEUES_MAX = 10_000
@@ -151,21 +136,6 @@ AnyClaimRequest: TypeAlias = (
 # ------------------------------------------------------------------ results
 
 
-class ReaderInfo(msgspec.Struct, frozen=True):
-    """A claim reader as the queue knows it.
-
-    settled        the last settled claim
-    open_claims    number of open claims: settled + 1 … settled + open_claims
-    last_heard_ms  milliseconds since the epoch
-    """
-
-    name: str
-    epoch: int
-    settled: int
-    open_claims: int
-    last_heard_ms: int
-
-
 class ReaderRegistered(Result, frozen=True):
     """The reader's new epoch, and its last settled claim."""
 
@@ -198,58 +168,58 @@ class RegisterBody(Body, frozen=True):
     """POST …/readers/:reader."""
 
     call: str = ""
-    go_on_after: Natural = 0
+    go_on_after: resource.Natural = 0
 
 
 class OpenClaimBody(Body, frozen=True):
     """PUT …/claims/:claim."""
 
-    epoch: Natural
-    max_messages: Positive
-    max_bytes: Positive
-    ttl_ms: Natural = 0
+    epoch: resource.Natural
+    max_messages: resource.Positive
+    max_bytes: resource.Positive
+    ttl_ms: resource.Natural = 0
     keep_empty: bool = False
 
 
 class RenewBody(Body, frozen=True):
     """POST …/renew."""
 
-    epoch: Natural
+    epoch: resource.Natural
 
 
 class SettleBody(Body, frozen=True):
     """POST …/settle."""
 
-    epoch: Natural
-    number: Natural
+    epoch: resource.Natural
+    number: resource.Natural
 
 
 class ReleaseBody(Body, frozen=True):
     """POST …/release; epoch -1: an operator's."""
 
-    epoch: Annotated[int, msgspec.Meta(ge=-1, le=INT64_MAX)]
-    number: Natural
+    epoch: Annotated[int, msgspec.Meta(ge=-1, le=resource.INT64_MAX)]
+    number: resource.Natural
     failed: bool = False
 
 
 class BatchBody(Body, frozen=True):
     """POST, DELETE …/batches/:batch; `queues` has a string of rows per name (`_rows_by_name`)."""
 
-    epoch: Positive
+    epoch: resource.Positive
     queues: dict[Any, Any]
 
 
 def _register_reader(names: Names, query: Query, body: Any) -> ManagementRequest:
-    read = read_body(RegisterBody, body)
+    read = resource.read_body(RegisterBody, body)
     return RegisterReaderRequest(names[0], names[1], read.call, read.go_on_after)
 
 
 def _open_claim(names: Names, query: Query, body: Any) -> ManagementRequest:
-    read = read_body(OpenClaimBody, body)
+    read = resource.read_body(OpenClaimBody, body)
     return OpenClaimRequest(
         names[0],
         names[1],
-        path_number("claim", names[2]),
+        resource.path_number("claim", names[2]),
         epoch=read.epoch,
         max_messages=read.max_messages,
         max_bytes=read.max_bytes,
@@ -259,16 +229,16 @@ def _open_claim(names: Names, query: Query, body: Any) -> ManagementRequest:
 
 
 def _renew(names: Names, query: Query, body: Any) -> ManagementRequest:
-    return RenewClaimsRequest(names[0], names[1], read_body(RenewBody, body).epoch)
+    return RenewClaimsRequest(names[0], names[1], resource.read_body(RenewBody, body).epoch)
 
 
 def _settle(names: Names, query: Query, body: Any) -> ManagementRequest:
-    read = read_body(SettleBody, body)
+    read = resource.read_body(SettleBody, body)
     return SettleClaimsRequest(names[0], names[1], read.number, read.epoch)
 
 
 def _release(names: Names, query: Query, body: Any) -> ManagementRequest:
-    read = read_body(ReleaseBody, body)
+    read = resource.read_body(ReleaseBody, body)
     return ReleaseClaimRequest(
         names[0],
         names[1],
@@ -279,13 +249,13 @@ def _release(names: Names, query: Query, body: Any) -> ManagementRequest:
 
 
 def _publish_batch(names: Names, query: Query, body: Any) -> ManagementRequest:
-    batch, read = path_number("batch", names[2]), read_body(BatchBody, body)
+    batch, read = resource.path_number("batch", names[2]), resource.read_body(BatchBody, body)
     queues: Any = _rows_by_name("queues", read.queues, 3)
     return PublishBatchRequest(names[0], names[1], read.epoch, batch, queues)
 
 
 def _drop_batch(names: Names, query: Query, body: Any) -> ManagementRequest:
-    batch, read = path_number("batch", names[2]), read_body(BatchBody, body)
+    batch, read = resource.path_number("batch", names[2]), resource.read_body(BatchBody, body)
     queues: Any = _rows_by_name("queues", read.queues, 2)
     return DropBatchRequest(names[0], names[1], read.epoch, batch, queues)
 
@@ -299,7 +269,7 @@ def _rows_by_name(key: str, value: dict[Any, Any], width: int) -> tuple[tuple[st
     if not value or len(value) > QUEUES_MAX or not all(isinstance(name, str) for name in value):
         raise InvalidArgument(f"{key}: a map of 1 to {QUEUES_MAX} names is expected")
     return tuple(
-        (checked_name(key, name), _rows(f"{key}[{name!r}]", value[name], width))
+        (resource.checked_name(key, name), _rows(f"{key}[{name!r}]", value[name], width))
         for name in sorted(value)
     )
 
@@ -314,28 +284,28 @@ def _rows(what: str, value: Any, width: int) -> Rows:
             raise InvalidArgument(
                 f"{what}: {text[:80]!r} is not a row of {width} numbers with colons"
             )
-        rows.append(tuple(path_number(what, part) for part in parts))
+        rows.append(tuple(resource.path_number(what, part) for part in parts))
     return tuple(rows)
 
 
 _READER = "/queues/:queue/readers/:reader"
 _RUN = "/sinks/:sink/runs/:run"
-ROUTES: tuple[Route, ...] = (
-    route("POST", _READER, _register_reader),
-    route("PUT", _READER + "/claims/:claim", _open_claim),
-    route("POST", _READER + "/renew", _renew),
-    route("POST", _READER + "/settle", _settle),
-    route("POST", _READER + "/release", _release),
-    route("POST", "/epochs", from_names(DrawEpochRequest)),
-    route("POST", _RUN + "/batches/:batch", _publish_batch),
-    route("DELETE", _RUN + "/batches/:batch", _drop_batch),
+ROUTES: tuple[resource.Route, ...] = (
+    resource.route("POST", _READER, _register_reader),
+    resource.route("PUT", _READER + "/claims/:claim", _open_claim),
+    resource.route("POST", _READER + "/renew", _renew),
+    resource.route("POST", _READER + "/settle", _settle),
+    resource.route("POST", _READER + "/release", _release),
+    resource.route("POST", "/epochs", resource.from_names(DrawEpochRequest)),
+    resource.route("POST", _RUN + "/batches/:batch", _publish_batch),
+    resource.route("DELETE", _RUN + "/batches/:batch", _drop_batch),
 )
 
 
 # ------------------------------------------------------------------ answers
 
 
-def _claim(result: ClaimOpened) -> Answer:
+def _claim(result: ClaimOpened) -> resource.Answer:
     return 200, {
         "number": ulong(result.number),
         "messages": ulong(result.messages),
@@ -344,7 +314,7 @@ def _claim(result: ClaimOpened) -> Answer:
     }
 
 
-RENDERERS: dict[type[Result], Callable[[Any], Answer]] = {
+RENDERERS: dict[type[Result], Callable[[Any], resource.Answer]] = {
     ReaderRegistered: lambda result: (
         200,
         {"epoch": ulong(result.epoch), "settled": ulong(result.settled)},

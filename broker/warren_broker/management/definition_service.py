@@ -15,7 +15,7 @@ from warren_broker.definition_files.export import export
 from warren_broker.management import definitions as m
 from warren_broker.management.definition_values import GlobalParameterInfo, ParameterInfo
 from warren_broker.management.queue_service import BROKER_VERSION
-from warren_broker.management.resource import Performed
+from warren_broker.management.resource import Listed, Performed, Put
 from warren_broker.metadata import commands as metadata
 from warren_broker.metadata.state import MetadataState
 from warren_raft.quoting import quoted
@@ -93,17 +93,13 @@ def _list_parameters(asker: Asker, request: m.ListParametersRequest, answer: Ans
         raise errors.InvalidArgument(
             f"{len(found)} parameters in one answer, {NAMES_SHOWN_MAX} fit; ask for one vhost's"
         )
-    answer(m.ParametersListed(tuple(found)))
+    answer(Listed(tuple(found)))
 
 
 def _list_global(asker: Asker, request: m.ListGlobalParametersRequest, answer: Answer) -> None:
     _check_tag(asker, "", "see")
     found = asker.broker.definitions.state.global_parameters
-    answer(
-        m.GlobalParametersListed(
-            tuple(GlobalParameterInfo(name, found[name].value) for name in sorted(found))
-        )
-    )
+    answer(Listed(tuple(GlobalParameterInfo(name, found[name].value) for name in sorted(found))))
 
 
 def _put_parameter(asker: Asker, request: m.PutParameterRequest, answer: Answer) -> None:
@@ -115,7 +111,7 @@ def _put_parameter(asker: Asker, request: m.PutParameterRequest, answer: Answer)
     else:
         known = given.name in state.global_parameters
     what = f"set {_named(given.component, given.vhost, given.name)}"
-    asker.change(what, metadata.PutParameter(given), answer, m.ParameterPut(not known))
+    asker.change(what, metadata.PutParameter(given), answer, Put(not known))
 
 
 def _delete_parameter(asker: Asker, request: m.DeleteParameterRequest, answer: Answer) -> None:

@@ -17,26 +17,9 @@ import msgspec
 from warren_broker.arguments import plain
 from warren_broker.definition_files.document import DOCUMENT_BYTES_MAX
 from warren_broker.errors import InvalidArgument
-from warren_broker.management.definition_values import (
-    GlobalParameterInfo,
-    ImportReport,
-    ParameterInfo,
-)
-from warren_broker.management.resource import (
-    Answer,
-    Body,
-    ManagementRequest,
-    Names,
-    Query,
-    Result,
-    Route,
-    filled,
-    from_names,
-    is_set,
-    plain_value,
-    read_body,
-    route,
-)
+from warren_broker.management import resource
+from warren_broker.management.definition_values import ImportReport
+from warren_broker.management.resource import Body, ManagementRequest, Names, Query, Result
 from warren_broker.metadata.records import Parameter
 from warren_broker.parameter_values import check_json, check_parameter
 
@@ -70,7 +53,7 @@ class ImportRequest(ManagementRequest, frozen=True):
 class ListParametersRequest(ManagementRequest, frozen=True):
     """GET /parameters, /parameters/:component, /parameters/:component/:vhost.
 
-    Answer: ParametersListed; None: of all.
+    Answer: Listed (ParameterInfo), by vhost, component and name; None: of all.
     """
 
     component: str | None = None
@@ -78,7 +61,7 @@ class ListParametersRequest(ManagementRequest, frozen=True):
 
 
 class PutParameterRequest(ManagementRequest, frozen=True):
-    """PUT /parameters/:component/:vhost/:name, /global-parameters/:name. Answer: ParameterPut."""
+    """PUT /parameters/:component/:vhost/:name, /global-parameters/:name. Answer: Put."""
 
     parameter: Parameter
 
@@ -95,7 +78,7 @@ class DeleteParameterRequest(ManagementRequest, frozen=True):
 
 
 class ListGlobalParametersRequest(ManagementRequest, frozen=True):
-    """GET /global-parameters. Answer: GlobalParametersListed."""
+    """GET /global-parameters. Answer: Listed (GlobalParameterInfo), by name."""
 
 
 AnyDefinitionRequest: TypeAlias = (
@@ -123,28 +106,6 @@ class Imported(Result, frozen=True):
     report: ImportReport
 
 
-class ParametersListed(Result, frozen=True):
-    """Parameters by vhost, component and name."""
-
-    parameters: tuple[ParameterInfo, ...]
-
-
-class GlobalParametersListed(Result, frozen=True):
-    """Global parameters by name."""
-
-    parameters: tuple[GlobalParameterInfo, ...]
-
-
-class ParameterPut(Result, frozen=True):
-    """The parameter holds; created: by this request (201 rather than 204)."""
-
-    created: bool
-
-
-AnyDefinitionResult: TypeAlias = (
-    Exported | Imported | ParametersListed | GlobalParametersListed | ParameterPut
-)
-
 # ------------------------------------------------------------------ bodies, routes
 
 
@@ -161,7 +122,9 @@ def _import(names: Names, query: Query, body: Any) -> ManagementRequest:
     if not isinstance(body, bytes):
         raise InvalidArgument("the body must be a file of definitions, compressed by zlib")
     return ImportRequest(
-        data=unpack(body), vhost=names[0] if names else None, dry_run=is_set(query, "dry-run")
+        data=unpack(body),
+        vhost=names[0] if names else None,
+        dry_run=resource.is_set(query, "dry-run"),
     )
 
 
@@ -189,21 +152,25 @@ def _list_parameters(names: Names, query: Query, body: Any) -> ManagementRequest
 
 def _put_parameter(names: Names, query: Query, body: Any) -> ManagementRequest:
     component, vhost, name = names
-    value = plain(read_body(PutParameterBody, body).value)
-    filled("vhost", vhost)
-    check_parameter(component, filled("parameter", name), value)
+    value = plain(resource.read_body(PutParameterBody, body).value)
+    resource.filled("vhost", vhost)
+    check_parameter(component, resource.filled("parameter", name), value)
     return PutParameterRequest(parameter=Parameter(vhost, component, name, value))
 
 
 def _put_global(names: Names, query: Query, body: Any) -> ManagementRequest:
-    value = plain(read_body(PutParameterBody, body).value)
+    value = plain(resource.read_body(PutParameterBody, body).value)
     check_json(value)
-    return PutParameterRequest(parameter=Parameter("", "", filled("parameter", names[0]), value))
+    return PutParameterRequest(
+        parameter=Parameter("", "", resource.filled("parameter", names[0]), value)
+    )
 
 
 def _delete_parameter(names: Names, query: Query, body: Any) -> ManagementRequest:
     component, vhost, name = names
-    return DeleteParameterRequest(component=component, vhost=filled("vhost", vhost), name=name)
+    return DeleteParameterRequest(
+        component=component, vhost=resource.filled("vhost", vhost), name=name
+    )
 
 
 def _delete_global(names: Names, query: Query, body: Any) -> ManagementRequest:
@@ -211,34 +178,33 @@ def _delete_global(names: Names, query: Query, body: Any) -> ManagementRequest:
 
 
 _PARAMETER = "/parameters/:component/:vhost/:name"
-ROUTES: tuple[Route, ...] = (
-    route("GET", "/definitions", from_names(lambda: ExportRequest())),
-    route("GET", "/definitions/:vhost", from_names(lambda vhost: ExportRequest(vhost=vhost))),
-    route("POST", "/definitions", _import),
-    route("POST", "/definitions/:vhost", _import),
-    route("GET", "/parameters", _list_parameters),
-    route("GET", "/parameters/:component", _list_parameters),
-    route("GET", "/parameters/:component/:vhost", _list_parameters),
-    route("PUT", _PARAMETER, _put_parameter),
-    route("DELETE", _PARAMETER, _delete_parameter),
-    route("GET", "/global-parameters", from_names(ListGlobalParametersRequest)),
-    route("PUT", "/global-parameters/:name", _put_global),
-    route("DELETE", "/global-parameters/:name", _delete_global),
+ROUTES: tuple[resource.Route, ...] = (
+    resource.route("GET", "/definitions", resource.from_names(lambda: ExportRequest())),
+    resource.route(
+        "GET", "/definitions/:vhost", resource.from_names(lambda vhost: ExportRequest(vhost=vhost))
+    ),
+    resource.route("POST", "/definitions", _import),
+    resource.route("POST", "/definitions/:vhost", _import),
+    resource.route("GET", "/parameters", _list_parameters),
+    resource.route("GET", "/parameters/:component", _list_parameters),
+    resource.route("GET", "/parameters/:component/:vhost", _list_parameters),
+    resource.route("PUT", _PARAMETER, _put_parameter),
+    resource.route("DELETE", _PARAMETER, _delete_parameter),
+    resource.route("GET", "/global-parameters", resource.from_names(ListGlobalParametersRequest)),
+    resource.route("PUT", "/global-parameters/:name", _put_global),
+    resource.route("DELETE", "/global-parameters/:name", _delete_global),
 )
 
 # ------------------------------------------------------------------ answers
 
 
-def _exported(result: Exported) -> Answer:
+def _exported(result: Exported) -> resource.Answer:
     return 200, {"document": zlib.compress(result.data), "notes": list(result.notes)}
 
 
-RENDERERS: dict[type[Result], Callable[[Any], Answer]] = {
+RENDERERS: dict[type[Result], Callable[[Any], resource.Answer]] = {
     Exported: _exported,
-    Imported: lambda result: (200, plain_value(result.report)),
-    ParametersListed: lambda result: (200, [plain_value(one) for one in result.parameters]),
-    GlobalParametersListed: lambda result: (200, [plain_value(one) for one in result.parameters]),
-    ParameterPut: lambda result: (201 if result.created else 204, None),
+    Imported: lambda result: (200, resource.plain_value(result.report)),
 }
 
 

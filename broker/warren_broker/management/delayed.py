@@ -10,17 +10,9 @@ import msgspec
 from proton import ulong
 
 from warren_broker.errors import InvalidArgument
-from warren_broker.management.resource import (
-    INT64_MAX,
-    Answer,
-    Make,
-    ManagementRequest,
-    Names,
-    Query,
-    Result,
-    Route,
-    route,
-)
+from warren_broker.management import resource
+from warren_broker.management.queue_values import DelayedInfo
+from warren_broker.management.resource import ManagementRequest, Names, Query, Result
 
 DELAYED_LISTED_MAX: Final = 500
 """Delayed messages in one answer."""
@@ -49,17 +41,6 @@ class EndDelayRequest(ManagementRequest, frozen=True):
 AnyDelayedRequest: TypeAlias = ListDelayedRequest | EndDelayRequest
 
 
-class DelayedInfo(msgspec.Struct, frozen=True):
-    """A delayed message. ready_at: in milliseconds since the epoch."""
-
-    id: str
-    ready_at: int
-    exchange: str
-    routing_key: str
-    message_id: str
-    size_bytes: int
-
-
 class DelayedListed(Result, frozen=True):
     """The delayed messages of a queue that are ready first."""
 
@@ -78,10 +59,10 @@ def _list(names: Names, query: Query, body: Any) -> ManagementRequest:
     return ListDelayedRequest(names[0], int(text))
 
 
-def _end(drop: bool) -> Make:
+def _end(drop: bool) -> resource.Make:
     def made(names: Names, query: Query, body: Any) -> ManagementRequest:
         found = _ID.fullmatch(names[1])
-        place = tuple(map(int, found.groups())) if found else (INT64_MAX,)
+        place = tuple(map(int, found.groups())) if found else (resource.INT64_MAX,)
         if len(place) != 3:
             raise InvalidArgument(
                 f"id {names[1][:60]!r}: GET /queues/:queue/messages/delayed has the ids"
@@ -91,14 +72,14 @@ def _end(drop: bool) -> Make:
     return made
 
 
-ROUTES: tuple[Route, ...] = (
-    route("GET", "/queues/:queue/messages/delayed", _list),
-    route("DELETE", "/queues/:queue/messages/delayed/:message", _end(drop=True)),
-    route("POST", "/queues/:queue/messages/delayed/:message/retry", _end(drop=False)),
+ROUTES: tuple[resource.Route, ...] = (
+    resource.route("GET", "/queues/:queue/messages/delayed", _list),
+    resource.route("DELETE", "/queues/:queue/messages/delayed/:message", _end(drop=True)),
+    resource.route("POST", "/queues/:queue/messages/delayed/:message/retry", _end(drop=False)),
 )
 
 
-def _listed(result: DelayedListed) -> Answer:
+def _listed(result: DelayedListed) -> resource.Answer:
     return 200, [
         {
             **msgspec.structs.asdict(one),
@@ -109,4 +90,4 @@ def _listed(result: DelayedListed) -> Answer:
     ]
 
 
-RENDERERS: dict[type[Result], Callable[[Any], Answer]] = {DelayedListed: _listed}
+RENDERERS: dict[type[Result], Callable[[Any], resource.Answer]] = {DelayedListed: _listed}

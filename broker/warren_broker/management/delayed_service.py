@@ -13,6 +13,7 @@ from warren_broker.block.block import Block
 from warren_broker.cluster.client.reads import FETCH_BYTES_MAX, DelayedRows, ReadFailed
 from warren_broker.kernel import readable
 from warren_broker.management import delayed as requests
+from warren_broker.management.queue_values import DelayedInfo
 from warren_broker.management.resource import MessagesCounted
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue.delay_commands import EndDelay
@@ -59,11 +60,11 @@ def _read(asker: Asker, queue: QueueRecord, rows: DelayedRows, answer: Answer) -
     asker.broker.reading.block(queue.group, runs, FETCH_BYTES_MAX, asker.guard(read))
 
 
-def _info(block: Block, i: int, place: tuple[int, int, int]) -> requests.DelayedInfo:
+def _info(block: Block, i: int, place: tuple[int, int, int]) -> DelayedInfo:
     exchange, key = block.route(i)
     raw = readable(bytes(block.properties(i)))
     said = properties.select(raw, SHOWN).get("message_id", "")
-    return requests.DelayedInfo(
+    return DelayedInfo(
         requests.delayed_id(*place),
         place[0],
         exchange.decode("utf-8", "replace"),

@@ -21,19 +21,12 @@ from warren_broker.management import (
     members,
     policies,
     queues,
+    resource,
     users,
 )
-from warren_broker.management.resource import (
-    Answer,
-    ManagementRequest,
-    MessagesCounted,
-    Names,
-    Performed,
-    Route,
-    checked_name,
-)
+from warren_broker.management.resource import MessagesCounted, Names, Performed, checked_name
 
-_ROUTES: tuple[Route, ...] = (
+_ROUTES: tuple[resource.Route, ...] = (
     *queues.ROUTES,
     *delayed.ROUTES,
     *claims.ROUTES,
@@ -44,17 +37,15 @@ _ROUTES: tuple[Route, ...] = (
     *definitions.ROUTES,
 )
 _RENDERERS = {
+    **resource.RENDERERS,
     **queues.RENDERERS,
     **delayed.RENDERERS,
     **claims.RENDERERS,
-    **users.RENDERERS,
-    **policies.RENDERERS,
-    **limits.RENDERERS,
     **definitions.RENDERERS,
 }
 
 
-def parse_request(method: str, path: str, body: Any) -> ManagementRequest:
+def parse_request(method: str, path: str, body: Any) -> resource.ManagementRequest:
     """Return the request's value, without a token; raises Refusal."""
     bare, _, query_text = path.partition("?")
     if not bare.startswith("/") or len(path) > 16 * NAME_BYTES_MAX:
@@ -90,7 +81,7 @@ def _match(pattern: Names, segments: list[str]) -> Names | None:
     return tuple(names)
 
 
-def render_result(request: ManagementRequest, result: Any) -> Answer:
+def render_result(request: resource.ManagementRequest, result: Any) -> resource.Answer:
     """Return the status and body of a Refusal, a Result or a value of `management.membership`."""
     if isinstance(result, Refusal):
         return result.http_status, {"condition": result.condition, "detail": result.detail}

@@ -9,7 +9,7 @@ from warren_broker import errors
 from warren_broker.amqp10.caller import Answer, Asker
 from warren_broker.management import limits as m
 from warren_broker.management.limit_values import UserLimits, VhostLimits
-from warren_broker.management.resource import Performed
+from warren_broker.management.resource import Listed, Performed
 from warren_raft.quoting import quoted
 
 LIMITS_LISTED_MAX: Final = 5_000
@@ -61,7 +61,7 @@ def _list(asker: Asker, request: m.ListLimitsRequest, answer: Answer) -> None:
             f"limits of {len(found)} {request.of}s in one answer, {LIMITS_LISTED_MAX} fit; ask for "
             "one"
         )
-    answer(m.LimitsListed(tuple(found)))
+    answer(Listed(tuple(found)))
 
 
 def _change(asker: Asker, request: m.ChangeLimitsRequest, answer: Answer) -> None:

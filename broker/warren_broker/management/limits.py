@@ -6,26 +6,12 @@ vhost or user can be set (PUT) or cleared (DELETE) at once, without a limit's na
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 from warren_broker.arguments import plain
 from warren_broker.errors import InvalidArgument, PreconditionFailed
-from warren_broker.management.limit_values import UserLimits, VhostLimits
-from warren_broker.management.resource import (
-    Answer,
-    Body,
-    Make,
-    ManagementRequest,
-    Names,
-    Query,
-    Result,
-    Route,
-    filled,
-    plain_value,
-    read_body,
-    route,
-)
+from warren_broker.management import resource
+from warren_broker.management.resource import Body, ManagementRequest, Names, Query
 from warren_broker.metadata.commands import ChangeLimits
 from warren_broker.metadata.limits import check_limits
 
@@ -37,7 +23,7 @@ Of: TypeAlias = Literal["vhost", "user"]
 class ListLimitsRequest(ManagementRequest, frozen=True):
     """GET /vhost-limits, /vhost-limits/:vhost, /user-limits, /user-limits/:user.
 
-    Answer: LimitsListed, without the vhosts or users that have none; 404.
+    Answer: Listed (VhostLimits, UserLimits) by name, without those that have none; 404.
 
     name  None: of all
     """
@@ -57,15 +43,6 @@ class ChangeLimitsRequest(ManagementRequest, frozen=True):
 
 AnyLimitRequest: TypeAlias = ListLimitsRequest | ChangeLimitsRequest
 
-# ------------------------------------------------------------------ results
-
-
-class LimitsListed(Result, frozen=True):
-    """Limits by vhost, or by user."""
-
-    limits: tuple[VhostLimits | UserLimits, ...]
-
-
 # ------------------------------------------------------------------ bodies, routes
 
 
@@ -75,25 +52,25 @@ class PutLimitBody(Body, frozen=True):
     value: Any
 
 
-def _list(of: Of) -> Make:
+def _list(of: Of) -> resource.Make:
     return lambda names, query, body: ListLimitsRequest(of=of, name=names[0] if names else None)
 
 
-def _put(of: Of) -> Make:
+def _put(of: Of) -> resource.Make:
     def made(names: Names, query: Query, body: Any) -> ManagementRequest:
-        given = {names[1]: read_body(PutLimitBody, body).value}
+        given = {names[1]: resource.read_body(PutLimitBody, body).value}
         return ChangeLimitsRequest(
-            change=ChangeLimits(of, filled(of, names[0]), _checked(of, given))
+            change=ChangeLimits(of, resource.filled(of, names[0]), _checked(of, given))
         )
 
     return made
 
 
-def _replace(of: Of) -> Make:
+def _replace(of: Of) -> resource.Make:
     def made(names: Names, query: Query, body: Any) -> ManagementRequest:
         limits = _checked(of, body)
         return ChangeLimitsRequest(
-            change=ChangeLimits(of, filled(of, names[0]), limits, replace=True)
+            change=ChangeLimits(of, resource.filled(of, names[0]), limits, replace=True)
         )
 
     return made
@@ -109,31 +86,27 @@ def _checked(of: Of, given: Any) -> dict[str, int]:
     return check_limits(of, given)
 
 
-def _clear(of: Of) -> Make:
+def _clear(of: Of) -> resource.Make:
     def made(names: Names, query: Query, body: Any) -> ManagementRequest:
         cleared = names[1:]
-        change = ChangeLimits(of, filled(of, names[0]), replace=not cleared, cleared=cleared)
+        change = ChangeLimits(
+            of, resource.filled(of, names[0]), replace=not cleared, cleared=cleared
+        )
         return ChangeLimitsRequest(change=change)
 
     return made
 
 
-def _routes(of: Of) -> tuple[Route, ...]:
+def _routes(of: Of) -> tuple[resource.Route, ...]:
     path = f"/{of}-limits"
     return (
-        route("GET", path, _list(of)),
-        route("GET", f"{path}/:{of}", _list(of)),
-        route("PUT", f"{path}/:{of}", _replace(of)),
-        route("DELETE", f"{path}/:{of}", _clear(of)),
-        route("PUT", f"{path}/:{of}/:limit", _put(of)),
-        route("DELETE", f"{path}/:{of}/:limit", _clear(of)),
+        resource.route("GET", path, _list(of)),
+        resource.route("GET", f"{path}/:{of}", _list(of)),
+        resource.route("PUT", f"{path}/:{of}", _replace(of)),
+        resource.route("DELETE", f"{path}/:{of}", _clear(of)),
+        resource.route("PUT", f"{path}/:{of}/:limit", _put(of)),
+        resource.route("DELETE", f"{path}/:{of}/:limit", _clear(of)),
     )
 
 
-ROUTES: tuple[Route, ...] = (*_routes("vhost"), *_routes("user"))
-
-# ------------------------------------------------------------------ answers
-
-RENDERERS: dict[type[Result], Callable[[Any], Answer]] = {
-    LimitsListed: lambda result: (200, [plain_value(one) for one in result.limits]),
-}
+ROUTES: tuple[resource.Route, ...] = (*_routes("vhost"), *_routes("user"))

@@ -18,22 +18,8 @@ from typing import Any, Literal, TypeAlias
 from msgspec.structs import replace
 
 from warren_broker.errors import InvalidArgument
-from warren_broker.management import membership
-from warren_broker.management.resource import (
-    Body,
-    EmptyBody,
-    Make,
-    ManagementRequest,
-    Names,
-    Query,
-    Result,
-    Route,
-    checked_pattern,
-    from_names,
-    plain_value,
-    read_body,
-    route,
-)
+from warren_broker.management import membership, resource
+from warren_broker.management.resource import Body, ManagementRequest, Names, Query, Result
 
 MEMBERSHIPS = ("promotable",)
 """The supported ones of RabbitMQ's values; `voter` and `non_voter` are not."""
@@ -216,8 +202,8 @@ def _node(node: str) -> str:
 
 def _patterns(read: PatternsBody) -> tuple[str, str]:
     return (
-        checked_pattern("vhost_pattern", read.vhost_pattern),
-        checked_pattern("queue_pattern", read.queue_pattern),
+        resource.checked_pattern("vhost_pattern", read.vhost_pattern),
+        resource.checked_pattern("queue_pattern", read.queue_pattern),
     )
 
 
@@ -237,40 +223,40 @@ def _check_membership(asked: str) -> None:
 
 
 def _add_member(names: Names, query: Query, body: Any) -> ManagementRequest:
-    read = read_body(AddMemberBody, body)
+    read = resource.read_body(AddMemberBody, body)
     _check_membership(read.membership)
     return AddMemberRequest(names[0], _node(read.node))
 
 
 def _delete_member(names: Names, query: Query, body: Any) -> ManagementRequest:
-    return DeleteMemberRequest(names[0], _node(read_body(NodeBody, body).node))
+    return DeleteMemberRequest(names[0], _node(resource.read_body(NodeBody, body).node))
 
 
 def _transfer(names: Names, query: Query, body: Any) -> ManagementRequest:
-    return TransferLeadershipRequest(names[0], _node(read_body(NodeBody, body).node))
+    return TransferLeadershipRequest(names[0], _node(resource.read_body(NodeBody, body).node))
 
 
 def _grow(names: Names, query: Query, body: Any) -> ManagementRequest:
-    read = read_body(GrowBody, body)
+    read = resource.read_body(GrowBody, body)
     _check_membership(read.membership)
     return GrowNodeRequest(_named(names), read.strategy, *_patterns(read))
 
 
 def _shrink(names: Names, query: Query, body: Any) -> ManagementRequest:
-    return ShrinkNodeRequest(_named(names), read_body(ShrinkBody, body).errors_only)
+    return ShrinkNodeRequest(_named(names), resource.read_body(ShrinkBody, body).errors_only)
 
 
 def _rebalance(names: Names, query: Query, body: Any) -> ManagementRequest:
-    return RebalanceQueuesRequest(*_patterns(read_body(PatternsBody, body)))
+    return RebalanceQueuesRequest(*_patterns(resource.read_body(PatternsBody, body)))
 
 
 def _get_node(names: Names, query: Query, body: Any) -> ManagementRequest:
     return GetNodeRequest(_named(names))
 
 
-def _of_node(make: Callable[[str], ManagementRequest]) -> Make:
+def _of_node(make: Callable[[str], ManagementRequest]) -> resource.Make:
     def made(names: Names, query: Query, body: Any) -> ManagementRequest:
-        read_body(EmptyBody, body)
+        resource.read_body(resource.EmptyBody, body)
         return make(_named(names))
 
     return made
@@ -283,21 +269,21 @@ def _critical(names: Names, query: Query, body: Any) -> ManagementRequest:
 _QUEUE = "/queues/quorum/:queue"
 _ON_NODE = "/queues/quorum/replicas/on/:node"
 _CRITICAL = "/health/checks/node-is-quorum-critical"
-ROUTES: tuple[Route, ...] = (
-    route("GET", _QUEUE + "/status", from_names(GetMembersRequest)),
-    route("POST", _QUEUE + "/replicas/add", _add_member),
-    route("DELETE", _QUEUE + "/replicas/delete", _delete_member),
-    route("POST", _QUEUE + "/leader/transfer", _transfer),
-    route("POST", _ON_NODE + "/grow", _grow),
-    route("DELETE", _ON_NODE + "/shrink", _shrink),
-    route("POST", "/rebalance/queues", _rebalance),
-    route("GET", "/nodes", from_names(ListNodesRequest)),
-    route("GET", "/nodes/:node", _get_node),
-    route("POST", "/nodes/:node/drain", _of_node(DrainNodeRequest)),
-    route("POST", "/nodes/:node/revive", _of_node(ReviveNodeRequest)),
-    route("DELETE", "/nodes/:node", _of_node(ForgetNodeRequest)),
-    route("GET", _CRITICAL, _critical),
-    route("GET", _CRITICAL + "/:node", _critical),
+ROUTES: tuple[resource.Route, ...] = (
+    resource.route("GET", _QUEUE + "/status", resource.from_names(GetMembersRequest)),
+    resource.route("POST", _QUEUE + "/replicas/add", _add_member),
+    resource.route("DELETE", _QUEUE + "/replicas/delete", _delete_member),
+    resource.route("POST", _QUEUE + "/leader/transfer", _transfer),
+    resource.route("POST", _ON_NODE + "/grow", _grow),
+    resource.route("DELETE", _ON_NODE + "/shrink", _shrink),
+    resource.route("POST", "/rebalance/queues", _rebalance),
+    resource.route("GET", "/nodes", resource.from_names(ListNodesRequest)),
+    resource.route("GET", "/nodes/:node", _get_node),
+    resource.route("POST", "/nodes/:node/drain", _of_node(DrainNodeRequest)),
+    resource.route("POST", "/nodes/:node/revive", _of_node(ReviveNodeRequest)),
+    resource.route("DELETE", "/nodes/:node", _of_node(ForgetNodeRequest)),
+    resource.route("GET", _CRITICAL, _critical),
+    resource.route("GET", _CRITICAL + "/:node", _critical),
 )
 
 
@@ -307,7 +293,7 @@ ROUTES: tuple[Route, ...] = (
 def render_member(request: ManagementRequest, value: Any) -> tuple[int, Any]:
     """Return the status and body of a value of `management.membership` that answers the request."""
     if isinstance(value, NodeList):
-        return 200, [plain_value(node) for node in value.nodes]
+        return 200, [resource.plain_value(node) for node in value.nodes]
     if isinstance(value, Criticality):
         return _criticality(value.found)
     if type(value) in _BOUNDED:
@@ -315,11 +301,11 @@ def render_member(request: ManagementRequest, value: Any) -> tuple[int, Any]:
     begun = _BEGUN.get(type(value))
     changes = not isinstance(request, GetNodeRequest | GetMembersRequest)
     status = 202 if changes and begun is not None and begun(value) else 200
-    return status, plain_value(value)
+    return status, resource.plain_value(value)
 
 
 def _criticality(found: membership.QuorumCritical) -> tuple[int, Any]:
-    body = plain_value(found)
+    body = resource.plain_value(found)
     if found.safe:
         return 200, {"status": "ok", **body}
     return 503, {"status": "failed", "reason": CRITICAL_REASON, **body}

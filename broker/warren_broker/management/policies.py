@@ -6,26 +6,12 @@ The paths, keys and tags are those of RabbitMQ's HTTP API without `/api`: polici
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from warren_broker.arguments import plain
 from warren_broker.errors import PreconditionFailed
-from warren_broker.management.policy_values import PolicyInfo
-from warren_broker.management.resource import (
-    Answer,
-    Body,
-    Make,
-    ManagementRequest,
-    Names,
-    Query,
-    Result,
-    Route,
-    filled,
-    plain_value,
-    read_body,
-    route,
-)
+from warren_broker.management import resource
+from warren_broker.management.resource import Body, ManagementRequest, Names, Query
 from warren_broker.metadata.records import Policy
 from warren_broker.policy_keys import check_policy, erlang, validation_failed
 
@@ -33,7 +19,9 @@ from warren_broker.policy_keys import check_policy, erlang, validation_failed
 
 
 class ListPoliciesRequest(ManagementRequest, frozen=True):
-    """GET /policies, /policies/:vhost; the same with operator-policies. Answer: PoliciesListed.
+    """GET /policies, /policies/:vhost; the same with operator-policies.
+
+    Answer: Listed (PolicyInfo), by vhost, then in the order in which they win.
 
     vhost  None: of all vhosts
     """
@@ -43,7 +31,7 @@ class ListPoliciesRequest(ManagementRequest, frozen=True):
 
 
 class GetPolicyRequest(ManagementRequest, frozen=True):
-    """GET /policies/:vhost/:name. Answer: PolicyShown; 404."""
+    """GET /policies/:vhost/:name. Answer: Shown (PolicyInfo); 404."""
 
     vhost: str
     name: str
@@ -51,7 +39,7 @@ class GetPolicyRequest(ManagementRequest, frozen=True):
 
 
 class PutPolicyRequest(ManagementRequest, frozen=True):
-    """PUT /policies/:vhost/:name. Answer: PolicyPut; 404 without the vhost."""
+    """PUT /policies/:vhost/:name. Answer: Put; 404 without the vhost."""
 
     policy: Policy
 
@@ -68,29 +56,6 @@ AnyPolicyRequest: TypeAlias = (
     ListPoliciesRequest | GetPolicyRequest | PutPolicyRequest | DeletePolicyRequest
 )
 
-# ------------------------------------------------------------------ results
-
-
-class PolicyShown(Result, frozen=True):
-    """A single policy."""
-
-    policy: PolicyInfo
-
-
-class PoliciesListed(Result, frozen=True):
-    """Policies by vhost, then in the order in which they win."""
-
-    policies: tuple[PolicyInfo, ...]
-
-
-class PolicyPut(Result, frozen=True):
-    """The policy holds; created: by this request (201 rather than 204)."""
-
-    created: bool
-
-
-AnyPolicyResult: TypeAlias = PolicyShown | PoliciesListed | PolicyPut
-
 # ------------------------------------------------------------------ bodies, routes
 
 
@@ -105,28 +70,28 @@ class PutPolicyBody(Body, frozen=True, rename={"apply_to": "apply-to"}):
     name: Any = None
 
 
-def _list(operator: bool) -> Make:
+def _list(operator: bool) -> resource.Make:
     return lambda names, query, body: ListPoliciesRequest(
         vhost=names[0] if names else None, operator=operator
     )
 
 
-def _get(operator: bool) -> Make:
+def _get(operator: bool) -> resource.Make:
     return lambda names, query, body: GetPolicyRequest(
         vhost=names[0], name=names[1], operator=operator
     )
 
 
-def _delete(operator: bool) -> Make:
+def _delete(operator: bool) -> resource.Make:
     return lambda names, query, body: DeletePolicyRequest(
         vhost=names[0], name=names[1], operator=operator
     )
 
 
-def _put(operator: bool) -> Make:
+def _put(operator: bool) -> resource.Make:
     def made(names: Names, query: Query, body: Any) -> ManagementRequest:
-        read = read_body(PutPolicyBody, body)
-        name = filled("policy", names[1])
+        read = resource.read_body(PutPolicyBody, body)
+        name = resource.filled("policy", names[1])
         try:
             given = {key: plain(getattr(read, key)) for key in ("pattern", "definition")}
         except PreconditionFailed as refusal:
@@ -152,22 +117,17 @@ def _put(operator: bool) -> Make:
     return made
 
 
-def _routes(kind: str, operator: bool) -> tuple[Route, ...]:
+def _routes(kind: str, operator: bool) -> tuple[resource.Route, ...]:
     return (
-        route("GET", f"/{kind}", _list(operator)),
-        route("GET", f"/{kind}/:vhost", _list(operator)),
-        route("GET", f"/{kind}/:vhost/:name", _get(operator)),
-        route("PUT", f"/{kind}/:vhost/:name", _put(operator)),
-        route("DELETE", f"/{kind}/:vhost/:name", _delete(operator)),
+        resource.route("GET", f"/{kind}", _list(operator)),
+        resource.route("GET", f"/{kind}/:vhost", _list(operator)),
+        resource.route("GET", f"/{kind}/:vhost/:name", _get(operator)),
+        resource.route("PUT", f"/{kind}/:vhost/:name", _put(operator)),
+        resource.route("DELETE", f"/{kind}/:vhost/:name", _delete(operator)),
     )
 
 
-ROUTES: tuple[Route, ...] = (*_routes("policies", False), *_routes("operator-policies", True))
-
-# ------------------------------------------------------------------ answers
-
-RENDERERS: dict[type[Result], Callable[[Any], Answer]] = {
-    PolicyShown: lambda result: (200, plain_value(result.policy)),
-    PoliciesListed: lambda result: (200, [plain_value(policy) for policy in result.policies]),
-    PolicyPut: lambda result: (201 if result.created else 204, None),
-}
+ROUTES: tuple[resource.Route, ...] = (
+    *_routes("policies", False),
+    *_routes("operator-policies", True),
+)

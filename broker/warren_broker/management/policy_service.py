@@ -11,7 +11,7 @@ from warren_broker import errors
 from warren_broker.amqp10.caller import Answer, Asker
 from warren_broker.management import policies as m
 from warren_broker.management.policy_values import PolicyInfo
-from warren_broker.management.resource import Performed
+from warren_broker.management.resource import Listed, Performed, Put, Shown
 from warren_broker.metadata import commands as metadata
 from warren_broker.metadata.records import Policy
 from warren_broker.metadata.state import Scope
@@ -86,13 +86,13 @@ def _list(asker: Asker, request: m.ListPoliciesRequest, answer: Answer) -> None:
         raise errors.InvalidArgument(
             f"{len(found)} policies in one answer, {POLICIES_LISTED_MAX} fit; ask for one vhost's"
         )
-    answer(m.PoliciesListed(tuple(found)))
+    answer(Listed(tuple(found)))
 
 
 def _get(asker: Asker, request: m.GetPolicyRequest, answer: Answer) -> None:
     _check_tag(asker, request.operator, request.vhost, "see")
     scope = _scope(asker, request.vhost)
-    answer(m.PolicyShown(_shown(_policy(scope, request.name, request.operator))))
+    answer(Shown(_shown(_policy(scope, request.name, request.operator))))
 
 
 def _put(asker: Asker, request: m.PutPolicyRequest, answer: Answer) -> None:
@@ -105,7 +105,7 @@ def _put(asker: Asker, request: m.PutPolicyRequest, answer: Answer) -> None:
         f"pattern {quoted(policy.pattern)}, apply-to {policy.apply_to}, priority "
         f"{policy.priority}, definition {definition}"
     )
-    asker.change(what, metadata.SetPolicy(policy), answer, m.PolicyPut(not known))
+    asker.change(what, metadata.SetPolicy(policy), answer, Put(not known))
 
 
 def _delete(asker: Asker, request: m.DeletePolicyRequest, answer: Answer) -> None:

@@ -12,7 +12,7 @@ from warren_broker import errors
 from warren_broker.amqp10.caller import Answer, Asker
 from warren_broker.cluster.declaring import Declared, declare_and_count
 from warren_broker.management import queues as requests
-from warren_broker.management.claims import ReaderInfo
+from warren_broker.management.queue_values import QueueInfo, ReaderInfo
 from warren_broker.management.resource import MessagesCounted, Performed
 from warren_broker.metadata import commands as metadata
 from warren_broker.metadata.records import QueueRecord
@@ -27,12 +27,14 @@ QUEUES_LISTED_MAX = 500
 """Queues in one answer: Proton's values hold 65,535 parts, a queue has 40 to 100."""
 
 
-def _info(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -> requests.QueueInfo:
+def _info(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -> QueueInfo:
     config = queue.config
     leader = asker.broker.cluster.leader_of(queue.group)
     fields: dict[str, Any] = {}
     if stat is not None:
+        held = stat.messages_unacknowledged + stat.messages_claimed
         fields = {
+            "messages": stat.messages_ready + held + stat.messages_delayed + stat.messages_dlx,
             "messages_ready": stat.messages_ready,
             "messages_unacknowledged": stat.messages_unacknowledged,
             "messages_claimed": stat.messages_claimed,
@@ -46,12 +48,12 @@ def _info(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -> 
             "deduplication_ids": stat.deduplication_ids,
             "bytes_ready": stat.bytes_ready,
             "consumer_count": stat.consumers,
-            "by_priority": stat.by_priority,
+            "by_priority": dict(stat.by_priority),
             "messages_set_aside": asker.broker.cluster.set_aside.count(queue.group),
             "readers": tuple(ReaderInfo(*reader) for reader in stat.readers),
         }
     followed = asker.broker.definitions.policy(queue)
-    return requests.QueueInfo(
+    return QueueInfo(
         name=queue.name,
         vhost=queue.vhost,
         type=config.kind,
@@ -128,7 +130,7 @@ def _list_queues(asker: Asker, request: requests.ListQueuesRequest, answer: Answ
         )
     if request.count:
         queues = queues[: request.count]
-    found: dict[str, requests.QueueInfo] = {}
+    found: dict[str, QueueInfo] = {}
     done: list[bool] = []
 
     def finish() -> None:

@@ -12,22 +12,9 @@ import msgspec
 from proton import uint, ulong
 
 from warren_broker.errors import InvalidArgument
-from warren_broker.management.claims import ReaderInfo
-from warren_broker.management.resource import (
-    Answer,
-    Body,
-    ManagementRequest,
-    Names,
-    Query,
-    Result,
-    Route,
-    argument_table,
-    filled,
-    from_names,
-    is_set,
-    read_body,
-    route,
-)
+from warren_broker.management import resource
+from warren_broker.management.queue_values import QueueInfo
+from warren_broker.management.resource import Body, ManagementRequest, Names, Query, Result
 
 API_VERSION = 2
 """2: a sink's batches belong to runs, published by name and number of blocks; 1: without runs."""
@@ -170,59 +157,6 @@ AnyQueueRequest: TypeAlias = (
 # ------------------------------------------------------------------ results
 
 
-class QueueInfo(Result, frozen=True):
-    """A queue's settings and counts; the counts are of messages except consumer_count.
-
-    leader  the leading node; "" when none is known
-    policy, operator_policy  the policies that it follows; "": none
-    effective_policy_definition  of both, merged
-    messages  ready, unacknowledged, claimed and delayed ones, and dead letters kept (dlx)
-    messages_dlx, message_bytes_dlx  dead letters that wait for the confirms of their targets
-    messages_set_aside  messages that could not be handled since the leading node's start
-    next_delayed_at, last_delayed_at  when the first and the last delayed message are ready, in
-                                      milliseconds since the epoch; 0: none is delayed
-    delayed_retry  disabled, or the type with its delays
-    duplicates_dropped  messages dropped since the declaration, because the queue had taken one with
-                   their id (x-deduplication); deduplication_ids: ids that it remembers
-    """
-
-    name: str
-    vhost: str
-    type: str
-    durable: bool
-    exclusive: bool
-    auto_delete: bool
-    arguments: dict[str, Any]
-    leader: str
-    replicas: tuple[str, ...]
-    messages_ready: int = 0
-    messages_unacknowledged: int = 0
-    messages_claimed: int = 0
-    messages_staged: int = 0
-    messages_delayed: int = 0
-    next_delayed_at: int = 0
-    last_delayed_at: int = 0
-    delayed_retry: str = "disabled"
-    messages_dlx: int = 0
-    message_bytes_dlx: int = 0
-    bytes_ready: int = 0
-    consumer_count: int = 0
-    by_priority: tuple[tuple[int, int], ...] = ()
-    readers: tuple[ReaderInfo, ...] = ()
-    messages_set_aside: int = 0
-    duplicates_dropped: int = 0
-    deduplication_ids: int = 0
-    policy: str = ""
-    operator_policy: str = ""
-    effective_policy_definition: dict[str, Any] = {}
-
-    @property
-    def messages(self) -> int:
-        """All messages but staged ones, which are not published yet."""
-        held = self.messages_unacknowledged + self.messages_claimed
-        return self.messages_ready + held + self.messages_delayed + self.messages_dlx
-
-
 class DeclaredQueue(Result, frozen=True):
     """A declared queue; created: by this request (201 rather than 200)."""
 
@@ -326,42 +260,44 @@ def _list_queues(names: Names, query: Query, body: Any) -> ManagementRequest:
 
 
 def _declare_queue(names: Names, query: Query, body: Any) -> ManagementRequest:
-    name = filled("queue", names[0])
-    read = read_body(DeclareQueueBody, body)
+    name = resource.filled("queue", names[0])
+    read = resource.read_body(DeclareQueueBody, body)
     return DeclareQueueRequest(
         name,
         durable=read.durable,
         exclusive=read.exclusive,
         auto_delete=read.auto_delete,
-        arguments=argument_table(read.arguments),
+        arguments=resource.argument_table(read.arguments),
     )
 
 
 def _delete_queue(names: Names, query: Query, body: Any) -> ManagementRequest:
-    unused, empty, force = (is_set(query, key) for key in ("if-unused", "if-empty", "force"))
+    unused, empty, force = (
+        resource.is_set(query, key) for key in ("if-unused", "if-empty", "force")
+    )
     if force and (unused or empty):
         raise InvalidArgument("force does not ask the queue: if-unused, if-empty cannot be kept")
     return DeleteQueueRequest(names[0], unused, empty, force)
 
 
 def _declare_exchange(names: Names, query: Query, body: Any) -> ManagementRequest:
-    read = read_body(DeclareExchangeBody, body)
+    read = resource.read_body(DeclareExchangeBody, body)
     return DeclareExchangeRequest(
         names[0],
         kind=read.type,
         durable=read.durable,
         auto_delete=read.auto_delete,
         internal=read.internal,
-        arguments=argument_table(read.arguments),
+        arguments=resource.argument_table(read.arguments),
     )
 
 
 def _delete_exchange(names: Names, query: Query, body: Any) -> ManagementRequest:
-    return DeleteExchangeRequest(names[0], is_set(query, "if-unused"))
+    return DeleteExchangeRequest(names[0], resource.is_set(query, "if-unused"))
 
 
 def _bind(names: Names, query: Query, body: Any) -> ManagementRequest:
-    read = read_body(BindBody, body)
+    read = resource.read_body(BindBody, body)
     queue, exchange = read.destination_queue, read.destination_exchange
     if bool(queue) == bool(exchange):
         raise InvalidArgument(
@@ -373,7 +309,7 @@ def _bind(names: Names, query: Query, body: Any) -> ManagementRequest:
             queue or exchange,
             "queue" if queue else "exchange",
             read.binding_key,
-            argument_table(read.arguments),
+            resource.argument_table(read.arguments),
         )
     )
 
@@ -392,20 +328,22 @@ def _list_bindings(names: Names, query: Query, body: Any) -> ManagementRequest:
     )
 
 
-ROUTES: tuple[Route, ...] = (
-    route("GET", "/overview", from_names(GetOverviewRequest)),
-    route("GET", "/queues", _list_queues),
-    route("PUT", "/queues/:queue", _declare_queue),
-    route("GET", "/queues/:queue", from_names(GetQueueRequest)),
-    route("DELETE", "/queues/:queue", _delete_queue),
-    route("DELETE", "/queues/:queue/messages", from_names(PurgeQueueRequest)),
-    route("POST", "/queues/:queue/messages/delayed/retry", from_names(RetryDelayedRequest)),
-    route("GET", "/exchanges", from_names(ListExchangesRequest)),
-    route("PUT", "/exchanges/:exchange", _declare_exchange),
-    route("DELETE", "/exchanges/:exchange", _delete_exchange),
-    route("POST", "/bindings", _bind),
-    route("GET", "/bindings", _list_bindings),
-    route("DELETE", "/bindings/::binding", _unbind),
+ROUTES: tuple[resource.Route, ...] = (
+    resource.route("GET", "/overview", resource.from_names(GetOverviewRequest)),
+    resource.route("GET", "/queues", _list_queues),
+    resource.route("PUT", "/queues/:queue", _declare_queue),
+    resource.route("GET", "/queues/:queue", resource.from_names(GetQueueRequest)),
+    resource.route("DELETE", "/queues/:queue", _delete_queue),
+    resource.route("DELETE", "/queues/:queue/messages", resource.from_names(PurgeQueueRequest)),
+    resource.route(
+        "POST", "/queues/:queue/messages/delayed/retry", resource.from_names(RetryDelayedRequest)
+    ),
+    resource.route("GET", "/exchanges", resource.from_names(ListExchangesRequest)),
+    resource.route("PUT", "/exchanges/:exchange", _declare_exchange),
+    resource.route("DELETE", "/exchanges/:exchange", _delete_exchange),
+    resource.route("POST", "/bindings", _bind),
+    resource.route("GET", "/bindings", _list_bindings),
+    resource.route("DELETE", "/bindings/::binding", _unbind),
 )
 
 
@@ -444,7 +382,7 @@ def render_queue(info: QueueInfo) -> dict[str, Any]:
         "deduplication_ids": ulong(info.deduplication_ids),
         "bytes_ready": ulong(info.bytes_ready),
         "consumer_count": uint(info.consumer_count),
-        "by_priority": [list(pair) for pair in info.by_priority],
+        "by_priority": [list(pair) for pair in info.by_priority.items()],
         "readers": [msgspec.structs.asdict(reader) for reader in info.readers],
     }
 
@@ -515,7 +453,7 @@ def _exchange(info: ExchangeInfo) -> dict[str, Any]:
     }
 
 
-def _overview(result: Overview) -> Answer:
+def _overview(result: Overview) -> resource.Answer:
     nodes = [msgspec.structs.asdict(node) for node in result.nodes]
     return 200, {
         "node": result.node,
@@ -526,7 +464,7 @@ def _overview(result: Overview) -> Answer:
     }
 
 
-RENDERERS: dict[type[Result], Callable[[Any], Answer]] = {
+RENDERERS: dict[type, Callable[[Any], resource.Answer]] = {
     QueueInfo: lambda result: (200, render_queue(result)),
     DeclaredQueue: lambda result: (201 if result.created else 200, render_queue(result.info)),
     QueueList: lambda result: (200, [render_queue(info) for info in result.queues]),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import inspect
@@ -55,6 +55,27 @@ class MessagesCounted(Result, frozen=True):
     messages: int
 
 
+Value = TypeVar("Value")
+
+
+class Shown(Result, Generic[Value], frozen=True):
+    """A single value, shown field by field."""
+
+    value: Value
+
+
+class Listed(Result, Generic[Value], frozen=True):
+    """Several values, in the order of the request's docstring."""
+
+    values: tuple[Value, ...]
+
+
+class Put(Result, frozen=True):
+    """The object exists; created: by this request (201 rather than 204)."""
+
+    created: bool
+
+
 Answer: TypeAlias = tuple[int, Any]
 """HTTP status, and an AMQP value for the body."""
 
@@ -62,6 +83,14 @@ Answer: TypeAlias = tuple[int, Any]
 def plain_value(value: Any) -> Any:
     """Convert a struct to maps, lists, strings and numbers: a tuple would be another AMQP type."""
     return msgspec.json.decode(msgspec.json.encode(value))
+
+
+RENDERERS: dict[type[Result], Callable[[Any], Answer]] = {
+    Shown: lambda result: (200, plain_value(result.value)),
+    Listed: lambda result: (200, [plain_value(one) for one in result.values]),
+    Put: lambda result: (201 if result.created else 204, None),
+}
+"""The results that several resources have."""
 
 
 # ------------------------------------------------------------------ routes

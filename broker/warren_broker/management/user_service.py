@@ -14,7 +14,7 @@ from warren_broker import errors
 from warren_broker.amqp10.caller import Answer, Asker
 from warren_broker.management import user_values as values
 from warren_broker.management import users as m
-from warren_broker.management.resource import Performed
+from warren_broker.management.resource import Listed, Performed, Put, Shown
 from warren_broker.metadata import commands as metadata
 from warren_broker.metadata import passwords
 from warren_broker.metadata.records import Grant, User, Vhost
@@ -38,14 +38,14 @@ def _list(answer: Answer, values: Iterable[m.Value]) -> None:
         raise errors.InvalidArgument(
             f"{len(found)} of them in one answer, {LISTED_MAX} fit; ask for one user's or vhost's"
         )
-    answer(m.Listed(found))
+    answer(Listed(found))
 
 
 # ------------------------------------------------------------------ users
 
 
 def _whoami(asker: Asker, request: m.GetWhoAmIRequest, answer: Answer) -> None:
-    answer(m.Shown(values.WhoAmI(asker.user, asker.broker.tags(asker.user))))
+    answer(Shown(values.WhoAmI(asker.user, asker.broker.tags(asker.user))))
 
 
 def _shown(user: User) -> values.UserInfo:
@@ -66,7 +66,7 @@ def _list_users(asker: Asker, request: m.ListUsersRequest, answer: Answer) -> No
 
 
 def _get_user(asker: Asker, request: m.GetUserRequest, answer: Answer) -> None:
-    answer(m.Shown(_shown(_user(_looking(asker), request.user))))
+    answer(Shown(_shown(_user(_looking(asker), request.user))))
 
 
 def _put_user(asker: Asker, request: m.PutUserRequest, answer: Answer) -> None:
@@ -91,7 +91,7 @@ def _put_user(asker: Asker, request: m.PutUserRequest, answer: Answer) -> None:
         f"{quoted(', '.join(tags))}"
     )
     command = metadata.PutUser(User(request.user, hashed, tags), keep_administrator=True)
-    asker.change(what, command, answer, m.Put(known is None))
+    asker.change(what, command, answer, Put(known is None))
 
 
 def _delete_user(asker: Asker, request: m.DeleteUserRequest, answer: Answer) -> None:
@@ -134,7 +134,7 @@ def _get_vhost(asker: Asker, request: m.GetVhostRequest, answer: Answer) -> None
     if (request.vhost, asker.user, None) not in state.grants:
         asker.access.must_be("monitoring", "see vhosts of others")
     asker.access.must_be("management", "see vhosts")
-    answer(m.Shown(_shown_vhost(asker, _vhost(state, request.vhost))))
+    answer(Shown(_shown_vhost(asker, _vhost(state, request.vhost))))
 
 
 def _put_vhost(asker: Asker, request: m.PutVhostRequest, answer: Answer) -> None:
@@ -158,7 +158,7 @@ def _put_vhost(asker: Asker, request: m.PutVhostRequest, answer: Answer) -> None
         else:  # as in RabbitMQ: otherwise no user could use it
             asker.change(f"{what}: all permissions in it", metadata.PutGrant(grant), answer, result)
 
-    asker.change(what, metadata.PutVhost(wanted), done, m.Put(scope is None))
+    asker.change(what, metadata.PutVhost(wanted), done, Put(scope is None))
 
 
 def _delete_vhost(asker: Asker, request: m.DeleteVhostRequest, answer: Answer) -> None:
@@ -214,7 +214,7 @@ def _get_permissions(asker: Asker, request: m.GetPermissionsRequest, answer: Ans
             f"user '{request.user}' has no permissions in vhost '{request.vhost}'"
         )
     else:
-        answer(m.Shown(found[0]))
+        answer(Shown(found[0]))
 
 
 def _put_permissions(asker: Asker, request: m.PutPermissionsRequest, answer: Answer) -> None:
@@ -227,7 +227,7 @@ def _put_permissions(asker: Asker, request: m.PutPermissionsRequest, answer: Ans
         f"set permissions{to} of user {quoted(grant.user)} in vhost "
         f"{quoted(grant.vhost)} to {patterns}"
     )
-    asker.change(what, metadata.PutGrant(grant), answer, m.Put(not known))
+    asker.change(what, metadata.PutGrant(grant), answer, Put(not known))
 
 
 def _delete_permissions(asker: Asker, request: m.DeletePermissionsRequest, answer: Answer) -> None:

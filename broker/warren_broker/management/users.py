@@ -7,26 +7,12 @@ does not matter.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from warren_broker.errors import InvalidArgument
+from warren_broker.management import resource
 from warren_broker.management import user_values as values
-from warren_broker.management.resource import (
-    Answer,
-    Body,
-    ManagementRequest,
-    Names,
-    Query,
-    Result,
-    Route,
-    Secret,
-    filled,
-    from_names,
-    plain_value,
-    read_body,
-    route,
-)
+from warren_broker.management.resource import Body, ManagementRequest, Names, Query
 from warren_broker.metadata.access import check_patterns
 from warren_broker.metadata.records import Grant
 
@@ -42,7 +28,7 @@ class GetWhoAmIRequest(ManagementRequest, frozen=True):
 
 
 class ListUsersRequest(ManagementRequest, frozen=True):
-    """GET /users. Answer: Listed (UserInfo)."""
+    """GET /users. Answer: Listed (UserInfo), by name."""
 
 
 class GetUserRequest(ManagementRequest, frozen=True):
@@ -77,7 +63,10 @@ class DeleteUserRequest(ManagementRequest, frozen=True):
 
 
 class ListVhostsRequest(ManagementRequest, frozen=True):
-    """GET /vhosts. Answer: Listed (VhostInfo): those the user may enter; all for `monitoring`."""
+    """GET /vhosts. Answer: Listed (VhostInfo), by name.
+
+    Those the user may enter; all for `monitoring`.
+    """
 
 
 class GetVhostRequest(ManagementRequest, frozen=True):
@@ -179,25 +168,7 @@ Value: TypeAlias = (
 )
 
 
-class Shown(Result, frozen=True):
-    """A single value."""
-
-    value: Value
-
-
-class Listed(Result, frozen=True):
-    """Several values, by name."""
-
-    values: tuple[Value, ...]
-
-
-class Put(Result, frozen=True):
-    """The object exists; created: by this request (201 rather than 204)."""
-
-    created: bool
-
-
-AnyUserResult: TypeAlias = Shown | Listed | Put
+AnyUserResult: TypeAlias = resource.Shown[Value] | resource.Listed[Value] | resource.Put
 
 
 # ------------------------------------------------------------------ bodies, routes
@@ -206,8 +177,8 @@ AnyUserResult: TypeAlias = Shown | Listed | Put
 class PutUserBody(Body, frozen=True):
     """PUT /users/:user."""
 
-    password: Secret | None = None
-    password_hash: Secret | None = None
+    password: resource.Secret | None = None
+    password_hash: resource.Secret | None = None
     hashing_algorithm: str = ""
     tags: Any = None
 
@@ -251,7 +222,7 @@ def parse_tags(value: Any) -> tuple[str, ...] | None:
 
 
 def _put_user(names: Names, query: Query, body: Any) -> ManagementRequest:
-    read = read_body(PutUserBody, body)
+    read = resource.read_body(PutUserBody, body)
     password, hashed = read.password, read.password_hash
     if password is not None and hashed is not None:
         raise InvalidArgument("password and password_hash: give one of them")
@@ -260,7 +231,7 @@ def _put_user(names: Names, query: Query, body: Any) -> ManagementRequest:
             f"a password of {len(password)} characters; 1 to {PASSWORD_CHARACTERS_MAX} are allowed"
         )
     return PutUserRequest(
-        filled("user", names[0]),
+        resource.filled("user", names[0]),
         password,
         hashed,
         read.hashing_algorithm,
@@ -269,7 +240,7 @@ def _put_user(names: Names, query: Query, body: Any) -> ManagementRequest:
 
 
 def _put_vhost(names: Names, query: Query, body: Any) -> ManagementRequest:
-    read = read_body(PutVhostBody, body)
+    read = resource.read_body(PutVhostBody, body)
     kind = read.default_queue_type
     if kind == "undefined":
         kind = ""
@@ -278,7 +249,9 @@ def _put_vhost(names: Names, query: Query, body: Any) -> ManagementRequest:
             f"unsupported default queue type '{kind}'; supported are "
             f"{', '.join(values.DEFAULT_QUEUE_TYPES)}, and undefined for the node's default"
         )
-    return PutVhostRequest(filled("vhost", names[0]), read.description, parse_tags(read.tags), kind)
+    return PutVhostRequest(
+        resource.filled("vhost", names[0]), read.description, parse_tags(read.tags), kind
+    )
 
 
 def _all_permissions(topics: bool) -> Any:
@@ -298,13 +271,13 @@ def _get_permissions(topics: bool) -> Any:
 
 
 def _put_permissions(names: Names, query: Query, body: Any) -> ManagementRequest:
-    read = read_body(PermissionsBody, body)
+    read = resource.read_body(PermissionsBody, body)
     return _granted(Grant(names[0], names[1], read.configure, read.write, read.read))
 
 
 def _put_topic_permissions(names: Names, query: Query, body: Any) -> ManagementRequest:
-    read = read_body(TopicPermissionsBody, body)
-    exchange = filled("exchange", read.exchange)
+    read = resource.read_body(TopicPermissionsBody, body)
+    exchange = resource.filled("exchange", read.exchange)
     return _granted(Grant(names[0], names[1], "", read.write, read.read, exchange))
 
 
@@ -318,36 +291,26 @@ def _clear_topic_permissions(names: Names, query: Query, body: Any) -> Managemen
 
 
 _ONE = "permissions/:vhost/:user"
-ROUTES: tuple[Route, ...] = (
-    route("GET", "/whoami", from_names(GetWhoAmIRequest)),
-    route("GET", "/users", from_names(ListUsersRequest)),
-    route("GET", "/users/:user", from_names(GetUserRequest, "user")),
-    route("PUT", "/users/:user", _put_user),
-    route("DELETE", "/users/:user", from_names(DeleteUserRequest, "user")),
-    route("GET", "/users/:user/permissions", _of_user(False)),
-    route("GET", "/users/:user/topic-permissions", _of_user(True)),
-    route("GET", "/vhosts", from_names(ListVhostsRequest)),
-    route("GET", "/vhosts/:vhost", from_names(GetVhostRequest, "vhost")),
-    route("PUT", "/vhosts/:vhost", _put_vhost),
-    route("DELETE", "/vhosts/:vhost", from_names(DeleteVhostRequest, "vhost")),
-    route("GET", "/vhosts/:vhost/permissions", _of_vhost(False)),
-    route("GET", "/vhosts/:vhost/topic-permissions", _of_vhost(True)),
-    route("GET", "/permissions", _all_permissions(False)),
-    route("GET", "/topic-permissions", _all_permissions(True)),
-    route("GET", f"/{_ONE}", _get_permissions(False)),
-    route("GET", f"/topic-{_ONE}", _get_permissions(True)),
-    route("PUT", f"/{_ONE}", _put_permissions),
-    route("PUT", f"/topic-{_ONE}", _put_topic_permissions),
-    route("DELETE", f"/{_ONE}", from_names(DeletePermissionsRequest)),
-    route("DELETE", f"/topic-{_ONE}", _clear_topic_permissions),
+ROUTES: tuple[resource.Route, ...] = (
+    resource.route("GET", "/whoami", resource.from_names(GetWhoAmIRequest)),
+    resource.route("GET", "/users", resource.from_names(ListUsersRequest)),
+    resource.route("GET", "/users/:user", resource.from_names(GetUserRequest, "user")),
+    resource.route("PUT", "/users/:user", _put_user),
+    resource.route("DELETE", "/users/:user", resource.from_names(DeleteUserRequest, "user")),
+    resource.route("GET", "/users/:user/permissions", _of_user(False)),
+    resource.route("GET", "/users/:user/topic-permissions", _of_user(True)),
+    resource.route("GET", "/vhosts", resource.from_names(ListVhostsRequest)),
+    resource.route("GET", "/vhosts/:vhost", resource.from_names(GetVhostRequest, "vhost")),
+    resource.route("PUT", "/vhosts/:vhost", _put_vhost),
+    resource.route("DELETE", "/vhosts/:vhost", resource.from_names(DeleteVhostRequest, "vhost")),
+    resource.route("GET", "/vhosts/:vhost/permissions", _of_vhost(False)),
+    resource.route("GET", "/vhosts/:vhost/topic-permissions", _of_vhost(True)),
+    resource.route("GET", "/permissions", _all_permissions(False)),
+    resource.route("GET", "/topic-permissions", _all_permissions(True)),
+    resource.route("GET", f"/{_ONE}", _get_permissions(False)),
+    resource.route("GET", f"/topic-{_ONE}", _get_permissions(True)),
+    resource.route("PUT", f"/{_ONE}", _put_permissions),
+    resource.route("PUT", f"/topic-{_ONE}", _put_topic_permissions),
+    resource.route("DELETE", f"/{_ONE}", resource.from_names(DeletePermissionsRequest)),
+    resource.route("DELETE", f"/topic-{_ONE}", _clear_topic_permissions),
 )
-
-
-# ------------------------------------------------------------------ answers
-
-
-RENDERERS: dict[type[Result], Callable[[Any], Answer]] = {
-    Shown: lambda result: (200, plain_value(result.value)),
-    Listed: lambda result: (200, [plain_value(value) for value in result.values]),
-    Put: lambda result: (201 if result.created else 204, None),
-}

@@ -43,7 +43,7 @@ def show(queue: Queue, uri: Uri = None, json: Json = False) -> None:
     if json:
         output.as_json(found)
         return
-    values: dict[str, Any] = {name: getattr(found, name) for name in found.__dataclass_fields__}
+    values: dict[str, Any] = {name: getattr(found, name) for name in found.__struct_fields__}
     del values["readers"]
     output.facts(found.name, values)
     if found.readers:

@@ -30,6 +30,7 @@ from warren_broker.amqp10.wire.sasl import (
     SaslState,
 )
 from warren_broker.management import queues as queue_resource
+from warren_broker.management.queue_values import QueueInfo
 
 
 def init_frame(mechanism: str = "PLAIN", response: bytes = b"\0guest\0guest") -> bytes:
@@ -205,9 +206,7 @@ def send(link: Any, data: bytes) -> None:
 
 def test_rabbitmq_clients_way_of_declaring_a_queue() -> None:
     client = Client(new())
-    info = queue_resource.QueueInfo(
-        "q", "/", "quorum", True, False, False, {}, "n1", ("n1", "n2"), 7
-    )
+    info = QueueInfo("q", "/", "quorum", True, False, False, "n1", ("n1", "n2"), messages_ready=7)
     client.answers[queue_resource.DeclareQueueRequest] = queue_resource.DeclaredQueue(True, info)
     sender, receiver = attach_management(client)
     message = Message(id="7", address="/queues/q%2F1", subject="PUT", reply_to="$me")

@@ -2,65 +2,21 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from broker.metadata.world import World as Metadata
-from warren_broker import errors
-from warren_broker.amqp10.caller import Asker
-from warren_broker.management.dispatch import parse_request, render_result
-from warren_broker.management.limit_service import LIMIT_HANDLERS
-from warren_broker.management.policy_service import POLICY_HANDLERS
+from broker.management.world import ManagementWorld
 from warren_broker.metadata import commands
-from warren_broker.metadata.records import Grant, User, Vhost
-from warren_broker.permissions import Permissions
 
 LIMIT = {"pattern": "^q", "definition": {"max-length": 5}, "priority": -2, "apply-to": "queues"}
 
 
-class World:
-    """A user's connection over real definitions."""
+class World(ManagementWorld):
+    """Users with and without the right to policies."""
 
-    def __init__(self, user: str = "guest") -> None:
-        self.user = user
-        self.made = Metadata()
-        for name, tags in (("ann", ()), ("pol", ("policymaker",)), ("watch", ("monitoring",))):
-            self.made.do(commands.PutUser(User(name, "", tags)))
-        self.made.do(commands.AddVhost(Vhost("a/b")))
-        self.made.do(commands.PutGrant(Grant("/", "pol", "", "", "")))
-
-    def tags(self, user: str) -> tuple[str, ...]:
-        return self.made.state.users[user].tags
-
-    def permissions(self, vhost: str, user: str) -> Permissions | None:
-        return Permissions() if (vhost, user, None) in self.made.state.grants else None
-
-    def submit(self, command: Any, done: Any) -> None:
-        try:
-            done(self.made.do(command))
-        except errors.Refusal as refusal:
-            done(refusal)
-
-    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Status and body."""
-        answers: list[Any] = []
-        broker: Any = SimpleNamespace(
-            definitions=SimpleNamespace(state=self.made.state, submit=self.submit),
-            tags=self.tags,
-            permissions=self.permissions,
-        )
-        request: Any = None
-        try:
-            request = parse_request(method, path, body)
-            asker = Asker(broker, "/", self.user, 1, lambda call: call)
-            handlers = {**POLICY_HANDLERS, **LIMIT_HANDLERS}
-            handlers[type(request)](asker, request, answers.append)
-        except errors.Refusal as refusal:
-            answers.append(refusal)
-        (answer,) = answers
-        return render_result(request, answer)
+    users = {"ann": (), "pol": ("policymaker",), "watch": ("monitoring",)}
+    grants = (("/", "pol"),)
 
 
 @pytest.mark.parametrize("kind", ["policies", "operator-policies"])

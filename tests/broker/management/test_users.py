@@ -2,69 +2,28 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from broker.metadata.world import World as Metadata
-from warren_broker import errors
-from warren_broker.amqp10.caller import Asker
-from warren_broker.management.dispatch import parse_request, render_result
-from warren_broker.management.user_service import USER_HANDLERS
-from warren_broker.metadata import commands, passwords
-from warren_broker.metadata.records import Grant, User, Vhost
+from broker.management.world import ManagementWorld
+from warren_broker.metadata import passwords
+from warren_broker.metadata.records import Grant
 
 RABBITMQS = "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR"
 """Its documentation's hash of test12."""
 
 
-class World:
-    """A user's connection over real definitions."""
+class World(ManagementWorld):
+    """A user of each rank, and one without any."""
 
-    def __init__(self, user: str = "guest") -> None:
-        self.user = user
-        self.made = Metadata()
-        for name, tags in (
-            ("ann", ()),
-            ("boss", ("administrator",)),
-            ("eve", ("management",)),
-            ("watch", ("monitoring",)),
-        ):
-            self.made.do(commands.PutUser(User(name, "", tags)))
-        self.made.do(commands.AddVhost(Vhost("a/b", "theirs")))
-        self.made.do(commands.PutGrant(Grant("a/b", "eve", "", "", "")))
-
-    def tags(self, user: str) -> tuple[str, ...]:
-        found = self.made.state.users.get(user)
-        return found.tags if found else ()
-
-    def default_queue_type(self, vhost: str) -> str:
-        return self.made.state.scopes[vhost].vhost.default_queue_type or "quorum"
-
-    def submit(self, command: Any, done: Any) -> None:
-        try:
-            done(self.made.do(command))
-        except errors.Refusal as refusal:
-            done(refusal)
-
-    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Status and body."""
-        answers: list[Any] = []
-        broker: Any = SimpleNamespace(
-            definitions=SimpleNamespace(state=self.made.state, submit=self.submit),
-            tags=self.tags,
-            default_queue_type=self.default_queue_type,
-        )
-        try:
-            request = parse_request(method, path, body)
-            asker = Asker(broker, "/", self.user, 1, lambda call: call)
-            USER_HANDLERS[type(request)](asker, request, answers.append)
-        except errors.Refusal as refusal:
-            answers.append(refusal)
-            request = None  # type: ignore[assignment]
-        (answer,) = answers
-        return render_result(request, answer)
+    users = {
+        "ann": (),
+        "boss": ("administrator",),
+        "eve": ("management",),
+        "watch": ("monitoring",),
+    }
+    grants = (("a/b", "eve"),)
 
 
 PERMISSIONS = {"configure": "^a", "write": ".*", "read": "^$"}

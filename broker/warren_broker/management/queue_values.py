@@ -1,0 +1,83 @@
+"""Queues, their claim readers and delayed messages as `/management` and the client show them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class ReaderInfo(msgspec.Struct, frozen=True):
+    """A claim reader as the queue knows it.
+
+    settled        the last settled claim
+    open_claims    number of open claims: settled + 1 … settled + open_claims
+    last_heard_ms  milliseconds since the epoch
+    """
+
+    name: str
+    epoch: int
+    settled: int
+    open_claims: int
+    last_heard_ms: int
+
+
+class QueueInfo(msgspec.Struct, frozen=True):
+    """A queue's settings and counts; the counts are of messages except consumer_count.
+
+    leader  the leading node's name; "" when none is known
+    messages  ready, unacknowledged, claimed and delayed ones, and dead letters kept (dlx), but no
+              staged ones, which are not published yet
+    next_delayed_at, last_delayed_at  when the first and the last delayed message are ready, in
+                                      milliseconds since the epoch; 0: none is delayed
+    delayed_retry  "disabled", or the type with its delays
+    messages_dlx, message_bytes_dlx  dead letters that wait for the confirms of their targets
+    by_priority  ready messages by priority; absent: none
+    messages_set_aside  messages that could not be handled since the leading node's start
+    duplicates_dropped  messages dropped since the declaration, because the queue had taken one with
+                   their id (x-deduplication); deduplication_ids: ids that it remembers
+    policy, operator_policy  names of the policies that it follows; "": none
+    effective_policy_definition  of both, merged
+    """
+
+    name: str
+    vhost: str
+    type: str
+    durable: bool
+    exclusive: bool
+    auto_delete: bool
+    leader: str
+    replicas: tuple[str, ...]
+    arguments: dict[str, Any] = {}
+    messages: int = 0
+    messages_ready: int = 0
+    messages_unacknowledged: int = 0
+    messages_claimed: int = 0
+    messages_staged: int = 0
+    messages_delayed: int = 0
+    next_delayed_at: int = 0
+    last_delayed_at: int = 0
+    delayed_retry: str = "disabled"
+    messages_dlx: int = 0
+    message_bytes_dlx: int = 0
+    bytes_ready: int = 0
+    consumer_count: int = 0
+    by_priority: dict[int, int] = {}
+    readers: tuple[ReaderInfo, ...] = ()
+    messages_set_aside: int = 0
+    duplicates_dropped: int = 0
+    deduplication_ids: int = 0
+    policy: str = ""
+    operator_policy: str = ""
+    effective_policy_definition: dict[str, Any] = {}
+
+
+class DelayedInfo(msgspec.Struct, frozen=True):
+    """A message that waits. ready_at: in milliseconds since the epoch; id: while it waits."""
+
+    id: str
+    ready_at: int
+    exchange: str
+    routing_key: str
+    message_id: str
+    size_bytes: int

@@ -1,0 +1,74 @@
+"""A user's connection to `/management` over real definitions."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from broker.metadata.world import World as Metadata
+from warren_broker import errors
+from warren_broker.amqp10.caller import Asker
+from warren_broker.management.dispatch import parse_request, render_result
+from warren_broker.management.limit_service import LIMIT_HANDLERS
+from warren_broker.management.policy_service import POLICY_HANDLERS
+from warren_broker.management.user_service import USER_HANDLERS
+from warren_broker.metadata import commands
+from warren_broker.metadata.records import Grant, User, Vhost
+from warren_broker.permissions import Permissions
+
+HANDLERS = {**USER_HANDLERS, **POLICY_HANDLERS, **LIMIT_HANDLERS}
+
+
+class ManagementWorld:
+    """The connection of `user`; beside guest there are `users`, and the vhost a/b.
+
+    users   tags by name
+    grants  of permissions that match nothing: (vhost, user)
+    """
+
+    users: dict[str, tuple[str, ...]]
+    grants: tuple[tuple[str, str], ...]
+
+    def __init__(self, user: str = "guest") -> None:
+        self.user = user
+        self.made = Metadata()
+        for name, tags in self.users.items():
+            self.made.do(commands.PutUser(User(name, "", tags)))
+        self.made.do(commands.AddVhost(Vhost("a/b", "theirs")))
+        for vhost, name in self.grants:
+            self.made.do(commands.PutGrant(Grant(vhost, name, "", "", "")))
+
+    def tags(self, user: str) -> tuple[str, ...]:
+        found = self.made.state.users.get(user)
+        return found.tags if found else ()
+
+    def permissions(self, vhost: str, user: str) -> Permissions | None:
+        return Permissions() if (vhost, user, None) in self.made.state.grants else None
+
+    def default_queue_type(self, vhost: str) -> str:
+        return self.made.state.scopes[vhost].vhost.default_queue_type or "quorum"
+
+    def submit(self, command: Any, done: Any) -> None:
+        try:
+            done(self.made.do(command))
+        except errors.Refusal as refusal:
+            done(refusal)
+
+    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """Status and body."""
+        answers: list[Any] = []
+        broker: Any = SimpleNamespace(
+            definitions=SimpleNamespace(state=self.made.state, submit=self.submit),
+            tags=self.tags,
+            permissions=self.permissions,
+            default_queue_type=self.default_queue_type,
+        )
+        request: Any = None
+        try:
+            request = parse_request(method, path, body)
+            asker = Asker(broker, "/", self.user, 1, lambda call: call)
+            HANDLERS[type(request)](asker, request, answers.append)
+        except errors.Refusal as refusal:
+            answers.append(refusal)
+        (answer,) = answers
+        return render_result(request, answer)
