@@ -14,18 +14,17 @@ from typing import Any, Final
 import msgspec
 
 from warren_broker import errors
-from warren_broker.arguments import QueueDeclaration, QueueDefaults, queue_declaration
+from warren_broker.arguments import QueueDeclaration, QueueDefaults
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.leader.letter_forwarder import warn_of_fallback
 from warren_broker.cluster.membership.placement import Placement
 from warren_broker.cluster.queue_commands import QueueCommands
 from warren_broker.definition_files.check import CheckedImport, check_import
-from warren_broker.definition_files.document import QueueEntry, parse
+from warren_broker.definition_files.document import parse
 from warren_broker.metadata import passwords
 from warren_broker.metadata.codec import encode_submission
 from warren_broker.metadata.commands import DeclareQueue, ImportDefinitions
 from warren_broker.metadata.policy_index import PolicyIndex
-from warren_broker.metadata.records import Vhost
 
 ENTRY_BYTES_MAX: Final = 64 * 1024 * 1024
 """Size of the log entry of an import."""
@@ -49,22 +48,8 @@ class ImportingNode:
         self.nodes_count = len(definitions.nodes())
         self._placement = placement
         self._queue_commands = queue_commands
-        self._defaults = msgspec.structs.replace(defaults, leader_locator=BALANCED)
+        self.defaults = msgspec.structs.replace(defaults, leader_locator=BALANCED)
         self._leaders = placement.leader_counts()
-
-    def declaration(
-        self, vhost: Vhost, queue: QueueEntry, arguments: dict[str, Any]
-    ) -> QueueDeclaration:
-        """Check a queue's declaration; a type beside the arguments is that of an export."""
-        return queue_declaration(
-            vhost.name,
-            queue.name,
-            durable=queue.durable,
-            exclusive=False,
-            auto_delete=queue.auto_delete,
-            arguments=arguments,
-            defaults=self._defaults.of_type(vhost.default_queue_type).of_type(queue.type or ""),
-        )
 
     def queue_command(self, checked: QueueDeclaration, policies: PolicyIndex) -> DeclareQueue:
         """Return the command that declares a queue under these policies."""
@@ -72,7 +57,7 @@ class ImportingNode:
 
     def place_store(self) -> tuple[tuple[str, ...], str]:
         """Return the nodes and the first leader of an exchange's store."""
-        nodes = self._placement.members("quorum", self._defaults.group_size)
+        nodes = self._placement.members("quorum", self.defaults.group_size)
         return nodes, self._placement.leader(nodes, BALANCED, self._leaders)
 
     def hash_password(self, password: str) -> str:

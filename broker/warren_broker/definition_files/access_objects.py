@@ -29,18 +29,14 @@ _METADATA = ("description", "tags", "default_queue_type")
 
 def plan_vhosts(plan: Plan) -> None:
     """Add the vhosts; what a file does not say of an existing vhost stays as it is."""
-    for _, entry in plan.each("vhosts"):
-        name = f"vhost '{entry.name}'"
-        if not plan.is_first(("vhost", entry.name), name, entry):
-            continue
+    for name, entry in plan.each_once("vhosts", "vhost"):
         try:
             checked_size("vhost", entry.name)
             vhost = _vhost(plan, name, entry)
+            plan.vhosts[entry.name] = vhost
+            plan.add("vhosts", name, PutVhost(vhost))
         except errors.Refusal as refusal:
             plan.refuse(name, refusal)
-            continue
-        plan.vhosts[entry.name] = vhost
-        plan.add("vhosts", name, PutVhost(vhost))
 
 
 def _vhost(plan: Plan, name: str, entry: VhostEntry) -> Vhost:
@@ -87,18 +83,14 @@ def _queue_type(plan: Plan, name: str, asked: Any, before: str) -> str:
 
 def plan_users(plan: Plan) -> None:
     """Add the users, with their passwords' hashes."""
-    for _, entry in plan.each("users"):
-        name = f"user '{entry.name}'"
-        if not plan.is_first(("user", entry.name), name, entry):
-            continue
+    for name, entry in plan.each_once("users", "user"):
         try:
             checked_size("user", entry.name)
             user = User(entry.name, _hash(plan, name, entry), parse_tags(entry.tags) or ())
+            plan.users[entry.name] = user
+            plan.add("users", name, PutUser(user))
         except errors.Refusal as refusal:
             plan.refuse(name, refusal)
-            continue
-        plan.users[entry.name] = user
-        plan.add("users", name, PutUser(user))
 
 
 def _hash(plan: Plan, name: str, entry: UserEntry) -> str:

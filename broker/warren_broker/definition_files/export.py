@@ -92,7 +92,7 @@ def _of_cluster(state: MetadataState, scopes: list[Scope]) -> Document:
         "users": [_user(user) for user in _sorted(state.users)],
         "vhosts": [_vhost(scope) for scope in scopes],
         "permissions": [_grant(one) for one in grants if one.exchange is None],
-        "topic_permissions": [_topic_grant(one) for one in grants if one.exchange is not None],
+        "topic_permissions": [_grant(one) for one in grants if one.exchange is not None],
         "global_parameters": [
             {"name": one.name, "value": one.value} for one in _sorted(state.global_parameters)
         ],
@@ -119,23 +119,12 @@ def _vhost(scope: Scope) -> Document:
 
 
 def _grant(grant: Grant) -> Document:
-    return {
-        "user": grant.user,
-        "vhost": grant.vhost,
-        "configure": grant.configure,
-        "write": grant.write,
-        "read": grant.read,
-    }
-
-
-def _topic_grant(grant: Grant) -> Document:
-    return {
-        "user": grant.user,
-        "vhost": grant.vhost,
-        "exchange": grant.exchange,
-        "write": grant.write,
-        "read": grant.read,
-    }
+    """Return permissions, or topic permissions, which have an exchange in place of `configure`."""
+    whose = {"user": grant.user, "vhost": grant.vhost}
+    first = (
+        {"configure": grant.configure} if grant.exchange is None else {"exchange": grant.exchange}
+    )
+    return {**whose, **first, "write": grant.write, "read": grant.read}
 
 
 def _policy(policy: Policy) -> Document:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from warren_broker import errors
-from warren_broker.arguments import NAME_BYTES_MAX, QueueDeclaration
-from warren_broker.definition_files.document import WHOLE_CLUSTER, Document, Entry, QueueEntry
-from warren_broker.errors import InvalidArgument, Refusal
+from warren_broker.arguments import NAME_BYTES_MAX, QueueDeclaration, QueueDefaults
+from warren_broker.definition_files.document import WHOLE_CLUSTER, Document, Entry
+from warren_broker.errors import InvalidArgument, Refusal, named
 from warren_broker.management.definition_values import NotHonoured
 from warren_broker.metadata.commands import AnyImported, DeclareQueue
 from warren_broker.metadata.policy_index import PolicyIndex
@@ -30,12 +30,8 @@ class Surroundings(Protocol):
 
     nodes_count: int
     """Number of the cluster's nodes."""
-
-    def declaration(
-        self, vhost: Vhost, queue: QueueEntry, arguments: dict[str, Any]
-    ) -> QueueDeclaration:
-        """Check a queue's declaration; raises Refusal."""
-        ...
+    defaults: QueueDefaults
+    """What holds for a queue where its vhost and arguments do not say otherwise."""
 
     def queue_command(self, checked: QueueDeclaration, policies: PolicyIndex) -> DeclareQueue:
         """Return the command that declares a queue under these policies."""
@@ -116,6 +112,31 @@ class Plan:
         elif found:
             reason = f"left out: the import is into vhost '{self.vhost}' alone"
             self.note(f"{len(found):,} {kind}", "", reason)
+
+    def each_once(self, kind: str, word: str) -> Iterator[tuple[str, Any]]:
+        """Iterate over the objects of the whole cluster, without repeats.
+
+        word   what the texts call one: `user`
+        yields its name in the texts, and the object
+        """
+        for _, entry in self.each(kind):
+            name = f"{word} '{entry.name}'"
+            if self.is_first((word, entry.name), name, entry):
+                yield name, entry
+
+    def each_in_vhost(self, kind: str, word: str) -> Iterator[tuple[str, str, Any]]:
+        """Iterate over the objects of known vhosts, without repeats.
+
+        word   what the texts call one: `queue`
+        yields its vhost, its name in the texts, and the object
+        """
+        for number, entry in self.each(kind):
+            vhost = self.vhost_of(kind, number, entry)
+            if vhost is None:
+                continue
+            name = named(word, entry.name, vhost)
+            if self.is_first((word, vhost, entry.name), name, entry):
+                yield vhost, name, entry
 
     def vhost_of(self, kind: str, number: int, entry: Any) -> str | None:
         """Return an object's vhost; None, and a problem, for an unknown one."""

@@ -117,10 +117,7 @@ def plan_parameters(plan: Plan) -> None:
             plan.note(name, "", f"left out: no component '{entry.component}'")
         else:
             _plan_parameter(plan, name, Parameter(vhost, entry.component, entry.name, entry.value))
-    for _, entry in plan.each("global_parameters"):
-        name = f"global parameter '{entry.name}'"
-        if not plan.is_first(("global parameter", entry.name), name, entry):
-            continue
+    for name, entry in plan.each_once("global_parameters", "global parameter"):
         if entry.name.startswith(INTERNAL):
             plan.note(name, "", "left out: internal to the cluster that exported it")
         else:

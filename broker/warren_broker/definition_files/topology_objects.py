@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from warren_broker import errors
-from warren_broker.arguments import check_name, storable
+from warren_broker.arguments import QueueDeclaration, check_name, queue_declaration, storable
 from warren_broker.definition_files.document import (
     QUEUE_TYPE,
     BindingEntry,
@@ -15,7 +15,7 @@ from warren_broker.definition_files.document import (
     table,
 )
 from warren_broker.definition_files.plan import Plan
-from warren_broker.errors import InvalidArgument, PreconditionFailed, named
+from warren_broker.errors import InvalidArgument, PreconditionFailed
 from warren_broker.metadata.commands import Bind, DeclareExchange
 from warren_broker.metadata.exchange_types import KEEPING_KINDS, check_kind
 from warren_broker.metadata.exchanges import RESERVED
@@ -29,13 +29,7 @@ _PREDECLARED: Final = {name: kind for name, kind, _ in DEFAULT_EXCHANGES}
 
 def plan_exchanges(plan: Plan) -> None:
     """Add the exchanges; those that every vhost has are left alone."""
-    for number, entry in plan.each("exchanges"):
-        vhost = plan.vhost_of("exchanges", number, entry)
-        if vhost is None:
-            continue
-        name = named("exchange", entry.name, vhost)
-        if not plan.is_first(("exchange", vhost, entry.name), name, entry):
-            continue
+    for vhost, name, entry in plan.each_in_vhost("exchanges", "exchange"):
         if entry.name == "" or entry.name.startswith(RESERVED):
             if _PREDECLARED.get(entry.name) != entry.type:
                 plan.note(name, "", f"left out: '{RESERVED}' is for the broker's own exchanges")
@@ -79,13 +73,7 @@ def _arguments(given: Table | None) -> dict[str, Any]:
 
 def plan_queues(plan: Plan) -> None:
     """Add the queues, with nodes that are to carry them."""
-    for number, entry in plan.each("queues"):
-        vhost = plan.vhost_of("queues", number, entry)
-        if vhost is None:
-            continue
-        name = named("queue", entry.name, vhost)
-        if not plan.is_first(("queue", vhost, entry.name), name, entry):
-            continue
+    for vhost, name, entry in plan.each_in_vhost("queues", "queue"):
         try:
             _plan_queue(plan, vhost, name, entry)
         except errors.Refusal as refusal:
@@ -113,7 +101,7 @@ def _plan_queue(plan: Plan, vhost: str, name: str, entry: QueueEntry) -> None:
     if entry.implicit_type:
         arguments.pop(QUEUE_TYPE, None)
     try:
-        declaration = plan.around.declaration(plan.vhost_record(vhost), entry, arguments)
+        declaration = _declaration(plan, vhost, entry, arguments)
     except PreconditionFailed as refusal:
         plan.note(name, "arguments", f"left out: {refusal.detail}")
         return
@@ -126,6 +114,22 @@ def _plan_queue(plan: Plan, vhost: str, name: str, entry: QueueEntry) -> None:
         )
     command = plan.around.queue_command(declaration, plan.policies(vhost))
     plan.add("queues", name, command)
+
+
+def _declaration(
+    plan: Plan, vhost: str, entry: QueueEntry, arguments: dict[str, Any]
+) -> QueueDeclaration:
+    """Check a queue's declaration; a type beside the arguments is that of an export."""
+    kind = plan.vhost_record(vhost).default_queue_type
+    return queue_declaration(
+        vhost,
+        entry.name,
+        durable=entry.durable,
+        exclusive=False,
+        auto_delete=entry.auto_delete,
+        arguments=arguments,
+        defaults=plan.around.defaults.of_type(kind).of_type(entry.type or ""),
+    )
 
 
 # ------------------------------------------------------------------ bindings

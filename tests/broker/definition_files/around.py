@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from broker.metadata.world import World
-from warren_broker.arguments import QueueDeclaration, QueueDefaults, queue_declaration
+from warren_broker.arguments import QueueDeclaration, QueueDefaults
 from warren_broker.definition_files.check import check_import
-from warren_broker.definition_files.document import QueueEntry, parse
+from warren_broker.definition_files.document import parse
 from warren_broker.definition_files.export import Exported, export
 from warren_broker.management.definition_values import ImportReport
 from warren_broker.metadata.commands import DeclareQueue, ImportDefinitions
 from warren_broker.metadata.policy_index import PolicyIndex
-from warren_broker.metadata.records import Vhost
 
 SAMPLES = Path(__file__).with_name("samples")
 DEFAULTS = QueueDefaults()
@@ -24,19 +23,7 @@ class Around:
     """One node that places everything on itself; see `plan.Surroundings`."""
 
     nodes_count = 1
-
-    def declaration(
-        self, vhost: Vhost, queue: QueueEntry, arguments: dict[str, Any]
-    ) -> QueueDeclaration:
-        return queue_declaration(
-            vhost.name,
-            queue.name,
-            durable=queue.durable,
-            exclusive=False,
-            auto_delete=queue.auto_delete,
-            arguments=arguments,
-            defaults=DEFAULTS.of_type(vhost.default_queue_type).of_type(queue.type or ""),
-        )
+    defaults = DEFAULTS
 
     def queue_command(self, checked: QueueDeclaration, policies: PolicyIndex) -> DeclareQueue:
         initial = policies.apply(checked.config, checked.arguments)
