@@ -16,21 +16,18 @@ from warren_broker.cluster.declaring import Declared, declare_and_count
 from warren_broker.metadata import commands as metadata
 from warren_broker.queue import commands
 from warren_broker.queue.commands import Delivery
-from warren_broker.server.connection_events import ConnectionEvents
-from warren_broker.server.connection_log import ConnectionLog
 from warren_broker.server.fault_boundary import guarded, guarded_call
 from warren_broker.server.login import log_in
-from warren_raft.runtime.loop import LoopStage, LoopTimer
+from warren_broker.server.protocol_client import ProtocolClient
 from warren_raft.runtime.net.stream import Stream
-from warren_raft.runtime.net.tls import TlsStream
 
 TICK_MS = 1000
 HANG_UP_MS_MAX = 30_000
 """Maximum time for which a client that was sent connection.close-ok keeps its socket open."""
 
 
-class Client091:
-    """One connection. Requests are made at once; output is sent at the turn's end.
+class Client091(ProtocolClient):
+    """An AMQP 0.9.1 connection.
 
     Deliveries wait in `_held` while the socket's output is congested: they are ranges of blocks, so
     that a slow consumer takes little memory.
@@ -39,23 +36,15 @@ class Client091:
     """
 
     def __init__(self, broker: Broker, config: ConnectionConfig, stream: Stream, peer: str) -> None:
-        self._broker = broker
-        self._stream = stream
-        self._peer = peer
-        self._log = ConnectionLog("0.9.1", peer)
-        self._events = ConnectionEvents(broker.events, "0.9.1", peer, isinstance(stream, TlsStream))
-        self._number = broker.ids.connection()
+        super().__init__("0.9.1", broker, stream, peer)
         self._session = Connection(config, broker, broker.ids)
         self._held: deque[tuple[int, Delivery, Block]] = deque()
-        self._asked_flush = False
-        self._gone = False
         self._ended = False
         self._deleting = 0
         self._cancelled_later: list[int] = []
         self._throttled = False
         self._short = False
         self._reply_names: dict[str, None] = {}
-        self._timer: LoopTimer | None = None
         self._tick()
 
     @property
@@ -68,10 +57,6 @@ class Client091:
         state = self._session.state
         return (state.user, state.vhost) if state.phase == "running" else None
 
-    def failed(self, fault: Exception) -> None:
-        """End this connection after an internal fault; its deliveries are returned."""
-        self._stream.abort(fault)
-
     # ------------------------------------------------------------ for the socket
 
     def received(self, data: bytes) -> None:
@@ -81,10 +66,7 @@ class Client091:
 
     def closed(self, error: Exception | None) -> None:
         """Handle the end of the socket."""
-        self._log.lost(error)
-        self._gone = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._socket_ended(error)
         self._broker.cluster.forget_waiting(self._number)
         self._held.clear()
         for name in self._reply_names:
@@ -134,16 +116,7 @@ class Client091:
             wait_ms = TICK_MS // 4  # it may be about to negotiate such an interval
         self._timer = loop.call_later(min(TICK_MS, wait_ms), self._tick)
 
-    def _flush_later(self) -> None:
-        if not self._asked_flush and not self._gone:
-            self._asked_flush = True
-            self._broker.cluster.loop.at_turn_end(LoopStage.DELIVER, self._flush)
-
-    @guarded
-    def _flush(self) -> None:
-        self._asked_flush = False
-        if self._gone:
-            return
+    def _send_output(self) -> None:
         output = self._session.take_output()
         if output:
             self._stream.write(output)
@@ -236,10 +209,7 @@ class Client091:
                 self._log.failed(where, fault.operation, fault.refusal)
 
     def _run_requests(self) -> None:
-        while True:
-            taken = self._session.take_requests()
-            if not taken:
-                return
+        while taken := self._session.take_requests():
             for request in taken:
                 try:
                     _HANDLERS[type(request)](self, request)

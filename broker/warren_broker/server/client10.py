@@ -21,14 +21,11 @@ from warren_broker.management.policy_service import POLICY_HANDLERS
 from warren_broker.management.queue_service import QUEUE_HANDLERS
 from warren_broker.management.user_service import USER_HANDLERS
 from warren_broker.server.blocks10 import BLOCK_HANDLERS
-from warren_broker.server.connection_events import ConnectionEvents
-from warren_broker.server.connection_log import ConnectionLog
 from warren_broker.server.fault_boundary import guarded, guarded_call
 from warren_broker.server.login import log_in
+from warren_broker.server.protocol_client import ProtocolClient
 from warren_raft.quoting import quoted
-from warren_raft.runtime.loop import LoopStage, LoopTimer
 from warren_raft.runtime.net.stream import Stream
-from warren_raft.runtime.net.tls import TlsStream
 
 TICK_MS_MAX = 10_000
 HANDSHAKE_TICK_MS = 500
@@ -36,22 +33,16 @@ HANDSHAKE_TICK_MS = 500
 PRODUCT = "Warren"
 
 
-class Client10:
-    """One connection. Requests are carried out at once; output is sent at the turn's end.
+class Client10(ProtocolClient):
+    """An AMQP 1.0 connection.
 
     external  user in the client's certificate; None: SASL EXTERNAL is not offered
-    Invariant: at most one tick timer and one flush are scheduled.
     """
 
     def __init__(
         self, broker: Broker, stream: Stream, peer: str, external: str | None = None
     ) -> None:
-        self._broker = broker
-        self._stream = stream
-        self._peer = peer
-        self._log = ConnectionLog("1.0", peer)
-        self._events = ConnectionEvents(broker.events, "1.0", peer, isinstance(stream, TlsStream))
-        self._number = broker.ids.connection()
+        super().__init__("1.0", broker, stream, peer)
         heartbeat_s = broker.settings.limits.heartbeat_s
         self._connection = Connection10(
             container=broker.settings.node,
@@ -60,9 +51,6 @@ class Client10:
             limits=Limits10(unfinished_bytes_max=broker.settings.limits.unfinished_bytes_max),
             external=external,
         )
-        self._asked_flush = False
-        self._gone = False
-        self._timer: LoopTimer | None = None
 
     @property
     def opened_as(self) -> tuple[str, str] | None:
@@ -86,10 +74,7 @@ class Client10:
     @guarded
     def closed(self, error: Exception | None) -> None:
         """Handle the end of the socket."""
-        self._log.lost(error)
-        self._gone = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._socket_ended(error)
         self._connection.free()
         self._events.closed()
         self._broker.connection_gone(self._number, lambda result: None)
@@ -99,10 +84,6 @@ class Client10:
         """Close the connection: the node stops."""
         self._connection.close(errors.ConnectionForced(reason))
         self._carry_out()
-
-    def failed(self, fault: Exception) -> None:
-        """End this connection after an internal fault."""
-        self._stream.abort(fault)
 
     def blocked(self, reasons: tuple[str, ...]) -> None:
         """Handle a change of the resource alarms: links for blocks get no credit meanwhile.
@@ -126,16 +107,7 @@ class Client10:
         self._timer = loop.call_later(delay, self._tick)
         self._flush_later()
 
-    def _flush_later(self) -> None:
-        if not self._asked_flush and not self._gone:
-            self._asked_flush = True
-            self._broker.cluster.loop.at_turn_end(LoopStage.DELIVER, self._flush)
-
-    @guarded
-    def _flush(self) -> None:
-        self._asked_flush = False
-        if self._gone:
-            return
+    def _send_output(self) -> None:
         if not self._stream.congested:
             output = self._connection.take_output()
             if output:
@@ -163,10 +135,7 @@ class Client10:
     # ------------------------------------------------------------ requests
 
     def _run_requests(self) -> None:
-        while True:
-            taken = self._connection.take_requests()
-            if not taken:
-                return
+        while taken := self._connection.take_requests():
             for request in taken:
                 handler = _HANDLERS.get(type(request))
                 answer = self._answerer(request)
