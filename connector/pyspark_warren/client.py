@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from urllib.parse import quote
 
 from pyspark_warren.options import Options
 from warren.admin import Admin, Queue
@@ -13,6 +12,7 @@ from warren.outgoing import SEND_WINDOW_BYTES, BlockSender
 from warren.stages import (
     SinkDriver,
     StagedPart,
+    StageKey,
     StageWriter,
     draw_epoch,
     drop_batch,
@@ -66,21 +66,15 @@ class WarrenBroker:
         return draw_epoch(self._connection, timeout_s=timeout_s)
 
     def stage(
-        self,
-        exchange: str,
-        driver: SinkDriver,
-        batch: int,
-        partition: int,
-        attempt: int,
-        timeout_s: float,
+        self, exchange: str, driver: SinkDriver, key: StageKey, timeout_s: float
     ) -> StageWriter:
         """Open a stage for one attempt at one partition."""
         return StageWriter(
             self._connection,
             driver,
-            batch=batch,
-            partition=partition,
-            attempt=attempt,
+            batch=key.batch,
+            partition=key.partition,
+            attempt=key.attempt,
             exchange=exchange,
             window_bytes=SEND_WINDOW_BYTES,
             timeout_s=timeout_s,
@@ -105,13 +99,8 @@ class DirectWriter:
     """A publisher of blocks, confirmed by `finish`; a lost connection may duplicate some."""
 
     def __init__(self, connection: Connection, exchange: str, timeout_s: float) -> None:
-        target = f"/exchanges/{quote(exchange, safe='')}/blocks"
-        self._sender = BlockSender(
-            connection,
-            lambda number: target,
-            window_bytes=SEND_WINDOW_BYTES,
-            timeout_s=timeout_s,
-            numbered=False,
+        self._sender = BlockSender.to_exchange(
+            connection, exchange, window_bytes=SEND_WINDOW_BYTES, timeout_s=timeout_s
         )
 
     def write(self, block: bytes | bytearray | memoryview) -> None:

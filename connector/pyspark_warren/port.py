@@ -11,7 +11,7 @@ from typing import Protocol, TypeAlias
 from pyspark_warren.options import Options
 from warren.admin import Queue
 from warren.claims import Claim, FetchedBlock, Registration
-from warren.stages import SinkDriver, StagedPart
+from warren.stages import SinkDriver, StagedPart, StageKey
 
 
 class ReaderPort(Protocol):
@@ -78,13 +78,7 @@ class BrokerPort(Protocol):
         """Draw a number above all that were drawn before, for a driver."""
 
     def stage(
-        self,
-        exchange: str,
-        driver: SinkDriver,
-        batch: int,
-        partition: int,
-        attempt: int,
-        timeout_s: float,
+        self, exchange: str, driver: SinkDriver, key: StageKey, timeout_s: float
     ) -> WriterPort:
         """Open a writer of blocks that stay invisible until published."""
 

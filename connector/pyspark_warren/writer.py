@@ -14,7 +14,7 @@ from pyspark_warren.encode import EncodedRows, encode_rows
 from pyspark_warren.loop import refuse_read_queues
 from pyspark_warren.options import Options
 from pyspark_warren.port import BrokerPort, WriterPort
-from warren.stages import SinkDriver, StagedPart
+from warren.stages import SinkDriver, StagedPart, StageKey
 
 SPARK_ATTEMPT_BITS = 53
 
@@ -64,9 +64,7 @@ def write_staged(
         return broker.stage(
             exchange,
             attempt.driver,
-            attempt.batch,
-            attempt.partition,
-            attempt.number + ordinal,
+            StageKey(attempt.batch, attempt.partition, attempt.number + ordinal),
             timeout_s,
         )
 

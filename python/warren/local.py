@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -294,17 +294,7 @@ class LocalCluster:
 
     def _spawn(self, node: LocalNode) -> None:
         self._dismiss_guard(node)
-        _forget_files(node)
-        with node.log_file.open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "warren_broker", "--config", str(node.config_file)],
-                cwd=node.directory,
-                env=_environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        process = spawn_node(node)
         self._processes[node.name] = process
         self._pids[node.name] = process.pid
         self._write_state()
@@ -367,6 +357,24 @@ def existing_cluster(directory: str | Path) -> LocalCluster:
     if not (Path(directory) / STATE_FILE).exists():
         raise NotFound(f"no cluster in {directory}; start one with `warren cluster start`")
     return LocalCluster(directory=directory, detached=True)
+
+
+def spawn_node(node: LocalNode, inside: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+    """Start a node's process in a session of its own; its output goes to its log file.
+
+    inside  the command that runs it elsewhere, as in another network namespace
+    """
+    _forget_files(node)
+    with node.log_file.open("ab") as log:
+        return subprocess.Popen(
+            [*inside, sys.executable, "-m", "warren_broker", "--config", str(node.config_file)],
+            cwd=node.directory,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
 
 
 def _forget_files(node: LocalNode) -> None:

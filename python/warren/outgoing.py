@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from urllib.parse import quote
 
 from proton import Delivery, Event, Link, Session
 
@@ -75,6 +76,26 @@ class BlockSender:
         self._link: _SenderLink | None = None
         self._failure: WarrenError | None = None
         self._progress = 0
+
+    @classmethod
+    def to_exchange(
+        cls,
+        connection: Connection,
+        exchange: str,
+        *,
+        window_bytes: int,
+        timeout_s: float | None,
+        raising: bool = True,
+    ) -> BlockSender:
+        """Make a sender of blocks that an exchange publishes at once; a repeat publishes again."""
+        target = f"/exchanges/{quote(exchange, safe='')}/blocks"
+        return cls(
+            connection,
+            lambda number: target,
+            window_bytes=window_bytes,
+            timeout_s=timeout_s,
+            raising=raising,
+        )
 
     @property
     def unanswered(self) -> int:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote
 
 from warren.connection import Connection
 from warren.errors import TooLarge, Unroutable, UsageError, WarrenError
@@ -110,13 +109,8 @@ class Producer:
             )
         self._exchange = exchange.encode()
         self._batch_bytes = batch_bytes
-        target = f"/exchanges/{quote(exchange, safe='')}/blocks"
-        self._sender = BlockSender(
-            connection,
-            lambda number: target,
-            window_bytes=window_bytes,
-            timeout_s=timeout_s,
-            raising=False,
+        self._sender = BlockSender.to_exchange(
+            connection, exchange, window_bytes=window_bytes, timeout_s=timeout_s, raising=False
         )
         self._batch = _Batch()
         self._retries: list[_Batch] = []

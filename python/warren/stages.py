@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import quote
 
 from warren.connection import Connection
@@ -71,6 +72,14 @@ class StagedPart:
     queues: tuple[tuple[str, int], ...]
     blocks: int
     size_bytes: int
+
+
+class StageKey(NamedTuple):
+    """One attempt at one partition of a batch: what names a stage within a run of a sink."""
+
+    batch: int
+    partition: int
+    attempt: int
 
 
 class StageWriter:

@@ -16,6 +16,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from spark_world.fake import quorum_queue
 
 from pyspark_warren.driver import ClaimDriver
 from pyspark_warren.errors import ClaimLostError, FencedError, WarrenSparkError
@@ -123,15 +124,8 @@ class World:
 
     def queue(self, name: str) -> Queue:
         stat = self.machine.stat()
-        return Queue(
+        return quorum_queue(
             name,
-            "/",
-            "quorum",
-            True,
-            False,
-            False,
-            "n1",
-            ("n1",),
             messages_ready=stat.messages_ready,
             messages_claimed=stat.messages_claimed,
             readers=tuple(Reader(*row) for row in stat.readers),

@@ -308,14 +308,17 @@ class Broker:
         name: str,
         *,
         durable: bool,
-        exclusive: bool,
-        auto_delete: bool,
+        exclusive: bool = False,
+        auto_delete: bool = False,
         arguments: Mapping[str, Any],
-        connection: int,
-        server_named: bool,
+        connection: int = 0,
+        server_named: bool = False,
         done: Callable[[metadata.QueueIs | errors.Refusal], None],
     ) -> None:
-        """Declare a queue: create it, or check that the existing one is equivalent."""
+        """Declare a queue: create it, or check that the existing one is equivalent.
+
+        connection  of the client; 0: the broker itself
+        """
         try:
             checked = queue_declaration(
                 vhost,

@@ -42,11 +42,7 @@ def checkout(context: QueueContext, command: Checkout) -> AnyReply:
         consumer.suspended = bool(uplink.suspected_ms)
         uplink.consumers[command.consumer] = consumer
     elif consumer.queued:
-        consumer.queued = False
-        lane = state.service[consumer.priority]
-        lane.remove(consumer)
-        if not lane:
-            del state.service[consumer.priority]
+        consumers.leave_service(state, consumer)
     if known is None or known.getter:
         state.consumer_count += 1
         state.ever_used = True

@@ -46,11 +46,16 @@ def review(state: QueueState, consumer: Consumer) -> None:
                 lane = state.service[consumer.priority] = deque()
             lane.append(consumer)
     elif consumer.queued:
-        consumer.queued = False
-        lane = state.service[consumer.priority]
-        lane.remove(consumer)
-        if not lane:
-            del state.service[consumer.priority]
+        leave_service(state, consumer)
+
+
+def leave_service(state: QueueState, consumer: Consumer) -> None:
+    """Take a consumer out of the service queue."""
+    consumer.queued = False
+    lane = state.service[consumer.priority]
+    lane.remove(consumer)
+    if not lane:
+        del state.service[consumer.priority]
 
 
 def dispatch(context: QueueContext) -> None:

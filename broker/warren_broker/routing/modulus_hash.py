@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from warren_broker.metadata.records import Binding, BindingKey
 from warren_broker.routing.hashing import hash_of_all
 from warren_broker.routing.matcher import Destination, RoutedMessage
-from warren_broker.routing.surroundings import Candidates, Surroundings
+from warren_broker.routing.surroundings import ChoosingMatcher
 
 
-class ModulusHashMatcher:
+class ModulusHashMatcher(ChoosingMatcher):
     """All destinations, sorted; binding keys have no meaning."""
 
-    __slots__ = ("_candidates",)
-
-    def __init__(self, surroundings: Surroundings) -> None:
-        self._candidates = Candidates(surroundings)
-
-    def add(self, key: BindingKey, binding: Binding) -> None:
-        self._candidates.add(key)
-
-    def remove(self, key: BindingKey, binding: Binding) -> None:
-        self._candidates.remove(key)
+    __slots__ = ()
 
     def match(self, message: RoutedMessage, found: dict[Destination, None]) -> None:
         there = self._candidates.current()

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from warren_broker.metadata.records import Binding, BindingKey
 from warren_broker.routing.matcher import Destination, RoutedMessage
-from warren_broker.routing.surroundings import Candidates, Surroundings
+from warren_broker.routing.surroundings import ChoosingMatcher, Surroundings
 
 
-class RandomMatcher:
+class RandomMatcher(ChoosingMatcher):
     """All destinations, or those on this node; binding keys have no meaning."""
 
-    __slots__ = ("_candidates", "_draw")
+    __slots__ = ("_draw",)
 
     def __init__(self, surroundings: Surroundings, local: bool) -> None:
         """local: only queues on the node that routes, the node of the publisher's connection."""
-        self._candidates = Candidates(surroundings, surroundings.local if local else None)
+        super().__init__(surroundings, surroundings.local if local else None)
         self._draw = surroundings.draw
-
-    def add(self, key: BindingKey, binding: Binding) -> None:
-        self._candidates.add(key)
-
-    def remove(self, key: BindingKey, binding: Binding) -> None:
-        self._candidates.remove(key)
 
     def match(self, message: RoutedMessage, found: dict[Destination, None]) -> None:
         there = self._candidates.current()

@@ -121,3 +121,23 @@ class Candidates:
             self._version = version
             self._known = tuple(key[:2] for key in sorted(self._bound) if self._wanted(key[:2]))
         return self._known
+
+
+class ChoosingMatcher:
+    """The base of the matchers that choose one destination: binding keys have no meaning."""
+
+    __slots__ = ("_candidates",)
+
+    def __init__(
+        self, surroundings: Surroundings, wanted: Callable[[Destination], bool] | None = None
+    ) -> None:
+        """wanted: as for `Candidates`."""
+        self._candidates = Candidates(surroundings, wanted)
+
+    def add(self, key: BindingKey, binding: Binding) -> None:
+        """Add a binding's destination."""
+        self._candidates.add(key)
+
+    def remove(self, key: BindingKey, binding: Binding) -> None:
+        """Remove a binding's destination."""
+        self._candidates.remove(key)

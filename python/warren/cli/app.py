@@ -24,17 +24,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Manage a Warren cluster (queues, nodes, claims), or start a local one.",
 )
-app.add_typer(cluster, name="cluster")
-app.add_typer(queues, name="queues")
-app.add_typer(nodes, name="nodes")
-app.add_typer(claims, name="claims")
-app.add_typer(users, name="users")
-app.add_typer(vhosts, name="vhosts")
-app.add_typer(permissions, name="permissions")
-app.add_typer(limits, name="limits")
-app.add_typer(policies, name="policies")
-app.add_typer(operator_policies, name="operator-policies")
-app.add_typer(parameters, name="parameters")
-app.add_typer(global_parameters, name="global-parameters")
-app.add_typer(definitions, name="definitions")
+GROUPS = {
+    "cluster": cluster,
+    "queues": queues,
+    "nodes": nodes,
+    "claims": claims,
+    "users": users,
+    "vhosts": vhosts,
+    "permissions": permissions,
+    "limits": limits,
+    "policies": policies,
+    "operator-policies": operator_policies,
+    "parameters": parameters,
+    "global-parameters": global_parameters,
+    "definitions": definitions,
+}
+for _name, _group in GROUPS.items():
+    app.add_typer(_group, name=_name)
 app.command("publish")(publish)

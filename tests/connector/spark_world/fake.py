@@ -18,7 +18,7 @@ from typing import Any
 from warren import errors
 from warren.admin import Queue, Reader
 from warren.claims import Claim, FetchedBlock, Registration
-from warren.stages import SinkDriver, StagedPart
+from warren.stages import SinkDriver, StagedPart, StageKey
 from warren_broker.block.block import Block, concat, encode
 
 FETCH_MESSAGES = 700
@@ -78,6 +78,11 @@ class QueueState:
     def size_bytes(self, messages: list[Message]) -> int:
         """Bodies and properties."""
         return sum(self.blocks[m.index].size_bytes(m.ordinal, m.ordinal + 1) for m in messages)
+
+
+def quorum_queue(name: str, **counts: Any) -> Queue:
+    """A queue of one member, as a client is shown it."""
+    return Queue(name, "/", "quorum", True, False, False, "node1", ("node1",), **counts)
 
 
 def _lost(reader: str, number: int) -> errors.ClaimLost:
@@ -166,16 +171,8 @@ class FakeBroker:
             for n, r in sorted(state.readers.items())
         )
         claimed = sum(len(c) for r in state.readers.values() for c in r.claims.values())
-        return Queue(
+        return quorum_queue(
             name,
-            "/",
-            "quorum",
-            True,
-            False,
-            False,
-            "node1",
-            ("node1",),
-            {},
             messages_ready=len(state.ready),
             messages_claimed=claimed,
             readers=readers,
@@ -433,21 +430,13 @@ class FakeClient:
         return self._call("draw_epoch")
 
     def stage(
-        self,
-        exchange: str,
-        driver: SinkDriver,
-        batch: int,
-        partition: int,
-        attempt: int,
-        timeout_s: float,
+        self, exchange: str, driver: SinkDriver, key: StageKey, timeout_s: float
     ) -> FakeWriter:
         """Open a stage."""
         return FakeWriter(
-            partition,
-            attempt,
-            lambda data: self._call(
-                "stage_block", exchange, driver, (batch, partition, attempt), data
-            ),
+            key.partition,
+            key.attempt,
+            lambda data: self._call("stage_block", exchange, driver, tuple(key), data),
         )
 
     def publish_batch(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -79,13 +79,12 @@ class MemberService:
         """
         try:
             found = self._changeable(vhost, queue)
-            if node not in found.nodes:
-                self.nodes.check_fit(node)
+            if node in found.nodes:
+                done(_changed(found, False))
+                return
+            self.nodes.check_fit(node)
         except errors.Refusal as refusal:
             done(refusal)
-            return
-        if node in found.nodes:
-            done(_changed(found, False))
             return
 
         def asked(facts: Facts) -> None:
@@ -280,9 +279,8 @@ class MemberService:
             return
         found = [
             queue
-            for queue in self._definitions.state.queues()
-            if queue.replicated
-            and node not in queue.nodes
+            for queue in self._quorum_queues()
+            if node not in queue.nodes
             and matches(queue)
             and (strategy == "all" or len(queue.nodes) % 2 == 0)
         ]
@@ -320,11 +318,7 @@ class MemberService:
         except errors.Refusal as refusal:
             done(refusal)
             return
-        found = [
-            queue
-            for queue in self._definitions.state.queues()
-            if queue.replicated and node in queue.nodes
-        ]
+        found = [queue for queue in self._quorum_queues() if node in queue.nodes]
 
         def resized(result: values.Resizing) -> None:
             if errors_only:
@@ -358,6 +352,9 @@ class MemberService:
             )
 
         ask()
+
+    def _quorum_queues(self) -> Iterator[QueueRecord]:
+        return (queue for queue in self._definitions.state.queues() if queue.replicated)
 
     def _resize(
         self,
@@ -407,8 +404,8 @@ class MemberService:
             leaders = {group: name for name, one in led.items() for group in one.led}
             queues = {
                 queue.group: queue
-                for queue in self._definitions.state.queues()
-                if queue.replicated and queue.group in leaders and matches(queue)
+                for queue in self._quorum_queues()
+                if queue.group in leaders and matches(queue)
             }
             leaders = {group: leaders[group] for group in queues}
             fit = [name for name in self._definitions.nodes() if self._placement.fit(name)]
