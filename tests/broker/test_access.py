@@ -14,7 +14,7 @@ from typing import Any
 import pamqp.commands as spec
 import pytest
 
-from broker.amqp091.peer import Peer
+from broker.amqp091.peer import Peer, Rights
 from broker.metadata.world import World as Metadata
 from warren_broker import errors
 from warren_broker.amqp091 import requests as asked
@@ -223,7 +223,7 @@ def try091(
 
 
 @dataclass
-class Broker10:
+class Broker10(Rights):
     """What stands behind a 1.0 connection: real definitions and routes, queues that take it all.
 
     done  what was asked of queues or definitions: empty when an operation was refused
@@ -267,15 +267,6 @@ class Broker10:
         )
         self.cluster = SimpleNamespace(leader_of=lambda group: "a")
         self.membership = SimpleNamespace(queue_status=lambda *given: self._did(given, "status"))
-
-    def permissions(self, vhost: str, user: str) -> Permissions | None:
-        return self.held
-
-    def topic_permissions(self, vhost: str, user: str, exchange: str) -> Permissions | None:
-        return self.topics
-
-    def tags(self, user: str) -> tuple[str, ...]:
-        return self.user_tags
 
     def exchange(self, vhost: str, name: str) -> ExchangeFacts | None:
         found = self.definitions.state.exchange(vhost, name)

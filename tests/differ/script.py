@@ -323,14 +323,10 @@ class Channel:
         )
         self._call(title, method, spec.Queue.BindOk)
 
-    def unbind(
-        self, queue: str, exchange: str, key: str = "", arguments: Table | None = None
-    ) -> None:
+    def unbind(self, queue: str, exchange: str, key: str = "") -> None:
         """Unbind a queue."""
-        title = f"unbind {queue} from {exchange} key {key!r}{_table(arguments)}"
-        method = spec.Queue.Unbind(
-            queue=queue, exchange=exchange, routing_key=key, arguments=dict(arguments or {})
-        )
+        title = f"unbind {queue} from {exchange} key {key!r}"
+        method = spec.Queue.Unbind(queue=queue, exchange=exchange, routing_key=key)
         self._call(title, method, spec.Queue.UnbindOk)
 
     # ------------------------------------------------------------ exchanges
@@ -348,14 +344,10 @@ class Channel:
         method = spec.Exchange.Delete(exchange=name, **flags)
         self._call(f"delete exchange {name}{_flags(flags)}", method, spec.Exchange.DeleteOk)
 
-    def link(
-        self, destination: str, source: str, key: str = "", arguments: Table | None = None
-    ) -> None:
+    def link(self, destination: str, source: str, key: str = "") -> None:
         """Bind an exchange to an exchange."""
-        title = f"bind exchange {destination} to {source} key {key!r}{_table(arguments)}"
-        method = spec.Exchange.Bind(
-            destination=destination, source=source, routing_key=key, arguments=dict(arguments or {})
-        )
+        title = f"bind exchange {destination} to {source} key {key!r}"
+        method = spec.Exchange.Bind(destination=destination, source=source, routing_key=key)
         self._call(title, method, spec.Exchange.BindOk)
 
     def unlink(self, destination: str, source: str, key: str = "") -> None:

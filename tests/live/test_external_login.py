@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from live.conftest import eventually
 from tests.certificates import Authority, Certificate
-from tests.live.test_tls import TlsBroker
+from tests.live.test_tls import TlsBroker, by_common_name
 from warren.admin import Admin
 from warren.cli.app import app
 from warren.connection import Connection
@@ -32,11 +32,7 @@ pytestmark = pytest.mark.live
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsBroker]:
     """Verifies certificates, requires none, and takes the user from the common name."""
-    made = TlsBroker(
-        tmp_path_factory.mktemp("external"),
-        {"ssl_cert_login_from": "common_name"},
-        verify="verify_peer",
-    )
+    made = by_common_name(tmp_path_factory.mktemp("external"))
     with made, Connection(made.address()) as connection:
         admin = Admin(connection)
         for name in ("ann", "odd name/ü", "leaver"):

@@ -16,6 +16,7 @@ from pika.exceptions import (
 )
 
 from live.conftest import eventually
+from tests.message_properties import EVERY
 
 pytestmark = pytest.mark.live
 
@@ -57,18 +58,9 @@ def not_found(connection, name):
 def test_every_property_and_header_type_comes_back(channel, queue_name):
     channel.queue_declare(queue_name, durable=True)
     properties = pika.BasicProperties(
-        content_type="application/json",
-        content_encoding="utf-8",
-        delivery_mode=2,
-        priority=7,
-        correlation_id="c-1",
-        reply_to="r",
-        expiration="60000",
-        message_id="m-1",
+        **EVERY,
         timestamp=1_700_000_000,
         type="t",
-        user_id="guest",
-        app_id="a",
         cluster_id="",
         headers={
             "s": "text",

@@ -30,6 +30,11 @@ HANDSHAKE_TIMEOUT_MS = 1500
 LARGE = 12 << 20
 
 
+def by_common_name(directory: Path, **tls: Any) -> TlsBroker:
+    """A node that verifies certificates, and takes the user from their common name."""
+    return TlsBroker(directory, {"ssl_cert_login_from": "common_name"}, verify="verify_peer", **tls)
+
+
 class TlsBroker:
     """One node with a plain port, one with TLS, and certificates that the test may replace."""
 

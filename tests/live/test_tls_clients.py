@@ -14,7 +14,7 @@ import aio_pika
 import pytest
 
 from tests.certificates import run
-from tests.live.test_tls import TlsBroker
+from tests.live.test_tls import TlsBroker, by_common_name
 from warren.admin import Admin
 from warren.connection import Connection
 
@@ -30,13 +30,8 @@ STRICT = "WARREN_STRICT"
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsBroker]:
     """Requires certificates of clients, and takes users from them."""
-    made = TlsBroker(
-        tmp_path_factory.mktemp("clients"),
-        {"ssl_cert_login_from": "common_name"},
-        verify="verify_peer",
-        fail_if_no_peer_cert=True,
-    )
-    with made:
+    directory = tmp_path_factory.mktemp("clients")
+    with by_common_name(directory, fail_if_no_peer_cert=True) as made:
         guest = made.authority.issue("guest", file="guest")
         with Connection(
             made.address(cert_file=str(guest.cert), key_file=str(guest.key))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +18,7 @@ import pytest
 from live.conftest import eventually
 from live.load import Load
 from warren.admin import Admin
-from warren.local import LocalCluster, _environment
+from warren.local import LocalCluster, spawn_node
 from warren.local_node import LocalNode, new_nodes, write_config
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
@@ -50,15 +49,7 @@ def twin_of(
     write_config(twin, [*(n for n in cluster.nodes if n is not original), twin], {})
     cluster.start(index)
     eventually(lambda: (original.data_dir / "ready.json").exists(), "the original serves")
-    with twin.log_file.open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "warren_broker", "--config", str(twin.config_file)],
-            cwd=twin.directory,
-            env=_environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
+    process = spawn_node(twin)
     try:
         yield twin, process
     finally:

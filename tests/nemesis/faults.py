@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from nemesis.disk_faults import DISKS, FILES
 from nemesis.member_faults import MEMBERS
@@ -20,6 +21,9 @@ FLAP_ON_S = 0.1
 FLAP_OFF_S = (0.1, 0.6)
 
 
+Act: TypeAlias = Callable[[int], None]
+
+
 @dataclass(frozen=True, slots=True)
 class Planned:
     """One fault: how long after the one before, its kind, the seed of everything else in it."""
@@ -29,12 +33,19 @@ class Planned:
     seed: int
 
 
-def _kill(scene: Scene, node: int) -> None:
-    scene.say(f"kill -9 node-{node}")
+def _away(
+    scene: Scene, what: str, node: int, seconds: tuple[float, float], go: Act, return_: Act
+) -> None:
+    """Take a node away for some time."""
+    scene.say(f"{what} node-{node}")
     scene.hit(node)
-    scene.nodes.kill(node)
-    scene.wait(DOWN_S)
-    scene.nodes.start(node)
+    go(node)
+    scene.wait(seconds)
+    return_(node)
+
+
+def _kill(scene: Scene, node: int) -> None:
+    _away(scene, "kill -9", node, DOWN_S, scene.nodes.kill, scene.nodes.start)
 
 
 def kill_leader(scene: Scene) -> None:
@@ -94,11 +105,7 @@ def rolling_restart(scene: Scene) -> None:
 
 
 def _pause(scene: Scene, node: int, seconds: tuple[float, float]) -> None:
-    scene.say(f"SIGSTOP node-{node}")
-    scene.hit(node)
-    scene.nodes.pause(node)
-    scene.wait(seconds)
-    scene.nodes.resume(node)
+    _away(scene, "SIGSTOP", node, seconds, scene.nodes.pause, scene.nodes.resume)
 
 
 def pause_short(scene: Scene) -> None:

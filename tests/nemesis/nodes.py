@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from nemesis.network import AMQP_PORT, PEERS_PORT, Network
 from warren.admin import Admin
 from warren.connection import Connection
 from warren.errors import WarrenError
-from warren.local import LocalNode, _environment, _toml, guard
+from warren.local import LocalNode, _toml, guard, spawn_node
 from warren.uri import Address
 
 START_S = 60.0
@@ -94,25 +93,7 @@ class Nodes:
     def start(self, i: int) -> None:
         """Does not wait until it serves."""
         node = self.nodes[i]
-        for name in ("ready.json", "listening.json"):
-            (node.data_dir / name).unlink(missing_ok=True)
-        with node.log_file.open("ab") as log:
-            self._processes[i] = subprocess.Popen(
-                [
-                    *self.network.inside(i),
-                    sys.executable,
-                    "-m",
-                    "warren_broker",
-                    "--config",
-                    str(node.config_file),
-                ],
-                cwd=node.directory,
-                env=_environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        self._processes[i] = spawn_node(node, self.network.inside(i))
         self._dismiss_guard(i)
         self._guards[i] = guard(self._processes[i].pid)
         self.down.discard(i)

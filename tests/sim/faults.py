@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sim.member import SUSPECT_MS
-from sim.planned import Planned
+from sim.planned import Striking
 from warren_raft.core.ready import Role
 from warren_raft.errors import NotLeader
 
@@ -14,22 +14,18 @@ if TYPE_CHECKING:
     from sim.world import World
 
 
-class Faults(Planned):
+class Faults(Striking):
     """A stream of faults until `stop`."""
 
     def __init__(self, world: World) -> None:
-        super().__init__(world, world.rng)
+        super().__init__(world)
         self.kinds = [kind for kind, weight in world.profile.kinds for _ in range(weight)]
-        self.count = 0
 
     def act(self) -> None:
         """Let one fault happen."""
         if self.stopped:
             return
-        kind = self.rng.choice(self.kinds)
-        self.count += 1
-        self.world.note("fault", kind, self.count)
-        getattr(self, kind)()
+        self.strike(self.rng.choice(self.kinds))
         self.plan()
 
     def stop(self) -> None:
@@ -68,10 +64,6 @@ class Faults(Planned):
         member = member or self.anybody()
         member.crash()
         self.world.agenda.after(self.rng.choice((1, 50, 400, 2_000)), self.revive, member)
-
-    def crash_leader(self) -> None:
-        """Crash the leader's process."""
-        self.crash(self.leader())
 
     def crash_all(self) -> None:
         """Cut the power of all nodes."""

@@ -36,3 +36,32 @@ class Planned:
     def act(self) -> None:
         """Do one thing, and plan the next."""
         raise NotImplementedError
+
+
+class Striking(Planned):
+    """Something planned that strikes with faults, which are methods, until it is stopped.
+
+    count  the number of faults
+    """
+
+    def __init__(self, world: Any) -> None:
+        super().__init__(world, world.rng)
+        self.count = 0
+
+    def strike(self, kind: str) -> None:
+        """Let a fault happen."""
+        self.count += 1
+        self.world.note("fault", kind, self.count)
+        getattr(self, kind)()
+
+    def crash_leader(self) -> None:
+        """Crash the one that leads."""
+        self.crash(self.leader())
+
+    def crash(self, one: Any = None) -> None:
+        """Crash one, or any; it is started again later."""
+        raise NotImplementedError
+
+    def leader(self) -> Any:
+        """Return one that leads, or else any."""
+        raise NotImplementedError

@@ -38,25 +38,12 @@ CAPABLE = {
 }
 
 
-class View:
-    """Definitions by hand: exchanges, queue types, permissions."""
+class Rights:
+    """What every user of a test has."""
 
-    def __init__(self) -> None:
-        self.exchanges = {
-            "amq.direct": ExchangeFacts(kind="direct"),
-            "amq.topic": ExchangeFacts(kind="topic"),
-            "inner": ExchangeFacts(kind="direct", internal=True),
-        }
-        self.held: Permissions | None = ALL_PERMITTED
-        self.topics: Permissions | None = None
-        self.user_tags: tuple[str, ...] = ()
-        self.queue_types: dict[str, Kind] = {}
-        self.reply_names: set[str] = set()
-        self.channels_limit: int | None = None
-
-    def exchange(self, vhost: str, name: str) -> ExchangeFacts | None:
-        assert name, "the default exchange is never asked for"
-        return self.exchanges.get(name)
+    held: Permissions | None
+    topics: Permissions | None
+    user_tags: tuple[str, ...]
 
     def permissions(self, vhost: str, user: str) -> Permissions | None:
         return self.held
@@ -66,6 +53,27 @@ class View:
 
     def tags(self, user: str) -> tuple[str, ...]:
         return self.user_tags
+
+
+class View(Rights):
+    """Definitions by hand: exchanges, queue types, permissions."""
+
+    def __init__(self) -> None:
+        self.exchanges = {
+            "amq.direct": ExchangeFacts(kind="direct"),
+            "amq.topic": ExchangeFacts(kind="topic"),
+            "inner": ExchangeFacts(kind="direct", internal=True),
+        }
+        self.held = ALL_PERMITTED
+        self.topics = None
+        self.user_tags = ()
+        self.queue_types: dict[str, Kind] = {}
+        self.reply_names: set[str] = set()
+        self.channels_limit: int | None = None
+
+    def exchange(self, vhost: str, name: str) -> ExchangeFacts | None:
+        assert name, "the default exchange is never asked for"
+        return self.exchanges.get(name)
 
     def queue_type(self, vhost: str, queue: str) -> Kind | None:
         return self.queue_types.get(queue)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from broker.cluster.holding import hold_back
 from broker.cluster.membership.clusters import QUORUM, begun, declare, settled
 from broker.cluster.universe import STEP_MS, Universe
 from tests.broker.kernel import frames as f
 from warren_broker.cluster.broker import Broker
 from warren_broker.kernel import PRIORITY_DEFAULT, TTL_NONE, MessageTable, Route
-from warren_broker.metadata.codec import decode_submission
 from warren_broker.metadata.commands import NodeStarted
 
 TTL_MS = 1_000
@@ -69,18 +69,7 @@ def ready_messages(universe: Universe, name: str) -> int:
 
 def start_unknown(universe: Universe, name: str) -> Callable[[], None]:
     """Start the node, and hold back the news of that; returns what lets it through."""
-    held: list[Callable[[], Any]] = []
-    for one in universe.running.values():
-        propose = one.host.propose
-
-        def hold(group: int, data: bytes, _propose: Any = propose) -> int:
-            said = decode_submission(data).commands if group == 0 else ()
-            if any(isinstance(command, NodeStarted) for command in said):
-                held.append(lambda: _propose(group, data))
-                return 0
-            return int(_propose(group, data))
-
-        one.host.propose = hold  # type: ignore[method-assign]
+    held = hold_back(universe, NodeStarted)
     universe.start(name)
     universe.until(lambda: held, "it says that it has started")
     return lambda: held[0]()

@@ -352,6 +352,14 @@ class Universe:
         if name not in self.running:
             cluster.peer_gone(name)
 
+    def restart(self, names: str) -> None:
+        """Kill these nodes, then start them, and wait until they are ready."""
+        for name in names:
+            self.kill(name)
+        for name in names:
+            self.start(name)
+        self.until(self.ready, "all are back")
+
     def cut_off(self, name: str) -> None:
         """Its process continues, but no node hears it until `cut` is empty again."""
         for other in sorted(self.running.keys() - {name}):

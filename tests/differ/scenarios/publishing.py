@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from differ.script import CLASSIC, QUORUM, Script, both, scenario, specification
+from tests.message_properties import EVERY
 
 
 @scenario
@@ -38,17 +39,8 @@ def every_property(s: Script) -> None:
             "",
             q,
             "body",
-            content_type="text/plain",
-            content_encoding="utf-8",
-            delivery_mode=1,
-            priority=3,
-            correlation_id="c",
-            reply_to="r",
-            expiration="60000",
-            message_id="m",
+            **EVERY,
             message_type="t",
-            user_id="guest",
-            app_id="a",
             headers={
                 "text": "t",
                 "small": 1,

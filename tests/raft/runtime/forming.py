@@ -69,6 +69,12 @@ class Nodes:
             self.stop(name)
         shutil.rmtree(self.root / name)
 
+    def form(self) -> None:
+        """Start the three and wait until they serve."""
+        for name in ABC:
+            self.start(name)
+        self.serves(*ABC)
+
     def until(self, condition: Any, seconds: float = 15.0) -> None:
         until(self.loop, condition, seconds)
 

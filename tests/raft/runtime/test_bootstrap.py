@@ -16,9 +16,7 @@ from warren_raft.storage.identity import Identity
 
 
 def test_three_new_nodes_form_a_cluster(nodes: Nodes) -> None:
-    for name in ABC:
-        nodes.start(name)
-    nodes.serves(*ABC)
+    nodes.form()
     assert set(nodes.found.values()) == {BootstrapPlan(False, ABC)}
     identities = [host._logs.directory.identity for host in nodes.hosts.values()]
     assert len({identity.cluster_id for identity in identities}) == 1 and identities[0].cluster_id
@@ -110,9 +108,7 @@ def test_a_disk_lost_before_anybody_founded_is_no_loss(nodes: Nodes) -> None:
 
 
 def test_a_disk_lost_later_joins_and_does_not_vote_meanwhile(nodes: Nodes) -> None:
-    for name in ABC:
-        nodes.start(name)
-    nodes.serves(*ABC)
+    nodes.form()
     nodes.wipe("c")
     nodes.serves("a", "b")
     nodes.stop("a")  # b alone has no majority: c must not make one
@@ -134,9 +130,7 @@ def test_a_disk_lost_later_joins_and_does_not_vote_meanwhile(nodes: Nodes) -> No
 
 def test_a_node_that_comes_late_joins_one_that_is_formed(nodes: Nodes) -> None:
     """c waits for a, which died after it had formed the cluster with b."""
-    for name in ABC:
-        nodes.start(name)
-    nodes.serves(*ABC)
+    nodes.form()
     nodes.wipe("c")
     nodes.stop("a")
     nodes.start("c")
@@ -174,9 +168,7 @@ def test_peers_that_differ_are_refused_until_they_are_corrected(
 
 
 def test_a_formed_cluster_does_not_care_how_a_newcomer_names_it(nodes: Nodes) -> None:
-    for name in ABC:
-        nodes.start(name)
-    nodes.serves(*ABC)
+    nodes.form()
     nodes.start("d", ("b",))
     nodes.until(lambda: "d" in nodes.found)
     assert nodes.found["d"].joining and "b" in nodes.found["d"].voters
@@ -185,9 +177,7 @@ def test_a_formed_cluster_does_not_care_how_a_newcomer_names_it(nodes: Nodes) ->
 def test_a_formed_directory_without_definitions_joins(
     nodes: Nodes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for name in ABC:
-        nodes.start(name)
-    nodes.serves(*ABC)
+    nodes.form()
     nodes.stop("b")
     for path in (nodes.root / "b" / "wal").iterdir():
         path.unlink()
@@ -213,9 +203,7 @@ def test_two_clusters_of_one_name_do_not_mix(
 
 
 def test_a_directory_of_before_counts_as_formed(nodes: Nodes) -> None:
-    for name in ABC:
-        nodes.start(name)
-    nodes.serves(*ABC)
+    nodes.form()
     ids = {host._logs.directory.identity.cluster_id for host in nodes.hosts.values()}
     nodes.stop(*ABC)
     for name in ABC:
@@ -235,9 +223,7 @@ def test_a_directory_of_before_counts_as_formed(nodes: Nodes) -> None:
 
 def test_founders_restart_with_no_peers_in_their_configuration(nodes: Nodes) -> None:
     """Addresses that were learned are remembered."""
-    for name in ABC:
-        nodes.start(name)
-    nodes.serves(*ABC)
+    nodes.form()
     nodes.stop(*ABC)
     for name in ABC:
         nodes.start(name, ())

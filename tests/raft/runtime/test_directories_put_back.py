@@ -25,9 +25,7 @@ def put_back(nodes: Nodes, name: str, aside: str) -> None:
 
 def formed(nodes: Nodes) -> str:
     """Three founders; one that does not lead."""
-    for name in ABC:
-        nodes.start(name)
-    nodes.serves(*ABC)
+    nodes.form()
     leader = nodes.leader()
     return next(name for name in ABC if nodes.hosts[name] is not leader)
 

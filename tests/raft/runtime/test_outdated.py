@@ -17,9 +17,7 @@ from warren_raft.storage.errors import DirectoryOutdated
 
 def with_an_older_copy(nodes: Nodes) -> str:
     """Three nodes, of which a is stopped, and has its directory of some time ago; its disk."""
-    for name in ABC:
-        nodes.start(name)
-    nodes.serves(*ABC)
+    nodes.form()
     nodes.stop("a")
     shutil.copytree(nodes.root / "a", nodes.root / "copy")
     nodes.start("a")
@@ -102,9 +100,7 @@ def test_a_directory_that_goes_on_is_not_taken_for_an_older_one(nodes: Nodes) ->
 
 
 def test_a_lost_disk_is_no_older_copy(nodes: Nodes) -> None:
-    for name in ABC:
-        nodes.start(name)
-    nodes.serves(*ABC)
+    nodes.form()
     nodes.wipe("a")
     nodes.start("a")
     nodes.serves(*ABC)

@@ -62,10 +62,8 @@ class Loner(Person):
             name,
             durable=False,
             exclusive=True,
-            auto_delete=False,
             arguments={},
             connection=connection,
-            server_named=False,
             done=declared,
         )
 

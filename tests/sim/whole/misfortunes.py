@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sim.planned import Planned
+from sim.planned import Striking
 from sim.whole.copies import OlderCopy
 from sim.whole.policymakers import hand_over
 
@@ -21,16 +21,15 @@ FOR_GOOD_MS = 10_000_000
 JUMPS_MS = (-5_000, -300, 300, 5_000, 20_000)
 
 
-class Misfortunes(Planned):
+class Misfortunes(Striking):
     """A stream of faults until `stop`.
 
-    count   the number of faults
     copies  the number of directories replaced by older copies
     """
 
     def __init__(self, world: World) -> None:
-        super().__init__(world, world.rng)
-        self.count = self.copies = 0
+        super().__init__(world)
+        self.copies = 0
 
     def begin(self) -> None:
         """Schedule the first fault."""
@@ -42,17 +41,12 @@ class Misfortunes(Planned):
 
     def strike_surely(self) -> None:
         """Inject the fault that this world is about."""
-        self.count += 1
-        self.world.note("fault", self.world.profile.surely, self.count)
-        getattr(self, self.world.profile.surely)()
+        self.strike(self.world.profile.surely)
 
     def act(self) -> None:
         """Let one misfortune happen."""
         if not self.stopped:
-            kind = self.rng.choice(self.world.profile.faults)
-            self.count += 1
-            self.world.note("fault", kind, self.count)
-            getattr(self, kind)()
+            self.strike(self.rng.choice(self.world.profile.faults))
             self.plan()
 
     def stop(self) -> None:
@@ -126,10 +120,6 @@ class Misfortunes(Planned):
         if away_ms is None:
             away_ms = self.rng.choice((1, 100, 600, 2_000))
         self.world.agenda.after(away_ms, machine.start)
-
-    def crash_leader(self) -> None:
-        """Crash the machine that leads a queue."""
-        self.crash(self.leader())
 
     def crash_all(self) -> None:
         """Crash all machines."""

@@ -181,11 +181,7 @@ def declare(world: World, process: Process, plan: QueuePlan, done: Any) -> None:
         VHOST,
         plan.name,
         durable=plan.durable,
-        exclusive=False,
-        auto_delete=False,
         arguments=arguments,
-        connection=0,
-        server_named=False,
         done=answered,
     )
 

@@ -7,24 +7,16 @@ import datetime
 import pamqp.commands
 import pytest
 
+from tests.message_properties import EVERY
 from warren_broker.amqp091.wire import fields, properties
 from warren_broker.amqp091.wire.properties import Properties
 from warren_broker.errors import Refusal, SyntaxRefused
 
 ALL = Properties(
-    content_type="text/plain",
-    content_encoding="utf-8",
+    **EVERY,
     headers={"a": 1, "x": ["b"]},
-    delivery_mode=2,
-    priority=9,
-    correlation_id="c",
-    reply_to="r",
-    expiration="100",
-    message_id="m",
     timestamp=1_577_836_800,
     type="t",
-    user_id="guest",
-    app_id="app",
     cluster_id="cl",
 )
 
@@ -62,7 +54,7 @@ def test_replace_keeps_the_rest_byte_for_byte() -> None:
     back = properties.decode(changed)
     assert back.reply_to == "elsewhere"
     assert back.expiration is None
-    assert properties.replace(changed, reply_to="r", expiration="100") == raw
+    assert properties.replace(changed, reply_to="r", expiration="60000") == raw
     added = properties.replace(properties.NONE, priority=3)
     assert properties.decode(added) == Properties(priority=3)
 

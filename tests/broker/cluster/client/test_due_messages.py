@@ -141,11 +141,7 @@ def test_the_leadership_moves_while_it_waits_and_while_it_routes(
 
 def test_all_nodes_are_restarted_while_it_waits(universe: Universe) -> None:
     assert publish(universe, ("m", 2_000)).confirmed()
-    for name in "abc":
-        universe.kill(name)
-    for name in "abc":
-        universe.start(name)
-    universe.until(universe.ready, "all are back")
+    universe.restart("abc")
     arrived(universe, "m")
 
 

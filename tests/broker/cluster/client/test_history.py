@@ -123,11 +123,7 @@ def test_it_outlives_its_leader_and_all_nodes(universe: Universe) -> None:
     universe.start(leader)
     universe.until(universe.ready, "the node is back")
     assert bodies(universe) == ["4", "5", "6", "7", "8"]
-    for name in "abc":
-        universe.kill(name)
-    for name in "abc":
-        universe.start(name)
-    universe.until(universe.ready, "all nodes are back")
+    universe.restart("abc")
     declare(universe, "r")
     assert isinstance(bind(universe, "r"), metadata.MetadataDone)
     assert bodies(universe, "r") == ["4", "5", "6", "7", "8"]

@@ -38,11 +38,7 @@ def declaration(name: str, arguments: dict[str, Any]) -> Callable[[Any, Any], No
         "/",
         name,
         durable=True,
-        exclusive=False,
-        auto_delete=False,
         arguments=arguments,
-        connection=0,
-        server_named=False,
         done=done,
     )
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from broker.cluster.holding import hold_back
 from broker.cluster.membership.clusters import begun
 from broker.cluster.universe import Universe
 from warren_broker.amqp091 import requests
-from warren_broker.metadata.codec import decode_submission
 from warren_broker.metadata.commands import Bootstrap
 from warren_broker.queue.commands import Checkout
 
@@ -124,18 +124,7 @@ def test_a_login_before_the_first_user_waits() -> None:
     """
     universe = Universe("abc")
     definitions = {name: one.broker.definitions for name, one in universe.running.items()}
-    held: list[Any] = []
-    for one in universe.running.values():
-        propose = one.host.propose
-
-        def hold(group: int, data: bytes, _propose: Any = propose) -> int:
-            proposed = decode_submission(data).commands if group == 0 else ()
-            if any(isinstance(command, Bootstrap) for command in proposed):
-                held.append(lambda: _propose(group, data))
-                return 0
-            return int(_propose(group, data))
-
-        one.host.propose = hold  # type: ignore[method-assign]
+    held = hold_back(universe, Bootstrap)
     answers: list[Any] = []
     universe.until(lambda: held, "the leader proposes the first user")
     universe.until(

@@ -152,10 +152,8 @@ def test_what_belongs_to_one_node_is_never_mirrored(five: Universe, how: str) ->
             "qx",
             durable=how == "exclusive",
             exclusive=how == "exclusive",
-            auto_delete=False,
             arguments=CLASSIC,
             connection=1,
-            server_named=False,
             done=done,
         ),
     ).queue

@@ -61,6 +61,21 @@ def test_three_replicate_large_entries_and_survive_a_restart(
     cluster.close()
 
 
+def config_of(
+    node: str, root: Path, tls: TlsFiles | None, secret: bytes = b"a secret of the tests"
+) -> HostConfig:
+    return HostConfig(
+        node=node,
+        cluster="test",
+        secret=secret,
+        listen=("127.0.0.1", 0),
+        peers={},
+        data_dir=root / node,
+        handshake_ms_max=1000,
+        tls=tls,
+    )
+
+
 class Two:
     """Nodes a and b, which call each other; what they say is in caplog."""
 
@@ -75,17 +90,7 @@ class Two:
         self.b.add_peer("a", ("127.0.0.1", self.a.port))
 
     def host(self, root: Path, node: str, tls: TlsFiles | None) -> Host:
-        config = HostConfig(
-            node=node,
-            cluster="test",
-            secret=b"a secret of the tests",
-            listen=("127.0.0.1", 0),
-            peers={},
-            data_dir=root / node,
-            handshake_ms_max=1000,
-            tls=tls,
-        )
-        host = Host(config, self.loop, Recorder())
+        host = Host(config_of(node, root, tls), self.loop, Recorder())
         host.start()
         return host
 
@@ -108,19 +113,8 @@ def test_the_secret_is_still_asked_for(
     tls = files(authority, "node")
     two = Two(tmp_path, caplog, tls, tls)
     until(two.loop, lambda: two.a.connected("b") and two.b.connected("a"), 20)
-    stranger = Host(
-        HostConfig(
-            node="0",
-            cluster="test",
-            secret=b"another secret",
-            listen=("127.0.0.1", 0),
-            peers={},
-            data_dir=tmp_path / "0",
-            tls=tls,
-        ),
-        two.loop,
-        Recorder(),
-    )
+    config = config_of("0", tmp_path, tls, secret=b"another secret")
+    stranger = Host(config, two.loop, Recorder())
     stranger.start()
     stranger.add_peer("a", ("127.0.0.1", two.a.port))
     until(two.loop, lambda: "node '0' does not have the secret" in caplog.text, 20)
@@ -170,19 +164,7 @@ def test_a_node_with_tls_and_one_without(
 def test_files_that_cannot_be_used_end_the_start(tmp_path: Path, authority: Authority) -> None:
     wrong = TlsFiles(tmp_path / "none.pem", None, authority.cert)
     loop = Loop()
-    host = Host(
-        HostConfig(
-            node="a",
-            cluster="test",
-            secret=b"a secret of the tests",
-            listen=("127.0.0.1", 0),
-            peers={},
-            data_dir=tmp_path / "a",
-            tls=wrong,
-        ),
-        loop,
-        Recorder(),
-    )
+    host = Host(config_of("a", tmp_path, wrong), loop, Recorder())
     with pytest.raises(CertificatesUnusable, match="cannot read .*none.pem"):
         host.start()
     loop.close()
