@@ -23,8 +23,8 @@ INTERPRETED = ["tests/broker/kernel", "tests/broker/amqp091/wire"]
 """Run a second time with the kernel interpreted."""
 FIRST = (("connector",), ("live",), ("sim",), ("broker",), ("raft",))
 """Folders of tests in starting order, the longest first; the others form one more section."""
-HALVED = "live"
-"""A folder with so many slow tests that it makes two sections."""
+HALVED = ("connector", "live")
+"""Folders with so many slow tests that they make two sections each; subfolders stay whole."""
 LANES_PER_CORE = 1.5
 """Sections that run at the same time: tests with real nodes wait more than they compute."""
 LANES_MAX = 3
@@ -243,12 +243,18 @@ def others() -> tuple[str, ...]:
 
 def parts(folders: tuple[str, ...]) -> list[tuple[str, list[str]]]:
     """Return the sections that these folders make: title and paths of each."""
-    if folders != (HALVED,):
+    (folder, *more) = folders
+    if more or folder not in HALVED:
         return [(", ".join(folders), paths(folders))]
-    files = sorted(
-        f"tests/{HALVED}/{path.name}" for path in (ROOT / "tests" / HALVED).glob("test_*.py")
-    )
-    return [(f"{HALVED}, odd files", files[::2]), (f"{HALVED}, even files", files[1::2])]
+    found = [
+        path
+        for path in (ROOT / "tests" / folder).iterdir()
+        if path.match("test_*.py") or (path.is_dir() and any(path.glob("test_*.py")))
+    ]
+    # Dealt out by size, so that the two largest files are not in one half.
+    found.sort(key=lambda path: (-path.stat().st_size, path.name))
+    dealt = [f"tests/{folder}/{path.name}" for path in found]
+    return [(f"{folder}, one half", dealt[::2]), (f"{folder}, other half", dealt[1::2])]
 
 
 def paths(folders: Iterable[str]) -> list[str]:

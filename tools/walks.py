@@ -1,5 +1,7 @@
 """Counts of the source files that one operation enters on a node, and of changes of file.
 
+The files that a node enters without a request (its clock, its watches) are counted apart.
+
 A node runs in this process, in the main thread; a client in another thread does each operation
 once while the node's calls of functions of the tree are recorded. The compiled kernel is not seen.
 """
@@ -13,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from pika import BlockingConnection, URLParameters
 
@@ -27,8 +29,16 @@ from warren_broker.node import Node
 BASES = tuple(str(base) for base in SOURCES.values())
 SETTLED_S = 0.3
 """Wait after an operation, until the node has finished what it started."""
+IDLE = "nothing"
 QUEUE = "walked"
 BODY = b"message"
+
+
+class Walk(NamedTuple):
+    """The files that an operation entered, and how often it changed file."""
+
+    files: frozenset[str]
+    changes: int
 
 
 class Recorder:
@@ -53,7 +63,7 @@ class Recorder:
             self.changes += 1
             self._last = name
 
-    def during(self, operation: Callable[[], object]) -> tuple[int, int]:
+    def during(self, operation: Callable[[], object]) -> Walk:
         """Return files entered and changes of file during an operation, heartbeats included."""
         time.sleep(SETTLED_S)
         self.files, self.changes, self._last = set(), 0, ""
@@ -61,10 +71,10 @@ class Recorder:
         operation()
         time.sleep(SETTLED_S)
         self.on = False
-        return len(self.files), self.changes
+        return Walk(frozenset(self.files), self.changes)
 
 
-def walks(uri: str, recorder: Recorder, results: dict[str, tuple[int, int]]) -> None:
+def walks(uri: str, recorder: Recorder, results: dict[str, Walk]) -> None:
     """Do each operation twice and record the second."""
     with BlockingConnection(URLParameters(uri)) as client:
         channel = client.channel()
@@ -82,6 +92,7 @@ def walks(uri: str, recorder: Recorder, results: dict[str, tuple[int, int]]) -> 
 
         publish()
         acknowledge()
+        results[IDLE] = recorder.during(lambda: None)
         results["publish and confirm"] = recorder.during(publish)
         results["get and ack"] = recorder.during(acknowledge)
         publish()
@@ -114,7 +125,7 @@ def walks(uri: str, recorder: Recorder, results: dict[str, tuple[int, int]]) -> 
 def main() -> int:
     """Run the node and the client; print the table."""
     recorder = Recorder()
-    results: dict[str, tuple[int, int]] = {}
+    results: dict[str, Walk] = {}
     failures: list[BaseException] = []
     with tempfile.TemporaryDirectory(prefix="warren-walks-") as place:
         settings = config.NodeConfig(
@@ -139,9 +150,14 @@ def main() -> int:
         thread.join()
     if failures:
         raise failures[0]
-    print(f"{'operation':<28}{'files':>8}{'changes of file':>18}")
+    idle = results[IDLE].files
+    print(
+        f"{'operation':<28}{'files':>8}{'of them its own':>18}{'lines':>8}{'changes of file':>18}"
+    )
     for title, (files, changes) in results.items():
-        print(f"{title:<28}{files:>8}{changes:>18}")
+        own = files - idle
+        lines = sum(len(Path(name).read_bytes().splitlines()) for name in own)
+        print(f"{title:<28}{len(files):>8}{len(own):>18}{lines:>8,}{changes:>18}")
     return 0
 
 

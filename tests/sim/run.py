@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import sys
 import time
@@ -10,12 +11,15 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from sim import plants
 from sim.world import World
 
 BATCH = 25
+FIRST_WORLDS = Path(__file__).with_name("first_worlds.json")
+"""By kind and planted bug: a world in which it is found, so that a test need not search for it."""
 TRACE_LINES = 40
 
 
@@ -45,6 +49,11 @@ class Kind:
     def planted(self) -> Any:
         """Return a context with the bug in the code."""
         return plants.planted(None if self.plant is None else self.plants()[self.plant])
+
+    @property
+    def title(self) -> str:
+        """Its key in FIRST_WORLDS."""
+        return "whole" if self.whole else "core"
 
     def again(self, seed: int) -> str:
         """Return the command that repeats that world."""
@@ -171,6 +180,42 @@ def many(kind: Kind, options: argparse.Namespace) -> int:
     return 0
 
 
+def first_world(kind: Kind) -> int | None:
+    """Return the recorded world in which the planted bug was found."""
+    assert kind.plant is not None
+    recorded: dict[str, dict[str, int]] = json.loads(FIRST_WORLDS.read_text(encoding="utf-8"))
+    return recorded[kind.title].get(kind.plant)
+
+
+def search(kind: Kind, seeds: int) -> Outcome:
+    """Run the recorded world of a planted bug; if that is clean now, worlds from 0 on."""
+    recorded = first_world(kind)
+    if recorded is not None:
+        last = run_batch((recorded, recorded + 1, kind))[-1]
+        if last.found:
+            return last
+    return run_batch((0, seeds, kind))[-1]
+
+
+def record(kinds: tuple[Kind, ...], seeds: int) -> int:
+    """Write FIRST_WORLDS: for each planted bug a world that shows it in a process of its own."""
+    made: dict[str, dict[str, int]] = {}
+    missed = 0
+    for kind in kinds:
+        found = made.setdefault(kind.title, {})
+        for name in sorted(kind.plants()):
+            planted = Kind(kind.whole, name)
+            last = search(planted, seeds)
+            if last.found and run_batch((last.seed, last.seed + 1, planted))[-1].found:
+                found[name] = last.seed
+            missed += not last.found
+            print(
+                f"{kind.title:5} {name:50} {last.seed if last.found else 'NOT FOUND'}", flush=True
+            )
+    FIRST_WORLDS.write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
+    return 1 if missed else 0
+
+
 def every_plant(kinds: tuple[Kind, ...], options: argparse.Namespace) -> int:
     """Search every planted bug; print how many seeds each took."""
     missed = 0
@@ -200,6 +245,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--trace", action="store_true", help="with --seed: all of its story")
     parser.add_argument("--plant", help="with this bug in the code")
     parser.add_argument("--plants", action="store_true", help="look for every planted bug")
+    parser.add_argument("--record", action="store_true", help="write where each one is found")
     parser.add_argument("--go-on", action="store_true", help="after a failure, too")
     parser.add_argument("--jobs", type=int, default=2, help="processes (2)")
     options = parser.parse_args(arguments)
@@ -208,6 +254,8 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"no bug {options.plant!r}; choose one of {', '.join(kind.plants())}")
     if options.seed is not None:
         return replay(options.seed, kind, options.trace)
+    if options.record:
+        return record((CORE, WHOLE), options.seeds)
     if options.plants:
         return every_plant((kind,) if kind.whole else (CORE, WHOLE), options)
     return many(kind, options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 from sim.plants import PLANTS
 from sim.plants_whole import PLANTS as PLANTS_WHOLE
-from sim.run import Kind, main, run_batch, run_seed
+from sim.run import FIRST_WORLDS, Kind, main, run_batch, run_seed, search
 from sim.whole.profile import draw
 from sim.whole.swarm import BEHIND, DAMAGE, LIVES, OLDER, UNLUCKY
 from sim.whole.world import World
@@ -83,16 +84,23 @@ def test_every_kind_of_misfortune_has_worlds_of_its_own() -> None:
     assert set(UNLUCKY) | {LIVES} <= set(surely)
 
 
+def test_every_recorded_world_is_of_a_bug_that_can_be_planted() -> None:
+    recorded = json.loads(FIRST_WORLDS.read_text(encoding="utf-8"))
+    assert set(recorded["core"]) <= set(PLANTS)
+    assert set(recorded["whole"]) <= set(PLANTS_WHOLE)
+
+
 @pytest.mark.parametrize("plant", sorted(PLANTS_WHOLE))
 def test_a_bug_planted_in_whole_nodes_is_found(plant: str) -> None:
-    last = run_batch((0, SEEDS_PER_PLANT, Kind(whole=True, plant=plant)))[-1]
+    """In its recorded world; `build.py sim --record` writes those again when the worlds changed."""
+    last = search(Kind(whole=True, plant=plant), SEEDS_PER_PLANT)
     assert last.found, f"{plant}: not found in {SEEDS_PER_PLANT} seeds: {last.failure}"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("plant", sorted(PLANTS))
 def test_a_planted_bug_is_found(plant: str) -> None:
-    last = run_batch((0, SEEDS_PER_PLANT, Kind(plant=plant)))[-1]
+    last = search(Kind(plant=plant), SEEDS_PER_PLANT)
     assert last.found, f"{plant}: not found in {SEEDS_PER_PLANT} seeds: {last.failure}"
 
 
