@@ -251,6 +251,29 @@ class EventExchangeSettings(_Table):
     )
 
 
+class PrometheusTcp(_Table):
+    """Where metrics are served."""
+
+    port: int = Field(15_692, ge=0, le=65_535)
+    ip: str = "127.0.0.1"
+
+    @field_validator("ip")
+    @classmethod
+    def _is_ip(cls, value: str) -> str:
+        return str(ipaddress.ip_address(value))
+
+
+class PrometheusSettings(_Table):
+    """The endpoint for Prometheus; names are those of RabbitMQ's plugin."""
+
+    enabled: bool = False
+    tcp: PrometheusTcp = PrometheusTcp()
+    path: str = Field("/metrics", pattern="^(/[A-Za-z0-9._~-]+)+$", max_length=255)
+    return_per_object_metrics: bool = Field(
+        False, description="the path shows each queue, as PATH/per-object always does"
+    )
+
+
 class NodeConfig(_Table):
     """The settings of one node.
 
@@ -289,6 +312,7 @@ class NodeConfig(_Table):
     queues: Queues = Queues()
     alarms: AlarmSettings = AlarmSettings()
     event_exchange: EventExchangeSettings = EventExchangeSettings()
+    prometheus: PrometheusSettings = PrometheusSettings()
     raft: Raft = Raft()
 
     @field_validator("loopback_users", mode="before")

@@ -57,6 +57,7 @@ FLOORS: dict[str, int] = {
     "warren_broker.cluster": 3,
     "warren_broker.server": 4,
     "warren_broker.config": 3,
+    "warren_broker.prometheus": 4,
     "warren_broker.logs": 4,
     "warren_broker.node": 5,
     "warren_broker.__main__": 5,

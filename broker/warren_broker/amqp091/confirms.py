@@ -101,17 +101,19 @@ class PublishLedger:
     next_seq  the next publish's sequence number, from 1
     batches   by the first sequence number, ascending, disjoint
     refused   whether any message was refused since `forget`
+    acked     messages acknowledged since `take_acked`
 
     Invariants: a batch stays until every message of it is acknowledged or refused, so the first
     batch's unanswered message is the lowest unconfirmed one.
     """
 
-    __slots__ = ("_acked", "_nacked", "batches", "next_seq", "refused")
+    __slots__ = ("_acked", "_nacked", "acked", "batches", "next_seq", "refused")
 
     def __init__(self) -> None:
         self.next_seq = 1
         self.batches: dict[int, Batch] = {}
         self.refused = False
+        self.acked = 0
         self._acked: Ranges = []
         self._nacked: Ranges = []
 
@@ -208,6 +210,7 @@ class PublishLedger:
                     self._ack(first + at, first + at)
 
     def _ack(self, first: int, last: int) -> None:
+        self.acked += last - first + 1
         _join(self._acked, first, last)
 
     def _nack(self, first: int, last: int) -> None:
@@ -242,12 +245,18 @@ class PublishLedger:
         nack_up_to, nacks = _split(nacked, low)
         return Confirms(up_to, singles, nack_up_to, nacks)
 
+    def take_acked(self) -> int:
+        """Return how many messages were acknowledged since the last call."""
+        acked, self.acked = self.acked, 0
+        return acked
+
     def forget(self) -> bool:
         """Drop the confirms to be sent (in a transaction, tx.commit-ok stands for them).
 
         returns  whether anything was refused since the last call
         """
         self._acked, self._nacked = [], []
+        self.acked = 0
         refused, self.refused = self.refused, False
         return refused
 

@@ -349,6 +349,11 @@ class Connection:
         out, state.out = state.out, bytearray()
         return [out]
 
+    def take_confirmed(self) -> int:
+        """Return how many messages were confirmed to the client since the last call."""
+        confirmed, self.state.confirmed = self.state.confirmed, 0
+        return confirmed
+
     def _report(self) -> None:
         """Report to the queues how far the deliveries to no_ack consumers have been sent."""
         for consumer in self.state.to_report.values():

@@ -172,6 +172,7 @@ class Channel:
         confirms = self.publishes.take()
         if confirms is None or self.state != "open":
             return
+        self.connection.confirmed += self.publishes.take_acked()
         out = self.connection.out
         if confirms.up_to or confirms.singles:
             format_confirms(out, self.number, confirms.up_to, confirms.singles)
@@ -267,6 +268,7 @@ class ConnectionState:
     to_report           no_ack consumers to report to their queues when the output is taken
     faults              refusals that closed a channel or the connection, for the log
     waiting_bytes       in the inboxes of its channels
+    confirmed           messages confirmed to the client since `Connection.take_confirmed`
 
     Invariants: every consumer in `consumers` belongs to an open channel; a channel's `waiting` is
     0 or a key of `asked`.
@@ -282,6 +284,7 @@ class ConnectionState:
         "client_properties",
         "close_reason",
         "config",
+        "confirmed",
         "consumers",
         "faults",
         "frame_max",
@@ -326,6 +329,7 @@ class ConnectionState:
         self.to_report: dict[ConsumerId, ChannelConsumer] = {}
         self.faults: list[ChannelFault] = []
         self.waiting_bytes = 0
+        self.confirmed = 0
         self.scanner = FrameScanner(
             min(config.frame_max or FRAME_BYTES_MAX_FIRST, FRAME_BYTES_MAX_FIRST),
             config.message_bytes_max,

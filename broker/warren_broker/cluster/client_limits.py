@@ -97,6 +97,11 @@ class ClientLimits:
         if not self._users[client.user]:
             del self._users[client.user]
 
+    def counts(self) -> tuple[int, int]:
+        """Return this node's connections with an open vhost, and the channels they have open."""
+        clients = self._clients.values()
+        return len(clients), sum(client.channels() for client in clients)
+
     def channels_max(self, user: str) -> int | None:
         """Return how many channels the user may have open; None: there is no limit."""
         return self._user_limit(user, MAX_CHANNELS)

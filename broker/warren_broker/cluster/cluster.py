@@ -20,6 +20,7 @@ from warren_broker.cluster.leader.block_cache import BlockCache, check_entry
 from warren_broker.cluster.leader.leader_effects import LeaderCallbacks, LeaderEffects
 from warren_broker.cluster.leader.set_aside import SetAsideCounts
 from warren_broker.cluster.leader_hints import LeaderHints
+from warren_broker.counters import Counters
 from warren_broker.queue.commands import Delivery, GetReply, SubmissionReply
 from warren_raft.errors import NotLeader
 from warren_raft.machine import Applied, Meta
@@ -82,6 +83,7 @@ class Cluster:
         self.queue_bytes_max = queue_bytes_max
         self.node_bytes_max = node_bytes_max
         self.in_flight = InFlight()
+        self.counters = Counters()
         self.leader_hints = LeaderHints()
         self.clients: dict[int, GroupClient] = {}
         self.stored = BlockCache(lambda group, index: self.host.read_entry(group, index).data)

@@ -13,6 +13,7 @@ from warren_broker.queue.effects import (
     DeathReason,
     Deliver,
     Drained,
+    Dropped,
     Expired,
     LettersDue,
     LettersGone,
@@ -43,6 +44,7 @@ class QueueContext:
         "_deliveries",
         "_died",
         "_drained",
+        "_dropped",
         "_expired",
         "_letters_gone",
         "_reconfigured",
@@ -76,6 +78,7 @@ class QueueContext:
         self._cancelled: list[CancelConsumer] = []
         self._dead: list[tuple[DeathReason, int, list[tuple[int, int, int]]]] = []
         self._died: dict[DeathReason, int] = {}
+        self._dropped: dict[DeathReason, int] = {}
         self._letters_gone: list[LettersGone] = []
         self._reconfigured = False
         self._expired: Expired | None = None
@@ -110,10 +113,12 @@ class QueueContext:
     ) -> None:
         """Send messages that leave the queue to the dead letter exchange, if there is one.
 
-        Where the queue keeps its letters, have them forwarded. failures: their delivery count
+        Where the queue keeps its letters, have them forwarded. Without an exchange they are counted
+        by the leader. failures: their delivery count
         """
         config = self.state.config
         if config.dead_letter_exchange is None:
+            self._dropped[reason] = self._dropped.get(reason, 0) + last - first + 1
             return
         if config.keeps_letters:
             self._died[reason] = self._died.get(reason, 0) + last - first + 1
@@ -161,6 +166,8 @@ class QueueContext:
         effects += self._drained
         effects += self._cancelled
         effects += [DeadLetter(reason, tuple(runs), count) for reason, count, runs in self._dead]
+        if self._dropped:
+            effects.append(Dropped(tuple(self._dropped.items())))
         effects += self._letters_gone
         if self.state.letters.count and (self._died or self._reconfigured):
             effects.append(LettersDue(tuple(self._died.items()), self._reconfigured))

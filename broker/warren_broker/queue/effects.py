@@ -56,6 +56,12 @@ class DeadLetter(msgspec.Struct, frozen=True, array_like=True, tag="dead_letter"
     delivery_count: int = 0
 
 
+class Dropped(msgspec.Struct, frozen=True, array_like=True, tag="dropped"):
+    """Count messages that died in a queue without a dead letter exchange; died: by reason."""
+
+    died: tuple[tuple[DeathReason, int], ...]
+
+
 class LettersDue(msgspec.Struct, frozen=True, array_like=True, tag="letters"):
     """Forward the dead letters that the queue keeps (`letter_queue`): there are new ones.
 
@@ -88,5 +94,13 @@ class Expired(msgspec.Struct, frozen=True, array_like=True, tag="expired"):
 
 
 AnyEffect: TypeAlias = (
-    Deliver | CancelConsumer | Drained | SetTimer | DeadLetter | LettersDue | LettersGone | Expired
+    Deliver
+    | CancelConsumer
+    | Drained
+    | SetTimer
+    | DeadLetter
+    | Dropped
+    | LettersDue
+    | LettersGone
+    | Expired
 )

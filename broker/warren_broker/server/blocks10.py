@@ -12,6 +12,7 @@ from warren_broker.amqp10.block_admission import BlockLimits, admit
 from warren_broker.amqp10.caller import Answer, Asker, refusal_of
 from warren_broker.cluster.client.queues import ENQUEUE, block_for
 from warren_broker.cluster.client.reads import ReadFailed, Runs, cut_runs
+from warren_broker.counters import AMQP_10
 from warren_broker.kernel import (
     MessageTable,
     Route,
@@ -47,6 +48,7 @@ def _allowed(
         _, refusal = asker.access.refused_message(table, 0, table.count, flags, exchange)
         if refusal is not None:
             raise refusal
+    asker.broker.cluster.counters.received(AMQP_10, table.count, True)
     return table
 
 

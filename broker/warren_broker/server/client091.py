@@ -13,6 +13,7 @@ from warren_broker.amqp091.connection_config import ConnectionConfig
 from warren_broker.block.block import Block
 from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.declaring import Declared, declare_and_count
+from warren_broker.kernel import Selection
 from warren_broker.metadata import commands as metadata
 from warren_broker.queue import commands
 from warren_broker.queue.commands import Delivery
@@ -72,6 +73,7 @@ class Client091(ProtocolClient):
         for name in self._reply_names:
             self._broker.replies.close(name)
         self._give_back()
+        self._counts.closed()
 
     @guarded
     def _give_back(self) -> None:
@@ -120,6 +122,7 @@ class Client091(ProtocolClient):
         output = self._session.take_output()
         if output:
             self._stream.write(output)
+            self._counts.confirmed(self._session.take_confirmed())
         if self._session.closed and not self._ended:
             self._ended = True
             self._log.ended(self._session.state.close_reason)
@@ -154,6 +157,9 @@ class Client091(ProtocolClient):
     @guarded
     def deliver(self, consumer: int, delivery: Delivery, block: Block) -> None:
         """Deliver messages to one of its consumers."""
+        known = self._session.state.consumers.get(consumer)
+        if known is not None:
+            self._counts.delivered(consumer, known.no_ack, delivery)
         if self._held or self._stream.congested:
             self._held.append((consumer, delivery, block))
             return
@@ -247,6 +253,7 @@ class Client091(ProtocolClient):
             if not isinstance(result, errors.Refusal) and not self._gone:
                 client = self._session.state.client_properties
                 self._log.opened(request.user, request.vhost, client)
+                self._counts.opened()
                 self._events.opened(request.user, request.vhost, client)
             answer(result)
 
@@ -269,12 +276,14 @@ class Client091(ProtocolClient):
         self._broker.connection_gone(self._number, self._answer(request))
 
     def _session_up(self, request: requests.SessionUpRequest) -> None:
+        self._counts.channel_opened(request.session)
         self._events.channel_created(request.session, request.channel)
 
     def _session_down(self, request: requests.SessionDownRequest) -> None:
         gone = {consumer for consumer, _ in request.consumers}
         if self._held:
             self._held = deque(held for held in self._held if held[0] not in gone)
+        self._counts.channel_closed(request.session)
         self._events.channel_closed(request.session)
         self._broker.consuming.session_down(request.session, request.failed)
         self._answer(request)(requests.RequestDone())
@@ -383,12 +392,18 @@ class Client091(ProtocolClient):
             session.confirmed(token, part, ok, refused)
             self._flush_later()
 
+        def routed(parts: list[Selection], kept: int) -> None:
+            self._counts.routed(parts)
+            if tell:
+                session.routed(token, parts, kept)
+
+        self._counts.published(request)
         touched = self._broker.publishing.publish(
             self._vhost,
             request.table,
             request.first,
             request.last,
-            (lambda parts, kept: session.routed(token, parts, kept)) if tell else None,
+            routed,
             guarded_call(self, confirmed) if request.confirm else None,
             request.flags,
         )
@@ -444,9 +459,16 @@ class Client091(ProtocolClient):
     def _get(self, request: requests.GetRequest) -> None:
         queue = self._broker.queues.find(self._vhost, request.queue, self._number)
         command = commands.Get(request.consumer, request.session, request.no_ack)
-        self._broker.consuming.get(queue, command, self._answer(request))
+        answer = self._answer(request)
+
+        def got(result: Any) -> None:
+            self._counts.got(queue.config.kind, request.no_ack, result)
+            answer(result)
+
+        self._broker.consuming.get(queue, command, got)
 
     def _settle(self, request: requests.AckRequest) -> None:
+        self._counts.acknowledged(request)
         self._broker.consuming.settle(commands.Settle(request.consumer, request.msg_ids))
 
     def _return(self, request: requests.RequeueRequest) -> None:

@@ -77,6 +77,7 @@ class Client10(ProtocolClient):
         self._socket_ended(error)
         self._connection.free()
         self._events.closed()
+        self._counts.closed()
         self._broker.connection_gone(self._number, lambda result: None)
 
     @guarded
@@ -175,6 +176,7 @@ class Client10(ProtocolClient):
                 answer(result)
                 return
             client = self._connection.client
+            self._counts.opened()
             self._log.opened(request.user, request.vhost, client, client.get("container", ""))
             self._events.opened(request.user, request.vhost, client)
             answer(requests.VhostOpened(settings.node, settings.cluster))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from warren_broker.cluster.broker import Broker
+from warren_broker.server.client_counts import ClientCounts
 from warren_broker.server.connection_events import ConnectionEvents
 from warren_broker.server.connection_log import ConnectionLog
 from warren_broker.server.fault_boundary import guarded
@@ -27,6 +28,7 @@ class ProtocolClient(ABC):
         self._events = ConnectionEvents(
             broker.events, protocol, peer, isinstance(stream, TlsStream)
         )
+        self._counts = ClientCounts(broker)
         self._number = broker.ids.connection()
         self._asked_flush = False
         self._gone = False

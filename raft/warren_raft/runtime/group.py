@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from warren_raft.core import membership
 from warren_raft.core.node import RaftNode
@@ -20,6 +20,16 @@ from warren_raft.types import Entry, EntryKind, GroupId, Index, NodeId
 TRIM_ENTRIES_MIN = 256
 TRIM_BYTES_MIN = 4 << 20
 """A volatile log that has grown by less is not searched for entries to release."""
+
+
+class LogPosition(NamedTuple):
+    """How far a member's log is: its term, and the last entry of each kind."""
+
+    term: int
+    committed: Index
+    applied: Index
+    durable: Index
+    snapshot: Index
 
 
 class LastLook:
@@ -107,6 +117,13 @@ class Group:
         self._trim_entries = TRIM_ENTRIES_MIN
         self._trim_bytes = TRIM_BYTES_MIN
         store.begun(self.retained_from)
+
+    def position(self) -> LogPosition:
+        """Return how far the log is."""
+        log = self.node.log
+        return LogPosition(
+            self.node.term, log.committed, self.applied, log.durable, self.store.snapshot_index
+        )
 
     def restore(self, snapshot: Snapshot) -> None:
         """Replace the state with another member's snapshot."""

@@ -22,7 +22,7 @@ from warren_raft.runtime.bootstrap import BootstrapPlan, ClusterBootstrap
 from warren_raft.runtime.config import Address, HostConfig
 from warren_raft.runtime.disk_backpressure import DiskBackpressure, report_full
 from warren_raft.runtime.early_messages import EarlyMessages
-from warren_raft.runtime.group import Group
+from warren_raft.runtime.group import Group, LogPosition
 from warren_raft.runtime.group_start import begin_group
 from warren_raft.runtime.loop import Loop, LoopStage, LoopTimer
 from warren_raft.runtime.lost_entries import LostEntries
@@ -382,6 +382,10 @@ class Host:
         """Return the index of the last entry in `state`; raises UnknownGroup."""
         return self._group(group).applied
 
+    def log_position(self, group: GroupId) -> LogPosition:
+        """Return how far this member's log of the group is; raises UnknownGroup."""
+        return self._group(group).position()
+
     def members(self, group: GroupId) -> Membership:
         """Return the members of the group; raises UnknownGroup."""
         return self._group(group).node.membership
@@ -488,8 +492,6 @@ class Host:
     def disk_full(self) -> bool:
         """Whether a write waits for disk space; it is retried until there is."""
         return self._store is not None and self._store.wal.full is not None
-
-    # ------------------------------------------------------------ parts
 
     @property
     def _logs(self) -> LogStore:

@@ -20,6 +20,7 @@ from tests.broker.kernel import frames as f
 from tests.broker.server.listening import ListeningWorld
 from warren_broker.amqp091.connection_config import ConnectionConfig
 from warren_broker.amqp091.requests import RequestDone
+from warren_broker.counters import Counters
 from warren_broker.server.client091 import Client091
 from warren_broker.server.client10 import Client10
 from warren_broker.server.listener import HEADER_091, HEADER_10_SASL
@@ -63,7 +64,7 @@ def broker_of(loop: Loop) -> Any:
     return SimpleNamespace(
         ids=Ids(),
         events=SimpleNamespace(on=False),
-        cluster=SimpleNamespace(loop=loop, forget_waiting=lambda key: None),
+        cluster=SimpleNamespace(loop=loop, counters=Counters(), forget_waiting=lambda key: None),
         replies=SimpleNamespace(close=lambda name: None),
         consuming=SimpleNamespace(session_down=lambda session, failed: None),
         authenticate=lambda user, password, mechanism, done: done(RequestDone()),

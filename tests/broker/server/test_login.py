@@ -16,6 +16,7 @@ from warren_broker import errors
 from warren_broker.amqp091 import requests
 from warren_broker.amqp091.connection_config import ConnectionConfig
 from warren_broker.config import Limits
+from warren_broker.counters import Counters
 from warren_broker.server.client091 import Client091
 from warren_broker.server.client10 import Client10
 from warren_broker.server.listener import HEADER_091
@@ -66,7 +67,8 @@ class World:
             ),
             ids=SimpleNamespace(connection=lambda: 1),
             events=SimpleNamespace(on=True, node="a", tell=self.tell),
-            cluster=SimpleNamespace(loop=self.loop),
+            cluster=SimpleNamespace(loop=self.loop, counters=Counters()),
+            consuming=None,
             authenticate=self.authenticate,
             enter_vhost=lambda number, vhost, user, channels, done, manages=False: done(
                 requests.RequestDone()

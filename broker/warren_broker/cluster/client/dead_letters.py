@@ -13,6 +13,7 @@ from warren_broker.amqp091.wire.fitting import HEADER_FRAME_BYTES, shortened
 from warren_broker.block.block import Block
 from warren_broker.cluster.client.publisher import Publisher
 from warren_broker.cluster.client.queues import QueueClients
+from warren_broker.counters import Strategy
 from warren_broker.kernel import (
     CC,
     PRIORITY_DEFAULT,
@@ -86,9 +87,23 @@ class DeadLetters:
                 self._waiting.appendleft((group, effect, (index, first + left, last)))
                 last = first + left - 1
             left -= last - first + 1
+            self._count(group, effect.reason, last - first + 1)
             self._publish(group, effect, (index, first, last))
         if self._waiting:
             self._queues.cluster.loop.call_later(0, self._turn)
+
+    def _count(self, group: int, reason: str, count: int) -> None:
+        """Count dead letters that are about to be published, as RabbitMQ does."""
+        queue, config = self._queues.definitions.state.groups.get(group), self._config(group)
+        if queue is None or config is None:
+            return
+        exchange = config.dead_letter_exchange
+        known = exchange == "" or (
+            exchange is not None
+            and self._queues.definitions.exchange(queue.vhost, exchange) is not None
+        )
+        strategy: Strategy = "at_most_once" if known else "disabled"
+        self._queues.cluster.counters.died(reason, config.kind, strategy, count)
 
     def _publish(self, group: int, effect: DeadLetter, run: Run) -> None:
         queue = self._queues.definitions.state.groups.get(group)

@@ -12,6 +12,7 @@ from warren_broker.cluster.client.queue_client import GroupClient
 from warren_broker.cluster.leader.block_cache import BlockCache
 from warren_broker.cluster.leader.effect_order import EffectOrder
 from warren_broker.cluster.leader.set_aside import SetAsideCounts
+from warren_broker.counters import Counters
 from warren_broker.queue import effects as queue_effects
 from warren_broker.queue.codec import encode_submission
 from warren_broker.queue.commands import (
@@ -51,6 +52,7 @@ class QueueNodes(Protocol):
     host: Host
     stored: BlockCache
     set_aside: SetAsideCounts
+    counters: Counters
 
     def client(self, group: int) -> GroupClient | None:
         """Return this node's own client of the group."""
@@ -105,6 +107,7 @@ class LeaderEffects:
             queue_effects.Drained: self._drained,
             queue_effects.SetTimer: self._set_timer,
             queue_effects.DeadLetter: callbacks.dead_letter,
+            queue_effects.Dropped: self._dropped,
             queue_effects.LettersDue: callbacks.letters,
             queue_effects.LettersGone: callbacks.letters,
             queue_effects.Expired: lambda group, effect: callbacks.expired(group, effect.reason),
@@ -336,6 +339,12 @@ class LeaderEffects:
 
     def _drained(self, group: int, effect: queue_effects.Drained) -> None:
         """Do nothing: only links drain, and they have no per-message form yet."""
+
+    def _dropped(self, group: int, effect: queue_effects.Dropped) -> None:
+        cluster = self._cluster
+        kind = cluster.host.state(group).config.kind
+        for reason, count in effect.died:
+            cluster.counters.died(reason, kind, "disabled", count)
 
     def _set_timer(self, group: int, effect: queue_effects.SetTimer) -> None:
         known = self._timers.get(group)

@@ -331,6 +331,7 @@ class LetterForwarders:
 
     def carry_out(self, group: int, effect: LettersDue | LettersGone) -> None:
         """Carry out an effect of a queue that is led here."""
+        self._count(group, effect)
         if isinstance(effect, LettersGone):
             if effect.dropped:
                 log.info(
@@ -345,6 +346,14 @@ class LetterForwarders:
             self._later(group, LetterForwarder.retry)
         else:
             self._later(group, LetterForwarder.wake)
+
+    def _count(self, group: int, effect: LettersDue | LettersGone) -> None:
+        counters = self.queues.cluster.counters
+        if isinstance(effect, LettersDue):
+            for reason, count in effect.died:
+                counters.died(reason, "quorum", "at_least_once", count)
+        elif not effect.dropped:
+            counters.letters_confirmed(effect.messages)
 
     def _later(self, group: int, call: Callable[[LetterForwarder], None]) -> None:
         """Call with the queue's forwarder once this node knows the definitions."""

@@ -15,6 +15,7 @@ from warren_broker.block.block import Block, encode
 from warren_broker.cluster.client.dead_letters import TURN_MESSAGES, DeadLetters, Letters
 from warren_broker.cluster.leader.leader_effects import LeaderEffects
 from warren_broker.cluster.leader.set_aside import LINES_MAX, SetAsideCounts
+from warren_broker.counters import Counters
 from warren_broker.kernel import CC, MessageTable
 from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.effects import DeadLetter, Expired
@@ -63,6 +64,7 @@ class World:
             loop=self.loop,
             host=host,
             handlers={},
+            counters=Counters(),
             leader_of=lambda group: "a",
             stored=SimpleNamespace(get=lambda group, index: blocks[index]),
         )

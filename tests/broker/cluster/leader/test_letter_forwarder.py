@@ -15,6 +15,7 @@ from warren_broker.cluster.client.publisher import QueuePart
 from warren_broker.cluster.leader.letter_forwarder import LetterForwarders, warn_of_fallback
 from warren_broker.cluster.leader.set_aside import SetAsideCounts
 from warren_broker.config import Queues
+from warren_broker.counters import Counters
 from warren_broker.kernel import MessageTable, Selection
 from warren_broker.queue.commands import SettleLetters
 from warren_broker.queue.config import QueueConfig
@@ -62,6 +63,7 @@ class World:
             repair=SimpleNamespace(when=lambda group, index, call: self.healed.append(call)),
         )
         self.cluster: Any = SimpleNamespace(
+            counters=Counters(),
             loop=SimpleNamespace(now_ms=0, call_later=self.later),
             host=host,
             handlers={},

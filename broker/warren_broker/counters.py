@@ -1,0 +1,140 @@
+"""What a node counts from its start on, under RabbitMQ's names (`prometheus`)."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from warren_broker.arguments import Kind
+
+Strategy: TypeAlias = Literal["disabled", "at_most_once", "at_least_once"]
+Labels: TypeAlias = tuple[str, ...]
+AMQP_091: Final = "amqp091"
+AMQP_10: Final = "amqp10"
+QUEUE_TYPES: Final[dict[Kind, str]] = {
+    "classic": "rabbit_classic_queue",
+    "quorum": "rabbit_quorum_queue",
+}
+
+
+class Family(NamedTuple):
+    """Counters of one name.
+
+    labels  names of their labels
+    values  the labels of each counter; all of them are shown from the start, with 0
+    """
+
+    text: str
+    labels: Labels = ()
+    values: tuple[Labels, ...] = ((),)
+
+
+_DEATH_LABELS: Final = ("queue_type", "dead_letter_strategy")
+_CLASSIC_DEATHS: Final = tuple(product(["rabbit_classic_queue"], ["at_most_once", "disabled"]))
+_KEPT_LETTERS: Final = ("rabbit_quorum_queue", "at_least_once")
+_UNKEPT_DEATHS: Final = tuple(product(["rabbit_quorum_queue"], ["at_most_once", "disabled"]))
+_BY_PROTOCOL: Final = (("protocol",), ((AMQP_091,), (AMQP_10,)))
+_BY_091: Final = (("protocol",), ((AMQP_091,),))
+_BY_QUEUE: Final = (("protocol", "queue_type"), tuple(product([AMQP_091], QUEUE_TYPES.values())))
+
+FAMILIES: Final[dict[str, Family]] = {
+    "global_messages_dead_lettered_confirmed": Family(
+        "Dead letters that every target queue has confirmed", _DEATH_LABELS, (_KEPT_LETTERS,)
+    ),
+    "global_messages_dead_lettered_delivery_limit": Family(
+        "Messages that exceeded the delivery limit of their queue",
+        _DEATH_LABELS,
+        (_KEPT_LETTERS, *_UNKEPT_DEATHS),
+    ),
+    "global_messages_dead_lettered_expired": Family(
+        "Messages whose time to live ended",
+        _DEATH_LABELS,
+        (*_CLASSIC_DEATHS, _KEPT_LETTERS, *_UNKEPT_DEATHS),
+    ),
+    "global_messages_dead_lettered_maxlen": Family(
+        "Messages dropped from the head of a queue that exceeded its length limit",
+        _DEATH_LABELS,
+        (*_CLASSIC_DEATHS, *_UNKEPT_DEATHS),
+    ),
+    "global_messages_dead_lettered_rejected": Family(
+        "Messages that consumers rejected",
+        _DEATH_LABELS,
+        (*_CLASSIC_DEATHS, _KEPT_LETTERS, *_UNKEPT_DEATHS),
+    ),
+    "global_messages_received": Family("Messages received from publishers", *_BY_PROTOCOL),
+    "global_messages_received_confirm": Family(
+        "Messages received from publishers that expect confirms", *_BY_PROTOCOL
+    ),
+    "global_messages_routed": Family("Messages routed, once for each queue", *_BY_091),
+    "global_messages_confirmed": Family("Messages confirmed to publishers", *_BY_091),
+    "global_messages_delivered": Family("Messages delivered to clients", *_BY_QUEUE),
+    "global_messages_delivered_consume_manual_ack": Family(
+        "Messages delivered to consumers that acknowledge them", *_BY_QUEUE
+    ),
+    "global_messages_delivered_consume_auto_ack": Family(
+        "Messages delivered to consumers that do not acknowledge", *_BY_QUEUE
+    ),
+    "global_messages_delivered_get_manual_ack": Family(
+        "Messages fetched by basic.get, to be acknowledged", *_BY_QUEUE
+    ),
+    "global_messages_delivered_get_auto_ack": Family(
+        "Messages fetched by basic.get, without acknowledgement", *_BY_QUEUE
+    ),
+    "global_messages_get_empty": Family("basic.get that found no message", *_BY_QUEUE),
+    "global_messages_redelivered": Family("Messages delivered again", *_BY_QUEUE),
+    "global_messages_acknowledged": Family("Messages acknowledged by clients", *_BY_QUEUE),
+    "connections_opened": Family("Connections that have opened a vhost"),
+    "connections_closed": Family("Connections of those that have ended"),
+    "channels_opened": Family("Channels opened"),
+    "channels_closed": Family("Channels closed, or ended with their connections"),
+}
+"""Name, without `rabbitmq_` and `_total`, to its counters."""
+
+
+class Counters:
+    """The counters of a node; changed by the loop's thread only, for whole runs of messages."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self) -> None:
+        self._values: dict[tuple[str, Labels], int] = {
+            (name, labels): 0 for name, family in FAMILIES.items() for labels in family.values
+        }
+
+    def add(self, name: str, count: int, *labels: str) -> None:
+        """Add to a counter of FAMILIES."""
+        self._values[name, labels] = self._values.get((name, labels), 0) + count
+
+    def read(self) -> dict[tuple[str, Labels], int]:
+        """Return all counters as they are now."""
+        return dict(self._values)
+
+    # ------------------------------------------------------------ dead letters
+
+    def died(self, reason: str, kind: Kind, strategy: Strategy, count: int) -> None:
+        """Count messages that died in a queue that is led here.
+
+        reason    of queue.effects.DeathReason
+        strategy  disabled: without a dead letter exchange, or that one does not exist
+        """
+        self.add(f"global_messages_dead_lettered_{reason}", count, QUEUE_TYPES[kind], strategy)
+
+    def letters_confirmed(self, count: int) -> None:
+        """Count dead letters kept by their queue that every target has confirmed."""
+        self.add("global_messages_dead_lettered_confirmed", count, *_KEPT_LETTERS)
+
+    # ------------------------------------------------------------ messages of clients
+
+    def received(self, protocol: str, count: int, confirm: bool) -> None:
+        """Count messages from a publisher."""
+        self.add("global_messages_received", count, protocol)
+        if confirm:
+            self.add("global_messages_received_confirm", count, protocol)
+
+    def delivered(self, kind: Kind, how: str, count: int, again: bool) -> None:
+        """Count messages for a client; how: "consume" or "get", "_manual_ack" or "_auto_ack"."""
+        labels = AMQP_091, QUEUE_TYPES[kind]
+        self.add("global_messages_delivered", count, *labels)
+        self.add(f"global_messages_delivered_{how}", count, *labels)
+        if again:
+            self.add("global_messages_redelivered", count, *labels)

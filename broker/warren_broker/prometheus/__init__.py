@@ -1,0 +1,1 @@
+"""Metrics for Prometheus, named as by RabbitMQ's plugin rabbitmq_prometheus."""

@@ -1,0 +1,192 @@
+"""The HTTP endpoint that Prometheus scrapes, on threads of its own."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as GatherTimeout
+from functools import partial
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+from warren_broker.cluster.broker import Broker
+from warren_broker.cluster.resource_alarms import ResourceAlarms
+from warren_broker.config import NodeConfig
+from warren_broker.prometheus import exposition
+from warren_broker.prometheus.readings import Gathering, NodeReading
+from warren_raft.runtime.loop import Loop
+
+log = logging.getLogger(__name__)
+SCRAPERS_MAX = 16
+"""Connections at once, one thread each; further ones are closed at once."""
+CONNECTION_S_MAX = 15.0
+"""A connection is closed after this time, whatever it does."""
+GATHER_S_MAX = 5.0
+"""A scrape is refused when the loop has not answered by then, or scrapes before it are not done."""
+PER_OBJECT = "/per-object"
+
+
+class Unavailable(Exception):
+    """The node cannot be read now."""
+
+
+class Metrics:
+    """The texts of scrapes; one is made at a time, whatever the number of connections."""
+
+    def __init__(
+        self, loop: Loop, broker: Broker, alarms: ResourceAlarms, settings: NodeConfig
+    ) -> None:
+        self._loop = loop
+        self._broker = broker
+        self._alarms = alarms
+        self._limits = settings.alarms
+        self._data_dir: Path = settings.data_dir
+        self._turn = threading.Lock()
+
+    def text(self, per_object: bool) -> bytes:
+        """Return the metrics; raises Unavailable. Not to be called on the loop's thread."""
+        if not self._turn.acquire(timeout=GATHER_S_MAX):
+            raise Unavailable("other scrapes are under way")
+        try:
+            process = exposition.ProcessReading.taken(self._data_dir)
+            return exposition.text(self._read(per_object), process, self._limits, per_object)
+        finally:
+            self._turn.release()
+
+    def _read(self, per_object: bool) -> NodeReading:
+        found: Future[NodeReading] = Future()
+        done: Callable[[NodeReading], None] = found.set_result
+        gathering = Gathering(self._broker, self._alarms, per_object, done, found.set_exception)
+        self._loop.post(gathering.start)
+        try:
+            return found.result(GATHER_S_MAX)
+        except GatherTimeout as error:
+            raise Unavailable("the node is busy, starts or stops") from error
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = SCRAPERS_MAX
+
+    def __init__(self, address: tuple[str, int], handler: Callable[..., Any]) -> None:
+        if ipaddress.ip_address(address[0]).version == 6:
+            self.address_family = socket.AF_INET6
+        self._free = threading.BoundedSemaphore(SCRAPERS_MAX)
+        super().__init__(address, handler)
+
+    def server_bind(self) -> None:
+        """Bind, without the name look-up of the standard library, which may take seconds."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection on a thread of its own, if one is free."""
+        if not self._free.acquire(blocking=False):
+            log.warning("metrics: %s refused, %d connections", client_address, SCRAPERS_MAX)
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve a connection for at most CONNECTION_S_MAX."""
+        limit = threading.Timer(CONNECTION_S_MAX, _cut, (request,))
+        limit.daemon = True
+        limit.start()
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            limit.cancel()
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Log what ended a connection."""
+        log.info("metrics: the connection of %s ended", client_address, exc_info=True)
+
+
+def _cut(request: socket.socket) -> None:
+    try:
+        request.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return  # it is closed
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """A request; its line and headers are bounded by the standard library."""
+
+    timeout = CONNECTION_S_MAX
+    server_version = "Warren"
+    sys_version = ""
+
+    def __init__(self, metrics: Metrics, paths: dict[str, bool], *arguments: Any) -> None:
+        self._metrics = metrics
+        self._paths = paths
+        super().__init__(*arguments)
+
+    def do_GET(self) -> None:
+        """Answer with the metrics of the path."""
+        path = self.path.partition("?")[0].rstrip("/")
+        per_object = self._paths.get(path)
+        if per_object is None:
+            known = " and ".join(self._paths)
+            self._answer(HTTPStatus.NOT_FOUND, f"not found; there is {known}\n".encode())
+            return
+        try:
+            body = self._metrics.text(per_object)
+        except Unavailable as error:
+            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"not now: {error}\n".encode())
+            return
+        self._answer(HTTPStatus.OK, body, CONTENT_TYPE_PLAIN_0_0_4)
+
+    def _answer(self, status: HTTPStatus, body: bytes, kind: str = "text/plain") -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Log a request at the level DEBUG."""
+        log.debug("metrics: %s %s", self.client_address, format % arguments)
+
+
+class MetricsEndpoint:
+    """The listening endpoint of a node."""
+
+    def __init__(
+        self, loop: Loop, broker: Broker, alarms: ResourceAlarms, settings: NodeConfig
+    ) -> None:
+        """Listen; raises OSError with the address."""
+        wanted = settings.prometheus
+        address = (wanted.tcp.ip, wanted.tcp.port)
+        paths = {
+            wanted.path: wanted.return_per_object_metrics,
+            wanted.path + PER_OBJECT: True,
+        }
+        metrics = Metrics(loop, broker, alarms, settings)
+        try:
+            self._server = _Server(address, partial(_Handler, metrics, paths))
+        except OSError as error:
+            said = f"prometheus.tcp: cannot listen on {address[0]}:{address[1]}: {error.strerror}"
+            raise OSError(error.errno, said) from error
+        self.address = f"{address[0]}:{self._server.server_port}"
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.1,), name="metrics", daemon=True
+        )
+        self._thread.start()
+        log.info("metrics for Prometheus at http://%s%s", self.address, wanted.path)
+
+    def close(self) -> None:
+        """Stop listening; requests under way end with the process, or after CONNECTION_S_MAX."""
+        self._server.shutdown()
+        self._server.server_close()

@@ -1,0 +1,183 @@
+"""A reading as Prometheus's text, with RabbitMQ's names."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from warren_broker.config import AlarmSettings
+from warren_broker.counters import FAMILIES
+from warren_broker.management.queue_service import BROKER_VERSION
+from warren_broker.prometheus.readings import NodeReading, QueueCounts
+from warren_broker.server.alarms import resident_bytes
+from warren_raft.runtime.group import LogPosition
+
+PREFIX: Final = "rabbitmq_"
+COUNTS: Final[tuple[tuple[str, str], ...]] = (
+    ("rabbitmq_queue_messages_ready", "Messages that can be delivered"),
+    ("rabbitmq_queue_messages_unacked", "Messages delivered and not acknowledged"),
+    ("rabbitmq_queue_messages", "All messages of the queue"),
+    ("rabbitmq_queue_messages_ready_bytes", "Bytes of the messages that can be delivered"),
+    ("rabbitmq_queue_consumers", "Consumers of the queue"),
+    ("warren_queue_messages_delayed", "Messages that wait for their next delivery"),
+    ("warren_queue_messages_dead_lettering", "Dead letters kept until they are confirmed"),
+    ("warren_queue_messages_claimed", "Messages in claims"),
+)
+"""Name and text of each field of `QueueCounts`."""
+POSITIONS: Final[tuple[tuple[str, str], ...]] = (
+    ("rabbitmq_raft_term", "Current term"),
+    ("rabbitmq_raft_commit_index", "Last committed entry"),
+    ("rabbitmq_raft_last_applied", "Last applied entry"),
+    ("rabbitmq_raft_last_written_index", "Last entry on this node's disk"),
+    ("rabbitmq_raft_snapshot_index", "Last entry of the newest snapshot"),
+)
+"""Name and text of each field of `LogPosition`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessReading:
+    """What the operating system says of the process and its disk."""
+
+    resident_bytes: int
+    open_files: int
+    open_files_max: int
+    disk_free_bytes: int
+
+    @classmethod
+    def taken(cls, data_dir: Path) -> ProcessReading:
+        """Ask the operating system; may wait for the disk."""
+        status = os.statvfs(data_dir)
+        return cls(
+            resident_bytes(),
+            len(os.listdir("/proc/self/fd")),
+            resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+            status.f_bavail * status.f_frsize,
+        )
+
+
+def text(
+    reading: NodeReading, process: ProcessReading, limits: AlarmSettings, per_object: bool
+) -> bytes:
+    """Return the metrics in the text format 0.0.4."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Readings(reading, process, limits, per_object))
+    return generate_latest(registry)
+
+
+class _Readings(Collector):
+    def __init__(
+        self,
+        reading: NodeReading,
+        process: ProcessReading,
+        limits: AlarmSettings,
+        per_object: bool,
+    ) -> None:
+        self._reading = reading
+        self._process = process
+        self._limits = limits
+        self._per_object = per_object
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing: the registry is for one reading."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield each family once."""
+        yield from self._identity()
+        yield from self._node()
+        yield from self._counters()
+        yield from self._queues() if self._per_object else self._totals()
+        yield from self._raft()
+
+    def _identity(self) -> Iterator[Metric]:
+        build = {
+            "product_name": "Warren",
+            "product_version": BROKER_VERSION,
+            "prometheus_client_version": version("prometheus-client"),
+        }
+        identity = {
+            "rabbitmq_node": self._reading.node,
+            "rabbitmq_cluster": self._reading.cluster,
+            "rabbitmq_endpoint": "per-object" if self._per_object else "aggregated",
+        }
+        for name, said, labels in (
+            ("build_info", "Versions of the broker", build),
+            ("identity_info", "The node and its cluster", identity),
+        ):
+            info = GaugeMetricFamily(PREFIX + name, said, labels=list(labels))
+            info.add_metric(list(labels.values()), 1)
+            yield info
+
+    def _node(self) -> Iterator[Metric]:
+        reading, process, limits = self._reading, self._process, self._limits
+        for name, said, value in (
+            ("connections", "Connections with an open vhost", reading.connections),
+            ("channels", "Channels open", reading.channels),
+            ("consumers", "Consumers of the queues led here", reading.total.consumers),
+            ("queues", "Queues led here", reading.led),
+            ("process_resident_memory_bytes", "Memory used", process.resident_bytes),
+            ("resident_memory_limit_bytes", "Memory alarm", limits.memory_high_watermark_bytes),
+            ("disk_space_available_bytes", "Disk space available", process.disk_free_bytes),
+            ("disk_space_available_limit_bytes", "Disk alarm", limits.disk_free_limit_bytes),
+            ("process_open_fds", "Open file descriptors", process.open_files),
+            ("process_max_fds", "Their limit", process.open_files_max),
+            ("alarms_memory_used_watermark", "1: memory alarm", "memory" in reading.alarms),
+            ("alarms_free_disk_space_watermark", "1: disk alarm", "disk" in reading.alarms),
+        ):
+            yield GaugeMetricFamily(PREFIX + name, said, value=int(value))
+
+    def _counters(self) -> Iterator[Metric]:
+        found = self._reading.counters
+        for name, family in FAMILIES.items():
+            metric = CounterMetricFamily(PREFIX + name, family.text, labels=list(family.labels))
+            for (counter, labels), count in found.items():
+                if counter == name:
+                    metric.add_metric(list(labels), count)
+            yield metric
+
+    def _totals(self) -> Iterator[Metric]:
+        for (name, said), value in zip(COUNTS, self._reading.total, strict=True):
+            yield GaugeMetricFamily(name, said, value=value)
+
+    def _queues(self) -> Iterator[Metric]:
+        labels = ["vhost", "queue"]
+        for at, (name, said) in enumerate(COUNTS):
+            metric = GaugeMetricFamily(name, said, labels=labels)
+            for queue in self._reading.queues:
+                if queue.counts is not None:
+                    metric.add_metric([queue.vhost, queue.name], queue.counts[at])
+            yield metric
+        info = GaugeMetricFamily(
+            PREFIX + "queue_info",
+            "1 for each queue with a member here",
+            labels=[*labels, "queue_type", "membership"],
+        )
+        for queue in self._reading.queues:
+            membership = "follower" if queue.counts is None else "leader"
+            info.add_metric([queue.vhost, queue.name, queue.queue_type, membership], 1)
+        yield info
+
+    def _raft(self) -> Iterator[Metric]:
+        """Yield the positions of the definitions' log, and per object of each queue's."""
+        for at, (name, said) in enumerate(POSITIONS):
+            metric = GaugeMetricFamily(name, said)
+            if self._reading.definitions is not None:
+                labels = {"ra_system": "coordination"}
+                metric.add_sample(name, labels, self._reading.definitions[at])
+            for queue in self._reading.queues:
+                labels = {"vhost": queue.vhost, "queue": queue.name}
+                metric.add_sample(name, labels, queue.position[at])
+            yield metric
+
+
+assert len(COUNTS) == len(QueueCounts._fields), "a text for each count"
+assert len(POSITIONS) == len(LogPosition._fields), "a text for each position"

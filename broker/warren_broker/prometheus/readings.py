@@ -1,0 +1,157 @@
+"""What a scrape shows of the node, read on the loop's thread in slices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from warren_broker.cluster.broker import Broker
+from warren_broker.cluster.resource_alarms import ResourceAlarms
+from warren_broker.counters import QUEUE_TYPES, Labels
+from warren_broker.metadata.records import QueueRecord
+from warren_broker.queue.state import QueueState
+from warren_broker.server.fault_boundary import guarded_call
+from warren_raft.runtime.group import LogPosition
+from warren_raft.runtime.host import UnknownGroup
+from warren_raft.types import METADATA_GROUP
+
+SLICE_GROUPS = 200
+"""Groups read in one turn of the loop: about a millisecond."""
+
+
+class QueueCounts(NamedTuple):
+    """The counts of a queue, or of several."""
+
+    ready: int = 0
+    unacked: int = 0
+    messages: int = 0
+    ready_bytes: int = 0
+    consumers: int = 0
+    delayed: int = 0
+    dead_lettering: int = 0
+    claimed: int = 0
+
+    @classmethod
+    def of(cls, state: QueueState) -> QueueCounts:
+        """Return a queue's counts; messages: all but those that are only staged."""
+        ready, held = state.order.count, state.unacked
+        delayed, letters = state.delayed.count, state.letters.count
+        return cls(
+            ready,
+            held,
+            ready + held + state.claimed + delayed + letters,
+            state.ready_bytes,
+            state.consumer_count,
+            delayed,
+            letters,
+            state.claimed,
+        )
+
+    def plus(self, other: QueueCounts) -> QueueCounts:
+        """Return the sums."""
+        return QueueCounts(*map(int.__add__, self, other))
+
+
+class QueueReading(NamedTuple):
+    """A queue of which this node has a member; counts: None unless it is led here."""
+
+    vhost: str
+    name: str
+    queue_type: str
+    position: LogPosition
+    counts: QueueCounts | None
+
+
+NO_COUNTS = QueueCounts()
+
+
+@dataclass(slots=True)
+class NodeReading:
+    """What the loop's thread knows of the node.
+
+    queues  of a scrape per object; else empty
+    """
+
+    node: str
+    cluster: str
+    counters: dict[tuple[str, Labels], int]
+    connections: int
+    channels: int
+    alarms: tuple[str, ...]
+    definitions: LogPosition | None = None
+    led: int = 0
+    total: QueueCounts = NO_COUNTS
+    queues: list[QueueReading] = field(default_factory=list)
+
+
+class Gathering:
+    """One reading under way.
+
+    A turn of the loop reads SLICE_GROUPS groups, so that a node with many queues serves its
+    clients in between. The groups of a reading are therefore not of one moment; each queue is.
+
+    done    called with the reading
+    failed  called instead when reading it failed: the node continues
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        alarms: ResourceAlarms,
+        per_object: bool,
+        done: Callable[[NodeReading], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        self._broker = broker
+        self._alarms = alarms
+        self._per_object = per_object
+        self._done = done
+        self.failed = failed
+
+    def start(self) -> None:
+        """Begin; to be called on the loop's thread."""
+        guarded_call(self, self._start)()
+
+    def _start(self) -> None:
+        broker = self._broker
+        connections, channels = broker.clients.counts()
+        reading = NodeReading(
+            broker.settings.node,
+            broker.settings.cluster,
+            broker.cluster.counters.read(),
+            connections,
+            channels,
+            self._alarms.own,
+        )
+        self._slice(reading, broker.cluster.host.groups())
+
+    def _slice(self, reading: NodeReading, groups: tuple[int, ...]) -> None:
+        for group in groups[:SLICE_GROUPS]:
+            try:
+                self._add(reading, group)
+            except UnknownGroup:
+                continue  # deleted since the reading began
+        rest = groups[SLICE_GROUPS:]
+        if rest:
+            again = guarded_call(self, lambda: self._slice(reading, rest))
+            self._broker.cluster.loop.call_later(0, again)
+        else:
+            self._done(reading)
+
+    def _add(self, reading: NodeReading, group: int) -> None:
+        host = self._broker.cluster.host
+        if group == METADATA_GROUP:
+            reading.definitions = host.log_position(group)
+            return
+        queue: QueueRecord | None = self._broker.definitions.state.groups.get(group)
+        if queue is None or queue.store_of:
+            return
+        counts = QueueCounts.of(host.state(group)) if host.is_leader(group) else None
+        if counts is not None:
+            reading.led += 1
+            reading.total = reading.total.plus(counts)
+        if self._per_object:
+            kind = QUEUE_TYPES[queue.config.kind]
+            position = host.log_position(group)
+            reading.queues.append(QueueReading(queue.vhost, queue.name, kind, position, counts))

@@ -1,0 +1,262 @@
+"""The endpoint for Prometheus of a running cluster, against what happened there."""
+
+from __future__ import annotations
+
+import json
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pika
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from live.conftest import eventually
+from warren.local import LocalCluster
+
+pytestmark = pytest.mark.live
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+DEAD = "rabbitmq_global_messages_dead_lettered_"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    settings = {"prometheus": {"enabled": True, "tcp": {"port": 0}}}
+    with LocalCluster(nodes=3, settings=settings) as made:
+        yield made
+
+
+def address(cluster: LocalCluster, node: int) -> tuple[str, int]:
+    said = json.loads((cluster.nodes[node].data_dir / "listening.json").read_text())
+    host, _, port = said["prometheus"].rpartition(":")
+    return host, int(port)
+
+
+def get(cluster: LocalCluster, node: int, path: str = "/metrics") -> str:
+    host, port = address(cluster, node)
+    with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=20) as answer:
+        assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        return str(answer.read().decode())
+
+
+def scraped(cluster: LocalCluster, node: int, path: str = "/metrics") -> Samples:
+    """Parse by the library's own parser; every sample once."""
+    found: Samples = {}
+    for family in text_string_to_metric_families(get(cluster, node, path)):
+        for sample in family.samples:
+            key = sample.name, frozenset(sample.labels.items())
+            assert key not in found, key
+            found[key] = sample.value
+    return found
+
+
+def summed(cluster: LocalCluster, name: str, **labels: str) -> float:
+    """The sum over the nodes, as `sum(name)` in Prometheus."""
+    key = name, frozenset(labels.items())
+    return sum(scraped(cluster, node)[key] for node in range(3))
+
+
+def died(cluster: LocalCluster, reason: str, strategy: str, kind: str = "quorum") -> float:
+    labels = {"queue_type": f"rabbit_{kind}_queue", "dead_letter_strategy": strategy}
+    return summed(cluster, f"{DEAD}{reason}_total", **labels)
+
+
+def connect(cluster: LocalCluster, node: int = 0) -> pika.BlockingConnection:
+    return pika.BlockingConnection(
+        pika.ConnectionParameters("127.0.0.1", cluster.nodes[node].amqp_port)
+    )
+
+
+def declare(channel: Any, name: str, **arguments: Any) -> None:
+    named = {key.replace("_", "-"): value for key, value in arguments.items()}
+    channel.queue_declare(name, durable=True, arguments={"x-queue-type": "quorum", **named})
+
+
+def count(channel: Any, queue: str) -> int:
+    return int(channel.queue_declare(queue, passive=True).method.message_count)
+
+
+@pytest.mark.specification(
+    "at-least-once-dead-lettering: Node-global counters will return",
+)
+def test_dead_letters_are_counted_by_reason_type_and_strategy(cluster: LocalCluster) -> None:
+    with connect(cluster) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        declare(channel, "target")
+        to_target = {"x_dead_letter_exchange": "", "x_dead_letter_routing_key": "target"}
+        kept = {"x_dead_letter_strategy": "at-least-once", "x_overflow": "reject-publish"}
+        declare(channel, "short", x_max_length=2, **to_target)
+        declare(channel, "brief", x_message_ttl=1, **to_target)
+        declare(channel, "tried", x_delivery_limit=1, **to_target)
+        declare(channel, "kept", **to_target, **kept)
+        declare(channel, "no-exchange")
+        declare(channel, "no-such-exchange", x_dead_letter_exchange="nowhere")
+        channel.queue_declare("old", arguments={"x-queue-type": "classic", "x-max-length": 1})
+        for _ in range(7):
+            channel.basic_publish("", "short", b"5 of 7 die")
+        for queue, number in (("brief", 3), ("kept", 4), ("no-exchange", 2)):
+            for _ in range(number):
+                channel.basic_publish("", queue, b"all die")
+        channel.basic_publish("", "tried", b"dies at its second failure")
+        channel.basic_publish("", "no-such-exchange", b"dies")
+        for _ in range(3):
+            channel.basic_publish("", "old", b"2 of 3 die")
+        for queue, number in (("kept", 4), ("no-exchange", 2), ("no-such-exchange", 1)):
+            for _ in range(number):
+                got = channel.basic_get(queue)
+                channel.basic_reject(got[0].delivery_tag, requeue=False)
+        for _ in range(2):
+            got = eventually(lambda: (one := channel.basic_get("tried"))[0] and one, "a message")
+            channel.basic_reject(got[0].delivery_tag, requeue=True)
+        eventually(lambda: count(channel, "target") == 5 + 3 + 4 + 1, "all are in the target")
+    eventually(
+        lambda: (
+            summed(
+                cluster,
+                f"{DEAD}confirmed_total",
+                queue_type="rabbit_quorum_queue",
+                dead_letter_strategy="at_least_once",
+            )
+            == 4
+        ),
+        "the letters that were kept are confirmed",
+    )
+    assert died(cluster, "maxlen", "at_most_once") == 5
+    assert died(cluster, "expired", "at_most_once") == 3
+    assert died(cluster, "delivery_limit", "at_most_once") == 1
+    assert died(cluster, "rejected", "at_least_once") == 4
+    assert died(cluster, "rejected", "disabled") == 2 + 1
+    assert died(cluster, "maxlen", "disabled", "classic") == 2
+    for reason, strategy in (("expired", "disabled"), ("rejected", "at_most_once")):
+        assert died(cluster, reason, strategy) == 0
+        assert died(cluster, reason, strategy, "classic") == 0
+
+
+def test_messages_and_objects_are_counted(cluster: LocalCluster) -> None:
+    eventually(lambda: summed(cluster, "rabbitmq_connections") == 0, "no other client is there")
+    before = [scraped(cluster, node) for node in range(3)]
+
+    def more(name: str, **labels: str) -> float:
+        key = name, frozenset(labels.items())
+        return sum(scraped(cluster, node)[key] - before[node][key] for node in range(3))
+
+    with connect(cluster, 1) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        declare(channel, "counted")
+        channel.queue_bind("counted", "amq.fanout")
+        declare(channel, "other")
+        channel.queue_bind("other", "amq.fanout")
+        for _ in range(10):
+            channel.basic_publish("amq.fanout", "", b"body")
+        with connect(cluster, 1) as unconfirmed:
+            unconfirmed.channel().basic_publish("", "counted", b"body")
+        eventually(lambda: count(channel, "counted") == 11, "all are there")
+        kind = {"protocol": "amqp091", "queue_type": "rabbit_quorum_queue"}
+        held = [channel.basic_get("counted")[0].delivery_tag for _ in range(4)]
+        channel.basic_ack(held[2], multiple=True)
+        channel.basic_nack(held[3], requeue=True)
+        assert channel.basic_get("counted", auto_ack=True)[0].redelivered
+        consumed = []
+        channel.basic_qos(prefetch_count=5)
+        channel.basic_consume("other", lambda *said: consumed.append(said))
+        while len(consumed) < 5:
+            connection.process_data_events(0.1)
+        name = "rabbitmq_global_messages_"
+        received = more(f"{name}received_total", protocol="amqp091")
+        assert received == 11
+        assert more(f"{name}received_confirm_total", protocol="amqp091") == 10
+        assert more(f"{name}confirmed_total", protocol="amqp091") == 10
+        assert more(f"{name}routed_total", protocol="amqp091") == 21
+        assert more(f"{name}delivered_get_manual_ack_total", **kind) == 4
+        assert more(f"{name}delivered_get_auto_ack_total", **kind) == 1
+        assert more(f"{name}delivered_consume_manual_ack_total", **kind) == 5
+        assert more(f"{name}delivered_total", **kind) == 10
+        assert more(f"{name}redelivered_total", **kind) == 1
+        assert more(f"{name}acknowledged_total", **kind) == 3
+        assert more("rabbitmq_consumers") == 1
+        assert more("rabbitmq_connections") == 1 and more("rabbitmq_channels") == 1
+        assert more("rabbitmq_connections_opened_total") == 2
+        assert more("rabbitmq_connections_closed_total") == 1
+        assert more("rabbitmq_queues") == 2
+        assert more("rabbitmq_queue_messages_ready") == 7 + 5
+        assert more("rabbitmq_queue_messages_unacked") == 5
+    eventually(lambda: more("rabbitmq_connections") == 0, "its end is counted")
+    assert more("rabbitmq_channels_opened_total") == more("rabbitmq_channels_closed_total") == 2
+
+
+def test_each_queue_and_its_log_are_shown_per_object(cluster: LocalCluster) -> None:
+    name = 'odd "name" \\n {}'
+    with connect(cluster) as connection:
+        channel = connection.channel()
+        declare(channel, name)
+        channel.confirm_delivery()
+        channel.basic_publish("", name, b"body")
+    labels = frozenset({"vhost": "/", "queue": name}.items())
+    seen = [scraped(cluster, node, "/metrics/per-object") for node in range(3)]
+    leads = [one for one in seen if ("rabbitmq_queue_messages_ready", labels) in one]
+    assert len(leads) == 1 and leads[0]["rabbitmq_queue_messages_ready", labels] == 1
+    memberships = sorted(
+        dict(key)["membership"]
+        for one in seen
+        for name_of, key in one
+        if name_of == "rabbitmq_queue_info" and labels <= key
+    )
+    assert memberships == ["follower", "follower", "leader"]
+    for one in seen:
+        assert one["rabbitmq_raft_term", labels] >= 1
+        applied = one["rabbitmq_raft_last_applied", labels]
+        assert 1 <= applied <= one["rabbitmq_raft_commit_index", labels]
+    whole = scraped(cluster, 0)
+    coordination = frozenset({"ra_system": "coordination"}.items())
+    assert whole["rabbitmq_raft_last_applied", coordination] > 1
+    assert whole["rabbitmq_disk_space_available_bytes", frozenset()] > 0
+    assert whole["rabbitmq_alarms_memory_used_watermark", frozenset()] == 0
+    assert not any("queue" in dict(key) for _, key in whole)
+
+
+def test_what_is_no_scrape_is_answered_and_harms_nothing(cluster: LocalCluster) -> None:
+    for path in ("/", "/metrics/detailed", "/metrics/../etc"):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            get(cluster, 0, path)
+        assert refused.value.code == 404 and b"/metrics" in refused.value.read()
+    idle = [socket.create_connection(address(cluster, 0)) for _ in range(40)]
+    try:
+        idle[0].sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nX: ")
+        ended = 0
+        for one in idle:
+            one.settimeout(0.2)
+            try:
+                ended += one.recv(1) == b""
+            except TimeoutError:
+                continue
+        assert ended == 40 - 16, "threads are bounded"
+        with connect(cluster) as connection:
+            channel = connection.channel()
+            channel.confirm_delivery()
+            declare(channel, "unharmed")
+            channel.basic_publish("", "unharmed", b"body")
+    finally:
+        for one in idle:
+            one.close()
+    eventually(lambda: _answers(cluster), "scrapes are served again")
+    with socket.create_connection(address(cluster, 0)) as garbage:
+        garbage.sendall(b"\x16\x03\x01" + b"\xff" * 70_000 + b"\r\n\r\n")
+        garbage.settimeout(5)
+        try:
+            answered = garbage.recv(100)
+        except ConnectionResetError:
+            answered = b""
+        assert b"200" not in answered
+    assert get(cluster, 0)
+
+
+def _answers(cluster: LocalCluster) -> bool:
+    try:
+        return bool(get(cluster, 0))
+    except (OSError, urllib.error.URLError):
+        return False
