@@ -1,7 +1,8 @@
 """The virtual environment of build.py.
 
 `.venv` is made from `requirements.txt` with pip; a stamp records what it was made from. When the
-requirements or the interpreter have changed, it is made again. A .pth file puts the four source
+interpreter or its place have changed, it is made again; when only the requirements have, pip
+installs what differs and removes what they do not name. A .pth file puts the four source
 folders on its path: Spark finds a `pyspark_*` module only on the path.
 """
 
@@ -106,17 +107,50 @@ def ensure_venv() -> None:
     if _read(stamp) != _lock_stamp():
         require_venv()
         console.section("environment")
-        shutil.rmtree(VENV, ignore_errors=True)
-        made = console.quiet(
-            f"making {VENV.name} with Python {sys.version.split()[0]}",
-            [sys.executable, "-m", "venv", str(VENV)],
-            LOGS / "venv.log",
-        )
-        if not made or not _install():
-            shutil.rmtree(VENV, ignore_errors=True)
-            _explain_install()
+        if not _is_ours() or not _install() or not _remove_others():
+            _make()
         stamp.write_text(_lock_stamp(), encoding="utf-8")
     _link_sources()
+
+
+def _make() -> None:
+    shutil.rmtree(VENV, ignore_errors=True)
+    made = console.quiet(
+        f"making {VENV.name} with Python {sys.version.split()[0]}",
+        [sys.executable, "-m", "venv", str(VENV)],
+        LOGS / "venv.log",
+    )
+    if not made or not _install():
+        shutil.rmtree(VENV, ignore_errors=True)
+        _explain_install()
+
+
+def _is_ours() -> bool:
+    """Return whether .venv was made for this place, with this Python, and was completed."""
+    made = _read(VENV / "pyvenv.cfg").splitlines()
+    values = dict(line.split(" = ", 1) for line in made if " = " in line)
+    place = values.get("command", "").rpartition(" ")[2]
+    same = place == str(VENV) and values.get("version") == sys.version.split()[0]
+    return same and bool(_read(VENV / ".stamp"))
+
+
+def _remove_others() -> bool:
+    """Remove the packages that the requirements do not name; return whether that worked."""
+    pip = [str(python()), "-m", "pip", "--disable-pip-version-check"]
+    listed = subprocess.run([*pip, "freeze"], capture_output=True, text=True, check=False)
+    wanted = {_package(line) for line in LOCK.read_text(encoding="utf-8").splitlines()}
+    others = [_package(line) for line in listed.stdout.splitlines()]
+    gone = [name for name in others if name and name not in wanted]
+    if listed.returncode or not gone:
+        return not listed.returncode
+    said = f"removing {', '.join(gone)}"
+    return console.quiet(said, [*pip, "uninstall", "-y", *gone], LOGS / "pip.log")
+
+
+def _package(line: str) -> str:
+    """Return the normalized name in a line NAME==VERSION; "": it has none."""
+    name, separator, _ = line.partition("==")
+    return name.strip().lower().replace("_", "-").replace(".", "-") if separator else ""
 
 
 def _install() -> bool:
