@@ -26,6 +26,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import pairwise
 from typing import Final
 
 import pyarrow as pa
@@ -132,6 +133,10 @@ def _without_headers(properties: bytes, flags: int) -> bytes:
 
 # ------------------------------------------------------------------ rows
 
+_RUN_ROWS_MAX: Final = 4096
+_PINNED_PER_KEPT: Final = 4
+_RETURNED_MAX: Final = 65_536
+
 
 @dataclass(slots=True)
 class RowRun:
@@ -153,23 +158,39 @@ def _end(run: RowRun) -> int:
 
 @dataclass(slots=True)
 class RowMemory:
-    """The identities of the lane's rows from `oldest` on, and which session holds each.
+    """Identities of the lane's rows, and which session holds each.
 
     settled              rows before it are committed
+    keep                 settled rows that are remembered of each session that lives
     acked_when_spooled   every row counts as acknowledged (ackMode=spool)
-    Invariant: runs are ascending and do not overlap; sessions that are not in `live` have ended.
+
+    Rows of sessions that have ended are remembered until there are too many, whatever was settled
+    since: 1. a machine is lost with its receiver; 2. its successor settles the rows, and a million
+    others; 3. the broker misses the heartbeats of the first connection, and delivers its messages
+    again.
+
+    Invariant: runs are ascending and do not overlap; sessions that are not in `live` have ended;
+    all rows from `settled` on are remembered.
     """
 
     settled: int
+    keep: int
     acked_when_spooled: bool = False
     live: set[int] = field(default_factory=set)
     _runs: list[RowRun] = field(default_factory=list)
-    _oldest: int = 0
     _held: dict[int, int] = field(default_factory=dict)
     _index: dict[bytes, list[int]] | None = None
     _indexed: int = 0
     _searched: dict[bytes, int] = field(default_factory=dict)
+    _returned: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)
     _sessions: int = OLD
+
+    @property
+    def pinned_max(self) -> int:
+        """How many settled rows of ended sessions are remembered."""
+        return _PINNED_PER_KEPT * self.keep
+
+    # -------------------------------------------------------------- sessions and rows
 
     def begin_session(self) -> int:
         """Return the number of a new session."""
@@ -178,67 +199,107 @@ class RowMemory:
         return self._sessions
 
     def end_session(self, session: int) -> None:
-        """Rows that the session holds may be delivered again, to whichever session."""
+        """Rows that the session holds may be delivered again, to any session."""
         self.live.discard(session)
         self._searched.clear()
+        self._returned = {
+            identity: (row, holder, last)
+            for identity, (row, holder, last) in self._returned.items()
+            if any(one != holder and one <= last for one in self.live)
+        }
 
     def add(self, first: int, identities: bytes | memoryview, session: int) -> None:
         """Remember rows from position `first` on."""
         last = self._runs[-1] if self._runs else None
         assert last is None or last.end <= first, (last, first)
-        if last is not None and last.end == first and last.session == session:
+        if (
+            last is not None
+            and (last.end, last.session) == (first, session)
+            and last.end - last.first < _RUN_ROWS_MAX
+        ):
             last.identities += identities
         else:
             self._runs.append(RowRun(first, session, bytearray(identities)))
 
     def settle(self, position: int) -> None:
-        """Rows before the position are committed."""
+        """Rows before the position are committed: forget those that will not come again."""
         self.settled = max(self.settled, position)
-
-    def forget(self, position: int) -> None:
-        """Rows before the position are not compared any more."""
-        self._oldest = max(self._oldest, position)
-        gone = 0
-        while gone < len(self._runs) and self._runs[gone].end <= self._oldest:
-            gone += 1
-        if gone:
-            del self._runs[:gone]
-            self._held = {row: s for row, s in self._held.items() if row >= self._oldest}
+        rows: dict[int, int] = {}
+        kept = []
+        for run in reversed(self._runs):
+            # One count for all sessions that have ended.
+            session = run.session if run.session in self.live else OLD
+            most = self.pinned_max if session == OLD else self.keep
+            if run.end > self.settled or rows.get(session, 0) < most:
+                kept.append(run)
+                if session != OLD or run.end <= self.settled:
+                    rows[session] = rows.get(session, 0) + run.end - run.first
+        if len(kept) < len(self._runs):
+            self._runs = kept[::-1]
+            self._held = {row: s for row, s in self._held.items() if self._run(row) is not None}
             self._index = None
+
+    def remembers(self, first: int, end: int) -> bool:
+        """Return whether any row of first <= position < end is remembered."""
+        at = bisect_right(self._runs, first, key=_end)
+        return at < len(self._runs) and self._runs[at].first < end
 
     def identities(self, first: int, end: int) -> tuple[int, bytes]:
         """Return the identities of the last rows before `end`, and where they begin.
 
         They begin at `first` or, where rows are not remembered, after it.
         """
-        found = b""
+        pieces = []
         for run in reversed(self._runs):
             if run.first >= end:
                 continue
-            if run.end < end:
-                break
             start = max(first, run.first)
-            if start >= end:
+            if run.end < end or start >= end:
                 break
             cut = slice((start - run.first) * IDENTITY_BYTES, (end - run.first) * IDENTITY_BYTES)
-            found = bytes(run.identities[cut]) + found
+            pieces.append(bytes(run.identities[cut]))
             end = start
-        return end, found
+        return end, b"".join(reversed(pieces))
+
+    # -------------------------------------------------------------- repeats
 
     def match(self, identity: bytes, session: int) -> int | None:
         """Return the row that a redelivered message is, which the session now holds, or None."""
         rows = self._indexed_rows().get(identity, [])
-        at = bisect_left(rows, self._oldest)
-        found = self._due(identity, rows, at)
+        found = self._due(identity, rows)
         if found is None:
             # The newest row: it is acknowledged last, so never before its batch is committed.
-            if len(rows) - at != 1 and not (identity.endswith(_WITH_ID) and len(rows) > at):
+            if len(rows) != 1 and not (identity.endswith(_WITH_ID) and rows):
                 return None
             found = rows[-1]
         self._held[found] = session
         return found
 
-    def _due(self, identity: bytes, rows: list[int], at: int) -> int | None:
+    def note_returned(self, identity: bytes, row: int, session: int) -> None:
+        """Note a new row with a message that another session may have received first.
+
+        1. Connection A stands still; the broker gives it up and delivers its message to B.
+        2. B's delivery is read first and becomes a row.  3. A's delivery is read: the first one of
+        that message, so it is not marked. Only a message id tells that from a new, equal message.
+        """
+        if identity.endswith(_WITH_ID) and len(self.live) > 1:
+            self._returned[identity] = (row, session, self._sessions)
+            if len(self._returned) > _RETURNED_MAX:
+                del self._returned[next(iter(self._returned))]
+
+    @property
+    def has_returned(self) -> bool:
+        """Whether deliveries that are not marked must be compared, too."""
+        return bool(self._returned)
+
+    def match_first(self, identity: bytes, session: int) -> int | None:
+        """Return the row that an unmarked delivery is, or None: see `note_returned`."""
+        found = self._returned.get(identity)
+        if found is None or session == found[1] or session > found[2]:
+            return None
+        return found[0]
+
+    def _due(self, identity: bytes, rows: list[int]) -> int | None:
         """Return the first row that the broker has to deliver again, or None.
 
         The search continues where the last one for this identity ended: rows before are settled
@@ -246,7 +307,7 @@ class RowMemory:
         """
         if self.acked_when_spooled:
             return None
-        at = bisect_left(rows, max(self.settled, self._searched.get(identity, 0)), at)
+        at = bisect_left(rows, max(self.settled, self._searched.get(identity, 0)))
         while at < len(rows) and self._holder(rows[at]) in self.live:
             at += 1
         if at < len(rows):
@@ -258,13 +319,10 @@ class RowMemory:
     def _indexed_rows(self) -> dict[bytes, list[int]]:
         """Return the rows by identity, ascending; made when a redelivered message comes."""
         if self._index is None:
-            self._index, self._indexed = {}, self._oldest
+            self._index, self._indexed = {}, 0
             self._searched.clear()
         index = self._index
-        new = len(self._runs)
-        while new and self._runs[new - 1].end > self._indexed:
-            new -= 1
-        for run in self._runs[new:]:
+        for run in self._runs[bisect_right(self._runs, self._indexed, key=_end) :]:
             for row in range(max(run.first, self._indexed), run.end):
                 at = (row - run.first) * IDENTITY_BYTES
                 index.setdefault(bytes(run.identities[at : at + IDENTITY_BYTES]), []).append(row)
@@ -275,10 +333,17 @@ class RowMemory:
         held = self._held.get(row)
         if held is not None:
             return held
-        return self._runs[bisect_right(self._runs, row, key=_end)].session
+        run = self._run(row)
+        assert run is not None, row
+        return run.session
+
+    def _run(self, row: int) -> RowRun | None:
+        at = bisect_right(self._runs, row, key=_end)
+        found = self._runs[at] if at < len(self._runs) else None
+        return found if found is not None and found.first <= row else None
 
     def check(self) -> None:
         """Assert the invariants."""
-        for before, after in zip(self._runs, self._runs[1:], strict=False):
+        for before, after in pairwise(self._runs):
             assert before.end <= after.first, (before.first, before.end, after.first)
-        assert all(session <= self._sessions for session in self.live), self.live
+        assert all(OLD < session <= self._sessions for session in self.live), self.live

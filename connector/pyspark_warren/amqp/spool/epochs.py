@@ -13,8 +13,8 @@ from pyspark_warren.amqp.spool.layout import Epoch, LaneListing, Roster, SpoolFi
 from pyspark_warren.amqp.spool.store import SpoolPlace
 from pyspark_warren.errors import SpoolError, SpoolLostError
 
-_LISTINGS_MAX: Final = 10
-"""How often a lane is listed again when a roster vanished between its listing and its reading."""
+LISTINGS_MAX: Final = 10
+"""How often a lane is listed again when its owner changed meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class LaneFolder:
 
     def read(self) -> LaneFiles:
         """List the lane and return its valid files; raises SpoolError, SpoolLostError."""
-        for _ in range(_LISTINGS_MAX):
+        for _ in range(LISTINGS_MAX):
             listing = layout.read_listing(self.place.store.sizes(self.path))
             try:
                 roster = self._highest_roster(listing)
@@ -75,7 +75,7 @@ class LaneFolder:
                 continue  # a newer owner wrote its own and removed this one
             return self._valid(listing, roster)
         raise SpoolError(
-            f"its owners changed {_LISTINGS_MAX} times while it was listed; stop all queries but "
+            f"its owners changed {LISTINGS_MAX} times while it was listed; stop all queries but "
             "one that use it"
         )
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from pyspark_warren.amqp.spool.epochs import LaneFolder
+from pyspark_warren.amqp.spool.epochs import LISTINGS_MAX, LaneFiles, LaneFolder
 from pyspark_warren.amqp.spool.layout import Stretch
 from pyspark_warren.amqp.spool.rows import read_rows
 from pyspark_warren.amqp.spool.store import SpoolPlace
@@ -22,10 +22,24 @@ def stretches(
     accept_loss  return what there is
     """
     folder = LaneFolder(place, reader, lane, accept_loss=True)
+    before: Mapping[str, int] = {}
     with place.named(f"planning rows {start} to {end - 1}"):
-        found = folder.read()
-    pieces = []
-    missing = []
+        for _ in range(LISTINGS_MAX):
+            found = folder.read()
+            pieces, missing = _within(found, start, end)
+            # A listing is no snapshot: it may have passed the place of a new owner's roster before
+            # that was written, and that of the former one after it was removed.
+            if not missing or found.listing.sizes == before:
+                break
+            before = found.listing.sizes
+    if missing and not accept_loss:
+        raise SpoolLostError(folder.lost(missing))
+    return pieces
+
+
+def _within(found: LaneFiles, start: int, end: int) -> tuple[list[Stretch], list[tuple[int, int]]]:
+    """Return where the rows are, and those that are nowhere as (first, end)."""
+    pieces, missing = [], []
     at = start
     for file in found.files:
         first, last = max(file.first, start), min(file.end, end)
@@ -38,9 +52,7 @@ def stretches(
         at = last
     if at < end:
         missing.append((at, end))
-    if missing and not accept_loss:
-        raise SpoolLostError(folder.lost(missing))
-    return pieces
+    return pieces, missing
 
 
 def read_stretch(

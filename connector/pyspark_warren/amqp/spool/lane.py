@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import secrets
 from array import array
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -40,8 +41,8 @@ classic queue than that: it writes them in groups."""
 class LaneUse:
     """What a receiver says when it takes a lane over.
 
-    keep                 settled rows that are remembered, to recognise them; at least twice the
-                         prefetch
+    keep                 settled rows that are remembered of each session, to recognise them: at
+                         least twice the prefetch
     seen                 the highest position that the checkpoint's offsets name
     acked_when_spooled   ackMode=spool: rows are acknowledged before they are settled
     accept_loss          continue although rows are missing
@@ -72,7 +73,7 @@ class LaneWriter:
         self._files = list(files.files)
         self._marks = list(files.marks)
         self._marked = files.settled
-        self._memory = RowMemory(files.settled, use.acked_when_spooled)
+        self._memory = RowMemory(files.settled, use.keep, use.acked_when_spooled)
         self.end = files.end
         self.recognised = 0
 
@@ -95,8 +96,14 @@ class LaneWriter:
             _check_description(place, reader, use)
             epoch = folder.claim(token or secrets.token_hex(8))
             _check_owner(folder, epoch)
-            files = _without_torn(folder, folder.read(), use)
+            try:
+                files = _without_torn(folder, folder.read(), use)
+            except (SpoolError, SpoolLostError):
+                # A newer owner removes what it does not need, under this listing.
+                _check_owner(folder, epoch)
+                raise
             if files.end < use.seen:
+                _check_owner(folder, epoch)
                 if not use.accept_loss:
                     raise SpoolLostError(folder.lost([(files.end, use.seen)]))
                 log.warning("%s; continuing after them", folder.lost([(files.end, use.seen)]))
@@ -153,13 +160,12 @@ class LaneWriter:
             raise AssertionError(f"rows of {batch.schema}, wanted {SCHEMA}")
         identities = identities_of(batch)
         again = pc.indices_nonzero(batch.column("redelivered")).to_pylist()
-        if not again:
+        if not again and not self._memory.has_returned:
             first = self.end
             self._memory.add(first, identities, session)
             self._append(batch, identities)
             return range(first, self.end)
-        positions = self._recognise(session, identities, again, batch.num_rows)
-        new = [row for row, position in enumerate(positions) if position >= self.end]
+        positions, new = self._recognise(session, identities, set(again), batch.num_rows)
         self.recognised += batch.num_rows - len(new)
         if len(new) == batch.num_rows:
             self._append(batch, identities)
@@ -169,32 +175,29 @@ class LaneWriter:
         return positions
 
     def _recognise(
-        self, session: int, identities: bytes, again: Sequence[int], rows: int
-    ) -> array[int]:
-        """Return each delivery's position; those that are no rows yet get the next ones.
+        self, session: int, identities: bytes, again: Set[int], rows: int
+    ) -> tuple[array[int], list[int]]:
+        """Return each delivery's position, and which deliveries are no rows yet.
 
         One after the other: the broker may deliver a message twice within one batch.
         """
-        positions = array("q")
-        view = memoryview(identities)
-        next_row = self.end
-        for row in (*again, rows):
-            fresh = row - len(positions)
-            if fresh:
-                cut = slice(len(positions) * IDENTITY_BYTES, row * IDENTITY_BYTES)
-                self._memory.add(next_row, view[cut], session)
-                positions.extend(range(next_row, next_row + fresh))
-                next_row += fresh
-            if row == rows:
-                break
+        memory, positions, next_row = self._memory, array("q"), self.end
+        new: list[int] = []
+        for row in range(rows):
             identity = identities[row * IDENTITY_BYTES : (row + 1) * IDENTITY_BYTES]
-            found = self._memory.match(identity, session)
+            if row in again:
+                found = memory.match(identity, session)
+            else:
+                found = memory.match_first(identity, session)
             if found is None:
                 found = next_row
-                self._memory.add(next_row, identity, session)
                 next_row += 1
+                new.append(row)
+                memory.add(found, identity, session)
+                if row in again:
+                    memory.note_returned(identity, found, session)
             positions.append(found)
-        return positions
+        return positions, new
 
     def _append(self, batch: pa.RecordBatch, identities: bytes) -> None:
         """Write a file and look whether the lane is still owned: then its rows count."""
@@ -231,43 +234,43 @@ class LaneWriter:
                 # old position. With it, its listing is later than the mark.
                 _check_owner(self._folder, self._epoch)
                 self._folder.remove(file.name for file in gone)
-                self._prune(position)
             self._files = [file for file in self._files if file.end > position]
         self._memory.settle(position)
-        self._memory.forget(position - self._use.keep)
+        if gone:
+            self._prune()
 
     def _mark(self, position: int) -> None:
-        first, found = self._memory.identities(
-            max(self._marked, position - self._use.keep), position
-        )
+        first, found = self._memory.identities(self._marked, position)
         mark = SpoolFile(first, position - first, self._epoch, "settled")
         self._folder.place.store.write(self._folder.path, mark.name, _filled(found))
         self._marks.append(mark)
         self._marked = position
 
-    def _prune(self, position: int) -> None:
+    def _prune(self) -> None:
         """Remove marks of rows that are not remembered any more, but not the last mark."""
-        old = [mark for mark in self._marks[:-1] if mark.end <= position - self._use.keep]
-        self._folder.remove(mark.name for mark in old)
-        self._marks = self._marks[len(old) :]
+        *older, last = self._marks
+        old = [mark for mark in older if not self._memory.remembers(mark.first, mark.end)]
+        if old:
+            with self._breaking("removing what is not remembered"):
+                self._folder.remove(mark.name for mark in old)
+            self._marks = [mark for mark in older if mark not in old] + [last]
 
     # -------------------------------------------------------------- steps
 
     def _remember(self, files: LaneFiles) -> None:
         """Read the identities of the lane's rows; those of settled rows from the marks."""
-        place, oldest = self._folder.place, files.settled - self._use.keep
+        place, room = self._folder.place, self._memory.pinned_max
         end = min([files.settled] + [file.first for file in files.files])
         pieces: list[tuple[int, bytes]] = []
         for mark in reversed(files.marks):
-            first, last = max(mark.first, oldest), min(mark.end, end)
-            if first < last:
-                with self._folder.open(mark.name) as source:
-                    data = source.read()
-                cut = slice(
-                    (first - mark.first) * IDENTITY_BYTES, (last - mark.first) * IDENTITY_BYTES
-                )
-                pieces.append((first, data[cut]))
+            first, last = mark.first, min(mark.end, end)
+            if first < last and room > 0:
+                # A former owner may remove a mark that it has forgotten: see `_prune`.
+                with contextlib.suppress(FileNotFoundError):
+                    with self._folder.open(mark.name) as source:
+                        pieces.append((first, source.read()[: (last - first) * IDENTITY_BYTES]))
                 end = first
+                room -= last - first
         for first, identities in reversed(pieces):
             self._memory.add(first, identities, OLD)
         for file in files.files:

@@ -40,20 +40,22 @@ def write_rows(sink: pa.NativeFile, batch: pa.RecordBatch, identities: bytes) ->
 
 
 def read_rows(source: pa.NativeFile, columns: Sequence[str]) -> pa.RecordBatch:
-    """Read columns of a file, in the file's order; raises pa.ArrowInvalid when it is damaged.
+    """Read columns of a file; raises pa.ArrowInvalid when it is damaged.
 
-    Buffers are views of a memory map, if the source is one.
+    The buffers of a memory map are views. Of other sources only these columns are read.
     """
     wanted = [FILE_SCHEMA.get_field_index(name) for name in columns]
     assert -1 not in wanted, columns
-    options = pa.ipc.IpcReadOptions(included_fields=sorted(wanted))
+    # With a selection Arrow copies what it reads.
+    mapped = isinstance(source, pa.MemoryMappedFile)
+    options = pa.ipc.IpcReadOptions(included_fields=None if mapped else sorted(wanted))
     reader = pa.ipc.open_file(source, options=options)
     if reader.num_record_batches != 1:
         raise pa.ArrowInvalid(f"{reader.num_record_batches} record batches, a spool file has one")
     found = reader.get_batch(0)
     if any(name not in found.schema.names for name in columns):
         raise pa.ArrowInvalid(f"columns {found.schema.names}, wanted {list(columns)}")
-    return found
+    return found.select(list(columns))
 
 
 def read_identities(source: pa.NativeFile) -> bytes:
