@@ -23,7 +23,7 @@ from tools.structure import SOURCES
 from warren import ClaimReader, Connection, StageWriter
 from warren.stages import publish_batch, register_sink
 from warren_broker import config
-from warren_broker.block import encode
+from warren_broker.block import block_encoding
 from warren_broker.node import Node
 
 BASES = tuple(str(base) for base in SOURCES.values())
@@ -111,7 +111,7 @@ def walks(uri: str, recorder: Recorder, results: dict[str, Walk]) -> None:
 
     def stage(batch: int) -> None:
         with StageWriter(connection, driver, batch=batch, partition=0) as writer:
-            writer.write(encode.encode([BODY], [b"\0\0"], (b"", QUEUE.encode())))
+            writer.write(block_encoding.encode([BODY], [b"\0\0"], (b"", QUEUE.encode())))
             part = writer.finish()
         assert publish_batch(connection, driver, batch, [part]) == 1
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from pyspark_warren.blocks import blocks_of
 from pyspark_warren.encode import EncodedRows, encode_rows
-from pyspark_warren.loop import refuse_read_queues
+from pyspark_warren.feedback_loop import refuse_read_queues
 from pyspark_warren.options import Options
 from pyspark_warren.port import BrokerPort, WriterPort
 from warren.stages import SinkDriver, StagedPart, StageKey

@@ -20,7 +20,7 @@ from warren_broker import errors
 from warren_broker.amqp091 import requests as asked
 from warren_broker.amqp091.requests import ExchangeFacts
 from warren_broker.amqp091.wire import properties
-from warren_broker.amqp10 import requests as amqp10_requests
+from warren_broker.amqp10 import connection_requests as amqp10_requests
 from warren_broker.amqp10.addresses import StageTarget
 from warren_broker.amqp10.caller import Asker
 from warren_broker.block.block import FORM_AMQP10, Block, encode

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from broker.test_name_patterns import LOOKING
 from warren_broker.errors import AccessRefused, InvalidArgument
-from warren_broker.metadata.access import check_patterns
 from warren_broker.metadata.records import Grant
+from warren_broker.metadata.vhosts_and_users import check_patterns
 from warren_broker.permissions import Permissions, check_topic
 
 NAMES = st.text(alphabet="abcABC1.é", max_size=8)

@@ -10,7 +10,7 @@ import pytest
 from spark_world.fake import FakeBroker, FakeClient
 
 from pyspark_warren.errors import SameQueueError
-from pyspark_warren.loop import refuse_checkpoint_queues
+from pyspark_warren.feedback_loop import refuse_checkpoint_queues
 from pyspark_warren.offset import ClaimInfo, Offset
 from pyspark_warren.options import Options, parse_options
 from pyspark_warren.writer import Attempt, WrittenPart, write_direct, write_staged

@@ -13,7 +13,7 @@ from warren.connection import Connection
 from warren.errors import Unavailable
 from warren.stages import SinkDriver, StagedPart, StageWriter, publish_batch, register_sink
 from warren_broker.block.block import Block
-from warren_broker.block.encode import encode
+from warren_broker.block.block_encoding import encode
 
 CLAIM_MESSAGES = 400
 CLAIM_BYTES = 1 << 20

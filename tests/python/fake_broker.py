@@ -13,7 +13,7 @@ import threading
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from warren_broker.amqp10 import requests as asks
+from warren_broker.amqp10 import connection_requests as asks
 from warren_broker.amqp10.connection import Connection10
 from warren_broker.block.block import Block
 from warren_broker.errors import (

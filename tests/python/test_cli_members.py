@@ -16,7 +16,7 @@ from python.test_membership import LEARNING, RUNNING, VOTING, members, node
 from warren import cli
 from warren.cli import output
 from warren.cli.app import app
-from warren.cli.progress import ProgressLine
+from warren.cli.progress_line import ProgressLine
 from warren.cli.target import address_of
 from warren_broker import errors
 from warren_broker.config import Limits

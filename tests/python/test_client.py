@@ -28,7 +28,7 @@ from warren.stages import SinkDriver, StageWriter, drop_batch, publish_batch, re
 from warren.tls import client_context
 from warren.uri import ClientTls, parse_uri
 from warren_broker import errors
-from warren_broker.amqp10 import requests as asks
+from warren_broker.amqp10 import connection_requests as asks
 from warren_broker.block import block as blocks
 from warren_broker.management import claims as claim_resource
 from warren_broker.management import queues as queue_resource

@@ -15,7 +15,7 @@ from warren.local import LocalCluster
 from warren.local_node import FREE_PORTS, PORT_MAX, PortTaken, new_nodes, write_config
 from warren_broker.config import load
 
-by_hand = importlib.import_module("warren.cli.cluster")
+by_hand = importlib.import_module("warren.cli.local_cluster")
 
 
 def free_port() -> int:

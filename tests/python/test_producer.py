@@ -12,7 +12,7 @@ from warren.connection import Connection
 from warren.errors import TooLarge, Unroutable, UsageError
 from warren.producer import Producer
 from warren_broker.amqp091.wire import properties
-from warren_broker.amqp10 import requests as asks
+from warren_broker.amqp10 import connection_requests as asks
 from warren_broker.block.block import Block
 from warren_broker.management import queues as queue_resource
 

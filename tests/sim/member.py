@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sim.carrier import Carrier
 from sim.disk import Disk, Kept
 from warren_raft import messages
-from warren_raft.core.node import RaftNode
+from warren_raft.core.raft_node import RaftNode
 from warren_raft.core.ready import Ready, Role
 from warren_raft.machine import Meta
 from warren_raft.types import Entry, EntryKind

@@ -6,7 +6,7 @@ from random import Random
 
 from sim.disk import Log
 from warren_raft.config import RaftConfig
-from warren_raft.core.node import RaftNode
+from warren_raft.core.raft_node import RaftNode
 from warren_raft.core.ready import Ready, Role
 from warren_raft.messages import (
     AnyRaftMessage,

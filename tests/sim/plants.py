@@ -19,8 +19,8 @@ from sim.planting import Replacement, by_name
 from warren_raft.core import candidate, follower, leader, lost, membership_change, read_rounds
 from warren_raft.core.configs import Configs
 from warren_raft.core.log import LogView
-from warren_raft.core.node import RaftNode
 from warren_raft.core.quorum import held_by_majority
+from warren_raft.core.raft_node import RaftNode
 from warren_raft.core.ready import ReadState
 from warren_raft.core.state import NodeState
 from warren_raft.messages import AppendReply, Vote
@@ -379,7 +379,7 @@ def snapshot_over_a_longer_log() -> list[Replacement]:
 
 def _in_tables(*pairs: Callable[..., Any]) -> list[Replacement]:
     """Replace handlers in the node's tables: old, new, old, new …"""
-    from warren_raft.core import node as module
+    from warren_raft.core import raft_node as module
 
     new = dict(zip(pairs[::2], pairs[1::2], strict=True))
     tables = tuple(

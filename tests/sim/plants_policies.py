@@ -8,7 +8,7 @@ from sim.planting import Replacement, by_name
 from warren_broker.cluster.leader.policy_follower import PolicyFollower
 from warren_broker.cluster.membership import mirror_follower
 from warren_broker.cluster.membership.mirror_follower import MirrorFollower
-from warren_broker.queue import admin, machine
+from warren_broker.queue import machine, whole_queue
 from warren_broker.queue.commands import Configure
 
 
@@ -31,7 +31,7 @@ def a_cleared_limit_stays() -> list[Replacement]:
 
 def a_new_limit_empties_the_queue() -> list[Replacement]:
     """A limit below what a queue holds drops everything, and reports nothing."""
-    configure = admin.configure
+    configure = whole_queue.configure
 
     def careless(context: Any, command: Any) -> Any:
         state = context.state

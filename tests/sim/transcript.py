@@ -44,7 +44,7 @@ from sim.disk import Log
 from warren_raft import messages as rpc
 from warren_raft.config import RaftConfig
 from warren_raft.core.membership import AddLearner, Change, Demote, Promote, Remove, decode
-from warren_raft.core.node import RaftNode
+from warren_raft.core.raft_node import RaftNode
 from warren_raft.core.ready import Ready, Role
 from warren_raft.errors import RaftError
 from warren_raft.types import Entry, EntryKind, HardState, Membership

@@ -7,7 +7,7 @@ import ast
 from tidy import house
 from tidy.ratchet import over
 
-RIMS = {"warren_broker.server.fault_boundary", "warren_broker.cluster.leader.set_aside"}
+RIMS = {"warren_broker.server.connection_faults", "warren_broker.cluster.leader.set_aside"}
 """What is caught there ends something: one client's connection, one message's way, as floor 5 ends
 a process."""
 

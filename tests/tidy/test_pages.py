@@ -12,7 +12,7 @@ NOT_OURS = {"journal.py", "syncobj.py"}
 
 
 def test_every_module_that_a_page_names_exists() -> None:
-    """By the end of its path: `core/node.py` is raft/warren_raft/core/node.py."""
+    """By the end of its path: `core/raft_node.py` is raft/warren_raft/core/raft_node.py."""
     places = [f"/{module.place}" for module in house.everything()]
     pages = [*sorted((house.ROOT / "docs").glob("*.md")), *sorted(house.ROOT.glob("*.md"))]
     findings = []

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from warren_broker import errors
-from warren_broker.amqp091 import consume, dispatch, handshake, publish, requests
+from warren_broker.amqp091 import consume, item_order, negotiation, publish, requests
 from warren_broker.amqp091.confirms import ConfirmedPart
 from warren_broker.amqp091.connection_config import ConnectionConfig
 from warren_broker.amqp091.state import Channel, ChannelFault, ConnectionState, TableRun
@@ -70,7 +70,7 @@ class Connection:
                 self._wrong_header()
                 return
             state.phase = "starting"
-            state.send(0, handshake.start(state.config))
+            state.send(0, negotiation.start(state.config))
         if self._out_of_step:
             self._look_for_close_ok(data)
             return
@@ -108,11 +108,11 @@ class Connection:
             if not self.has_published:
                 self.has_published = True
                 self._tell_blocked()
-            dispatch.take(channel, TableRun(table, item))
+            item_order.take(channel, TableRun(table, item))
         elif isinstance(item, ContentRefused):
-            dispatch.take(channel, _refusal(item.code, item.text))
+            item_order.take(channel, _refusal(item.code, item.text))
         else:
-            dispatch.take(channel, item)
+            item_order.take(channel, item)
 
     def _malformed(self, item: Malformed) -> None:
         self._out_of_step = True
@@ -153,7 +153,7 @@ class Connection:
             self.state.close(refusal, at=code)
 
     def _on_connection(self, method: Method) -> None:
-        handler = handshake.HANDLERS.get((self.state.phase, type(method)))
+        handler = negotiation.HANDLERS.get((self.state.phase, type(method)))
         if handler is None:
             if method.code >> 16 != 10:
                 raise errors.CommandInvalid(f"{method.name} on channel 0")
@@ -174,7 +174,7 @@ class Connection:
             elif isinstance(method, methods.ChannelCloseOk):
                 self.state.free(channel)
             return
-        dispatch.take(channel, method)
+        item_order.take(channel, method)
 
     def _channel(self, number: int) -> Channel | None:
         """Return the channel, created if it is new; None: the connection is being closed."""
@@ -212,7 +212,7 @@ class Connection:
         if asked.channel is None:
             asked.then(result)
         else:
-            dispatch.answered(asked.channel, token, result, asked.then, asked.at)
+            item_order.answered(asked.channel, token, result, asked.then, asked.at)
 
     def routed(self, token: requests.Token, parts: Sequence[ConfirmedPart], kept: int = 0) -> None:
         """Record the queues that the messages of a Publish are routed to: one part per queue.

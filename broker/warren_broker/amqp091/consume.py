@@ -7,7 +7,7 @@ from typing import Any
 from warren_broker import errors
 from warren_broker.amqp091 import global_prefetch, requests
 from warren_broker.amqp091.declare import queue_name
-from warren_broker.amqp091.deliver import answer_get, hand_out
+from warren_broker.amqp091.deliveries import answer_get, hand_out
 from warren_broker.amqp091.delivery_tags import Held, by_consumer
 from warren_broker.amqp091.state import Channel, ChannelConsumer
 from warren_broker.amqp091.wire import codec, methods

@@ -10,7 +10,7 @@ joined before the limit) is held back until acknowledgements make room.
 from __future__ import annotations
 
 from warren_broker.amqp091 import requests
-from warren_broker.amqp091.deliver import hand_out, part_of
+from warren_broker.amqp091.deliveries import hand_out, part_of
 from warren_broker.amqp091.state import Channel, ChannelConsumer
 from warren_broker.queue.commands import ConsumerId, Delivery, MsgIds
 

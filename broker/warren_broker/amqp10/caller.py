@@ -27,7 +27,7 @@ class Asker:
     """A connection's user in its vhost.
 
     connection  its number on this node
-    guard       makes a callback's fault end only that connection (`server.fault_boundary`)
+    guard       makes a callback's fault end only that connection (`server.connection_faults`)
     """
 
     broker: Broker

@@ -14,6 +14,14 @@ from warren_broker.amqp10.addresses import (
     parse_source,
     parse_target,
 )
+from warren_broker.amqp10.connection_requests import (
+    AnyAnswer,
+    AnyRequest,
+    LoggedIn,
+    Login,
+    OpenVhost,
+    VhostOpened,
+)
 from warren_broker.amqp10.link import (
     Limits10,
     LinkFault,
@@ -26,14 +34,6 @@ from warren_broker.amqp10.link import (
 )
 from warren_broker.amqp10.management_link import AnswersLink, RequestsLink
 from warren_broker.amqp10.receiver import BlocksLink
-from warren_broker.amqp10.requests import (
-    AnyAnswer,
-    AnyRequest,
-    LoggedIn,
-    Login,
-    OpenVhost,
-    VhostOpened,
-)
 from warren_broker.amqp10.sender import PiecesLink
 from warren_broker.amqp10.wire.engine import OUTPUT_BYTES, SESSION_WINDOW_BYTES, Engine
 from warren_broker.amqp10.wire.sasl import SaslFailed, SaslServer, SaslState

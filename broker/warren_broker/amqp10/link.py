@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from proton import Condition, Delivery, Link, Terminus, symbol
 
-from warren_broker.amqp10.requests import AnyAnswer, AnyRequest
+from warren_broker.amqp10.connection_requests import AnyAnswer, AnyRequest
 from warren_broker.errors import Refusal
 
 OnAnswer: TypeAlias = Callable[[AnyAnswer], None]

@@ -7,8 +7,8 @@ from typing import Any
 
 from proton import Array, Delivery, Link, Message, MessageException
 
+from warren_broker.amqp10.connection_requests import AnyAnswer
 from warren_broker.amqp10.link import LinkFault, LinkHost, LinkPart, drop
-from warren_broker.amqp10.requests import AnyAnswer
 from warren_broker.errors import (
     AccessRefused,
     ContentTooLarge,

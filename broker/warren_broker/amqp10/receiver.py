@@ -5,14 +5,14 @@ from __future__ import annotations
 from proton import Delivery, Link
 
 from warren_broker.amqp10.addresses import BlocksTarget, StageTarget
-from warren_broker.amqp10.link import LinkFault, LinkHost, LinkPart, condition_of, drop
-from warren_broker.amqp10.requests import (
+from warren_broker.amqp10.connection_requests import (
     AnyAnswer,
     PublishBlock,
     Published,
     StageBlock,
     Staged,
 )
+from warren_broker.amqp10.link import LinkFault, LinkHost, LinkPart, condition_of, drop
 from warren_broker.amqp10.wire.fetched import STAGED_STATE, MalformedPiece, decode_section
 from warren_broker.errors import ContentTooLarge, InvalidArgument, Refusal
 

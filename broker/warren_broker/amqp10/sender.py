@@ -8,8 +8,8 @@ from typing import Any
 from proton import Link
 
 from warren_broker.amqp10.addresses import BrowseSource, ClaimSource
+from warren_broker.amqp10.connection_requests import AnyAnswer, Browse, FetchClaim, Fetched, Piece
 from warren_broker.amqp10.link import LinkHost, LinkPart
-from warren_broker.amqp10.requests import AnyAnswer, Browse, FetchClaim, Fetched, Piece
 from warren_broker.amqp10.wire.fetched import encode_runs, encode_section_head
 from warren_broker.errors import Refusal
 

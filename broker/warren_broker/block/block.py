@@ -13,8 +13,8 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
+from warren_broker.block.block_encoding import encode, encode_columns
 from warren_broker.block.compression import compress, plain
-from warren_broker.block.encode import encode, encode_columns
 from warren_broker.block.layout import (
     BLOCK_BYTES_MAX,
     BLOCK_MESSAGES_MAX,

@@ -17,10 +17,10 @@ from warren_broker.errors import InvalidArgument
 from warren_broker.management.user_values import DEFAULT_QUEUE_TYPES
 from warren_broker.management.users import parse_tags
 from warren_broker.metadata import passwords
-from warren_broker.metadata.access import check_patterns
 from warren_broker.metadata.commands import ChangeLimits, PutGrant, PutUser, PutVhost
 from warren_broker.metadata.limits import KNOWN, check_limits
 from warren_broker.metadata.records import Grant, User, Vhost
+from warren_broker.metadata.vhosts_and_users import check_patterns
 
 VHOST_LIMITS: Final = "vhost-limits"
 """Component of the parameters in which RabbitMQ keeps the limits of vhosts."""

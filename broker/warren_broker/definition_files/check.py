@@ -22,9 +22,9 @@ from warren_broker.definition_files.topology_objects import (
 )
 from warren_broker.management.definition_values import ImportCount, ImportReport
 from warren_broker.metadata import commands, image, limits
-from warren_broker.metadata.apply_context import MetadataContext
 from warren_broker.metadata.exchanges import to_binding
 from warren_broker.metadata.imports import carry_out, check_administrators, in_effect
+from warren_broker.metadata.metadata_context import MetadataContext
 from warren_broker.metadata.state import MetadataState
 from warren_raft.machine import Meta
 

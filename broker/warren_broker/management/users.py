@@ -13,8 +13,8 @@ from warren_broker.errors import InvalidArgument
 from warren_broker.management import resource
 from warren_broker.management import user_values as values
 from warren_broker.management.resource import Body, ManagementRequest, Names, Query
-from warren_broker.metadata.access import check_patterns
 from warren_broker.metadata.records import Grant
+from warren_broker.metadata.vhosts_and_users import check_patterns
 
 TAGS_MAX = 64
 PASSWORD_CHARACTERS_MAX = 1024

@@ -8,7 +8,6 @@ from typing import Final
 from warren_broker import errors
 from warren_broker.arguments import check_name
 from warren_broker.errors import PreconditionFailed, named
-from warren_broker.metadata.apply_context import MetadataContext
 from warren_broker.metadata.commands import (
     AnyReply,
     Bind,
@@ -19,6 +18,7 @@ from warren_broker.metadata.commands import (
     Unbind,
 )
 from warren_broker.metadata.exchange_types import check_arguments, check_binding, check_kind
+from warren_broker.metadata.metadata_context import MetadataContext
 from warren_broker.metadata.records import Binding, Exchange
 from warren_broker.metadata.state import Scope
 from warren_broker.metadata.stores import check_store, close_store, open_store

@@ -12,8 +12,14 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from warren_broker import errors
-from warren_broker.metadata import access, exchanges, limits, parameters, policies, queues
-from warren_broker.metadata.apply_context import MetadataContext
+from warren_broker.metadata import (
+    exchanges,
+    limits,
+    policies,
+    queues,
+    runtime_parameters,
+    vhosts_and_users,
+)
 from warren_broker.metadata.commands import (
     AnyImported,
     AnyReply,
@@ -29,14 +35,15 @@ from warren_broker.metadata.commands import (
     PutVhost,
     SetPolicy,
 )
+from warren_broker.metadata.metadata_context import MetadataContext
 from warren_broker.metadata.state import MetadataState, Scope
 
 IMPORTED: Final[dict[type, Callable[[MetadataContext, Any], AnyReply]]] = {
-    PutVhost: access.put_vhost,
-    PutUser: access.put_user,
-    PutGrant: access.put_grant,
+    PutVhost: vhosts_and_users.put_vhost,
+    PutUser: vhosts_and_users.put_user,
+    PutGrant: vhosts_and_users.put_grant,
     SetPolicy: policies.set_policy,
-    PutParameter: parameters.put_parameter,
+    PutParameter: runtime_parameters.put_parameter,
     DeclareExchange: exchanges.declare_exchange,
     DeclareQueue: queues.declare_queue,
     Bind: exchanges.bind,
@@ -99,10 +106,10 @@ def in_effect(state: MetadataState, command: AnyImported) -> bool:
 
 def check_administrators(state: MetadataState) -> None:
     """Raise PreconditionFailed when no user has the tag `administrator`."""
-    if not any(access.ADMINISTRATOR in user.tags for user in state.users.values()):
+    if not any(vhosts_and_users.ADMINISTRATOR in user.tags for user in state.users.values()):
         raise errors.PreconditionFailed(
-            f"no user would have the tag '{access.ADMINISTRATOR}' after the import: nobody could "
-            "change users any more; give the tag to one of the file's users"
+            f"no user would have the tag '{vhosts_and_users.ADMINISTRATOR}' after the import: "
+            "nobody could change users any more; give the tag to one of the file's users"
         )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from warren_broker.metadata.apply_context import MetadataContext
 from warren_broker.metadata.changes import NodeRenewed
+from warren_broker.metadata.metadata_context import MetadataContext
 from warren_broker.metadata.queues import remove_queues
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.metadata.state import RETIRED_KEPT_MAX, MetadataState, UplinkState

@@ -11,8 +11,8 @@ from typing import Any, Final, Literal
 import msgspec
 
 from warren_broker import errors
-from warren_broker.metadata.apply_context import MetadataContext
 from warren_broker.metadata.commands import AnyReply, ChangeLimits, MetadataDone
+from warren_broker.metadata.metadata_context import MetadataContext
 from warren_broker.metadata.records import Limits
 from warren_broker.metadata.state import MetadataState, Scope
 from warren_broker.policy_keys import erlang, validation_failed

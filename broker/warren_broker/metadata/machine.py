@@ -7,23 +7,23 @@ from typing import Any, Final
 
 from warren_broker.errors import Refusal
 from warren_broker.metadata import (
-    access,
     commands,
     exchanges,
     image,
     imports,
     limits,
     members,
-    nodes,
-    parameters,
+    node_registry,
     policies,
     queues,
+    runtime_parameters,
+    vhosts_and_users,
 )
-from warren_broker.metadata.apply_context import MetadataContext
 from warren_broker.metadata.changes import BootstrapWanted
 from warren_broker.metadata.codec import MalformedMetadata, decode_submission
 from warren_broker.metadata.commands import AnyReply, MetadataSubmission, MetadataSubmissionReply
 from warren_broker.metadata.incarnations import begin_life, is_retired
+from warren_broker.metadata.metadata_context import MetadataContext
 from warren_broker.metadata.state import MetadataState
 from warren_raft.machine import Applied, Meta
 from warren_raft.types import Index
@@ -35,16 +35,16 @@ def barrier(context: MetadataContext, command: commands.Barrier) -> AnyReply:
 
 
 HANDLERS: Final[dict[type, Callable[[MetadataContext, Any], AnyReply]]] = {
-    commands.Bootstrap: access.bootstrap,
-    commands.NodeStarted: nodes.node_started,
+    commands.Bootstrap: vhosts_and_users.bootstrap,
+    commands.NodeStarted: node_registry.node_started,
     commands.Barrier: barrier,
-    commands.AddVhost: access.add_vhost,
-    commands.DeleteVhost: access.delete_vhost,
-    commands.PutVhost: access.put_vhost,
-    commands.PutUser: access.put_user,
-    commands.DeleteUser: access.delete_user,
-    commands.PutGrant: access.put_grant,
-    commands.DeleteGrant: access.delete_grant,
+    commands.AddVhost: vhosts_and_users.add_vhost,
+    commands.DeleteVhost: vhosts_and_users.delete_vhost,
+    commands.PutVhost: vhosts_and_users.put_vhost,
+    commands.PutUser: vhosts_and_users.put_user,
+    commands.DeleteUser: vhosts_and_users.delete_user,
+    commands.PutGrant: vhosts_and_users.put_grant,
+    commands.DeleteGrant: vhosts_and_users.delete_grant,
     commands.DeclareExchange: exchanges.declare_exchange,
     commands.DeleteExchange: exchanges.delete_exchange,
     commands.Bind: exchanges.bind,
@@ -52,17 +52,17 @@ HANDLERS: Final[dict[type, Callable[[MetadataContext, Any], AnyReply]]] = {
     commands.DeclareQueue: queues.declare_queue,
     commands.DeleteQueue: queues.delete_queue,
     commands.OwnerGone: queues.owner_gone,
-    commands.JoinNode: nodes.join_node,
-    commands.SetDrained: nodes.set_drained,
-    commands.ForgetNode: nodes.forget_node,
-    commands.RemoveNode: nodes.remove_node,
+    commands.JoinNode: node_registry.join_node,
+    commands.SetDrained: node_registry.set_drained,
+    commands.ForgetNode: node_registry.forget_node,
+    commands.RemoveNode: node_registry.remove_node,
     commands.ChangeMembers: members.change_members,
     commands.Left: members.left,
     commands.SetPolicy: policies.set_policy,
     commands.ClearPolicy: policies.clear_policy,
     commands.ChangeLimits: limits.change_limits,
-    commands.PutParameter: parameters.put_parameter,
-    commands.DeleteParameter: parameters.delete_parameter,
+    commands.PutParameter: runtime_parameters.put_parameter,
+    commands.DeleteParameter: runtime_parameters.delete_parameter,
     commands.ImportDefinitions: imports.import_definitions,
 }
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from warren_broker import errors
-from warren_broker.metadata.apply_context import MetadataContext
 from warren_broker.metadata.changes import MembersSet
 from warren_broker.metadata.commands import AnyReply, ChangeMembers, Left, MetadataDone, QueueIs
+from warren_broker.metadata.metadata_context import MetadataContext
 from warren_broker.metadata.records import QueueRecord
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warren_broker import errors
-from warren_broker.metadata.apply_context import MetadataContext
+from warren_broker.metadata.metadata_context import MetadataContext
 
 
 def placed(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from warren_broker import errors
-from warren_broker.metadata.apply_context import MetadataContext
 from warren_broker.metadata.changes import PoliciesChanged
 from warren_broker.metadata.commands import AnyReply, ClearPolicy, MetadataDone, SetPolicy
+from warren_broker.metadata.metadata_context import MetadataContext
 from warren_broker.metadata.state import Scope
 
 POLICIES_MAX: Final = 1_000

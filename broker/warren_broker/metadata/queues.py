@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from warren_broker import errors
 from warren_broker.arguments import check_equivalent_arguments, is_relaxed
-from warren_broker.metadata.apply_context import MetadataContext
 from warren_broker.metadata.changes import QueueCreated, QueueDeleted
 from warren_broker.metadata.commands import (
     AnyReply,
@@ -18,6 +17,7 @@ from warren_broker.metadata.commands import (
 )
 from warren_broker.metadata.exchanges import RESERVED, remove_arriving, remove_exchanges
 from warren_broker.metadata.limits import check_queue_limit
+from warren_broker.metadata.metadata_context import MetadataContext
 from warren_broker.metadata.placing import placed
 from warren_broker.metadata.records import QueueRecord, numbered_above
 

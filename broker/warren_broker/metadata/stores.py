@@ -13,7 +13,6 @@ import msgspec
 
 from warren_broker import errors
 from warren_broker.arguments import NAME_BYTES_MAX
-from warren_broker.metadata.apply_context import MetadataContext
 from warren_broker.metadata.changes import QueueCreated, QueueDeleted
 from warren_broker.metadata.exchange_types import (
     DELAYED_MESSAGE,
@@ -21,6 +20,7 @@ from warren_broker.metadata.exchange_types import (
     RECENT_HISTORY,
     history_length,
 )
+from warren_broker.metadata.metadata_context import MetadataContext
 from warren_broker.metadata.placing import placed
 from warren_broker.metadata.records import Exchange, QueueRecord, numbered_above
 from warren_broker.metadata.state import Scope

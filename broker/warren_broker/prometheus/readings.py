@@ -11,7 +11,7 @@ from warren_broker.cluster.resource_alarms import ResourceAlarms
 from warren_broker.counters import QUEUE_TYPES, Labels
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue.state import QueueState
-from warren_broker.server.fault_boundary import guarded_call
+from warren_broker.server.connection_faults import guarded_call
 from warren_raft.runtime.group import LogPosition
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.types import METADATA_GROUP

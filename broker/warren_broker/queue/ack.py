@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, TypeAlias
 
-from warren_broker.queue import consumers
+from warren_broker.queue import service_order
 from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.commands import AnyReply, Discard, Done, MsgIds, Return, Settle
 from warren_broker.queue.dead_letter import dead_letter_or_drop, give_back
@@ -89,6 +89,6 @@ def changed(context: QueueContext, consumer: Consumer) -> None:
         if not consumer.held_count:
             state.uplinks[consumer.uplink].consumers.pop(consumer.id, None)
         return
-    if consumer.quiescing or (state.active is consumer and consumers.yields(state, consumer)):
-        consumers.elect(context)
-    consumers.review(state, consumer)
+    if consumer.quiescing or (state.active is consumer and service_order.yields(state, consumer)):
+        service_order.elect(context)
+    service_order.review(state, consumer)

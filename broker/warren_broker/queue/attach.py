@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from warren_broker.queue import ack, consumers, limits
+from warren_broker.queue import ack, limits, service_order
 from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.commands import (
     AnyReply,
@@ -42,7 +42,7 @@ def checkout(context: QueueContext, command: Checkout) -> AnyReply:
         consumer.suspended = bool(uplink.suspected_ms)
         uplink.consumers[command.consumer] = consumer
     elif consumer.queued:
-        consumers.leave_service(state, consumer)
+        service_order.leave_service(state, consumer)
     if known is None or known.getter:
         state.consumer_count += 1
         state.ever_used = True
@@ -58,8 +58,8 @@ def checkout(context: QueueContext, command: Checkout) -> AnyReply:
         for held in consumer.held
         if consumer.windowed
     )
-    consumers.elect(context)
-    consumers.review(state, consumer)
+    service_order.elect(context)
+    service_order.review(state, consumer)
     return DONE
 
 
@@ -115,9 +115,9 @@ def credit(context: QueueContext, command: Credit) -> AnyReply:
         consumer.credit = max(0, command.delivered + command.credit - consumer.next_msg_id)
     ack.changed(context, consumer)
     if command.drain and consumer.explicit and not consumer.cancelled:
-        consumers.dispatch(context)
+        service_order.dispatch(context)
         consumer.credit = 0
-        consumers.review(state, consumer)
+        service_order.review(state, consumer)
         context.drained(consumer)
     return DONE
 
@@ -141,7 +141,7 @@ def retire(context: QueueContext, consumer: Consumer) -> None:
     if consumer.cancelled:
         return
     consumer.cancelled = True
-    consumers.review(state, consumer)
+    service_order.review(state, consumer)
     if consumer.no_ack:
         ack.let_all_go(context, consumer, "settled")
     if consumer.getter:
@@ -154,7 +154,9 @@ def retire(context: QueueContext, consumer: Consumer) -> None:
         if state.config.auto_delete:
             context.expired("auto_delete")
     consumer.quiescing = False
-    consumers.elect(context)  # it was the active one, or the active one was quiescing in its favour
+    service_order.elect(
+        context
+    )  # it was the active one, or the active one was quiescing in its favour
 
 
 def resume(context: QueueContext, command: Resume) -> AnyReply:
@@ -191,7 +193,7 @@ def get(context: QueueContext, command: Get) -> AnyReply:
             "single_active",
             f"queue {state.config.name!r} has a single active consumer: use basic.consume",
         )
-    consumers.dispatch(context)
+    service_order.dispatch(context)
     limits.drop_head(context)
     limits.expire_heads(context)
     state.unused_ms = context.now
@@ -201,7 +203,7 @@ def get(context: QueueContext, command: Get) -> AnyReply:
         getter.getter = True
         getter.timeout_ms = state.config.consumer_timeout_ms or None
         uplink.consumers[command.consumer] = getter
-    given = consumers.hand_out_run(context, getter, 1, -1)
+    given = service_order.hand_out_run(context, getter, 1, -1)
     if given is None:
         return GetReply(None, 0)
     first_id, _, index, first, failed, acquired, _ = given

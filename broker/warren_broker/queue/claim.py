@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from warren_broker.queue import consumers, limits
+from warren_broker.queue import limits, service_order
 from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.commands import (
     AnyReply,
@@ -181,7 +181,7 @@ def _lost(context: QueueContext, reader: ReaderState, number: int) -> Refused:
 
 def _take(context: QueueContext, reader: ReaderState, command: OpenClaim) -> HeldClaim | None:
     """Take the claim's messages; waiting consumers come first, as if it had its own entry."""
-    consumers.dispatch(context)
+    service_order.dispatch(context)
     contents = context.state.contents
     runs: list[Run] = []
     messages = size_bytes = 0

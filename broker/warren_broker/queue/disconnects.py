@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from warren_broker.queue import ack, attach, consumers
+from warren_broker.queue import ack, attach, service_order
 from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.commands import (
     AnyReply,
@@ -63,13 +63,13 @@ def node_suspected(context: QueueContext, command: NodeSuspected) -> AnyReply:
             context.arm(context.now + timeout_ms)
             for consumer in uplink.consumers.values():
                 consumer.suspended = True
-                consumers.review(context.state, consumer)
+                service_order.review(context.state, consumer)
         uplink.yields |= command.hand_over
         if command.gone:
             uplink.suspected_ms = max(1, min(uplink.suspected_ms, context.now - timeout_ms))
             _take_back_disconnected(context, uplink)
     if command.hand_over:
-        consumers.elect(context)
+        service_order.elect(context)
     return DONE
 
 
@@ -81,9 +81,9 @@ def node_back(context: QueueContext, command: NodeBack) -> AnyReply:
             uplink.yields = False
             for consumer in uplink.consumers.values():
                 consumer.suspended = False
-    consumers.elect(context)
+    service_order.elect(context)
     for consumer in context.state.all_consumers():
-        consumers.review(context.state, consumer)
+        service_order.review(context.state, consumer)
     return DONE
 
 
@@ -117,7 +117,7 @@ def _take_back_disconnected(context: QueueContext, uplink: SeenUplink) -> None:
         if state.active is consumer:
             state.active = None
             consumer.quiescing = False
-            consumers.elect(context)
+            service_order.elect(context)
         ack.changed(context, consumer)
 
 

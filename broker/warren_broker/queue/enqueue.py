@@ -9,7 +9,7 @@ from typing import Final
 
 from warren_broker.block.block import FORM_AMQP091, PRIORITY_DEFAULT, Block, BlockError
 from warren_broker.block.layout import TTL_NONE
-from warren_broker.queue import consumers, deduplication, limits
+from warren_broker.queue import deduplication, limits, service_order
 from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.block_index import Shape, measure
 from warren_broker.queue.commands import AnyReply, Done, Enqueue, Refused
@@ -196,7 +196,7 @@ def _enqueue_within_limits(
         left_out += first - (parts[at - 1][1] if at else 0)
         state.order.append(lane, index, first, end - 1)
         state.ready_bytes += contents.size(index, first, end - 1)
-        consumers.dispatch(context)
+        service_order.dispatch(context)
         cut = limits.cut_surplus(context, lane, index)
         if cut:
             accepted = end - cut

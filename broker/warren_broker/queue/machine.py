@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from warren_broker.queue import consumers, limits, snapshot, timers
-from warren_broker.queue.admin import counts
+from warren_broker.queue import limits, queue_snapshot, service_order, timers
 from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.codec import MalformedEntry, decode_submission
 from warren_broker.queue.commands import (
@@ -20,6 +19,7 @@ from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.effects import Expired, LettersDue, SetTimer
 from warren_broker.queue.state import QueueState, SeenUplink
 from warren_broker.queue.versions import AFTER_DELETE, HANDLERS, VERSION
+from warren_broker.queue.whole_queue import counts
 from warren_raft.index_set import Indexes
 from warren_raft.machine import Applied, Meta
 
@@ -63,7 +63,7 @@ class QueueMachine:
         reply = _submit(context, submission)
         if state.order.count:
             if state.service:
-                consumers.dispatch(context)
+                service_order.dispatch(context)
             if limits.limited(context):
                 limits.drop_head(context)
             if state.contents.expiring:
@@ -92,11 +92,11 @@ class QueueMachine:
 
     def snapshot(self, state: QueueState) -> bytes:
         """Return the state as bytes; equal states give equal bytes."""
-        return snapshot.snapshot(state)
+        return queue_snapshot.snapshot(state)
 
     def restore(self, data: bytes) -> QueueState:
         """Restore a state from `snapshot`, with the snapshot's settings."""
-        return snapshot.restore(data)
+        return queue_snapshot.restore(data)
 
     def live_indexes(self, state: QueueState) -> Indexes:
         """Return the entries with blocks that the state still refers to, ascending."""

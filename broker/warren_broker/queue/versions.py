@@ -39,7 +39,6 @@ from typing import Any, Final, TypeAlias
 
 from warren_broker.queue import (
     ack,
-    admin,
     attach,
     claim,
     commands,
@@ -52,6 +51,7 @@ from warren_broker.queue import (
     stage,
     stage1,
     timers,
+    whole_queue,
 )
 from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.commands import AnyReply
@@ -74,14 +74,14 @@ HANDLERS: Final[Mapping[type, Handler]] = {
     commands.Settle: ack.settle,
     commands.Return: ack.return_,
     commands.Discard: ack.discard,
-    commands.Purge: admin.purge,
+    commands.Purge: whole_queue.purge,
     commands.RetryDelayed: delayed_retry.retry_delayed,
     commands.SettleLetters: dead_letter.settle_letters,
     delay_commands.EnqueueDelayed: delayed_publish.enqueue_delayed,
     delay_commands.EndDelay: delayed_publish.end_delay,
-    commands.Delete: admin.delete,
-    commands.Stat: admin.stat,
-    commands.Configure: admin.configure,
+    commands.Delete: whole_queue.delete,
+    commands.Stat: whole_queue.stat,
+    commands.Configure: whole_queue.configure,
     commands.Timer: timers.timer,
     commands.RegisterReader: claim.register,
     commands.OpenClaim: claim.open_claim,

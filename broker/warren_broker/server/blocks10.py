@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from warren_broker import errors
-from warren_broker.amqp10 import requests
+from warren_broker.amqp10 import connection_requests
 from warren_broker.amqp10.block_admission import BlockLimits, admit
 from warren_broker.amqp10.caller import Answer, Asker, refusal_of
 from warren_broker.cluster.client.queues import ENQUEUE, block_for
@@ -112,7 +112,7 @@ def _to_each(
         client.with_block(command_for(data), data, asker.guard(partial(replied, queue)))
 
 
-def _stage(asker: Asker, request: requests.StageBlock, answer: Answer) -> None:
+def _stage(asker: Asker, request: connection_requests.StageBlock, answer: Answer) -> None:
     stage = request.stage
     parts = _split(asker, stage.exchange, request.block)
     names = tuple(sorted(queue.name for queue, _ in parts))
@@ -135,11 +135,11 @@ def _stage(asker: Asker, request: requests.StageBlock, answer: Answer) -> None:
         asker,
         parts,
         staged,
-        lambda refusal: answer(requests.Staged(names) if refusal is None else refusal),
+        lambda refusal: answer(connection_requests.Staged(names) if refusal is None else refusal),
     )
 
 
-def _publish(asker: Asker, request: requests.PublishBlock, answer: Answer) -> None:
+def _publish(asker: Asker, request: connection_requests.PublishBlock, answer: Answer) -> None:
     if request.queue:
         table = _allowed(asker, "", request.block, request.queue)
         queue = asker.broker.queues.find(asker.vhost, request.queue)
@@ -152,7 +152,7 @@ def _publish(asker: Asker, request: requests.PublishBlock, answer: Answer) -> No
         asker,
         parts,
         lambda data: ENQUEUE,
-        lambda refusal: answer(requests.Published() if refusal is None else refusal),
+        lambda refusal: answer(connection_requests.Published() if refusal is None else refusal),
     )
 
 
@@ -167,7 +167,7 @@ def _failed(failure: ReadFailed) -> errors.Refusal:
     )
 
 
-def _fetch(asker: Asker, request: requests.FetchClaim, answer: Answer) -> None:
+def _fetch(asker: Asker, request: connection_requests.FetchClaim, answer: Answer) -> None:
     queue = asker.queue(request.queue)
 
     def ask(found: Callable[[Runs | ReadFailed], None]) -> None:
@@ -201,7 +201,7 @@ def _fetch(asker: Asker, request: requests.FetchClaim, answer: Answer) -> None:
     ask(found_at_first)
 
 
-def _browse(asker: Asker, request: requests.Browse, answer: Answer) -> None:
+def _browse(asker: Asker, request: connection_requests.Browse, answer: Answer) -> None:
     queue = asker.queue(request.queue, store=True)
 
     def found(runs: Runs | ReadFailed) -> None:
@@ -227,7 +227,7 @@ def _read(
         answer(_failed(runs))
         return
     if not runs:
-        answer(requests.Fetched((), 0))
+        answer(connection_requests.Fetched((), 0))
         return
 
     def read(result: tuple[int, bytes] | ReadFailed) -> None:
@@ -237,14 +237,16 @@ def _read(
         count, data = result
         taken, rest = cut_runs(runs, count)
         cursor = rest or None if browsed else None
-        answer(requests.Fetched((requests.Piece(taken, data),), count, cursor))
+        answer(
+            connection_requests.Fetched((connection_requests.Piece(taken, data),), count, cursor)
+        )
 
     asker.broker.reading.block(queue.group, runs, max_bytes, asker.guard(read))
 
 
 BLOCK_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {
-    requests.StageBlock: _stage,
-    requests.PublishBlock: _publish,
-    requests.FetchClaim: _fetch,
-    requests.Browse: _browse,
+    connection_requests.StageBlock: _stage,
+    connection_requests.PublishBlock: _publish,
+    connection_requests.FetchClaim: _fetch,
+    connection_requests.Browse: _browse,
 }

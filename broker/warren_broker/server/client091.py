@@ -17,7 +17,7 @@ from warren_broker.kernel import Selection
 from warren_broker.metadata import commands as metadata
 from warren_broker.queue import commands
 from warren_broker.queue.commands import Delivery
-from warren_broker.server.fault_boundary import guarded, guarded_call
+from warren_broker.server.connection_faults import guarded, guarded_call
 from warren_broker.server.login import log_in
 from warren_broker.server.protocol_client import ProtocolClient
 from warren_raft.runtime.net.stream import Stream

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from warren_broker import errors
-from warren_broker.amqp10 import requests
+from warren_broker.amqp10 import connection_requests
 from warren_broker.amqp10.caller import Asker
 from warren_broker.amqp10.connection import Connection10
 from warren_broker.amqp10.link import Limits10
@@ -21,7 +21,7 @@ from warren_broker.management.policy_service import POLICY_HANDLERS
 from warren_broker.management.queue_service import QUEUE_HANDLERS
 from warren_broker.management.user_service import USER_HANDLERS
 from warren_broker.server.blocks10 import BLOCK_HANDLERS
-from warren_broker.server.fault_boundary import guarded, guarded_call
+from warren_broker.server.connection_faults import guarded, guarded_call
 from warren_broker.server.login import log_in
 from warren_broker.server.protocol_client import ProtocolClient
 from warren_raft.quoting import quoted
@@ -140,10 +140,10 @@ class Client10(ProtocolClient):
             for request in taken:
                 handler = _HANDLERS.get(type(request))
                 answer = self._answerer(request)
-                if isinstance(request, requests.Login):
+                if isinstance(request, connection_requests.Login):
                     self._log_in(request, answer)
                     continue
-                if isinstance(request, requests.OpenVhost):
+                if isinstance(request, connection_requests.OpenVhost):
                     self._open_vhost(request, answer)
                     continue
                 if handler is None:
@@ -161,14 +161,16 @@ class Client10(ProtocolClient):
                 except errors.Refusal as refusal:
                     answer(refusal)
 
-    def _log_in(self, request: requests.Login, answer: Callable[[Any], None]) -> None:
+    def _log_in(self, request: connection_requests.Login, answer: Callable[[Any], None]) -> None:
         def done(result: Any) -> None:
-            answer(result if isinstance(result, errors.Refusal) else requests.LoggedIn())
+            answer(result if isinstance(result, errors.Refusal) else connection_requests.LoggedIn())
 
         login = (request.user, request.password, request.mechanism)
         log_in(self._broker, self._log, self._peer, login, done, self._events)
 
-    def _open_vhost(self, request: requests.OpenVhost, answer: Callable[[Any], None]) -> None:
+    def _open_vhost(
+        self, request: connection_requests.OpenVhost, answer: Callable[[Any], None]
+    ) -> None:
         settings = self._broker.settings
 
         def done(result: Any) -> None:
@@ -179,7 +181,7 @@ class Client10(ProtocolClient):
             self._counts.opened()
             self._log.opened(request.user, request.vhost, client, client.get("container", ""))
             self._events.opened(request.user, request.vhost, client)
-            answer(requests.VhostOpened(settings.node, settings.cluster))
+            answer(connection_requests.VhostOpened(settings.node, settings.cluster))
 
         self._broker.enter_vhost(
             self._number,

@@ -7,8 +7,8 @@ from abc import ABC, abstractmethod
 from warren_broker.cluster.broker import Broker
 from warren_broker.server.client_counts import ClientCounts
 from warren_broker.server.connection_events import ConnectionEvents
+from warren_broker.server.connection_faults import guarded
 from warren_broker.server.connection_log import ConnectionLog
-from warren_broker.server.fault_boundary import guarded
 from warren_raft.runtime.loop import LoopStage, LoopTimer
 from warren_raft.runtime.net.stream import Stream
 from warren_raft.runtime.net.tls import TlsStream

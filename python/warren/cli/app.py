@@ -5,15 +5,15 @@ from __future__ import annotations
 import typer
 
 from warren.cli.claims import claims
-from warren.cli.cluster import cluster
 from warren.cli.definitions import definitions
 from warren.cli.limits import limits
+from warren.cli.local_cluster import cluster
 from warren.cli.members import queues
 from warren.cli.nodes import nodes
 from warren.cli.parameters import global_parameters, parameters
 from warren.cli.permissions import permissions
 from warren.cli.policies import operator_policies, policies
-from warren.cli.publish import publish
+from warren.cli.publish_lines import publish
 from warren.cli.users import users
 from warren.cli.vhosts import vhosts
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from warren.admin import Admin
-from warren.cli.progress import ProgressLine
+from warren.cli.progress_line import ProgressLine
 from warren.cli.target import Json, Uri, connect
 
 WAIT_S = 600.0

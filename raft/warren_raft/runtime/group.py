@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from warren_raft.core import membership
-from warren_raft.core.node import RaftNode
+from warren_raft.core.raft_node import RaftNode
 from warren_raft.core.ready import Role, SoftState
 from warren_raft.machine import Machine, Meta
 from warren_raft.messages import AnyRaftMessage

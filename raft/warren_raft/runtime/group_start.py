@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from warren_raft.core.node import RaftNode
+from warren_raft.core.raft_node import RaftNode
 from warren_raft.errors import StorageError
 from warren_raft.machine import GroupSpec, Machine
 from warren_raft.runtime import log_identity

@@ -11,7 +11,7 @@ import pytest
 from proton import Message, symbol
 
 from warren_broker import errors
-from warren_broker.amqp10 import requests as asks
+from warren_broker.amqp10 import connection_requests as asks
 from warren_broker.amqp10.connection import Connection10
 from warren_broker.amqp10.link import Limits10
 from warren_broker.amqp10.wire.engine import Engine

@@ -12,7 +12,7 @@ from proton import Message
 
 from warren_broker import errors
 from warren_broker.amqp10.caller import Asker
-from warren_broker.cluster.membership.nodes import NodeService
+from warren_broker.cluster.membership.node_service import NodeService
 from warren_broker.cluster.membership.service import MemberService
 from warren_broker.management import members as m
 from warren_broker.management import membership as v

@@ -8,10 +8,10 @@ import pytest
 from broker.metadata.world import World
 from warren_broker.errors import InvalidArgument, NotFound, PreconditionFailed
 from warren_broker.metadata import commands, passwords
-from warren_broker.metadata.access import check_patterns
 from warren_broker.metadata.changes import BootstrapWanted, UserChanged, VhostDeleted
 from warren_broker.metadata.codec import decode_submission
 from warren_broker.metadata.records import Grant, User, Vhost
+from warren_broker.metadata.vhosts_and_users import check_patterns
 from warren_broker.metadata.view import MetadataView
 
 

@@ -11,7 +11,7 @@ from broker.metadata.world import World, with_nodes
 from broker.routing.router import router
 from warren_broker.arguments import QueueDefaults, queue_declaration
 from warren_broker.errors import NotFound, PreconditionFailed
-from warren_broker.metadata import commands, parameters
+from warren_broker.metadata import commands, runtime_parameters
 from warren_broker.metadata.commands import AnyImported, ImportDefinitions
 from warren_broker.metadata.machine import MetadataMachine
 from warren_broker.metadata.records import Grant, Parameter, Policy, User, Vhost
@@ -186,7 +186,7 @@ def test_parameters_are_set_replaced_cleared_and_restored() -> None:
 
 @pytest.mark.parametrize("vhost", ["/", ""])
 def test_there_are_only_so_many_parameters(monkeypatch: Any, vhost: str) -> None:
-    monkeypatch.setattr(parameters, "PARAMETERS_MAX", 2)
+    monkeypatch.setattr(runtime_parameters, "PARAMETERS_MAX", 2)
     world = World()
     for name in "abb":
         world.do(commands.PutParameter(Parameter(vhost, "shovel", name, 1)))

@@ -28,7 +28,7 @@ from warren_broker.queue.commands import (
     SettleClaims,
 )
 from warren_broker.queue.effects import Expired, SetTimer
-from warren_broker.queue.snapshot import restore, snapshot
+from warren_broker.queue.queue_snapshot import restore, snapshot
 
 
 def reading(count: int = 10, **settings: object) -> Queue:

@@ -18,7 +18,7 @@ from warren_broker.queue.commands import (
     SettleClaims,
 )
 from warren_broker.queue.effects import Expired
-from warren_broker.queue.snapshot import restore, snapshot
+from warren_broker.queue.queue_snapshot import restore, snapshot
 
 
 def keep(queue: Queue, number: int = 1, ttl_ms: int = 0, keep_empty: bool = True) -> Any:

@@ -9,7 +9,7 @@ import pytest
 from tests.broker.queue.world import Queue, block, check, named_block
 from warren_broker.queue import commands as c
 from warren_broker.queue import delayed_retry
-from warren_broker.queue.admin import counts
+from warren_broker.queue.whole_queue import counts
 
 
 def a_queue() -> Queue:

@@ -18,9 +18,9 @@ from warren_broker.queue.commands import (
     Timer,
 )
 from warren_broker.queue.config import QueueConfig
-from warren_broker.queue.consumers import may_be_served
 from warren_broker.queue.effects import Deliver, SetTimer
 from warren_broker.queue.machine import QueueMachine
+from warren_broker.queue.service_order import may_be_served
 from warren_broker.queue.state import QueueState
 from warren_broker.queue.versions import VERSION
 from warren_raft.machine import Applied, Meta
@@ -161,7 +161,7 @@ class Queue:
 
     def stat(self) -> StatReply:
         """Counts, without an entry."""
-        from warren_broker.queue.admin import counts
+        from warren_broker.queue.whole_queue import counts
 
         return counts(self.state)
 

@@ -13,7 +13,7 @@ from sim.one import NOW, One, append
 from warren_raft.config import RaftConfig
 from warren_raft.core import damaged as core_damaged
 from warren_raft.core.membership import encode
-from warren_raft.core.node import RaftNode
+from warren_raft.core.raft_node import RaftNode
 from warren_raft.core.ready import Role
 from warren_raft.messages import PreVote, TimeoutNow, Vote, VoteReply
 from warren_raft.types import Entry, EntryKind, HardState, Index, Membership

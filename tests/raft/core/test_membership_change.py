@@ -15,7 +15,7 @@ from warren_raft import messages as rpc
 from warren_raft.config import RaftConfig
 from warren_raft.core import membership_change
 from warren_raft.core.membership import AddLearner, Change, Demote, Promote, Remove, decode
-from warren_raft.core.node import RaftNode
+from warren_raft.core.raft_node import RaftNode
 from warren_raft.core.ready import Role
 from warren_raft.errors import MembershipRefused, NotLeader
 from warren_raft.types import Membership

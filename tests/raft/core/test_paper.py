@@ -13,7 +13,7 @@ from sim.disk import Log
 from sim.one import NOW, VOTERS, One, append
 from warren_raft import messages as rpc
 from warren_raft.config import RaftConfig
-from warren_raft.core.node import RaftNode
+from warren_raft.core.raft_node import RaftNode
 from warren_raft.core.ready import Role
 from warren_raft.errors import NotLeader, TooManyReads, UsageError
 from warren_raft.types import Entry, EntryKind, HardState, Membership

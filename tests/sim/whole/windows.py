@@ -15,7 +15,7 @@ from unittest.mock import patch
 SHRUNK_SHARE = 0.5
 SMALL: tuple[tuple[str, str, tuple[int, ...]], ...] = (
     ("metadata.incarnations", "RETIRED_KEPT_MAX", (1, 2)),
-    ("metadata.nodes", "REMOVED_KEPT_MAX", (1, 2)),
+    ("metadata.node_registry", "REMOVED_KEPT_MAX", (1, 2)),
     ("queue.ready_queue", "CHUNK_RUNS_MAX", (2, 3)),
     ("queue.claim", "CALLS_KEPT_MAX", (1,)),
     ("queue.block_index", "FILLED_PAGES_MAX", (1,)),
@@ -25,7 +25,7 @@ SMALL: tuple[tuple[str, str, tuple[int, ...]], ...] = (
     ("queue.limits", "WINDOW_BYTES", (1, 40)),
     ("queue.stage", "BATCHES_KEPT", (1, 2)),
     ("cluster.membership.status", "ASKED_MAX", (1, 2)),
-    ("cluster.membership.leader_transfer", "MOVES_MAX", (1, 2)),
+    ("cluster.membership.requested_transfers", "MOVES_MAX", (1, 2)),
     ("cluster.membership.maintenance", "HANDED_OVER_MAX", (1, 2)),
     ("cluster.membership.placement", "BALANCED_QUEUES_MAX", (1,)),
     ("cluster.membership.reconciler", "MOVING_MAX", (1,)),

@@ -24,7 +24,7 @@ from sim.whole.readers import Reader
 from sim.whole.registrars import Registrar
 from sim.whole.sinks import Sink
 from sim.whole.wire import Wire
-from warren_broker.queue.admin import counts
+from warren_broker.queue.whole_queue import counts
 from warren_raft.types import METADATA_GROUP
 
 BATCHES = 2

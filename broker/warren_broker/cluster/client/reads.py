@@ -15,10 +15,10 @@ from warren_broker.cluster import messages
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.request_timeouts import RequestTimeouts
 from warren_broker.queue import claim as queue_claim
-from warren_broker.queue.admin import counts
 from warren_broker.queue.commands import StatReply
 from warren_broker.queue.delayed_queue import Delayed, DelayedRow
 from warren_broker.queue.ready_queue import Order
+from warren_broker.queue.whole_queue import counts
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.storage.errors import EntryDamaged
 

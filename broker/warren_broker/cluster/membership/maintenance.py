@@ -8,7 +8,7 @@ from typing import Any
 
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
-from warren_broker.cluster.membership.leader_transfer import LeaderTransfer
+from warren_broker.cluster.membership.requested_transfers import LeaderTransfer
 from warren_raft.errors import NotLeader, UsageError
 from warren_raft.runtime.host import UnknownGroup
 

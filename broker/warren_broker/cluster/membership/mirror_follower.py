@@ -26,13 +26,13 @@ from typing import Any, Final
 from warren_broker import errors
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
-from warren_broker.cluster.membership.leader_transfer import LeaderTransfer
 from warren_broker.cluster.membership.mirror_rule import (
     is_fulfilled,
     lasting_members,
     next_members,
 )
 from warren_broker.cluster.membership.placement import Placement
+from warren_broker.cluster.membership.requested_transfers import LeaderTransfer
 from warren_broker.metadata.commands import Barrier, ChangeMembers
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.mirror_keys import MirrorPolicy, mirror_policy

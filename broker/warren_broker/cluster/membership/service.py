@@ -21,11 +21,11 @@ from warren_broker import errors
 from warren_broker.cluster.client.queues import QueueClients
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
-from warren_broker.cluster.membership.leader_transfer import LeaderTransfer
 from warren_broker.cluster.membership.mirror_follower import MirrorFollower
 from warren_broker.cluster.membership.mirror_rule import is_fulfilled
-from warren_broker.cluster.membership.nodes import QUERY_RETRY_MS, NodeService
+from warren_broker.cluster.membership.node_service import QUERY_RETRY_MS, NodeService
 from warren_broker.cluster.membership.placement import Placement, balanced
+from warren_broker.cluster.membership.requested_transfers import LeaderTransfer
 from warren_broker.cluster.membership.status import Facts, LeaderQueries, Led, members_of
 from warren_broker.cluster.messages import GroupFacts
 from warren_broker.management import membership as values

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import Final
 
-from warren_broker.queue import consumers, dead_letter, limits
+from warren_broker.queue import dead_letter, limits, service_order
 from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.block_index import BlockIndex
 from warren_broker.queue.commands import (
@@ -26,7 +26,7 @@ DONE: Final = Done()
 
 def stat(context: QueueContext, command: Stat) -> AnyReply:
     """Return the counts. As in RabbitMQ, a redeclaration restarts x-expires on a classic queue."""
-    consumers.dispatch(context)
+    service_order.dispatch(context)
     if context.prompt_expiry:
         limits.expire_heads(context)
     if command.touch and context.config.kind == "classic":
@@ -67,7 +67,7 @@ def purge(context: QueueContext, command: Purge) -> AnyReply:
     Before version 10 letters stayed.
     """
     del command
-    consumers.dispatch(context)
+    service_order.dispatch(context)
     if context.prompt_expiry:
         limits.expire_heads(context)
     letters = dead_letter.drop_letters(context) if context.purges_letters else 0
@@ -91,7 +91,7 @@ def delete(context: QueueContext, command: Delete) -> AnyReply:
     """Delete the queue: drop all messages and cancel all consumers."""
     state = context.state
     name = state.config.name
-    consumers.dispatch(context)
+    service_order.dispatch(context)
     if context.prompt_expiry:
         limits.expire_heads(context)
     if command.if_unused and state.in_use:

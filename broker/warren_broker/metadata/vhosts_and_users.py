@@ -7,7 +7,6 @@ from operator import itemgetter
 import msgspec
 
 from warren_broker import errors
-from warren_broker.metadata.apply_context import MetadataContext
 from warren_broker.metadata.changes import UserChanged, VhostDeleted
 from warren_broker.metadata.commands import (
     AddVhost,
@@ -22,6 +21,7 @@ from warren_broker.metadata.commands import (
     PutUser,
     PutVhost,
 )
+from warren_broker.metadata.metadata_context import MetadataContext
 from warren_broker.metadata.queues import remove_queues
 from warren_broker.metadata.records import Grant, User, Vhost
 from warren_broker.metadata.state import DEFAULT_EXCHANGES, new_scope

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from warren_broker import errors
-from warren_broker.metadata.apply_context import MetadataContext
 from warren_broker.metadata.commands import (
     AnyReply,
     DeleteParameter,
     MetadataDone,
     PutParameter,
 )
+from warren_broker.metadata.metadata_context import MetadataContext
 
 PARAMETERS_MAX: Final = 1_000
 """Parameters of a vhost, and as many global ones."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from warren_broker import errors
-from warren_broker.metadata.apply_context import MetadataContext
 from warren_broker.metadata.changes import NodesChanged, QueueCreated, QueueDeleted
 from warren_broker.metadata.commands import (
     AnyReply,
@@ -19,6 +18,7 @@ from warren_broker.metadata.commands import (
 )
 from warren_broker.metadata.incarnations import begin_life, end_life, number_life
 from warren_broker.metadata.members import set_members
+from warren_broker.metadata.metadata_context import MetadataContext
 from warren_broker.metadata.queues import remove_queues
 from warren_broker.metadata.records import ClusterNode, QueueRecord, numbered_above
 from warren_broker.metadata.state import REMOVED_KEPT_MAX
