@@ -34,14 +34,15 @@ def _cuts(rows: EncodedRows, block_bytes: int) -> Iterator[tuple[int, int]]:
     while pending:
         first, count = pending.pop()
         part = rows.slice(first, count)
-        if count > BLOCK_MESSAGES_MAX or (count > 1 and _size_bytes(part) > block_bytes):
+        if count > BLOCK_MESSAGES_MAX or (count > 1 and size_bytes(part) > block_bytes):
             half = count // 2
             pending += [(first + half, count - half), (first, half)]
         else:
             yield first, count
 
 
-def _size_bytes(rows: EncodedRows) -> int:
+def size_bytes(rows: EncodedRows) -> int:
+    """Return the bytes of bodies and properties, with some for each row."""
     return _area_bytes(rows.bodies) + _area_bytes(rows.properties) + OVERHEAD_BYTES * len(rows)
 
 

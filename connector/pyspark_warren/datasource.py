@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark_warren.columns import CORRUPT_DDL, SCHEMA_DDL
 from pyspark_warren.errors import UnsupportedError, WarrenSparkError
 from pyspark_warren.fault_boundary import told
+from pyspark_warren.option_table import AMQP, AUTO
 from pyspark_warren.options import Options, parse_options
 
 if TYPE_CHECKING:
@@ -33,16 +34,27 @@ def connect(options: Options) -> BrokerPort:
     return client.connect(options)
 
 
+def detect(options: Options) -> Options:
+    """Find out what broker the options lead to; see `amqp.detect`."""
+    if options.broker != AUTO:
+        return options
+    from pyspark_warren.amqp import detect as detection
+
+    return detection.detect(options)
+
+
 class WarrenDataSource(DataSource):
-    """A queue of a Warren broker as a stream or a table; an exchange as a sink.
+    """A queue of a broker as a stream or a table; an exchange as a sink.
 
     Modules that need the client or Arrow are imported at their first use: Spark imports this module
     in every session to look for sources, whether the session uses Warren or not.
 
     connect  opens a connection; a class attribute, so that a subclass can replace it
+    detect   returns the options with the kind of broker, likewise
     """
 
     connect = staticmethod(connect)
+    detect = staticmethod(detect)
 
     @classmethod
     def name(cls) -> str:
@@ -60,7 +72,13 @@ class WarrenDataSource(DataSource):
         """`spark.read`."""
         from pyspark_warren.source import WarrenBatchReader
 
-        return WarrenBatchReader(self._parsed("read", "batch"), schema, self.connect)
+        options = self._detected("read", "batch")
+        if options.broker == AMQP:
+            raise UnsupportedError(
+                "spark.read with broker=amqp: AMQP 0.9.1 cannot look at messages without taking "
+                "them; use spark.readStream with trigger(availableNow=True)"
+            )
+        return WarrenBatchReader(options, schema, self.connect)
 
     def streamReader(self, schema: StructType) -> WarrenStreamReader | RefusedStreamReader:
         """`spark.readStream`."""
@@ -80,7 +98,13 @@ class WarrenDataSource(DataSource):
             )
         from pyspark_warren.source import WarrenStreamReader
 
-        return WarrenStreamReader(self._parsed("read", "stream"), schema, self.connect)
+        options = self._detected("read", "stream")
+        if options.broker == AMQP:
+            raise UnsupportedError(
+                "spark.readStream with broker=amqp: reading through plain AMQP 0.9.1 is not "
+                "supported by this version; connect to a Warren broker"
+            )
+        return WarrenStreamReader(options, schema, self.connect)
 
     @told
     def writer(self, schema: StructType, overwrite: bool) -> WarrenBatchWriter:
@@ -92,7 +116,7 @@ class WarrenDataSource(DataSource):
             )
         from pyspark_warren.sink import WarrenBatchWriter
 
-        return WarrenBatchWriter(self._parsed("write", "batch"), schema, self.connect)
+        return WarrenBatchWriter(self._detected("write", "batch"), schema, self.connect)
 
     @told
     def streamWriter(self, schema: StructType, overwrite: bool) -> WarrenStreamWriter:
@@ -104,8 +128,12 @@ class WarrenDataSource(DataSource):
             )
         from pyspark_warren.sink import WarrenStreamWriter
 
-        return WarrenStreamWriter(self._parsed("write", "stream"), schema, self.connect)
+        return WarrenStreamWriter(self._detected("write", "stream"), schema, self.connect)
 
     def _parsed(self, where: str, how: str = "both") -> Options:
         given: dict[str, Any] = dict(self.options)
         return parse_options(given, where, how)
+
+    def _detected(self, where: str, how: str) -> Options:
+        """Parse the options, and find out what broker they lead to."""
+        return self.detect(self._parsed(where, how))

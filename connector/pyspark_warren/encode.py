@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import struct
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -75,12 +76,15 @@ def encode_rows(
     routing_key: str | None,
     persistent: bool,
     message_ids: pa.Array | None = None,
+    id_header: str | None = None,
 ) -> EncodedRows:
     """Encode the rows of one Arrow batch.
 
     exchange, routing_key  of every row; None: from the row's column, where absent or null is the
                            default exchange. With a routing key and no exchange, the default one
     message_ids            strings for rows without a message_id of their own
+    id_header              name of a header that repeats the message_id, of rows that have none of
+                           this name; None: none does
     raises                 SchemaError with the column, the value and the limit
     """
     columns = {name: rows.column(i) for i, name in enumerate(rows.schema.names)}
@@ -98,7 +102,7 @@ def encode_rows(
     routes, route_ids = _routes(columns, count, exchange, routing_key)
     return EncodedRows(
         _bodies(columns),
-        _properties(columns, count),
+        _properties(columns, count, id_header),
         _priorities(columns),
         _ttls(columns),
         route_ids,
@@ -184,7 +188,9 @@ def _split_pair(raw: bytes) -> tuple[str, str]:
 # ------------------------------------------------------------------ property lists
 
 
-def _properties(columns: dict[str, pa.Array], count: int) -> pa.BinaryArray:
+def _properties(columns: dict[str, pa.Array], count: int, id_header: str | None) -> pa.BinaryArray:
+    if id_header is not None and "message_id" in columns:
+        columns = {**columns, "headers": _with_ids(columns, id_header)}
     flags = pa.repeat(pa.scalar(0, pa.int32()), count)
     parts: list[pa.Array] = []
     for name in NAMES:
@@ -210,7 +216,7 @@ def _encoded(name: str, column: pa.Array) -> pa.BinaryArray:
     if name == "timestamp":
         return _timestamps(column)
     if name == "headers":
-        return _headers(column)
+        return column if pa.types.is_binary(column.type) else _headers(column)
     return _short_strings(name, column.cast(pa.string()))
 
 
@@ -243,14 +249,25 @@ def _timestamps(column: pa.Array) -> pa.BinaryArray:
     return pc.if_else(pc.is_valid(seconds), raw.cast(pa.binary()), pa.scalar(None, pa.binary()))
 
 
+def _with_ids(columns: dict[str, pa.Array], id_header: str) -> pa.BinaryArray:
+    """Encode the rows' headers with one more: the message_id, where that is not null."""
+    ids = columns["message_id"].to_pylist()
+    given = columns.get("headers")
+    entries = [None] * len(ids) if given is None else given.to_pylist()
+    return _tables(
+        own if one is None else {id_header: one, **dict(own or ())}
+        for own, one in zip(entries, ids, strict=True)
+    )
+
+
 def _headers(column: pa.Array) -> pa.BinaryArray:
+    return _tables(column.to_pylist())
+
+
+def _tables(rows: Iterable[Any]) -> pa.BinaryArray:
     try:
         return pa.array(
-            [
-                None if entries is None else encode_headers(entries)
-                for entries in column.to_pylist()
-            ],
-            pa.binary(),
+            [None if entries is None else encode_headers(entries) for entries in rows], pa.binary()
         )
     except (ValueError, TypeError, KeyError) as wrong:
         raise SchemaError(f"column headers: {wrong}") from None

@@ -1,26 +1,18 @@
-"""The options of `format("warren")` in one table: name, type, default, bounds, text when wrong."""
+"""Parsing of the options of `format("warren")`, and the refusal of wrong ones."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from pyspark_warren.columns import COLUMNS, CORRUPT_DEFAULT
 from pyspark_warren.errors import OptionError, UnsupportedError
-from pyspark_warren.option_values import (
-    TIME_UNITS_MS,
-    parse_bool,
-    parse_count,
-    parse_duration_ms,
-    parse_hosts,
-    parse_mechanism,
-    parse_size,
-    word_of,
-)
+from pyspark_warren.option_table import AMQP, AUTO, EITHER, SPECS, WARREN, Spec
+from pyspark_warren.option_values import TIME_UNITS_MS, parse_duration_ms, parse_hosts, parse_size
 from warren.errors import UsageError
-from warren.uri import PORT, PORT_TLS, SASL_PLAIN, Address, ClientTls, parse_uri
+from warren.uri import PORT_TLS, SASL_PLAIN, Address, ClientTls, parse_uri
 from warren_broker.amqp091.wire.fields import SHORT_STRING_BYTES_MAX
 from warren_broker.certificate_login import EXTERNAL
 
@@ -31,31 +23,6 @@ NO_TABLES: Final = (
     "and hands none of them to a Python data source that is read or written; use CREATE TEMPORARY "
     "VIEW … USING warren OPTIONS (…) instead"
 )
-
-
-# ------------------------------------------------------------------ the table
-
-
-@dataclass(frozen=True, slots=True)
-class Spec:
-    """One option.
-
-    minimum, maximum  bounds of the parsed number, None: none
-    where             "read", "write" or "both"
-    how               "batch" or "stream": it is refused in the other one; "both"
-    """
-
-    name: str
-    field: str
-    parse: Callable[[str], Any]
-    default: Any
-    meaning: str
-    where: str = "both"
-    minimum: int | None = None
-    maximum: int | None = None
-    how: str = "both"
-
-
 _CALLS: Final = {
     ("read", "batch"): "spark.read",
     ("read", "stream"): "spark.readStream",
@@ -63,283 +30,15 @@ _CALLS: Final = {
     ("write", "stream"): "df.writeStream",
 }
 """The Spark call for each use, for error texts."""
-_INT_MAX: Final = 2**31 - 1
-_DAY_MS: Final = TIME_UNITS_MS["d"]
-
-SPECS: Final[tuple[Spec, ...]] = (
-    Spec(
-        "uri",
-        "uri",
-        str,
-        None,
-        "amqp://user:password@host:port/vhost, or amqps:// for TLS; instead of hosts",
-    ),
-    Spec(
-        "hosts",
-        "hosts",
-        parse_hosts,
-        (("localhost", PORT),),
-        "nodes to try, host or host:port, with commas between",
-    ),
-    Spec("vhost", "vhost", str, "/", "virtual host"),
-    Spec("user", "user", str, "guest", "user name"),
-    Spec("password", "password", str, "guest", "password; never printed"),
-    Spec("tls", "tls", parse_bool, False, "true: connect with TLS; the port is then 5671"),
-    Spec(
-        "caFile",
-        "ca_file",
-        str,
-        None,
-        "PEM file of the accepted certificate authorities; default: the system's",
-    ),
-    Spec(
-        "certFile",
-        "cert_file",
-        str,
-        None,
-        "PEM file of this client's certificate, for brokers that ask for one",
-    ),
-    Spec("keyFile", "key_file", str, None, "PEM file of its key; default: in certFile"),
-    Spec(
-        "verify",
-        "verify",
-        parse_bool,
-        True,
-        "false: accept any certificate, also that of an attacker between the two",
-    ),
-    Spec(
-        "saslMechanism",
-        "sasl_mechanism",
-        parse_mechanism,
-        SASL_PLAIN,
-        "EXTERNAL: log in as the user named in certFile, without a password",
-    ),
-    Spec(
-        "requestTimeout",
-        "request_timeout_ms",
-        parse_duration_ms,
-        60_000,
-        "how long a request is tried, over all nodes, before the query fails",
-        minimum=100,
-        maximum=_DAY_MS,
-    ),
-    Spec(
-        "broker",
-        "broker",
-        word_of("warren", "amqp"),
-        "warren",
-        "warren; amqp (any AMQP 0.9.1 broker) is not supported yet",
-    ),
-    # -------- source
-    Spec("queue", "queue", str, None, "the queue to read", "read"),
-    Spec(
-        "maxMessagesPerTrigger",
-        "max_messages",
-        parse_count,
-        200_000,
-        "most messages in one micro-batch",
-        "read",
-        1,
-        _INT_MAX,
-        "stream",
-    ),
-    Spec(
-        "maxBytesPerTrigger",
-        "max_bytes",
-        parse_size,
-        256 << 20,
-        "most bytes of bodies and properties in one micro-batch",
-        "read",
-        1,
-        1 << 50,
-        "stream",
-    ),
-    Spec(
-        "claimTtl",
-        "claim_ttl_ms",
-        parse_duration_ms,
-        0,
-        "a claim not renewed for that long goes back to the queue; 0: never",
-        "read",
-        0,
-        365 * _DAY_MS,
-        "stream",
-    ),
-    Spec(
-        "partitions",
-        "partitions",
-        parse_count,
-        0,
-        "slices (Spark tasks) per claim; 0: one per 25,000 messages or 32 MiB, at most 128",
-        "read",
-        0,
-        10_000,
-        "stream",
-    ),
-    Spec(
-        "onClaimLost",
-        "on_claim_lost",
-        word_of("fail", "continue"),
-        "fail",
-        "what to do when the claim a checkpoint counts on is gone",
-        "read",
-        how="stream",
-    ),
-    Spec(
-        "readerId",
-        "reader_id",
-        str,
-        "",
-        "a fixed reader name instead of one minted into the checkpoint",
-        "read",
-        how="stream",
-    ),
-    Spec(
-        "pollInterval",
-        "poll_interval_ms",
-        parse_duration_ms,
-        100,
-        "how soon an idle query asks again; then less and less often, up to each second",
-        "read",
-        10,
-        60_000,
-        "stream",
-    ),
-    Spec(
-        "maxMessages",
-        "browse_max",
-        parse_count,
-        0,
-        "spark.read: browse at most that many; 0: all that were ready",
-        "read",
-        0,
-        _INT_MAX,
-        "batch",
-    ),
-    Spec(
-        "mode",
-        "mode",
-        word_of("failfast", "permissive"),
-        "failfast",
-        "a message with properties that cannot be decoded: failfast fails the query and names it, "
-        "permissive puts their bytes into columnNameOfCorruptRecord",
-        "read",
-    ),
-    Spec(
-        "columnNameOfCorruptRecord",
-        "corrupt_column",
-        str,
-        CORRUPT_DEFAULT,
-        "name of the column that mode=PERMISSIVE adds",
-        "read",
-    ),
-    # -------- sink
-    Spec(
-        "exchange",
-        "exchange",
-        str,
-        None,
-        "the exchange of every row; left out: column exchange, or the default exchange where "
-        "there is none or routingKey is given",
-        "write",
-    ),
-    Spec(
-        "routingKey",
-        "routing_key",
-        str,
-        None,
-        "the routing key of every row; left out: column routing_key",
-        "write",
-    ),
-    Spec(
-        "allowLoop",
-        "allow_loop",
-        parse_bool,
-        False,
-        "true: a query may publish into the queue that it reads",
-        "write",
-    ),
-    Spec(
-        "atomicBatch",
-        "atomic_batch",
-        parse_bool,
-        True,
-        "true: a micro-batch appears whole and once; false: at once, at least once",
-        "write",
-    ),
-    Spec(
-        "confirmTimeout",
-        "confirm_timeout_ms",
-        parse_duration_ms,
-        60_000,
-        "how long to wait for the broker's confirms",
-        "write",
-        100,
-        _DAY_MS,
-    ),
-    Spec(
-        "persistent",
-        "persistent",
-        parse_bool,
-        True,
-        "delivery mode 2 for rows without a column delivery_mode",
-        "write",
-    ),
-    Spec(
-        "blockBytes",
-        "block_bytes",
-        parse_size,
-        4 << 20,
-        "bytes of bodies sent to the broker in one block",
-        "write",
-        4096,
-        12 << 20,
-    ),
-    Spec(
-        "sinkId",
-        "sink_id",
-        str,
-        "",
-        "name of this output, under which the broker remembers published batches; default: the "
-        "query's id",
-        "write",
-    ),
-    Spec(
-        "runId",
-        "run_id",
-        str,
-        "",
-        "each run of sinkId has batch numbers of its own; default: the streaming query's id, "
-        "which its checkpoint holds",
-        "write",
-    ),
-    Spec(
-        "batchId",
-        "batch_id",
-        parse_count,
-        None,
-        "df.write with sinkId: the number of this batch in its run; default: in foreachBatch the "
-        "micro-batch's; a repeat is published once",
-        "write",
-        0,
-        2**62,
-        "batch",
-    ),
-    Spec(
-        "onBatchConflict",
-        "on_batch_conflict",
-        word_of("fail", "keep"),
-        "fail",
-        "a batch that was published is run again and has other rows: fail, or keep what was "
-        "published and drop these",
-        "write",
-    ),
-)
 
 
 @dataclass(frozen=True)
 class Options:
-    """Parsed options; printing it shows neither the password nor a uri that may hold one."""
+    """Parsed options; printing it shows neither the password nor a uri that may hold one.
+
+    broker  AUTO until `for_broker` has said what kind it is
+    given   names of the options that the query gave, in lower case
+    """
 
     hosts: tuple[tuple[str, int], ...]
     vhost: str
@@ -379,6 +78,15 @@ class Options:
     batch_id: int | None = None
     on_batch_conflict: str = "fail"
     checkpoint: str = ""
+    spool_location: str = ""
+    ack_mode: str = "commit"
+    prefetch: int = 50_000
+    receivers: int = 1
+    consumer_timeout_ms: int = 1_800_000
+    delivery_limit: int = 20
+    publish_window: int = 1_000
+    deduplication_header: bool = False
+    given: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def corrupt(self) -> str | None:
@@ -436,7 +144,34 @@ def parse_options(given: Mapping[str, str], where: str, how: str = "both") -> Op
     _apply_uri(values, lower_names)
     _check(values, where, given)
     names = {each.name for each in fields(Options)}
-    return Options(**{key: value for key, value in values.items() if key in names})
+    made = Options(
+        **{key: value for key, value in values.items() if key in names},
+        given=tuple(sorted(lower_names)),
+    )
+    return made if made.broker == AUTO else for_broker(made, made.broker, f"broker={made.broker}")
+
+
+def for_broker(options: Options, broker: str, told: str) -> Options:
+    """Return the options for a broker of that kind, WARREN or AMQP.
+
+    told    how that is known, for the error: "broker=amqp", or what the broker says of itself
+    raises  OptionError: an option that means nothing there was given
+    """
+    assert broker in (WARREN, AMQP), broker
+    for spec in SPECS:
+        if spec.broker not in (EITHER, broker) and spec.name.lower() in options.given:
+            raise OptionError(
+                f"option {spec.name} is for broker={spec.broker} and means nothing with {told}; "
+                "leave it out"
+            )
+    if broker == WARREN:
+        return replace(options, broker=broker)
+    if options.atomic_batch and "atomicbatch" in options.given:
+        raise OptionError(
+            f"option atomicBatch=true needs a Warren broker; this is {told}, which cannot publish "
+            "a micro-batch as a whole: leave it out, and rows are published at least once"
+        )
+    return replace(options, broker=broker, atomic_batch=False)
 
 
 def _parsed(spec: Spec, text: str) -> Any:
@@ -534,11 +269,6 @@ def _apply_uri(values: dict[str, Any], given: set[str]) -> None:
 
 
 def _check(values: dict[str, Any], where: str, given: Mapping[str, str]) -> None:
-    if values["broker"] != "warren":
-        raise OptionError(
-            "option broker='amqp': reading and writing through plain AMQP 0.9.1 "
-            "is not supported by this version; connect to a Warren broker"
-        )
     if where == "read" and not values["queue"]:
         hint = "" if given else f" ({NO_TABLES})"
         raise OptionError(f"option queue is missing: give the name of the queue to read{hint}")

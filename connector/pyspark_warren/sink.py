@@ -20,6 +20,7 @@ from pyspark_warren.conditions import named_conditions
 from pyspark_warren.errors import OptionError, UnsupportedError
 from pyspark_warren.fault_boundary import told
 from pyspark_warren.feedback_loop import refuse_checkpoint_queues
+from pyspark_warren.option_table import AMQP
 from pyspark_warren.options import Options
 from pyspark_warren.port import Connect
 from pyspark_warren.sink_schema import check_sink_schema
@@ -71,6 +72,10 @@ class _Sink:
         with named_conditions(self._doing):
             driver = SinkDriver(sink, run, self._epoch)
         attempt = Attempt.drawn(driver, batch, context.partitionId())
+        if self._options.broker == AMQP:
+            from pyspark_warren.amqp.publish import write_published
+
+            return Written(write_published(self._options, attempt, rows, self._doing))
         with named_conditions(f"{self._doing}, partition {attempt.partition}", True):
             broker = self._connect(self._options)
             write = write_staged if self._options.atomic_batch else write_direct

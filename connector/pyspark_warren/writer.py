@@ -17,6 +17,8 @@ from pyspark_warren.port import BrokerPort, WriterPort
 from warren.stages import SinkDriver, StagedPart, StageKey
 
 SPARK_ATTEMPT_BITS = 53
+DEDUPLICATION_HEADER = "x-deduplication-id"
+"""By this header a Warren queue with x-deduplication recognizes a message (docs/queues.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,13 @@ class Attempt:
     def drawn(cls, driver: SinkDriver, batch: int, partition: int) -> Attempt:
         """Return an attempt with a new random number."""
         return cls(driver, batch, partition, secrets.randbits(SPARK_ATTEMPT_BITS))
+
+    def id_prefix(self) -> str:
+        """Return what begins the message_id of rows without one: the same in each attempt."""
+        # Includes the run: under a new checkpoint batch 0 has other rows, which are no duplicates.
+        sink, run = self.driver.sink, self.driver.run
+        name = sink if sink == run else f"{sink}-{run}"
+        return f"{name}-{self.batch}-{self.partition}-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +94,7 @@ def write_direct(
     def open_publisher(exchange: str, ordinal: int) -> WriterPort:
         return broker.publisher(exchange, timeout_s)
 
-    # Includes the run: under a new checkpoint batch 0 has other rows, which are no duplicates.
-    driver = attempt.driver
-    name = driver.sink if driver.sink == driver.run else f"{driver.sink}-{driver.run}"
-    prefix = f"{name}-{attempt.batch}-{attempt.partition}-"
-    count, _ = _write(options, rows, open_publisher, prefix)
+    count, _ = _write(options, rows, open_publisher, attempt.id_prefix())
     return WrittenPart(attempt.driver, attempt.batch, attempt.partition, count, ())
 
 
@@ -103,22 +108,8 @@ def _write(
     read: set[str] = set()
     count = 0
     try:
-        for batch in rows:
-            if not batch.num_rows:
-                continue
-            ids = (
-                None
-                if id_prefix is None
-                else pa.array([f"{id_prefix}{i}" for i in range(count, count + batch.num_rows)])
-            )
-            encoded = encode_rows(
-                batch, options.exchange, options.routing_key, options.persistent, ids
-            )
-            count += batch.num_rows
-            if "queue" in batch.schema.names:
-                read.update(filter(None, pc.unique(batch.column("queue")).to_pylist()))
-                # The default exchange names its queues; those of others are known once staged.
-                refuse_read_queues(options, read, (key for name, key in encoded.routes if not name))
+        for encoded in encoded_batches(options, rows, id_prefix, read):
+            count += len(encoded)
             for exchange, part in _by_exchange(encoded):
                 if exchange not in writers:
                     writers[exchange] = open_writer(exchange, len(writers))
@@ -131,6 +122,40 @@ def _write(
         for writer in writers.values():
             writer.close()
         raise
+
+
+def encoded_batches(
+    options: Options, rows: Iterator[pa.RecordBatch], id_prefix: str | None, read: set[str]
+) -> Iterator[EncodedRows]:
+    """Encode the batches of a partition that have rows.
+
+    id_prefix  begins the message_id of rows without one, before the row's number; None: none
+    read       takes the queues that the rows say they come from
+    raises     SchemaError; SameQueueError for a queue that the default exchange names (those of
+               other exchanges are known once rows are staged)
+    """
+    count = 0
+    for batch in rows:
+        if not batch.num_rows:
+            continue
+        ids = (
+            None
+            if id_prefix is None
+            else pa.array([f"{id_prefix}{i}" for i in range(count, count + batch.num_rows)])
+        )
+        encoded = encode_rows(
+            batch,
+            options.exchange,
+            options.routing_key,
+            options.persistent,
+            ids,
+            DEDUPLICATION_HEADER if options.deduplication_header else None,
+        )
+        count += batch.num_rows
+        if "queue" in batch.schema.names:
+            read.update(filter(None, pc.unique(batch.column("queue")).to_pylist()))
+            refuse_read_queues(options, read, (key for name, key in encoded.routes if not name))
+        yield encoded
 
 
 def _by_exchange(rows: EncodedRows) -> Iterator[tuple[str, EncodedRows]]:

@@ -40,7 +40,7 @@ class TlsSocket:
             self._retry = data  # OpenSSL wants to be called with the same bytes
             raise BlockingIOError from None
         except ssl.SSLError as error:
-            raise _lost(error, self._where) from error
+            raise tls_failure(error, self._where) from error
         self._retry = b""
         return sent
 
@@ -58,7 +58,7 @@ class TlsSocket:
                 except ssl.SSLError as error:
                     if size:
                         return size  # it is raised again by the next call
-                    raise _lost(error, self._where) from error
+                    raise tls_failure(error, self._where) from error
                 if not got:
                     return size
                 size += got
@@ -121,7 +121,7 @@ def secure(
         raise ConnectionLost(f"{where} did not complete the TLS handshake in time") from None
     except ssl.SSLError as error:
         made.close()
-        raise _lost(error, where) from error
+        raise tls_failure(error, where) from error
     except OSError as error:
         made.close()
         raise ConnectionLost(
@@ -145,9 +145,9 @@ def _first(buffers: Sequence[memoryview]) -> bytes:
     return b"".join(pieces)
 
 
-def _lost(error: ssl.SSLError, where: str) -> ConnectionLost | TlsError:
+def tls_failure(error: ssl.SSLError, where: str) -> ConnectionLost | TlsError:
     """Return the error to raise: TlsError where another attempt would meet the same."""
-    reason = error.reason or ""
+    reason = getattr(error, "reason", None) or ""
     if isinstance(error, ssl.SSLCertVerificationError):
         return TlsError(
             f"the certificate of {where} is refused: {error.verify_message}; caFile names the "
@@ -155,10 +155,16 @@ def _lost(error: ssl.SSLError, where: str) -> ConnectionLost | TlsError:
         )
     if reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"):
         return TlsError(f"{where} does not speak TLS; give its port with TLS, or write amqp://")
-    if "ALERT" in reason and "INTERNAL" not in reason:
-        said = reason[reason.index("ALERT") + len("ALERT") :].strip("_").replace("_", " ").lower()
-        return TlsError(
-            f"{where} refuses this TLS connection: {said}; certFile and keyFile are the "
-            "certificate that it is shown"
-        )
-    return ConnectionLost(f"connection to {where} lost: {error.strerror or error}")
+    refused = alert_failure(reason, where)
+    return refused or ConnectionLost(f"connection to {where} lost: {error.strerror or error}")
+
+
+def alert_failure(reason: str, where: str) -> TlsError | None:
+    """Return the error for an alert of the peer, by OpenSSL's name of it; None: it is none."""
+    if "ALERT" not in reason or "INTERNAL" in reason:
+        return None
+    said = reason[reason.index("ALERT") + len("ALERT") :].strip("_").replace("_", " ").lower()
+    return TlsError(
+        f"{where} refuses this TLS connection: {said}; certFile and keyFile are the "
+        "certificate that it is shown"
+    )

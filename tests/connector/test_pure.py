@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from pyspark_warren.errors import CheckpointError, OptionError
 from pyspark_warren.offset import ClaimInfo, Offset
-from pyspark_warren.options import SPECS, Options, options_table, parse_options
+from pyspark_warren.option_table import SPECS
+from pyspark_warren.options import Options, for_broker, options_table, parse_options
 from pyspark_warren.plan import (
     SLICE_BYTES,
     SLICE_MESSAGES,
@@ -69,7 +70,7 @@ def test_values(name: str, text: str, field: str, value: object) -> None:
         ("hosts", "a:b", "host:port"),
         ("hosts", "a:70000", "host:port"),
         ("onClaimLost", "retry", "fail or continue"),
-        ("broker", "amqp", "not supported"),
+        ("broker", "rabbitmq", "auto or warren or amqp"),
         ("maxMessagePerTrigger", "1", "did you mean maxMessagesPerTrigger?"),
         ("exchange", "x", "is for writing"),
         ("mode", "dropmalformed", "failfast or permissive"),
@@ -122,6 +123,41 @@ def test_an_option_of_the_other_kind_of_call_was_ignored(
     *_, last = given
     with pytest.raises(OptionError, match=rf"\] option {last} is for {call}; leave it out"):
         parse_options(given, where, how)
+
+
+@pytest.mark.parametrize(
+    ("where", "broker", "given", "says"),
+    [
+        ("read", "amqp", {"claimTtl": "1m"}, "claimTtl is for broker=warren"),
+        ("read", "amqp", {"onClaimLost": "fail"}, "onClaimLost is for broker=warren"),
+        ("read", "amqp", {"readerId": "mine"}, "readerId is for broker=warren"),
+        ("read", "warren", {"prefetch": "10"}, "prefetch is for broker=amqp"),
+        ("read", "warren", {"ackMode": "spool"}, "ackMode is for broker=amqp"),
+        ("read", "warren", {"spoolLocation": "/tmp/x"}, "spoolLocation is for broker=amqp"),
+        ("write", "amqp", {"blockBytes": "1m"}, "blockBytes is for broker=warren"),
+        ("write", "amqp", {"onBatchConflict": "keep"}, "onBatchConflict is for broker=warren"),
+        ("write", "amqp", {"atomicBatch": "true"}, "atomicBatch=true needs a Warren broker"),
+        ("write", "warren", {"publishWindow": "5"}, "publishWindow is for broker=amqp"),
+        ("write", "warren", {"deduplicationHeader": "true"}, "is for broker=amqp"),
+    ],
+)
+def test_an_option_of_the_other_kind_of_broker_is_refused(
+    where: str, broker: str, given: dict[str, str], says: str
+) -> None:
+    queue = {"queue": "q"} if where == "read" else {}
+    with pytest.raises(OptionError, match=says):
+        parse_options({**queue, **given, "broker": broker}, where)
+    options = parse_options({**queue, **given}, where)
+    assert options.broker == "auto", "not known yet"
+    with pytest.raises(OptionError, match=says):
+        for_broker(options, broker, "RabbitMQ 3.10.8 at a:5672")
+    for_broker(parse_options({**queue, "uri": "amqp://a"}, where), broker, "said")
+
+
+def test_a_sink_of_another_broker_publishes_directly() -> None:
+    assert not parse_options({"broker": "amqp"}, "write").atomic_batch
+    assert not parse_options({"broker": "amqp", "atomicBatch": "false"}, "write").atomic_batch
+    assert parse_options({"broker": "warren"}, "write").atomic_batch
 
 
 def test_the_queue_is_needed() -> None:

@@ -73,6 +73,7 @@ FLOORS: dict[str, int] = {
     "pyspark_warren.columns": 1,
     "pyspark_warren.conditions": 1,
     "pyspark_warren.options": 1,
+    "pyspark_warren.option_table": 1,
     "pyspark_warren.option_values": 1,
     "pyspark_warren.errors": 1,
     "pyspark_warren.properties": 1,

@@ -20,7 +20,8 @@ from pyspark.sql.datasource import InputPartition
 from pyspark_warren.datasource import WarrenDataSource
 from pyspark_warren.datasource import connect as real_connect
 from pyspark_warren.fault_boundary import told
-from pyspark_warren.options import Options
+from pyspark_warren.option_table import WARREN
+from pyspark_warren.options import Options, for_broker
 from pyspark_warren.sink import WarrenStreamWriter
 from pyspark_warren.source import WarrenStreamReader
 from spark_world.fake import FakeClient
@@ -131,10 +132,16 @@ def watched(batches: Iterator[Any]) -> Iterator[Any]:
         maybe_kill_driver("in_write")
 
 
+def is_warren(options: Options) -> Options:
+    """Without asking: the fake broker speaks no AMQP."""
+    return for_broker(options, WARREN, "a test")
+
+
 class DyingSource(WarrenDataSource):
     """`format("warren_dying")`."""
 
     connect = staticmethod(connect)
+    detect = staticmethod(is_warren)
 
     @classmethod
     def name(cls) -> str:
@@ -143,12 +150,12 @@ class DyingSource(WarrenDataSource):
 
     def _stream_reader(self, schema: Any) -> DyingReader:
         """With places to die at."""
-        return DyingReader(self._parsed("read", "stream"), schema, self.connect)
+        return DyingReader(self._detected("read", "stream"), schema, self.connect)
 
     @told
     def streamWriter(self, schema: Any, overwrite: bool) -> DyingWriter:
         """With places to die at."""
-        return DyingWriter(self._parsed("write", "stream"), schema, self.connect)
+        return DyingWriter(self._detected("write", "stream"), schema, self.connect)
 
 
 class RealDyingSource(DyingSource):

@@ -1,0 +1,220 @@
+"""Connections of pika to an AMQP 0.9.1 broker: parameters, hosts in turn, errors by name."""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import re
+import ssl
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import pika
+from pika import exceptions
+from pika.adapters.utils.connection_workflow import (
+    AMQPConnectionWorkflowFailed,
+    AMQPConnectorException,
+    AMQPConnectorPhaseErrorBase,
+)
+
+from pyspark_warren.conditions import named_conditions
+from pyspark_warren.errors import BrokerRefusedError, BrokerUnavailableError, WarrenSparkError
+from pyspark_warren.options import Options
+from warren.errors import ConnectionLost, TlsError, WarrenError
+from warren.tls import alert_failure, client_context, tls_failure
+from warren_broker.certificate_login import EXTERNAL
+
+T = TypeVar("T")
+_RETRY_S_FIRST: Final = 0.1
+_RETRY_S_MAX: Final = 5.0
+_TRY_LATER: Final = frozenset({320, 541})
+"""Reply codes that mean: this node, now. 320 connection-forced, 541 internal-error."""
+_ALERT: Final = re.compile(r"\[SSL: (\w+)\]")
+
+_pika_log = logging.getLogger("pika")
+if _pika_log.level == logging.NOTSET:
+    # pika writes a traceback at level ERROR for each host that does not answer; here such an
+    # error is retried, or raised under its name.
+    _pika_log.setLevel(logging.CRITICAL)
+
+
+def parameters(options: Options, name: str = "pyspark_warren") -> list[pika.ConnectionParameters]:
+    """Return the parameters of a connection to each host, starting with a random one.
+
+    name    the connection's name, which the broker shows
+    raises  OptionError: a file of the TLS options cannot be used
+    """
+    with named_conditions("preparing a connection"):
+        tls = options.address().tls
+        context = None if tls is None else client_context(tls)
+    if options.sasl_mechanism == EXTERNAL:
+        login = pika.credentials.ExternalCredentials()
+    else:
+        login = pika.PlainCredentials(options.user, options.password)
+    first = random.randrange(len(options.hosts))
+    return [
+        pika.ConnectionParameters(
+            host=host,
+            port=port,
+            virtual_host=options.vhost,
+            credentials=login,
+            heartbeat=math.ceil(options.heartbeat_s),
+            ssl_options=None if context is None else pika.SSLOptions(context, host),
+            connection_attempts=1,
+            socket_timeout=options.connect_timeout_s,
+            stack_timeout=options.connect_timeout_s,
+            client_properties={"connection_name": name, "product": "pyspark_warren"},
+        )
+        for host, port in options.hosts[first:] + options.hosts[:first]
+    ]
+
+
+def open_blocking(
+    options: Options, doing: str = "", name: str = "pyspark_warren"
+) -> pika.BlockingConnection:
+    """Open a connection to the first host that answers, until requestTimeout.
+
+    doing   what for, for the error's text
+    raises  WarrenSparkError: refused by the broker, or no host answered in time
+    """
+    return open_any(
+        options, doing or f"connecting to {options.addresses()}", pika.BlockingConnection, name
+    )
+
+
+def open_any(
+    options: Options,
+    doing: str,
+    open_one: Callable[[pika.ConnectionParameters], T],
+    name: str = "pyspark_warren",
+) -> T:
+    """Call `open_one` for each host in turn until it succeeds; raises like `open_blocking`.
+
+    A host with a refused certificate is passed over while another one may work; any other
+    refusal is the cluster's, and raised at once.
+    """
+    deadline = time.monotonic() + options.request_timeout_ms / 1000
+    pause_s = _RETRY_S_FIRST
+    while True:
+        lost: WarrenSparkError | None = None
+        refused: WarrenSparkError | None = None
+        for one in parameters(options, name):
+            left_s = max(0.05, deadline - time.monotonic())
+            one.socket_timeout = one.stack_timeout = min(options.connect_timeout_s, left_s)
+            try:
+                return open_one(one)
+            except (exceptions.AMQPError, AMQPConnectorException, OSError, WarrenError) as wrong:
+                at = f"{one.host}:{one.port}"
+                error = named(wrong, doing, at)
+                if not isinstance(error, BrokerUnavailableError) and not _tls(wrong, at):
+                    raise error from None
+                if isinstance(error, BrokerUnavailableError):
+                    lost = error
+                else:
+                    refused = error
+        if lost is None:
+            assert refused is not None, "there is at least one host"
+            raise refused
+        if time.monotonic() + pause_s >= deadline:
+            raise lost
+        time.sleep(pause_s)
+        pause_s = min(_RETRY_S_MAX, 2 * pause_s)
+
+
+# ------------------------------------------------------------------ errors by name
+
+
+def named(wrong: Exception, doing: str, at: str = "the broker") -> WarrenSparkError:
+    """Return the condition for an error of pika, of the socket or of the client.
+
+    BrokerUnavailableError where another attempt may succeed, BrokerRefusedError where it would
+    meet the same.
+
+    doing   such as "reading queue 'flights' at a:5672"
+    at      host and port, where known
+    """
+    if isinstance(wrong, WarrenSparkError):
+        return wrong
+    wrong = _innermost(wrong)
+    told = _tls(wrong, at) or wrong
+    if isinstance(told, WarrenError) and not isinstance(told, ConnectionLost):
+        try:
+            with named_conditions(doing):
+                raise told
+        except WarrenSparkError as condition:
+            return condition
+    text = f"{doing}: {_reason(told, at)}"
+    if _refused(told):
+        return BrokerRefusedError(text)
+    return BrokerUnavailableError(f"{text}; check that the broker is up, or raise requestTimeout")
+
+
+def _innermost(wrong: Exception) -> Exception:
+    """Return the error in pika's envelopes: of the last address of a host, of one phase."""
+    while True:
+        inner: object = None
+        if isinstance(wrong, AMQPConnectionWorkflowFailed):
+            inner = wrong.exceptions[-1]
+        elif isinstance(wrong, AMQPConnectorPhaseErrorBase):
+            inner = wrong.exception
+        elif isinstance(wrong, exceptions.AMQPConnectionError) and wrong.args:
+            inner = wrong.args[0]
+        if not isinstance(inner, Exception):
+            return wrong
+        wrong = inner
+
+
+def _tls(wrong: Exception, at: str) -> TlsError | None:
+    """Return the refusal of one of the two sides' certificates; None: it is another error."""
+    wrong = _innermost(wrong)
+    if isinstance(wrong, TlsError):
+        return wrong
+    if isinstance(wrong, ssl.SSLError):
+        failure = tls_failure(wrong, at)
+        return failure if isinstance(failure, TlsError) else None
+    # With TLS 1.3 a refused client learns it from the first read; pika has only its text then.
+    found = _ALERT.search(str(wrong)) if isinstance(wrong, exceptions.AMQPError) else None
+    return None if found is None else alert_failure(found[1], at)
+
+
+def _refused(wrong: Exception) -> bool:
+    """Whether the broker said that it will not, rather than that it cannot now."""
+    if isinstance(wrong, exceptions.ConnectionClosedByBroker | exceptions.ChannelClosedByBroker):
+        return wrong.reply_code not in _TRY_LATER
+    if isinstance(
+        wrong,
+        exceptions.AuthenticationError
+        | exceptions.ProtocolVersionMismatch
+        | exceptions.MethodNotImplemented,
+    ):
+        return True
+    text = str(wrong)
+    if isinstance(
+        wrong, exceptions.ProbableAuthenticationError | exceptions.ProbableAccessDeniedError
+    ):
+        # pika guesses by the moment. A node that stops then closes the socket without a word.
+        return "ConnectionClosedByBroker" in text and not any(
+            f"({code})" in text for code in _TRY_LATER
+        )
+    return isinstance(wrong, exceptions.IncompatibleProtocolError) and "StreamLost" not in text
+
+
+def _reason(wrong: Exception, at: str) -> str:
+    text = str(wrong.args[-1]) if wrong.args else type(wrong).__name__
+    if isinstance(wrong, exceptions.ConnectionClosed | exceptions.ChannelClosed):
+        return f"{at} answers {wrong.reply_code} {wrong.reply_text}"
+    if isinstance(wrong, exceptions.AuthenticationError):
+        return f"{at} does not offer the SASL mechanism that is asked for: {text}"
+    if isinstance(wrong, exceptions.ProbableAuthenticationError):
+        return f"{at} refuses the login: {text}; check user and password"
+    if isinstance(wrong, exceptions.ProbableAccessDeniedError):
+        return f"{at} refuses the vhost: {text}; check vhost and the user's permissions there"
+    if isinstance(wrong, exceptions.IncompatibleProtocolError):
+        return f"{at} does not speak AMQP 0.9.1, or only with TLS: {text}"
+    if isinstance(wrong, exceptions.AMQPHeartbeatTimeout):
+        return f"{at} was silent for longer than two heartbeats"
+    if isinstance(wrong, OSError):
+        return f"{at}: {wrong.strerror or wrong}"
+    return f"{at}: {text or type(wrong).__name__}"

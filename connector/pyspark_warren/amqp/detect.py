@@ -1,0 +1,112 @@
+"""Detection of the kind of broker behind an address, by what it says of itself."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from typing import Final, NamedTuple, TypeAlias
+
+import pika
+from pika import exceptions
+
+from pyspark_warren.amqp.connection import open_any
+from pyspark_warren.option_table import AMQP, AUTO, WARREN
+from pyspark_warren.options import Options, for_broker
+from warren.errors import ConnectionLost
+from warren.uri import ClientTls
+from warren_broker.amqp091.wire.codec import FRAME_METHOD, PROTOCOL_HEADER, decode_method
+from warren_broker.amqp091.wire.methods import ConnectionStart
+from warren_broker.errors import Refusal
+
+_HEAD: Final = struct.Struct(">BHI")
+_START_BYTES_MAX: Final = 128 << 10
+"""The largest connection.start that is read: a frame's size before any is negotiated, many times
+over (RabbitMQ's has some 500 bytes)."""
+_PLATFORM: Final = "Warren"
+
+
+class FoundBroker(NamedTuple):
+    """What a broker says of itself.
+
+    broker  WARREN or AMQP
+    name    product and version, for texts
+    """
+
+    broker: str
+    name: str
+
+
+_Address: TypeAlias = tuple[tuple[tuple[str, int], ...], ClientTls | None]
+_found: dict[_Address, FoundBroker] = {}
+_lock = threading.Lock()
+
+
+def detect(options: Options) -> Options:
+    """Return the options with `broker` known: as given, or else as the broker says.
+
+    Called on Spark's driver; executors get the result with the options. A process asks an address
+    once.
+
+    raises  WarrenSparkError: no host answers, none speaks AMQP 0.9.1; OptionError: an option
+            means nothing with this kind of broker
+    """
+    if options.broker != AUTO:
+        return options
+    address = options.address()
+    key = (address.hosts, address.tls)
+    with _lock:
+        found = _found.get(key)
+        if found is None:
+            doing = f"asking {options.addresses()} what broker it is"
+            found = _found[key] = open_any(options, doing, _ask)
+    where = ",".join(f"{host}:{port}" for host, port in options.hosts)
+    return for_broker(options, found.broker, f"{found.name} at {where} (broker={found.broker})")
+
+
+def _ask(one: pika.ConnectionParameters) -> FoundBroker:
+    """Read connection.start, with which the broker answers the protocol's header, and leave."""
+    with socket.create_connection((one.host, one.port), one.socket_timeout) as plain:
+        if one.ssl_options is None:
+            return _found_in(_first_frame(plain))
+        options = one.ssl_options
+        with options.context.wrap_socket(plain, server_hostname=options.server_hostname) as secure:
+            return _found_in(_first_frame(secure))
+
+
+def _first_frame(made: socket.socket) -> bytes:
+    made.sendall(PROTOCOL_HEADER)
+    head = _exactly(made, _HEAD.size)
+    kind, channel, size = _HEAD.unpack(head)
+    if (kind, channel) != (FRAME_METHOD, 0) or size > _START_BYTES_MAX:
+        raise exceptions.IncompatibleProtocolError(f"it answers {head!r}")
+    return _exactly(made, size)
+
+
+def _exactly(made: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = made.recv(size - len(data))
+        if not more:
+            if data:
+                raise exceptions.IncompatibleProtocolError(f"it answers {data[:40]!r}")
+            raise ConnectionLost(
+                "it closed the connection without an answer: it does not speak AMQP 0.9.1, or "
+                "only with TLS"
+            )
+        data += more
+    return data
+
+
+def _found_in(payload: bytes) -> FoundBroker:
+    try:
+        start = decode_method(payload)
+    except Refusal as wrong:
+        raise exceptions.IncompatibleProtocolError(f"its connection.start: {wrong}") from None
+    if not isinstance(start, ConnectionStart):
+        raise exceptions.IncompatibleProtocolError(f"it begins with {start.name}")
+    said = start.server_properties
+    name = f"{said.get('product', 'a broker')} {said.get('version', '')}".strip()
+    if said.get("platform") == _PLATFORM:
+        return FoundBroker(WARREN, _PLATFORM)
+    return FoundBroker(AMQP, name[:80])
