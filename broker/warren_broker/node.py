@@ -75,6 +75,7 @@ class Node:
         self.cluster.on_disk_full.append(self.alarms.disk_full)
         self.listener: AmqpListener | None = None
         self._certificates: ServerCertificates | None = None
+        self._admission: Admission | None = None
         self.metrics: MetricsEndpoint | None = None
         self._on_serving = on_serving
         self._knows_users = False
@@ -139,7 +140,7 @@ class Node:
             broker, stream, peer, external_user(stream, by_certificate)
         )
         self._serve_metrics()
-        self.admission = Admission(self.loop, broker.definitions, self.listener)
+        self._admission = Admission(self.loop, broker.definitions, self.listener)
         self.broker.maintenance.on_drained.append(self._drained)
         self.broker.start()
         self.resource_alarms.listen(self.listener.blocked)

@@ -17,6 +17,12 @@ from tidy import house
 BOUND_LATER: dict[str, str] = {}
 """Place (`module: attribute`) → why a function is bound there after the construction."""
 
+STARTED_LATER = {
+    "Host": "a stopped host has no files: the parts that work on the log are made by `start`",
+    "ReadyLoop": "the host's parts call it before the log is open, which `begin` is given",
+}
+"""Class → why its constructor leaves attributes without a value."""
+
 
 @dataclass(frozen=True)
 class Names:
@@ -145,6 +151,111 @@ def test_no_function_is_bound_to_another_object_after_its_construction() -> None
         "pass it to the constructor, alone or in a record of callbacks; return a value instead of "
         "calling back; where any number of parts listen, append it to a list of the object",
     )
+
+
+def given_late(made: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> Iterator[tuple[int, str]]:
+    """Line and name of each attribute of an object that its constructor gives no value.
+
+    What a method sets that the constructor calls counts as given. A class with a base that is not
+    among `classes` is passed over: its base may give them.
+    """
+    family = [made]
+    for one in family:
+        bases = [_attribute(base) for base in one.bases]
+        if not all(base in classes for base in bases):
+            return
+        family += [classes[base] for base in bases]
+    body = [item for one in reversed(family) for item in one.body]
+    methods: dict[str, list[ast.FunctionDef]] = {}
+    for item in body:
+        if isinstance(item, ast.FunctionDef):
+            methods.setdefault(item.name, []).append(item)
+    if "__init__" not in methods:
+        return
+    given = {_attribute(one.target) for one in body if isinstance(one, ast.AnnAssign)}
+    given |= {
+        _attribute(name) for one in body if isinstance(one, ast.Assign) for name in one.targets
+    }
+    reached, todo = set(), ["__init__"]
+    while todo:
+        name = todo.pop()
+        if name in methods and name not in reached:
+            reached.add(name)
+            given |= {found for one in methods[name] for _, found in _own_attributes(one)}
+            todo += [
+                node.func.attr
+                for one in methods[name]
+                for node in ast.walk(one)
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+            ]
+    for name in sorted(methods.keys() - reached):
+        for one in methods[name]:
+            for line, found in _own_attributes(one):
+                if found not in given and one in made.body:
+                    yield line, found
+
+
+def _own_attributes(function: ast.FunctionDef) -> Iterator[tuple[int, str]]:
+    bare = {
+        id(node.target)
+        for node in ast.walk(function)
+        if isinstance(node, ast.AnnAssign) and node.value is None
+    }
+    for node in ast.walk(function):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            if id(node) in bare:
+                continue
+            if isinstance(node.value, ast.Name) and node.value.id == "self":
+                yield node.lineno, node.attr
+
+
+def test_a_constructor_gives_every_attribute_a_value() -> None:
+    found = {}
+    classes = {
+        made.name: made
+        for module in house.sources()
+        for made in ast.walk(module.tree)
+        if isinstance(made, ast.ClassDef)
+    }
+    for module in house.sources():
+        for made in ast.walk(module.tree):
+            if isinstance(made, ast.ClassDef):
+                late = list(given_late(made, classes))
+                if late:
+                    found[made.name] = [f"{module.place}:{line}: {name}" for line, name in late]
+    house.report(
+        [
+            place
+            for name, places in sorted(found.items())
+            if name not in STARTED_LATER
+            for place in places
+        ],
+        "construct it when all that it needs is there; None where it is absent for a while",
+    )
+    assert STARTED_LATER.keys() <= found.keys(), "is whole by now: remove it from STARTED_LATER"
+
+
+def test_such_attributes_are_found() -> None:
+    text = dedent("""
+        class Late:
+            count: int
+
+            def __init__(self):
+                self.here = None
+                self.declared: str
+                self.reset()
+
+            def reset(self):
+                self.size = 0
+
+            def start(self):
+                self.here, self.count, self.size = 1, 2, 3
+                self.declared = "now"
+                self.there = 4
+    """)
+    (made,) = ast.parse(text).body
+    assert isinstance(made, ast.ClassDef)
+    assert [name for _, name in given_late(made, {})] == ["declared", "there"]
 
 
 def test_such_assignments_are_found() -> None:

@@ -113,6 +113,7 @@ class Host:
         self._snapshot_policy: SnapshotPolicy
         self._backpressure: DiskBackpressure
         self.repair: Repair
+        self._scrub: Scrub
         self._transfers: Transfers
         self._lost: LostEntries
         self._stopped = False
