@@ -13,7 +13,7 @@ import ssl
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from pydantic import (
     BaseModel,
@@ -274,6 +274,40 @@ class PrometheusSettings(_Table):
     )
 
 
+LogLevel: TypeAlias = Literal[
+    "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency", "none"
+]
+"""RabbitMQ's levels. Lines have those of `logs.LEVELS`."""
+
+
+class LogExchangeSettings(_Table):
+    """Whether the node publishes its log, to the exchange `amq.rabbitmq.log`.
+
+    As in RabbitMQ a level other than none turns it on by itself.
+    """
+
+    enabled: bool | None = None
+    level: LogLevel | None = Field(None, description="the lowest; by default that of the log")
+
+    @property
+    def on(self) -> bool:
+        """Whether lines are published."""
+        wanted = self.level is not None if self.enabled is None else self.enabled
+        return wanted and self.level != "none"
+
+
+class LogSettings(_Table):
+    """Where the log goes beside standard error."""
+
+    exchange: LogExchangeSettings = LogExchangeSettings()
+
+    @field_validator("exchange", mode="before")
+    @classmethod
+    def _switch(cls, value: Any) -> Any:
+        """Take `log.exchange = true`, as RabbitMQ has it."""
+        return {"enabled": value} if isinstance(value, bool | str) else value
+
+
 class NodeConfig(_Table):
     """The settings of one node.
 
@@ -313,6 +347,7 @@ class NodeConfig(_Table):
     alarms: AlarmSettings = AlarmSettings()
     event_exchange: EventExchangeSettings = EventExchangeSettings()
     prometheus: PrometheusSettings = PrometheusSettings()
+    log: LogSettings = LogSettings()
     raft: Raft = Raft()
 
     @field_validator("loopback_users", mode="before")

@@ -7,9 +7,12 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from logging.handlers import QueueHandler
+from queue import SimpleQueue
 from types import TracebackType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+from warren_broker.cluster.client.log_exchange import LogExchange, LogLine
 from warren_raft.quoting import escaped
 
 LINE = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
@@ -20,9 +23,21 @@ BOUNDED_MODULE = ("warren.raft", "transport")
 """So are those of one module of another logger: connections to the peer port cause them."""
 BURST_LINES = 200
 LINES_PER_SECOND = 20
+_JUDGED = "flood_filter_passes"
 KINDS_MAX = 1024
 """Kinds of lines that are counted; a kind is a logger with a message format."""
 
+LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "notice": logging.WARNING,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "critical": logging.CRITICAL,
+    "alert": logging.CRITICAL + 1,
+    "emergency": logging.CRITICAL + 1,
+}
+"""RabbitMQ's levels as the lowest level of lines; no line is as high as an alert."""
 _ExcInfo: TypeAlias = (
     tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 )
@@ -89,6 +104,12 @@ class FloodFilter(logging.Filter):
         """Return whether the record is written."""
         if not _from_outside(record) or record.levelno >= logging.CRITICAL:
             return True
+        judged: bool | None = record.__dict__.get(_JUDGED)
+        if judged is None:  # another handler may be given the record, too
+            judged = record.__dict__[_JUDGED] = self._passes(record)
+        return judged
+
+    def _passes(self, record: logging.LogRecord) -> bool:
         now = self._clock()
         kind = (record.name, str(record.msg))
         bucket = self._buckets.get(kind)
@@ -115,3 +136,57 @@ def set_up(level: str) -> None:
     handler.setFormatter(OneLineFormatter())
     handler.addFilter(FloodFilter())
     logging.basicConfig(level=level, handlers=[handler])
+
+
+class ExchangeHandler(QueueHandler):
+    """Passes the lines of the log on to the log exchange; harmless in any thread.
+
+    As with every handler of the library, a record that cannot be formatted raises nothing.
+    """
+
+    def __init__(self, exchange: LogExchange, flood: FloodFilter) -> None:
+        super().__init__(SimpleQueue())  # stays empty: `enqueue` passes the lines on
+        self._exchange = exchange
+        self.setFormatter(OneLineFormatter())
+        self.addFilter(lambda record: exchange.takes(record.name))
+        self.addFilter(flood)
+
+    def prepare(self, record: logging.LogRecord) -> LogLine:
+        """Return the record's line."""
+        return LogLine(record.levelname.lower(), self.format(record), int(record.created))
+
+    def enqueue(self, record: Any) -> None:
+        """Pass on what `prepare` has returned."""
+        self._exchange.tell(record)
+
+
+class LogPublishing:
+    """The log exchange's part in the process's log, from its construction until `end`.
+
+    level  lowest level of published lines, a key of LEVELS; None: that of the log
+    """
+
+    def __init__(self, exchange: LogExchange, level: str | None) -> None:
+        self._root = root = logging.getLogger()
+        self._before = root.level
+        filters = (one for handler in root.handlers for one in handler.filters)
+        flood = next((one for one in filters if isinstance(one, FloodFilter)), FloodFilter())
+        self._handler = ExchangeHandler(exchange, flood)
+        self._raised: list[logging.Handler] = []
+        if level is not None:
+            self._handler.setLevel(LEVELS[level])
+            if LEVELS[level] < self._before:
+                # Standard error gets no more lines than it is to have.
+                self._raised = [one for one in root.handlers if one.level < self._before]
+                for one in self._raised:
+                    one.setLevel(self._before)
+                root.setLevel(LEVELS[level])
+        root.addHandler(self._handler)
+
+    def end(self) -> None:
+        """Publish no more lines: the loop ends."""
+        self._root.removeHandler(self._handler)
+        self._root.setLevel(self._before)
+        for one in self._raised:
+            one.setLevel(logging.NOTSET)
+        self._raised = []

@@ -14,6 +14,7 @@ from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.membership.maintenance import MAINTENANCE_REASON
 from warren_broker.cluster.resource_alarms import ResourceAlarms
 from warren_broker.config import DEFAULT_PASSWORD, NO_ADDRESS, NodeConfig, parse_address
+from warren_broker.logs import LogPublishing
 from warren_broker.node_files import LISTENING_FILE, READY_FILE
 from warren_broker.server.alarms import Alarms
 from warren_broker.server.client091 import Client091
@@ -79,6 +80,7 @@ class Node:
         self.metrics: MetricsEndpoint | None = None
         self._on_serving = on_serving
         self._knows_users = False
+        self._log_publishing: LogPublishing | None = None
         self._wanted: set[str] = set()
 
     @property
@@ -109,6 +111,9 @@ class Node:
         if self.broker.boot_definitions is not None:
             self.broker.boot_definitions.read()
         self.settings.data_dir.mkdir(parents=True, exist_ok=True)
+        if self.broker.log_exchange.on:
+            level = self.settings.log.exchange.level
+            self._log_publishing = LogPublishing(self.broker.log_exchange, level)
         self.host.start()
         self._remove(READY_FILE, LISTENING_FILE)
         limits = self.settings.limits
@@ -238,15 +243,22 @@ class Node:
 
     def withdraw(self) -> None:
         """Remove the address files and abandon all sockets; the loop has ended."""
+        self._end_log_publishing()
         self._remove(READY_FILE, LISTENING_FILE)
         if self.listener is not None:
             self.listener.abandon()
         self._close_metrics()
         self.host.abandon()
 
+    def _end_log_publishing(self) -> None:
+        if self._log_publishing is not None:
+            self._log_publishing.end()
+            self._log_publishing = None
+
     def stopped(self) -> None:
         """Close the host and remove the address files, after the loop has ended."""
         self._close_metrics()
+        self._end_log_publishing()
         self.host.stop()
         self._remove(READY_FILE, LISTENING_FILE)
 

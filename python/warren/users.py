@@ -105,6 +105,14 @@ class UserCalls:
             body["tags"] = list(tags)
         self.connection.request("PUT", _vhost(name), body)
 
+    def set_tracing(self, vhost: str, on: bool) -> None:
+        """Turn the tracing of messages in a vhost on or off; raises NotFound.
+
+        It concerns clients of the connected node (`Connection.node`), until that is changed or the
+        node ends. Trace messages are published to the vhost's exchange amq.rabbitmq.trace.
+        """
+        self.connection.request("PUT" if on else "DELETE", f"{_vhost(vhost)}/tracing")
+
     def delete_vhost(self, name: str) -> None:
         """Delete a vhost with everything in it; its clients are disconnected."""
         self.connection.request("DELETE", _vhost(name))

@@ -231,3 +231,46 @@ def test_the_keys_password_is_never_shown() -> None:
     assert "tls.password needs tls.certfile" in str(caught.value)
     assert "geheim" not in str(caught.value)
     assert "geheim" not in repr(load(None, {**CERTIFICATES, "WARREN_TLS__PASSWORD": "geheim"}))
+
+
+@pytest.mark.parametrize(
+    ("text", "on", "level"),
+    [
+        ("", False, None),
+        ("[log]\nexchange = true", True, None),
+        ("[log]\nexchange = false", False, None),
+        ('[log.exchange]\nlevel = "debug"', True, "debug"),
+        ('[log.exchange]\nlevel = "none"', False, "none"),
+        ('[log.exchange]\nenabled = true\nlevel = "none"', False, "none"),
+        ('[log.exchange]\nenabled = false\nlevel = "error"', False, "error"),
+    ],
+)
+def test_the_log_exchange_is_turned_on_as_in_rabbitmq(
+    tmp_path: Path, text: str, on: bool, level: str | None
+) -> None:
+    path = tmp_path / "warren.toml"
+    path.write_text(text)
+    found = load(path, {}).log.exchange
+    assert (found.on, found.level) == (on, level)
+
+
+def test_the_log_exchange_by_environment() -> None:
+    assert load(None, {"WARREN_LOG__EXCHANGE": "true"}).log.exchange.on
+    assert load(None, {"WARREN_LOG__EXCHANGE__LEVEL": "error"}).log.exchange.on
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[log.exchange]\nlevel = "verbose"', "'warning', 'error', 'critical'"),
+        ("[log]\nexchange = 5", "log.exchange"),
+        ('[log]\nexchange = "maybe"', "valid boolean"),
+        ('[log.exchange]\nformatter = "json"', "log.exchange.formatter: no such key"),
+    ],
+)
+def test_a_log_exchange_that_cannot_be(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "warren.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="log.exchange") as caught:
+        load(path, {})
+    assert said in str(caught.value)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
+import time
+from collections.abc import Iterator
 
+import pytest
+
+from warren_broker.cluster.client.log_exchange import LogExchange, LogLine
 from warren_broker.logs import (
     BOUNDED_LOGGER,
     BURST_LINES,
     KINDS_MAX,
     LINES_PER_SECOND,
     FloodFilter,
+    LogPublishing,
     OneLineFormatter,
 )
 
@@ -95,3 +102,106 @@ def test_the_kinds_that_are_counted_are_bounded() -> None:
     for number in range(3 * KINDS_MAX):
         assert flood.filter(record(f"kind {number}", name=BOUNDED_LOGGER))
         assert len(flood._buckets) <= KINDS_MAX
+
+
+# ------------------------------------------------------------------ the log exchange
+
+
+class Exchange(LogExchange):
+    """What is told to a log exchange."""
+
+    def __init__(self) -> None:
+        self.lines: list[LogLine] = []
+        self.deaf: set[str] = set()
+
+    def takes(self, logger: str) -> bool:
+        return logger not in self.deaf
+
+    def tell(self, line: LogLine) -> None:
+        self.lines.append(line)
+
+
+@pytest.fixture
+def root() -> Iterator[tuple[logging.Logger, io.StringIO]]:
+    """The root logger with one handler, as a node's process has it at level INFO."""
+    logger = logging.getLogger()
+    handlers, level = logger.handlers[:], logger.level
+    written = io.StringIO()
+    handler = logging.StreamHandler(written)
+    handler.addFilter(FloodFilter(lambda: 0.0))
+    logger.handlers[:] = [handler]
+    logger.setLevel(logging.INFO)
+    yield logger, written
+    logger.handlers[:] = handlers
+    logger.setLevel(level)
+
+
+def test_lines_go_to_the_exchange_by_their_level(root: tuple[logging.Logger, io.StringIO]) -> None:
+    exchange = Exchange()
+    publishing = LogPublishing(exchange, None)
+    for level in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL):
+        logging.getLogger("some").log(level, "at %d\nforged", level)
+    assert [line.level for line in exchange.lines] == ["info", "warning", "error", "critical"]
+    assert exchange.lines[0].text.endswith("INFO some: at 20\\nforged")
+    assert abs(exchange.lines[0].at_s - time.time()) < 60
+    publishing.end()
+    logging.getLogger("some").error("later")
+    assert len(exchange.lines) == 4
+
+
+@pytest.mark.parametrize(
+    ("level", "published"),
+    [
+        ("debug", ["debug", "info", "warning", "error", "critical"]),
+        ("notice", ["warning", "error", "critical"]),
+        ("critical", ["critical"]),
+        ("alert", []),
+    ],
+)
+def test_the_exchange_has_a_level_of_its_own(
+    root: tuple[logging.Logger, io.StringIO], level: str, published: list[str]
+) -> None:
+    logger, written = root
+    exchange = Exchange()
+    publishing = LogPublishing(exchange, level)
+    for one in ("debug", "info", "warning", "error", "critical"):
+        getattr(logging.getLogger("some"), one)(one)
+    assert [line.level for line in exchange.lines] == published
+    assert written.getvalue().split() == ["info", "warning", "error", "critical"]
+    publishing.end()
+    assert logger.level == logging.INFO
+    logging.getLogger("some").debug("unseen")
+    assert "unseen" not in written.getvalue()
+
+
+def test_a_flood_is_bounded_once_for_both(root: tuple[logging.Logger, io.StringIO]) -> None:
+    _, written = root
+    exchange = Exchange()
+    publishing = LogPublishing(exchange, None)
+    for number in range(BURST_LINES + 50):
+        logging.getLogger(BOUNDED_LOGGER).error("refused %d", number)
+    assert len(exchange.lines) == BURST_LINES == len(written.getvalue().split("\n")) - 1
+    publishing.end()
+
+
+def test_lines_about_published_lines_are_not_published(
+    root: tuple[logging.Logger, io.StringIO],
+) -> None:
+    exchange = Exchange()
+    exchange.deaf.add("own")
+    publishing = LogPublishing(exchange, None)
+    logging.getLogger("own").error("dropped")
+    assert not exchange.lines and "dropped" in root[1].getvalue()
+    publishing.end()
+
+
+def test_a_line_that_cannot_be_formatted_harms_nobody(
+    root: tuple[logging.Logger, io.StringIO], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    exchange = Exchange()
+    publishing = LogPublishing(exchange, None)
+    logging.getLogger("some").error("%d", "no number")
+    logging.getLogger("some").error("next")
+    assert [line.text.split()[-1] for line in exchange.lines] == ["next"]
+    publishing.end()

@@ -47,6 +47,9 @@ class Broker(Protocol):
     def delete_vhost(self, vhost: str) -> None:
         """Delete it with all that is in it."""
 
+    def trace(self, vhost: str, on: bool) -> None:
+        """Turn tracing on or off."""
+
     def set_policy(self, vhost: str, name: str, policy: Policy, operator: bool) -> str:
         """Set a policy; return "set", or the refusal."""
 
@@ -83,6 +86,9 @@ class Warren:
             self._admin.delete_vhost(vhost)
         except NotFound:
             pass
+
+    def trace(self, vhost: str, on: bool) -> None:
+        self._admin.set_tracing(vhost, on)
 
     def set_policy(self, vhost: str, name: str, policy: Policy, operator: bool) -> str:
         try:
@@ -136,6 +142,9 @@ class RabbitMQ:
         except urllib.error.HTTPError as error:
             if error.code != 404:
                 raise
+
+    def trace(self, vhost: str, on: bool) -> None:
+        self._request("PUT", f"/vhosts/{vhost}", {"tracing": on})
 
     def set_policy(self, vhost: str, name: str, policy: Policy, operator: bool) -> str:
         body = {

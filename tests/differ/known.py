@@ -65,6 +65,25 @@ KNOWN: tuple[Known, ...] = (
         "^policies.parts_of_a_policy_that_are_refused 3[.]",
         rabbitmq=(("'streams', ", ""),),
     ),
+    # ------------------------------------------------------------ traces
+    Known(
+        "`routed_queues` has the queues that exist, sorted",
+        "^tracing.what_is_published ",
+        rabbitmq=(
+            (r"routed_queues: \['none'\]", "routed_queues: []"),
+            (r"\['quorum', 'classic'\]", "['classic', 'quorum']"),
+        ),
+    ),
+    Known(
+        "`routed_queues` has the queues that exist, sorted",
+        "^tracing.sender_selected_keys ",
+        rabbitmq=((r"routed_queues: \[[^]]*'(classic|quorum)'[^]]*\]", r"routed_queues: ['\1']"),),
+    ),
+    Known(
+        "the keys of BCC are those of published messages only",
+        "^tracing.sender_selected_keys .* get delivered ",
+        rabbitmq=(("'other', 'third'", "'other'"),),
+    ),
     # ------------------------------------------------------------ declarations
     Known(
         "**A declaration that is invalid by itself**",

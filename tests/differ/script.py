@@ -105,6 +105,11 @@ class Script:
         """Let time pass."""
         time.sleep(seconds)
 
+    def trace(self, on: bool) -> None:
+        """Turn tracing on or off in the scenario's vhost."""
+        self.broker.trace(self.vhost, on)
+        self.step(f"trace {'on' if on else 'off'}")
+
     def policy(
         self,
         name: str,

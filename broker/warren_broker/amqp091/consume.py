@@ -228,6 +228,15 @@ def deliver_reply(channel: Channel, table: MessageTable, at: int) -> None:
     )
     for frame in codec.content_frames(channel.number, shown, table.body(at), connection.frame_max):
         connection.out += frame
+    if connection.vhost in connection.traced_vhosts:
+        trace = requests.TraceRequest(
+            channel=channel.number,
+            queue=channel.reply_name,
+            messages=table,
+            first=at,
+            last=at + 1,
+        )
+        channel.request(trace)
 
 
 # ------------------------------------------------------------------ acknowledgements

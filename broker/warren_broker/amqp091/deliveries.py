@@ -81,6 +81,7 @@ def _write(consumer: ChannelConsumer, delivery: Delivery, block: Any) -> None:
     connection = channel.connection
     count = delivery.last - delivery.first + 1
     before = len(connection.out)
+    headers = count_headers(delivery)
     replaced = format_deliveries(
         connection.out,
         block,
@@ -91,11 +92,13 @@ def _write(consumer: ChannelConsumer, delivery: Delivery, block: Any) -> None:
         channel.deliveries.next_tag,
         delivery.acquired_count > 0,
         connection.frame_max,
-        count_headers(delivery),
+        headers,
     )
     channel.deliveries.delivered(
         consumer.number, consumer.queue, delivery.first_msg_id, count, keep=not consumer.no_ack
     )
+    if connection.vhost in connection.traced_vhosts:
+        _trace(channel, consumer.queue, delivery, block, headers)
     for ordinal in replaced:
         _note(channel, consumer.number, delivery, ordinal, REPLACED)
     if consumer.no_ack:
@@ -109,6 +112,7 @@ def answer_get(
 ) -> bool:
     """Write basic.get-ok with the message; return False if it cannot be sent to this client."""
     delivery, connection = result.delivery, channel.connection
+    headers = count_headers(delivery)
     try:
         replaced = format_get_ok(
             connection.out,
@@ -119,7 +123,7 @@ def answer_get(
             delivery.acquired_count > 0,
             result.messages_ready,
             connection.frame_max,
-            count_headers(delivery),
+            headers,
         )
     except Unsendable as found:
         set_aside(channel, number, queue, delivery, str(found), found.elsewhere, no_ack)
@@ -127,9 +131,27 @@ def answer_get(
     channel.deliveries.delivered(
         number, queue, delivery.first_msg_id, 1, keep=not no_ack, counted=False
     )
+    if connection.vhost in connection.traced_vhosts:
+        _trace(channel, queue, delivery, result.block, headers)
     for ordinal in replaced:
         _note(channel, number, delivery, ordinal, REPLACED)
     return True
+
+
+def _trace(
+    channel: Channel, queue: str, delivery: Delivery, block: Any, headers: dict[str, int] | None
+) -> None:
+    channel.request(
+        requests.TraceRequest(
+            channel=channel.number,
+            queue=queue,
+            messages=block,
+            first=delivery.first,
+            last=delivery.last + 1,
+            redelivered=delivery.acquired_count > 0,
+            headers=headers,
+        )
+    )
 
 
 def set_aside(

@@ -62,6 +62,7 @@ def _hand_over(channel: Channel, run: CheckedRun) -> None:
         requests.PublishRequest(
             token=token,
             session=channel.session,
+            channel=channel.number,
             table=run.table,
             first=run.first,
             last=run.last,

@@ -12,6 +12,7 @@ consumer's answer to `ConsumeRequest` before its first delivery.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
@@ -22,6 +23,7 @@ from warren_broker.permissions import Permissions
 from warren_broker.queue.commands import ConsumerId, Delivery, MsgIds, SessionId
 
 if TYPE_CHECKING:
+    from warren_broker.block.block import Block
     from warren_broker.kernel import MessageTable
 
 Token: TypeAlias = int
@@ -206,10 +208,12 @@ class PublishRequest(SessionRequest, frozen=True, kw_only=True):
     queue has all of it, or has refused it (or some: `refused`). Without confirm and without
     mandatory no call is needed.
 
+    channel    its number
     mandatory  whether any message of the run is mandatory
     flags      of its messages, or-ed (`kernel.items`)
     """
 
+    channel: int
     table: MessageTable
     first: int
     last: int
@@ -297,6 +301,22 @@ class SetAsideRequest(ClientRequest, frozen=True, kw_only=True):
     reason: str
 
 
+class TraceRequest(ClientRequest, frozen=True, kw_only=True):
+    """Trace messages first <= i < last of a block or table: they were sent. No answer.
+
+    Made only in vhosts that are traced.
+    headers  their redelivery counts, which were added to their headers; None: none
+    """
+
+    channel: int
+    queue: str
+    messages: Block | MessageTable
+    first: int
+    last: int
+    redelivered: bool = False
+    headers: dict[str, int] | None = None
+
+
 class OpenRepliesRequest(ClientRequest, frozen=True, kw_only=True):
     """basic.consume of amq.rabbitmq.reply-to. No answer.
 
@@ -367,6 +387,13 @@ class ExchangeFacts(msgspec.Struct, frozen=True):
 
 class BrokerView(Protocol):
     """This node's present view of the definitions: lookups without waiting."""
+
+    @property
+    def traced_vhosts(self) -> Set[str]:
+        """Return the vhosts in which this node traces what clients publish and are sent.
+
+        It is one object, which changes.
+        """
 
     def exchange(self, vhost: str, name: str) -> ExchangeFacts | None:
         """Return an exchange; None: there is none. Not called for the default exchange."""

@@ -269,6 +269,7 @@ class ConnectionState:
     faults              refusals that closed a channel or the connection, for the log
     waiting_bytes       in the inboxes of its channels
     confirmed           messages confirmed to the client since `Connection.take_confirmed`
+    traced_vhosts       the view's; looked at for each run of deliveries
 
     Invariants: every consumer in `consumers` belongs to an open channel; a channel's `waiting` is
     0 or a key of `asked`.
@@ -297,6 +298,7 @@ class ConnectionState:
         "scanner",
         "sessions",
         "to_report",
+        "traced_vhosts",
         "user",
         "vhost",
         "view",
@@ -308,6 +310,7 @@ class ConnectionState:
     ) -> None:
         self.config = config
         self.view = view
+        self.traced_vhosts = view.traced_vhosts
         self.ids = ids
         self.phase = "header"
         self.user = ""

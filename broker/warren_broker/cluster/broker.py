@@ -6,7 +6,7 @@ import base64
 import logging
 import os
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 import msgspec
@@ -21,7 +21,9 @@ from warren_broker.cluster.client.dead_letters import DeadLetters
 from warren_broker.cluster.client.direct_replies import DirectReplies
 from warren_broker.cluster.client.due_messages import DueMessages
 from warren_broker.cluster.client.event_exchange import EventExchange
+from warren_broker.cluster.client.firehose import Firehose
 from warren_broker.cluster.client.history import History
+from warren_broker.cluster.client.log_exchange import LogExchange
 from warren_broker.cluster.client.publisher import Publisher
 from warren_broker.cluster.client.queues import QueueClients
 from warren_broker.cluster.client.reads import ReadFailed, RemoteReads
@@ -112,7 +114,7 @@ class Broker:
         self.ids = Ids(settings.node)
         self.replies = DirectReplies(cluster)
         self.publishing = Publisher(self.queues, self.replies)
-        self.events = EventExchange(cluster.loop, self.definitions, self.publishing, settings)
+        self.events, self.log_exchange, self.firehose = self._node_messages(settings)
         self.history = History(self.queues, self.reading, self.publishing)
         self.due_messages = DueMessages(self.queues, self.consuming, self.publishing, self.ids)
         self.dead_letters = DeadLetters(self.queues, self.publishing, settings.limits.frame_max)
@@ -181,11 +183,20 @@ class Broker:
             callbacks,
         )
 
+    def _node_messages(self, settings: NodeConfig) -> tuple[EventExchange, LogExchange, Firehose]:
+        of_node = (self.cluster.loop, self.definitions, self.publishing, settings)
+        return EventExchange(*of_node), LogExchange(*of_node), Firehose(*of_node)
+
     def _definition_imports(
         self, settings: NodeConfig
     ) -> tuple[DefinitionImports, BootDefinitions | None]:
+        own = (self.events.exchange, self.log_exchange.exchange)
         imports = DefinitionImports(
-            self.definitions, self.placement, self._queue_commands, self._defaults
+            self.definitions,
+            self.placement,
+            self._queue_commands,
+            self._defaults,
+            tuple((one.vhost, one.name) for one in own if one is not None),
         )
         path, skip = settings.load_definitions, settings.definitions.skip_if_unchanged
         if path is None:
@@ -289,6 +300,11 @@ class Broker:
     def channels_max(self, user: str) -> int | None:
         """See `BrokerView`."""
         return self.clients.channels_max(user)
+
+    @property
+    def traced_vhosts(self) -> Set[str]:
+        """See `BrokerView`."""
+        return self.firehose.vhosts
 
     def reply_queue_exists(self, name: str) -> bool:
         """See `BrokerView`."""

@@ -8,7 +8,7 @@ and has changed nothing.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 import msgspec
@@ -44,7 +44,9 @@ class ImportingNode:
         placement: Placement,
         queue_commands: QueueCommands,
         defaults: QueueDefaults,
+        own_exchanges: Collection[tuple[str, str]],
     ) -> None:
+        self.own_exchanges = own_exchanges
         self.nodes_count = len(definitions.nodes())
         self._placement = placement
         self._queue_commands = queue_commands
@@ -66,7 +68,10 @@ class ImportingNode:
 
 
 class DefinitionImports:
-    """Checks and submits imports."""
+    """Checks and submits imports.
+
+    own_exchanges  vhosts and names of those that this node declares for itself
+    """
 
     def __init__(
         self,
@@ -74,7 +79,9 @@ class DefinitionImports:
         placement: Placement,
         queue_commands: QueueCommands,
         defaults: QueueDefaults,
+        own_exchanges: Collection[tuple[str, str]],
     ) -> None:
+        self._own_exchanges = own_exchanges
         self._definitions = definitions
         self._placement = placement
         self._queue_commands = queue_commands
@@ -83,7 +90,11 @@ class DefinitionImports:
     def check(self, data: bytes, vhost: str | None = None) -> CheckedImport:
         """Check the bytes of a file; raises Refusal with all that is wrong."""
         around = ImportingNode(
-            self._definitions, self._placement, self._queue_commands, self._defaults
+            self._definitions,
+            self._placement,
+            self._queue_commands,
+            self._defaults,
+            self._own_exchanges,
         )
         return check_import(parse(data), self._definitions.state, around, vhost)
 

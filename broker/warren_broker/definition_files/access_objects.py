@@ -50,7 +50,7 @@ def _vhost(plan: Plan, name: str, entry: VhostEntry) -> Vhost:
     for key in sorted(metadata):
         plan.note(name, f"metadata.{key}", "kept without: this key has no meaning here")
     if entry.tracing:
-        plan.note(name, "tracing", "kept without: messages are not traced")
+        plan.note(name, "tracing", "kept without: `warren vhosts trace-on` turns it on, by node")
     description = given["description"]
     if description is not None and not isinstance(description, str):
         raise InvalidArgument(f"description {description!r} is not a text")

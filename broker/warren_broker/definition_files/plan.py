@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -32,6 +32,8 @@ class Surroundings(Protocol):
     """Number of the cluster's nodes."""
     defaults: QueueDefaults
     """What holds for a queue where its vhost and arguments do not say otherwise."""
+    own_exchanges: Collection[tuple[str, str]]
+    """Vhosts and names of exchanges that nodes declare for themselves; they may not exist yet."""
 
     def queue_command(self, checked: QueueDeclaration, policies: PolicyIndex) -> DeclareQueue:
         """Return the command that declares a queue under these policies."""

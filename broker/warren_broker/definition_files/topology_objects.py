@@ -18,7 +18,7 @@ from warren_broker.definition_files.plan import Plan
 from warren_broker.errors import InvalidArgument, PreconditionFailed
 from warren_broker.metadata.commands import Bind, DeclareExchange
 from warren_broker.metadata.exchange_types import KEEPING_KINDS, check_kind
-from warren_broker.metadata.exchanges import RESERVED
+from warren_broker.metadata.exchanges import RESERVED, own_exchange
 from warren_broker.metadata.state import DEFAULT_EXCHANGES
 from warren_broker.parameter_values import check_json
 
@@ -151,9 +151,19 @@ def plan_bindings(plan: Plan) -> None:
         except errors.Refusal as refusal:
             plan.refuse(name, refusal)
             continue
+        if (vhost, entry.source) in plan.around.own_exchanges:
+            _plan_own(plan, vhost, entry)
         to_queue = entry.destination_type == "queue"
         ends = (vhost, entry.source, entry.destination, to_queue, entry.routing_key, arguments)
         plan.add("bindings", name, Bind(*ends))
+
+
+def _plan_own(plan: Plan, vhost: str, entry: BindingEntry) -> None:
+    """Add a node's own exchange: a file may be loaded before a node has declared it."""
+    first = plan.seen.setdefault(("own exchange", vhost, entry.source), entry)
+    if first is entry and plan.state.exchange(vhost, entry.source) is None:
+        name = errors.named("exchange", entry.source, vhost)
+        plan.add("exchanges", name, own_exchange(vhost, entry.source))
 
 
 def _is_implicit(entry: BindingEntry) -> bool:

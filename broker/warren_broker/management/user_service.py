@@ -6,6 +6,7 @@ concerned.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -21,6 +22,7 @@ from warren_broker.metadata.records import Grant, User, Vhost
 from warren_broker.metadata.state import MetadataState
 from warren_raft.quoting import quoted
 
+log = logging.getLogger(__name__)
 LISTED_MAX = 5_000
 """Values in one answer: Proton's values hold 65,535 parts."""
 ALL = ".*"
@@ -113,7 +115,8 @@ def _vhost(state: MetadataState, name: str) -> Vhost:
 
 def _shown_vhost(asker: Asker, vhost: Vhost) -> values.VhostInfo:
     kind = asker.broker.default_queue_type(vhost.name)
-    return values.VhostInfo(vhost.name, vhost.description, vhost.tags, kind)
+    traced = vhost.name in asker.broker.traced_vhosts
+    return values.VhostInfo(vhost.name, vhost.description, vhost.tags, kind, traced)
 
 
 def _list_vhosts(asker: Asker, request: m.ListVhostsRequest, answer: Answer) -> None:
@@ -152,13 +155,36 @@ def _put_vhost(asker: Asker, request: m.PutVhostRequest, answer: Answer) -> None
     what = f"{'change' if scope else 'add'} vhost {quoted(request.vhost)}"
     grant = Grant(request.vhost, asker.user, ALL, ALL, ALL)
 
+    def there(result: Any) -> None:
+        if request.tracing is not None and not isinstance(result, errors.Refusal):
+            _set_tracing(asker, request.vhost, request.tracing)
+        answer(result)
+
     def done(result: Any) -> None:
         if isinstance(result, errors.Refusal) or scope is not None:
-            answer(result)
+            there(result)
         else:  # as in RabbitMQ: otherwise no user could use it
-            asker.change(f"{what}: all permissions in it", metadata.PutGrant(grant), answer, result)
+            asker.change(f"{what}: all permissions in it", metadata.PutGrant(grant), there, result)
 
     asker.change(what, metadata.PutVhost(wanted), done, Put(scope is None))
+
+
+def _trace_vhost(asker: Asker, request: m.TraceVhostRequest, answer: Answer) -> None:
+    asker.access.must_be("administrator", "trace messages")
+    _vhost(asker.broker.definitions.state, request.vhost)
+    _set_tracing(asker, request.vhost, request.on)
+    answer(Performed())
+
+
+def _set_tracing(asker: Asker, vhost: str, on: bool) -> None:
+    firehose = asker.broker.firehose
+    (firehose.start if on else firehose.stop)(vhost)
+    log.info(
+        "user %s: tracing of vhost %s is %s on this node",
+        quoted(asker.user),
+        quoted(vhost),
+        "on" if on else "off",
+    )
 
 
 def _delete_vhost(asker: Asker, request: m.DeleteVhostRequest, answer: Answer) -> None:
@@ -252,6 +278,7 @@ USER_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {
     m.ListVhostsRequest: _list_vhosts,
     m.GetVhostRequest: _get_vhost,
     m.PutVhostRequest: _put_vhost,
+    m.TraceVhostRequest: _trace_vhost,
     m.DeleteVhostRequest: _delete_vhost,
     m.ListPermissionsRequest: _list_permissions,
     m.GetPermissionsRequest: _get_permissions,

@@ -36,12 +36,14 @@ class VhostInfo(msgspec.Struct, frozen=True):
     """A virtual host.
 
     default_queue_type  of durable queues that name none: the vhost's, or the node's
+    tracing             whether the node that was asked traces messages in it
     """
 
     name: str
     description: str
     tags: tuple[str, ...]
     default_queue_type: str
+    tracing: bool = False
 
 
 class PermissionInfo(msgspec.Struct, frozen=True):

@@ -80,12 +80,25 @@ class PutVhostRequest(ManagementRequest, frozen=True):
 
     description, tags  None: unchanged
     default_queue_type  None: unchanged; "": the node's default
+    tracing            None: unchanged; else as TraceVhostRequest
     """
 
     vhost: str
     description: str | None = None
     tags: tuple[str, ...] | None = None
     default_queue_type: str | None = None
+    tracing: bool | None = None
+
+
+class TraceVhostRequest(ManagementRequest, frozen=True):
+    """PUT, DELETE /vhosts/:vhost/tracing. Answer: Performed; 404.
+
+    on  whether the node that is asked traces what clients publish and are sent in the vhost, until
+        that is changed, or the node ends
+    """
+
+    vhost: str
+    on: bool
 
 
 class DeleteVhostRequest(ManagementRequest, frozen=True):
@@ -148,6 +161,7 @@ AnyUserRequest: TypeAlias = (
     | ListVhostsRequest
     | GetVhostRequest
     | PutVhostRequest
+    | TraceVhostRequest
     | DeleteVhostRequest
     | ListPermissionsRequest
     | GetPermissionsRequest
@@ -189,6 +203,7 @@ class PutVhostBody(Body, frozen=True):
     description: str | None = None
     tags: Any = None
     default_queue_type: str | None = None
+    tracing: bool | None = None
 
 
 class PermissionsBody(Body, frozen=True):
@@ -250,8 +265,20 @@ def _put_vhost(names: Names, query: Query, body: Any) -> ManagementRequest:
             f"{', '.join(values.DEFAULT_QUEUE_TYPES)}, and undefined for the node's default"
         )
     return PutVhostRequest(
-        resource.filled("vhost", names[0]), read.description, parse_tags(read.tags), kind
+        resource.filled("vhost", names[0]),
+        read.description,
+        parse_tags(read.tags),
+        kind,
+        read.tracing,
     )
+
+
+def _trace_vhost(on: bool) -> resource.Make:
+    def made(names: Names, query: Query, body: Any) -> ManagementRequest:
+        resource.read_body(resource.EmptyBody, body)
+        return TraceVhostRequest(vhost=names[0], on=on)
+
+    return made
 
 
 def _all_permissions(topics: bool) -> Any:
@@ -303,6 +330,8 @@ ROUTES: tuple[resource.Route, ...] = (
     resource.route("GET", "/vhosts/:vhost", resource.from_names(GetVhostRequest, "vhost")),
     resource.route("PUT", "/vhosts/:vhost", _put_vhost),
     resource.route("DELETE", "/vhosts/:vhost", resource.from_names(DeleteVhostRequest, "vhost")),
+    resource.route("PUT", "/vhosts/:vhost/tracing", _trace_vhost(True)),
+    resource.route("DELETE", "/vhosts/:vhost/tracing", _trace_vhost(False)),
     resource.route("GET", "/vhosts/:vhost/permissions", _of_vhost(False)),
     resource.route("GET", "/vhosts/:vhost/topic-permissions", _of_vhost(True)),
     resource.route("GET", "/permissions", _all_permissions(False)),

@@ -26,6 +26,11 @@ from warren_broker.metadata.stores import check_store, close_store, open_store
 RESERVED: Final = "amq."
 
 
+def own_exchange(vhost: str, name: str) -> DeclareExchange:
+    """Return the command for an exchange to which nodes alone publish."""
+    return DeclareExchange(vhost, name, "topic", internal=True, choosing=True, own=True)
+
+
 def declare_exchange(context: MetadataContext, command: DeclareExchange) -> AnyReply:
     """Create an exchange, or check that the existing one is equivalent."""
     scope = context.scope(command.vhost)

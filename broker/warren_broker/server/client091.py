@@ -12,6 +12,8 @@ from warren_broker.amqp091.connection import Connection
 from warren_broker.amqp091.connection_config import ConnectionConfig
 from warren_broker.block.block import Block
 from warren_broker.cluster.broker import Broker
+from warren_broker.cluster.client.firehose import TracedClient
+from warren_broker.cluster.client.publisher import Tap
 from warren_broker.cluster.declaring import Declared, declare_and_count
 from warren_broker.kernel import Selection
 from warren_broker.metadata import commands as metadata
@@ -406,11 +408,23 @@ class Client091(ProtocolClient):
             routed,
             guarded_call(self, confirmed) if request.confirm else None,
             request.flags,
+            tap=self._tap(request) if self._vhost in self._session.state.traced_vhosts else None,
         )
         cluster = self._broker.cluster
         if not self._throttled and any(cluster.congested(client) for client in touched):
             self._throttled = True
             cluster.call_when_relieved(self._number, self._relieved)
+
+    def _tap(self, request: requests.PublishRequest) -> Tap:
+        by = self._traced_client(request.channel)
+        table, first, last = request.table, request.first, request.last
+        return lambda parts: self._broker.firehose.published(by, table, first, last, parts)
+
+    def _traced_client(self, channel: int) -> TracedClient:
+        return TracedClient(self._vhost, self._session.state.user, self._peer, channel)
+
+    def _trace(self, request: requests.TraceRequest) -> None:
+        self._broker.firehose.delivered(self._traced_client(request.channel), request)
 
     @guarded
     def _relieved(self) -> None:
@@ -535,6 +549,7 @@ _HANDLERS: dict[type, Callable[[Client091, Any], None]] = {
     requests.RequeueRequest: Client091._return,
     requests.RejectRequest: Client091._discard,
     requests.SetAsideRequest: Client091._set_aside,
+    requests.TraceRequest: Client091._trace,
     requests.OpenRepliesRequest: Client091._open_replies,
     requests.CloseRepliesRequest: Client091._close_replies,
 }

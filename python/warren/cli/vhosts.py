@@ -10,7 +10,7 @@ from warren.admin import Admin
 from warren.cli import output
 from warren.cli.target import Json, Uri, connect
 
-vhosts = typer.Typer(no_args_is_help=True, help="List, add, delete virtual hosts.")
+vhosts = typer.Typer(no_args_is_help=True, help="List, add, delete, trace virtual hosts.")
 Vhost = Annotated[str, typer.Argument(help="the vhost's name")]
 Yes = Annotated[bool, typer.Option("--yes", help="do not ask")]
 
@@ -28,6 +28,7 @@ def list_vhosts(uri: Uri = None, json: Json = False) -> None:
             "description": "description",
             "tags": "tags",
             "default queue type": "default_queue_type",
+            "tracing": "tracing",
         },
     )
 
@@ -52,6 +53,26 @@ def add(
             default_queue_type=default_queue_type,
         )
     output.say(f"vhost {vhost} exists")
+
+
+@vhosts.command("trace-on")
+def trace_on(vhost: Vhost, uri: Uri = None) -> None:
+    """Publish what this node's clients publish and are sent to amq.rabbitmq.trace, too."""
+    _trace(vhost, True, uri)
+
+
+@vhosts.command("trace-off")
+def trace_off(vhost: Vhost, uri: Uri = None) -> None:
+    """End what trace-on began, on this node."""
+    _trace(vhost, False, uri)
+
+
+def _trace(vhost: str, on: bool, uri: str | None) -> None:
+    with connect(uri) as connection:
+        Admin(connection).set_tracing(vhost, on)
+        host, port = connection.node or ("", 0)
+    until = " until it is turned off, or the node ends" if on else ""
+    output.say(f"vhost {vhost}: tracing is {'on' if on else 'off'} at {host}:{port}{until}")
 
 
 @vhosts.command()

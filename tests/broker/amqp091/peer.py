@@ -70,6 +70,7 @@ class View(Rights):
         self.queue_types: dict[str, Kind] = {}
         self.reply_names: set[str] = set()
         self.channels_limit: int | None = None
+        self.traced_vhosts: set[str] = set()
 
     def exchange(self, vhost: str, name: str) -> ExchangeFacts | None:
         assert name, "the default exchange is never asked for"

@@ -24,6 +24,7 @@ class Around:
 
     nodes_count = 1
     defaults = DEFAULTS
+    own_exchanges = (("/", "amq.rabbitmq.event"), ("v", "amq.rabbitmq.log"))
 
     def queue_command(self, checked: QueueDeclaration, policies: PolicyIndex) -> DeclareQueue:
         initial = policies.apply(checked.config, checked.arguments)

@@ -12,7 +12,7 @@ from broker.metadata.world import World
 from warren_broker.definition_files import document
 from warren_broker.definition_files.plan import FileRefused
 from warren_broker.errors import InvalidArgument, NotFound, Refusal
-from warren_broker.metadata import passwords
+from warren_broker.metadata import commands, passwords
 from warren_broker.metadata.records import Vhost
 
 QUEUE = {"name": "q", "vhost": "/", "durable": True, "auto_delete": False, "arguments": {}}
@@ -178,6 +178,39 @@ def test_a_file_is_only_so_large(monkeypatch: pytest.MonkeyPatch) -> None:
     assert text.startswith("definitions with 3 objects, 2 is the most; import them in parts")
     monkeypatch.setattr(document, "DOCUMENT_BYTES_MAX", 10)
     assert "10 is the most" in refusal(World(), b'{"queues": []}')
+
+
+# ------------------------------------------------------------------ exchanges of nodes
+
+
+def own(vhost: str, name: str, key: str) -> dict[str, Any]:
+    return {**BINDING, "vhost": vhost, "source": name, "routing_key": key}
+
+
+def test_bindings_of_events_are_kept_where_the_exchange_is_yet_to_be_declared() -> None:
+    world = World()
+    event = "amq.rabbitmq.event"
+    keys = ("user.#", "queue.#")
+    given = {"queues": [QUEUE], "bindings": [own("/", event, key) for key in keys]}
+    for _ in range(2):
+        report = load(world, given)
+        assert not report.not_honoured
+    made = world.state.scopes["/"].exchanges[event]
+    assert (made.kind, made.internal, made.durable) == ("topic", True, True)
+    found = exported(world).document["bindings"]
+    assert [one["routing_key"] for one in found if one["source"] == event] == sorted(keys)
+    assert event not in [one["name"] for one in exported(world).document["exchanges"]]
+
+
+def test_bindings_of_an_exchange_that_this_node_does_not_have_are_named() -> None:
+    world = World()
+    log = "amq.rabbitmq.log"  # configured for vhost v
+    report = load(world, {"queues": [QUEUE], "bindings": [own("/", log, "error")]})
+    assert log not in world.state.scopes["/"].exchanges
+    assert [log in one.object for one in report.not_honoured] == [True]
+    world.do(commands.PutVhost(Vhost("v")))
+    report = load(world, {"queues": [{**QUEUE, "vhost": "v"}], "bindings": [own("v", log, "e")]})
+    assert not report.not_honoured and log in world.state.scopes["v"].exchanges
 
 
 # ------------------------------------------------------------------ left out and named

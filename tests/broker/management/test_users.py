@@ -33,6 +33,8 @@ CHANGES = [
     ("PUT", "/users/new", {"password": "p"}),
     ("DELETE", "/users/ann", None),
     ("PUT", "/vhosts/v", None),
+    ("PUT", "/vhosts/a%2Fb/tracing", None),
+    ("DELETE", "/vhosts/a%2Fb/tracing", None),
     ("DELETE", "/vhosts/a%2Fb", None),
     ("PUT", "/permissions/a%2Fb/ann", PERMISSIONS),
     ("DELETE", "/permissions/a%2Fb/eve", None),
@@ -155,7 +157,13 @@ def test_who_adds_a_vhost_may_use_it() -> None:
     assert world.ask("PUT", "/vhosts/v", {"tags": []})[0] == 204
     assert world.ask("GET", "/vhosts/v") == (
         200,
-        {"name": "v", "description": "d", "tags": [], "default_queue_type": "quorum"},
+        {
+            "name": "v",
+            "description": "d",
+            "tags": [],
+            "default_queue_type": "quorum",
+            "tracing": False,
+        },
     )
     assert ("a/b", "boss", None) not in world.made.state.grants
     assert world.ask("PUT", "/vhosts/a%2Fb", {})[0] == 204  # there already: nothing is given
@@ -183,6 +191,36 @@ def test_a_vhost_has_a_default_queue_type() -> None:
         assert world.made.state.scopes["v"].vhost.default_queue_type == ""
     restored = world.made.machine.restore(world.made.machine.snapshot(world.made.state))
     assert restored.scopes["v"].vhost.description == "d"
+
+
+def test_a_vhost_is_traced() -> None:
+    world = World()
+
+    def shown(vhost: str = "a%2Fb") -> bool:
+        return bool(world.ask("GET", f"/vhosts/{vhost}")[1]["tracing"])
+
+    assert not shown()
+    for _ in range(2):
+        assert world.ask("PUT", "/vhosts/a%2Fb/tracing")[0] == 204
+        assert shown() and world.traced == {"a/b"}
+    for _ in range(2):
+        assert world.ask("DELETE", "/vhosts/a%2Fb/tracing")[0] == 204
+        assert not shown() and not world.traced
+    for method in ("PUT", "DELETE"):
+        assert world.ask(method, "/vhosts/none/tracing")[0] == 404
+    assert world.ask("PUT", "/vhosts/a%2Fb/tracing", {"on": True})[0] == 400
+    assert not world.traced
+
+
+def test_a_vhost_is_traced_as_over_rabbitmqs_api() -> None:
+    world = World()
+    assert world.ask("PUT", "/vhosts/v", {"tracing": True})[0] == 201
+    assert world.traced == {"v"}
+    assert world.ask("PUT", "/vhosts/v", {"description": "d"})[0] == 204
+    assert world.traced == {"v"}, "what is not given is unchanged"
+    assert world.ask("PUT", "/vhosts/v", {"tracing": "yes"})[0] == 400
+    assert world.ask("PUT", "/vhosts/v", {"tracing": False})[0] == 204
+    assert not world.traced
 
 
 def test_which_vhosts_are_seen() -> None:

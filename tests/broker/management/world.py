@@ -37,6 +37,7 @@ class ManagementWorld:
         self.made.do(commands.AddVhost(Vhost("a/b", "theirs")))
         for vhost, name in self.grants:
             self.made.do(commands.PutGrant(Grant(vhost, name, "", "", "")))
+        self.traced: set[str] = set()
 
     def tags(self, user: str) -> tuple[str, ...]:
         found = self.made.state.users.get(user)
@@ -62,6 +63,8 @@ class ManagementWorld:
             tags=self.tags,
             permissions=self.permissions,
             default_queue_type=self.default_queue_type,
+            traced_vhosts=self.traced,
+            firehose=SimpleNamespace(start=self.traced.add, stop=self.traced.discard),
         )
         request: Any = None
         try:

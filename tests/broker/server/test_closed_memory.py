@@ -81,6 +81,7 @@ def broker_of(loop: Loop) -> Any:
         topic_permissions=view.topic_permissions,
         exchange=view.exchange,
         tags=lambda user: (),
+        traced_vhosts=view.traced_vhosts,
         vhost_exists=lambda vhost: True,
         connected=lambda *given, **named: None,
         disconnected=lambda *given, **named: None,

@@ -67,6 +67,7 @@ class World:
             ),
             ids=SimpleNamespace(connection=lambda: 1),
             events=SimpleNamespace(on=True, node="a", tell=self.tell),
+            traced_vhosts=frozenset(),
             cluster=SimpleNamespace(loop=self.loop, counters=Counters()),
             consuming=None,
             authenticate=self.authenticate,

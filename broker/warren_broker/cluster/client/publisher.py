@@ -54,6 +54,10 @@ class QueuePart(NamedTuple):
     kept: bool = False
 
 
+Tap: TypeAlias = Callable[[list[QueuePart]], None]
+"""Called with the parts of a run before they are submitted."""
+
+
 class Publisher:
     """Routes runs of messages and passes them to the queues' uplinks."""
 
@@ -71,6 +75,7 @@ class Publisher:
         on_confirmed: OnConfirmed | None,
         flags: int = 0,
         keep: Keep | None = None,
+        tap: Tap | None = None,
     ) -> list[GroupClient]:
         """Publish messages first <= i < last; return their uplinks, for backpressure.
 
@@ -78,8 +83,11 @@ class Publisher:
         on_routed     called once, before any confirm; None: not wanted
         on_confirmed  called once per part
         keep          called for each queue and message; None: every queue gets its messages
+        tap           called once; None: not wanted
         """
         parts = self.route(vhost, table, first, last, flags)
+        if tap is not None:
+            tap(parts)
         return self._submit(vhost, parts, on_routed, on_confirmed, keep)
 
     def publish_from(

@@ -11,14 +11,13 @@ import pytest
 from broker.cluster.client.test_history import bodies
 from broker.cluster.membership.clusters import begun, declare
 from broker.cluster.universe import Universe
-from warren_broker.cluster.client import event_exchange
-from warren_broker.cluster.client.event_exchange import (
-    ALL_UNCONFIRMED_BYTES_MAX,
-    EVENT_EXCHANGE,
+from warren_broker.cluster.client import node_messages
+from warren_broker.cluster.client.event_exchange import EVENT_EXCHANGE, EventExchange
+from warren_broker.cluster.client.node_messages import (
     REPORT_MS,
-    UNCONFIRMED_BYTES_MAX,
+    SMALL_BOUNDS,
     WAITING_BYTES_MAX,
-    EventExchange,
+    BestEffort,
 )
 from warren_broker.cluster.resource_alarms import ResourceAlarms
 from warren_broker.metadata import commands as metadata
@@ -57,6 +56,11 @@ def events(universe: Universe, node: str = "a") -> EventExchange:
     return universe.running[node].broker.events
 
 
+def source_of(universe: Universe, node: str = "a") -> BestEffort:
+    """What publishes that node's events."""
+    return events(universe, node).publisher
+
+
 def tell(universe: Universe, count: int, facts: Any = None, node: str = "a") -> None:
     """Tell events in one turn."""
     one = universe.running[node]
@@ -91,7 +95,7 @@ def test_nothing_is_done_while_it_is_off() -> None:
     universe = begun()
     tell(universe, 3)
     assert not there(universe) and not events(universe).on
-    assert not events(universe)._waiting.count
+    assert events(universe).exchange is None
     universe.close()
 
 
@@ -100,18 +104,20 @@ def test_a_queue_without_a_leader_holds_up_nothing(
 ) -> None:
     for node in "bc":
         universe.kill(node)
-    source = events(universe)
+    source = source_of(universe)
+    most = SMALL_BOUNDS.queue_bytes_max
     text = "x" * 10_000
     for _ in range(6):
         tell(universe, 100, {"text": text})
-    assert UNCONFIRMED_BYTES_MAX <= source._all_bytes <= UNCONFIRMED_BYTES_MAX + 20_000
+    assert most <= source.unconfirmed_bytes <= most + 20_000
     sent = 600 - source.dropped
     assert 190 < sent < 215
     assert len([one for one in caplog.records if "events are dropped" in one.message]) == 1
-    assert not source._waiting.count
+    exchange = events(universe).exchange
+    assert exchange is not None and not exchange.waiting
     for node in "bc":
         universe.start(node)
-    universe.until(lambda: not source._all_bytes, "what was sent is stored")
+    universe.until(lambda: not source.unconfirmed_bytes, "what was sent is stored")
     assert not source._unconfirmed and len(bodies(universe)) == sent
     tell(universe, 1)
     universe.until(lambda: len(bodies(universe)) == sent + 1, "events flow again")
@@ -122,11 +128,11 @@ def test_a_queue_without_a_leader_holds_up_nothing(
 
 
 def test_events_of_one_turn_are_bounded(universe: Universe) -> None:
-    source = events(universe)
-    tell(universe, event_exchange.WAITING_MAX + 5)
+    source = source_of(universe)
+    tell(universe, node_messages.WAITING_MAX + 5)
     assert source.dropped == 5
     tell(universe, 1 + WAITING_BYTES_MAX // 1_000_000, {"text": "x" * 1_000_000})
-    assert source._all_bytes < ALL_UNCONFIRMED_BYTES_MAX
+    assert source.unconfirmed_bytes < SMALL_BOUNDS.all_bytes_max
 
 
 def test_any_fact_can_be_told(universe: Universe) -> None:
@@ -143,9 +149,9 @@ def test_any_fact_can_be_told(universe: Universe) -> None:
 def test_a_deleted_queue_leaves_nothing_behind(universe: Universe) -> None:
     tell(universe, 50)
     universe.call("a", lambda b, done: b.delete_queue("/", "q", False, False, 0, done))
-    universe.until(lambda: not events(universe)._all_bytes, "every event is answered")
+    universe.until(lambda: not source_of(universe).unconfirmed_bytes, "every event is answered")
     tell(universe, 5)
-    assert not events(universe)._unconfirmed and not events(universe).dropped
+    assert not source_of(universe)._unconfirmed and not source_of(universe).dropped
 
 
 def test_the_exchange_is_declared_when_its_vhost_exists() -> None:
@@ -155,9 +161,9 @@ def test_the_exchange_is_declared_when_its_vhost_exists() -> None:
     assert not there(universe, "audit")
     command = metadata.PutVhost(Vhost("audit"))
     universe.call("b", lambda broker, done: broker.definitions.submit(command, done))
-    universe.now += event_exchange.DECLARE_AGAIN_MS
+    universe.now += node_messages.DECLARE_AGAIN_MS
     universe.until(lambda: there(universe, "audit"), "the exchange is declared")
-    assert not any(events(universe, node).dropped for node in "abc")
+    assert not any(source_of(universe, node).dropped for node in "abc")
     universe.close()
 
 

@@ -1,0 +1,188 @@
+"""Messages of the node itself: events, log lines, traces. Best effort: nothing waits for them.
+
+What exceeds a bound is dropped and counted: messages of one turn, and messages that a queue has not
+confirmed, which a queue without a leader does not. Drops are logged when they begin, then once a
+minute.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any, Final, NamedTuple
+
+from warren_broker import errors
+from warren_broker.cluster.client.publisher import Publisher
+from warren_broker.cluster.definitions import Definitions
+from warren_broker.kernel import MessageTable
+from warren_broker.kernel.items import Route
+from warren_broker.metadata.exchanges import own_exchange
+from warren_raft.runtime.loop import Loop, LoopStage
+
+WAITING_MAX: Final = 10_000
+"""Messages of one turn for an exchange of the node's own."""
+WAITING_BYTES_MAX: Final = 8 << 20
+DECLARE_AGAIN_MS: Final = 10_000
+REPORT_MS: Final = 60_000
+
+
+class UnconfirmedBounds(NamedTuple):
+    """Bytes under way to one queue, and to all of them."""
+
+    queue_bytes_max: int
+    all_bytes_max: int
+
+
+SMALL_BOUNDS: Final = UnconfirmedBounds(2 << 20, 16 << 20)
+"""Little of what blocks publishers (`limits.node_in_flight_bytes_max`)."""
+
+
+class BestEffort:
+    """Publishes messages for which nothing waits, and counts those that are dropped.
+
+    what     the messages in log lines, plural
+    dropped  number of messages dropped since the node started; those that no queue asked for are
+             not among them
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        publishing: Publisher,
+        what: str,
+        log: logging.Logger,
+        bounds: UnconfirmedBounds = SMALL_BOUNDS,
+    ) -> None:
+        self.what = what
+        self.log = log
+        self.dropped = 0
+        self._loop = loop
+        self._publishing = publishing
+        self._bounds = bounds
+        self._unconfirmed: dict[tuple[str, str], int] = {}
+        self._all_bytes = 0
+        self._reported: int | None = None
+
+    @property
+    def unconfirmed_bytes(self) -> int:
+        """Bytes under way to queues that have not confirmed them."""
+        return self._all_bytes
+
+    def publish(self, vhost: str, table: MessageTable) -> None:
+        """Publish a table of messages at once."""
+        sent: dict[str, tuple[int, int]] = {}
+
+        def keep(queue: str, i: int) -> bool:
+            size_bytes = table.size_bytes(i, i + 1)
+            before = self._unconfirmed.get((vhost, queue), 0)
+            full = before >= self._bounds.queue_bytes_max
+            if full or self._all_bytes >= self._bounds.all_bytes_max:
+                self.drop(1, f"queue {queue!r} has not confirmed {before} bytes of {self.what}")
+                return False
+            self._unconfirmed[vhost, queue] = before + size_bytes
+            self._all_bytes += size_bytes
+            count, sum_bytes = sent.get(queue, (0, 0))
+            sent[queue] = (count + 1, sum_bytes + size_bytes)
+            return True
+
+        def confirmed(part: int, ok: bool, refused: list[int] | None) -> None:
+            queue, (count, size_bytes) = [*sent.items()][part]
+            self._all_bytes -= size_bytes
+            self._unconfirmed[vhost, queue] -= size_bytes
+            if not self._unconfirmed[vhost, queue]:
+                del self._unconfirmed[vhost, queue]
+            if not ok:
+                count = count if refused is None else len(refused)
+                self.drop(count, f"queue {queue!r} does not take them")
+
+        try:
+            self._publishing.publish(vhost, table, 0, table.count, None, confirmed, keep=keep)
+        except errors.Refusal as refusal:  # they cannot be routed: nothing was sent
+            self.drop(table.count, refusal.detail)
+
+    def drop(self, count: int, why: str) -> None:
+        """Count messages that are dropped; log it, unless that was done within REPORT_MS."""
+        self.dropped += count
+        if self._reported is None:
+            self.log.warning("%s are dropped: %s", self.what, why)
+            self._reported = self.dropped
+            self._loop.call_later(REPORT_MS, self._report)
+
+    def _report(self) -> None:
+        if self.dropped == self._reported:
+            self._reported = None
+            return
+        self.log.warning("%s are dropped: %d since this node started", self.what, self.dropped)
+        self._reported = self.dropped
+        self._loop.call_later(REPORT_MS, self._report)
+
+
+class OwnExchange:
+    """An internal topic exchange that the node declares, and publishes to at the end of a turn.
+
+    vhost, name  where it is
+    publisher    sends the messages
+    publishing   the thread that publishes just now; None: none does
+    """
+
+    def __init__(
+        self, loop: Loop, definitions: Definitions, publisher: BestEffort, vhost: str, name: str
+    ) -> None:
+        self.vhost = vhost
+        self.name = name
+        self.publisher = publisher
+        self.publishing: int | None = None
+        self._loop = loop
+        self._definitions = definitions
+        self._waiting = MessageTable()
+        self._asked = False
+        self._declaring = False
+        definitions.call_at_ready(self._declare)
+
+    @property
+    def waiting(self) -> int:
+        """Number of messages that are published at the end of this turn."""
+        return self._waiting.count
+
+    def put(self, key: str, written: bytes, body: bytes = b"", flags: int = 0) -> None:
+        """Publish a message at this turn's end; written: its properties."""
+        waiting = self._waiting
+        size_bytes = waiting.size_bytes(0, waiting.count)
+        if waiting.count >= WAITING_MAX or size_bytes >= WAITING_BYTES_MAX:
+            what = self.publisher.what
+            self.publisher.drop(1, f"{waiting.count} {what} of {size_bytes} bytes wait already")
+            return
+        route = Route(self.name.encode(), key.encode(), False)
+        waiting.append(route, written, body, flags=flags)
+        if not self._asked:
+            self._asked = True
+            self._loop.at_turn_end(LoopStage.GATHER, self._publish)
+
+    def _publish(self) -> None:
+        self._asked = False
+        table, self._waiting = self._waiting, MessageTable()
+        if not self._definitions.ready:
+            return  # the exchange is declared, or looked for, as soon as it is
+        if self._definitions.exchange(self.vhost, self.name) is None:
+            self._declare_later()  # so far no queue can ask for them
+            return
+        self.publishing = threading.get_ident()
+        self.publisher.publish(self.vhost, table)
+        self.publishing = None
+
+    def _declare_later(self) -> None:
+        if not self._declaring:
+            self._declaring = True
+            self._loop.call_later(DECLARE_AGAIN_MS, self._declare)
+
+    def _declare(self) -> None:
+        self._declaring = True
+
+        def declared(reply: Any) -> None:
+            self._declaring = False
+            if isinstance(reply, errors.Refusal):
+                publisher = self.publisher
+                publisher.log.warning("%s are not published yet: %s", publisher.what, reply.detail)
+                self._declare_later()
+
+        self._definitions.submit(own_exchange(self.vhost, self.name), declared)
