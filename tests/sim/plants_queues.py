@@ -15,6 +15,7 @@ from warren_broker.queue.deduplication import NumberSet, SeenIds
 from warren_broker.queue.delayed_queue import Delayed
 from warren_broker.queue.ranges import LANE_SHIFT
 from warren_broker.queue.ready_queue import Order
+from warren_broker.queue.returned_runs import ReturnedRuns
 
 
 def _handler(kind: type, handler: Any) -> list[Replacement]:
@@ -37,7 +38,7 @@ def what_comes_back_goes_to_the_end() -> list[Replacement]:
     def polite(self: Order) -> Any:
         if self.mask:
             return (*self.lanes[self.mask.bit_length() - 1].head(), 0, 0)
-        return self.returned[0] if self.returned else None
+        return self.returned.head() if self.returned else None
 
     def take(self: Order, count: int, marked: bool = False) -> Any:
         if self.mask:
@@ -51,25 +52,26 @@ def what_comes_back_goes_to_the_end() -> list[Replacement]:
 
 def redelivered_is_not_in_the_snapshot() -> list[Replacement]:
     """A member restored from a snapshot takes returned messages for new ones."""
-    load = Order.load
+    load = Order.load_returned
 
-    def forgetful(self: Order, returned: Any, lanes: Any) -> None:
-        load(self, [(*run[:3], 0, 0) for run in returned], lanes)
+    def forgetful(self: Order, count: int, returned: Any, back: Any) -> None:
+        load(self, count, returned, back)
+        runs = [(*run[:3], 0, 0) for run in self.all_returned()]
+        self.returned, self.back = ReturnedRuns(), {}
+        self.returned.extend(runs)
 
-    return [(Order, "load", forgetful)]
+    return [(Order, "load_returned", forgetful)]
 
 
 def priorities_are_not_in_the_snapshot() -> list[Replacement]:
     """A member restored from a snapshot serves the lowest priority first."""
     load = Order.load
 
-    def confused(self: Order, returned: Any, lanes: Any) -> None:
+    def confused(self: Order, lanes: Any) -> None:
         rows = list(lanes)
         numbers = [row[0] for row in rows]
         load(
-            self,
-            returned,
-            [(number, *row[1:]) for number, row in zip(reversed(numbers), rows, strict=True)],
+            self, [(number, *row[1:]) for number, row in zip(reversed(numbers), rows, strict=True)]
         )
 
     return [(Order, "load", confused)]

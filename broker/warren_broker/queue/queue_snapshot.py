@@ -6,8 +6,8 @@ keys are sorted. It holds runs and counts, never a message.
 
 Blocks and ready messages are stored in the packed form of the state (`block_index`,
 `ready_queue`): a snapshot costs some microseconds per thousand blocks. Version 1 of the machine
-wrote format 1, with an array for each block and each run; formats 2 to 5 lack the last fields. All
-can still be read.
+wrote format 1, with an array for each block and each run; formats 2 to 5 lack the last fields, and
+up to format 6 the messages that came back have an array for each run. All can still be read.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from warren_broker.queue.deduplication import SeenIds
 from warren_broker.queue.delayed_queue import Delayed
 from warren_broker.queue.letter_queue import LetterQueue
 from warren_broker.queue.ranges import Held, Run
+from warren_broker.queue.ready_queue import Order
 from warren_broker.queue.state import (
     Consumer,
     HeldClaim,
@@ -37,7 +38,7 @@ from warren_broker.queue.state import (
     StagePart,
 )
 
-FORMAT: Final = 6
+FORMAT: Final = 7
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _CONSUMER_FIELDS: Final = (
     "uplink",
@@ -101,6 +102,13 @@ class _Row(msgspec.Struct, array_like=True):
     delayed: _DelayedRow | None = None
     letters: _LettersRow | None = None
     seen: _SeenRow | None = None
+    came_back: _CameBackRow | None = None
+
+
+class _CameBackRow(msgspec.Struct, array_like=True):
+    count: int
+    leaves: list[bytes]
+    back: list[tuple[int, list[bytes]]]
 
 
 class _SeenRow(msgspec.Struct, array_like=True):
@@ -187,7 +195,7 @@ def snapshot(state: QueueState) -> bytes:
             config=state.config,
             plain=[getattr(state, name) for name in _PLAIN],
             contents=state.contents.dump(),
-            returned=order.all_returned(),
+            returned=[],
             lanes=order.dump(),
             uplinks=[_uplink_row(uplink) for uplink in state.uplinks.values()],
             service=[
@@ -213,6 +221,7 @@ def snapshot(state: QueueState) -> bytes:
             delayed=_delayed_row(state.delayed) if state.delayed.count else None,
             letters=_letters_row(state.letters) if state.letters.next_number > 1 else None,
             seen=_seen_row(state.seen) if state.seen.count or state.seen.dropped else None,
+            came_back=_came_back_row(order) if order.returned_count else None,
         )
     )
 
@@ -224,6 +233,10 @@ def _delayed_row(delayed: Delayed) -> _DelayedRow:
 def _letters_row(letters: LetterQueue) -> _LettersRow:
     counts = (letters.count, letters.next_number, letters.size_bytes)
     return _LettersRow(counts, letters.dump())
+
+
+def _came_back_row(order: Order) -> _CameBackRow:
+    return _CameBackRow(order.returned_count, *order.dump_returned())
 
 
 def _seen_row(seen: SeenIds) -> _SeenRow:
@@ -300,7 +313,11 @@ def restore(data: bytes) -> QueueState:
     if row.format == 1:
         contents, lanes = snapshot1.contents(contents), snapshot1.lanes(lanes)
     state.contents.load(contents)
-    state.order.load(row.returned, lanes)
+    state.order.load(lanes)
+    state.order.load_returned_runs(row.returned)
+    if row.came_back is not None:
+        back = row.came_back
+        state.order.load_returned(back.count, back.leaves, back.back)
     state.over = dict(row.over)
     if row.delayed is not None:
         state.delayed.load(row.delayed.counts, row.delayed.forced, row.delayed.leaves)

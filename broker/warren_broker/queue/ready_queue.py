@@ -7,13 +7,13 @@ takes its old place in its lane instead, that is before the lane's backlog.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
 from warren_broker.block.layout import PRIORITY_MAX
 from warren_broker.queue.ranges import LANE_SHIFT, Run, unmarked
+from warren_broker.queue.returned_runs import ReturnedRuns
 from warren_raft.index_set import PAGE_BITS
 from warren_raft.int_runs import end_of, pack, unpack
 
@@ -173,8 +173,8 @@ class Order:
         self.lanes: dict[int, Backlog] = {}
         self.counts = [0] * PRIORITIES
         self.mask = 0
-        self.returned: deque[Run] = deque()
-        self.back: dict[int, deque[Run]] = {}
+        self.returned = ReturnedRuns()
+        self.back: dict[int, ReturnedRuns] = {}
         self.returned_count = 0
         self.count = 0
 
@@ -191,18 +191,13 @@ class Order:
 
     def give_back(self, run: Run) -> None:
         """Append a run to the returned ones."""
-        self._give_back(self.returned, run)
+        self._came_back(run)
+        self.returned.append(run)
 
-    def _give_back(self, returned: deque[Run], run: Run) -> None:
-        index, first, last, failed, acquired = run
-        self.returned_count += last - first + 1
-        self.count += last - first + 1
-        if returned:
-            before = returned[-1]
-            if before[0] == index and before[2] + 1 == first and before[3:] == (failed, acquired):
-                returned[-1] = (index, before[1], last, failed, acquired)
-                return
-        returned.append(run)
+    def _came_back(self, run: Run) -> None:
+        size = run[2] - run[1] + 1
+        self.returned_count += size
+        self.count += size
 
     def put_back(self, run: Run) -> None:
         """Insert a run among those that came back to its lane, by its arrival.
@@ -212,13 +207,16 @@ class Order:
         that the run had in the queue.
         """
         mark = run[4] >> LANE_SHIFT
-        returned = self.back.setdefault(mark - 1, deque()) if mark else self.returned
-        if not returned or returned[-1][:2] < run[:2]:
-            self._give_back(returned, run)
-            return
-        self.returned_count += run[2] - run[1] + 1
-        self.count += run[2] - run[1] + 1
-        returned.insert(bisect_left(returned, run[:2]), run)
+        returned = self._returned_to(mark - 1) if mark else self.returned
+        self._came_back(run)
+        returned.insert(run)
+
+    def _returned_to(self, lane: int) -> ReturnedRuns:
+        """Return the runs that came back to a lane, made if there are none."""
+        runs = self.back.get(lane)
+        if runs is None:
+            runs = self.back[lane] = ReturnedRuns()
+        return runs
 
     def _back_first(self) -> int:
         """Return the lane of `back` that leaves next; -1: a backlog does, or there is nothing."""
@@ -227,10 +225,10 @@ class Order:
 
     def head(self) -> Run | None:
         """Return the run that leaves next."""
-        if self.returned:
-            return self.returned[0]
+        if self.returned.leaves:
+            return self.returned.head()
         if self.back and (lane := self._back_first()) >= 0:
-            return self.back[lane][0]
+            return self.back[lane].head()
         if not self.mask:
             return None
         return (*self.lanes[self.mask.bit_length() - 1].head(), 0, 0)
@@ -240,7 +238,7 @@ class Order:
 
         marked  with the mark of the lane that the run is to come back to
         """
-        if self.returned:
+        if self.returned.leaves:
             return self._take_returned(self.returned, count)
         if self.back and (lane := self._back_first()) >= 0:
             return self._take_back(lane, count)
@@ -264,7 +262,7 @@ class Order:
         lane, came_back = divmod(part, 2)
         if part == _RETURNED or came_back:
             runs = self.returned if part == _RETURNED else self.back.get(lane)
-            return runs[0] if runs else None
+            return runs.head() if runs else None
         backlog = self.lanes.get(lane)
         return (*backlog.head(), 0, 0) if backlog else None
 
@@ -283,16 +281,9 @@ class Order:
             del self.back[lane]
         return run
 
-    def _take_returned(self, runs: deque[Run], count: int) -> Run:
-        run = runs[0]
-        index, first, last, failed, acquired = run
-        size = last - first + 1
-        if size <= count:
-            runs.popleft()
-        else:
-            runs[0] = (index, first + count, last, failed, acquired)
-            run = (index, first, first + count - 1, failed, acquired)
-            size = count
+    def _take_returned(self, runs: ReturnedRuns, count: int) -> Run:
+        run = runs.take(count)
+        size = run[2] - run[1] + 1
         self.returned_count -= size
         self.count -= size
         return run
@@ -337,7 +328,7 @@ class Order:
         """Remove everything; return it in the order in which it would have left."""
         gone = Order()
         gone.lanes, gone.returned, gone.back = self.lanes, self.returned, self.back
-        self.lanes, self.returned, self.back = {}, deque(), {}
+        self.lanes, self.returned, self.back = {}, ReturnedRuns(), {}
         self.counts = [0] * PRIORITIES
         self.mask = self.returned_count = self.count = 0
         return iter(gone)
@@ -350,10 +341,16 @@ class Order:
             for run in self.lanes.get(lane, ()):
                 yield (*run, 0, 0)
 
-    def all_returned(self) -> list[Run]:
-        """Return `returned` and `back` as `load` takes them, in the order of their leaving."""
-        back = (run for lane in sorted(self.back, reverse=True) for run in self.back[lane])
-        return [*self.returned, *back]
+    def all_returned(self) -> Iterator[Run]:
+        """Yield the runs of `returned` and `back`, marked, in the order of their leaving."""
+        yield from self.returned
+        for lane in sorted(self.back, reverse=True):
+            yield from self.back[lane]
+
+    def dump_returned(self) -> tuple[list[bytes], list[tuple[int, list[bytes]]]]:
+        """Return the packed leaves of `returned`, and of `back` by lane, ascending."""
+        back = [(lane, self.back[lane].dump()) for lane in sorted(self.back)]
+        return self.returned.dump(), back
 
     def by_priority(self) -> tuple[tuple[int, int], ...]:
         """Return (priority, ready messages) of the lanes that have any, ascending."""
@@ -367,17 +364,26 @@ class Order:
             if self.counts[lane]
         ]
 
-    def load(
-        self, returned: Iterable[Run], lanes: Iterable[tuple[int, int, Iterable[bytes]]]
+    def load_returned(
+        self, count: int, returned: Iterable[bytes], back: Iterable[tuple[int, Iterable[bytes]]]
     ) -> None:
-        """Load what `all_returned` and `dump` returned into an empty object."""
+        """Load what `dump_returned` returned, which are `count` messages, into an empty object."""
+        self.returned = ReturnedRuns(returned)
+        self.back = {lane: ReturnedRuns(leaves) for lane, leaves in back}
+        self.returned_count = count
+        self.count += count
+
+    def load_returned_runs(self, returned: Iterable[Run]) -> None:
+        """Load what `all_returned` yields into an empty object, run by run."""
+        by_lane: dict[int, list[Run]] = {}
         for run in returned:
-            index, first, last, failed, acquired = run
-            mark = acquired >> LANE_SHIFT
-            runs = self.back.setdefault(mark - 1, deque()) if mark else self.returned
-            runs.append((index, first, last, failed, acquired))
-            self.returned_count += last - first + 1
-            self.count += last - first + 1
+            by_lane.setdefault(run[4] >> LANE_SHIFT, []).append(run)
+            self._came_back(run)
+        for mark, runs in by_lane.items():
+            (self._returned_to(mark - 1) if mark else self.returned).extend(runs)
+
+    def load(self, lanes: Iterable[tuple[int, int, Iterable[bytes]]]) -> None:
+        """Load what `dump` returned into an empty object."""
         for lane, count, chunks in lanes:
             self.lanes[lane] = Backlog(chunks)
             self.mask |= 1 << lane

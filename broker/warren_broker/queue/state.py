@@ -397,9 +397,12 @@ class QueueState:
             assert count == order.counts[lane], (lane, count, order.counts[lane])
             assert bool(backlog) == bool(order.mask >> lane & 1), (lane, order.mask)
         assert order.returned_count == length(order.all_returned()), order.returned_count
-        for lane, runs in order.back.items():
+        order.returned.check()
+        for lane, back in order.back.items():
+            back.check()
+            runs = list(back)
             assert runs and all(run[4] >> LANE_SHIFT == lane + 1 for run in runs), (lane, runs)
-            assert list(runs) == sorted(runs), (lane, runs)
+            assert runs == sorted(runs), (lane, runs)
         assert order.count == sum(order.counts) + order.returned_count, order.count
         sizes = {index: (block, detail) for index, block, detail in self.contents.rows()}
         size = 0

@@ -22,9 +22,10 @@ second against the plain HMAC of peer protocol 2. What follows the handshake is 
 encrypted: without TLS (`peer_tls`) the peers' network must be trusted.
 
 Version: the order and the key are those since peer protocol 3; protocol 4 has positions
-(`Hello.written`, `vouched`); a node of protocol 5 to 9 (`codec.PROTOCOL`) submits what one of the
-protocol before would apply in another way. A node of an earlier protocol is refused, by name, and
-refuses: support of protocol 2 would give attackers the old proof.
+(`Hello.written`, `vouched`); a node of protocol 5 to 9 submits what one of the protocol before
+would apply in another way, and one of 10 (`codec.PROTOCOL`) sends snapshots that an older one
+cannot read. A node of an earlier protocol is refused, by name, and refuses: support of protocol 2
+would give attackers the old proof.
 """
 
 from __future__ import annotations
