@@ -32,6 +32,7 @@ from typing import Final
 import pyarrow as pa
 
 from pyspark_warren.amqp.spool.layout import IDENTITY_BYTES
+from warren_broker.amqp091.wire import fields
 from warren_broker.amqp091.wire import properties as wire
 from warren_broker.errors import SyntaxRefused
 
@@ -41,7 +42,7 @@ _DIGEST_BYTES: Final = IDENTITY_BYTES - 1
 _HEADERS: Final = wire.flag("headers")
 _MESSAGE_ID: Final = wire.flag("message_id")
 _BEFORE_HEADERS: Final = (wire.flag("content_type"), wire.flag("content_encoding"))
-_BROKERS: Final = frozenset(("x-delivery-count", "x-acquired-count"))
+_BROKERS: Final = frozenset((b"x-delivery-count", b"x-acquired-count"))
 """Headers that a broker changes from one delivery of a message to the next."""
 _WITH_ID: Final = b"\x01"
 _WITHOUT_ID: Final = b"\x00"
@@ -106,29 +107,27 @@ def _lasting(properties: bytes, flags: int) -> bytes:
 
     A list that is malformed is compared as it is.
     """
-    if flags & _MESSAGE_ID:
-        return _without_headers(properties, flags)
-    try:
-        kept = {
-            name: field
-            for name, field in sorted(wire.headers(properties).items())
-            if name not in _BROKERS
-        }
-        return wire.replace(properties, headers=kept or None)
-    except SyntaxRefused:
-        return properties
-
-
-def _without_headers(properties: bytes, flags: int) -> bytes:
     start = 2
     for bit in _BEFORE_HEADERS:
         if flags & bit:
             if start >= len(properties):
                 return properties
             start += 1 + properties[start]
-    end = start + 4 + int.from_bytes(properties[start : start + 4], "big")
-    bits = (flags & ~_HEADERS).to_bytes(2, "big")
-    return properties if end > len(properties) else bits + properties[2:start] + properties[end:]
+    table = start + 4
+    end = table + int.from_bytes(properties[start:table], "big")
+    if end > len(properties):
+        return properties
+    kept = b""
+    if not flags & _MESSAGE_ID:
+        try:
+            found = fields.entries(properties[table:end])
+        except SyntaxRefused:
+            return properties
+        kept = b"".join(sorted(entry for name, entry in found if name not in _BROKERS))
+    # Without its flag, a table of which nothing is left equals one that was never there.
+    bits = (flags if kept else flags & ~_HEADERS).to_bytes(2, "big")
+    size = len(kept).to_bytes(4, "big") if kept else b""
+    return b"".join((bits, properties[2:start], size, kept, properties[end:]))
 
 
 # ------------------------------------------------------------------ rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,8 @@ import pytest
 from pyspark_warren.amqp.spool.files import read_stretch, stretches
 from pyspark_warren.amqp.spool.store import LocalStore, open_place
 from pyspark_warren.errors import SpoolError, SpoolLostError
-from tests.connector.amqp.spooling import USE, bodies, place, rows, take_over
+from tests.connector.amqp.spooling import USE, bodies, place, rows, take_over, with_id
+from warren_broker.amqp091.wire.properties import NONE, Properties, encode
 
 LANE_FOLDER = "spark-1/0"
 
@@ -154,3 +156,16 @@ def test_a_location_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(SpoolError, match="taking over: .*reachable"):
         take_over(place("path", tmp_path / "file"), USE)
+
+
+def test_a_spool_that_was_written_before_is_read(tmp_path: Path) -> None:
+    """Format 1, frozen: a connector that is upgraded continues, and recognises what it had."""
+    shutil.copytree(Path(__file__).parent / "sample_format_1", tmp_path, dirs_exist_ok=True)
+    where = place("path", tmp_path)
+    assert bodies(where, 1, 3) == [b"second", b"third"]
+    writer = take_over(where)
+    assert (writer.settled, writer.end) == (1, 3)
+    again = encode(Properties(headers={"a": "x", "x-delivery-count": 1, "z": 1}))
+    lists = [again, with_id("2", headers={"a": 1, "x-delivery-count": 1}), NONE]
+    batch = rows([b"third", b"second", b"first"], True, lists)
+    assert list(writer.take(writer.begin_session(), batch)) == [2, 1, 0]

@@ -66,6 +66,34 @@ _U32 = struct.Struct(">I")
 _I32 = struct.Struct(">i")
 
 
+_SIZES: dict[int, int] = {code: form.size for code, form in _FIXED.items()}
+_SIZES |= {ord("t"): 1, ord("D"): 5, ord("V"): 0}
+_LENGTH_FIRST = b"SxFA"
+
+
+def entries(table: bytes) -> list[tuple[bytes, bytes]]:
+    """Return (name, whole entry) of a table's content, undecoded and in order.
+
+    Values are measured, not checked: what is within a nested table may be malformed.
+    fails  SyntaxRefused: an unknown type, an entry past the end
+    """
+    found = []
+    at, end = 0, len(table)
+    while at < end:
+        value = at + 2 + table[at]
+        code = table[value - 1] if value <= end else 0
+        size = _SIZES.get(code)
+        if size is None:
+            if code not in _LENGTH_FIRST or not code:
+                raise SyntaxRefused(f"an entry of unknown type {code:#04x} at byte {at} of {end}")
+            size = 4 + int.from_bytes(table[value : value + 4], "big")
+        if value + size > end:
+            raise SyntaxRefused(f"an entry ends at byte {value + size} of {end}")
+        found.append((table[at + 1 : value - 1], table[at : value + size]))
+        at = value + size
+    return found
+
+
 class FieldReader:
     """A reader of untrusted bytes; every read is checked against their end."""
 

@@ -217,3 +217,29 @@ def test_timestamps_from_pamqp() -> None:
     when = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
     raw = pamqp.encode.field_table({"t": when})
     assert fields.FieldReader(raw).table() == {"t": 1_577_836_800}
+
+
+def test_entries_are_measured_as_they_are_decoded() -> None:
+    values = {
+        "flag": True,
+        "number": 7,
+        "real": 0.5,
+        "text": "é",
+        "bytes": b"\xff",
+        "none": None,
+        "decimal": Decimal("-0.5"),
+        "when": fields.Timestamp(5),
+        "list": [1, "a"],
+        "table": {"inner": {"x": 1}},
+    }
+    table = fields.table(values)[4:]
+    found = fields.entries(table)
+    assert [name.decode() for name, _ in found] == list(values)
+    assert b"".join(entry for _, entry in found) == table
+    for end in range(1, len(table)):
+        if end in (sum(len(entry) for _, entry in found[:n]) for n in range(len(found))):
+            continue
+        with pytest.raises(SyntaxRefused):
+            fields.entries(table[:end])
+    with pytest.raises(SyntaxRefused, match="unknown type 0x71"):
+        fields.entries(b"\x01aq")
