@@ -366,27 +366,31 @@ static void print_text(const char *name, const char *text) {
   putchar('"');
 }
 
+#define ADD(field) sum.field += one->field
+
 static Worker sum_of(Worker *workers, long count) {
   Worker sum = {0};
   for (long i = 0; i < count; i++) {
     Worker *one = &workers[i];
-    sum.measured += one->measured;
-    sum.total += one->total;
-    sum.published += one->published;
-    sum.nacked += one->nacked;
-    sum.acked += one->acked;
-    sum.distinct += one->distinct;
-    sum.duplicates += one->duplicates;
-    sum.order_violations += one->order_violations;
-    sum.redelivered += one->redelivered;
-    sum.bad_bodies += one->bad_bodies;
-    sum.errors += one->errors;
-    sum.reconnects += one->reconnects;
-    sum.blocked += one->blocked;
+    ADD(measured);
+    ADD(total);
+    ADD(published);
+    ADD(nacked);
+    ADD(acked);
+    ADD(distinct);
+    ADD(duplicates);
+    ADD(order_violations);
+    ADD(redelivered);
+    ADD(bad_bodies);
+    ADD(errors);
+    ADD(reconnects);
+    ADD(blocked);
     if (one->error[0]) memcpy(sum.error, one->error, sizeof sum.error);
   }
   return sum;
 }
+
+#undef ADD
 
 /* Messages that should have been delivered and were not. */
 static uint64_t lost_of(const char *mode, const Worker *consumed) {

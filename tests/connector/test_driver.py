@@ -45,6 +45,12 @@ class World:
         return self.broker.state("q")
 
 
+def with_messages(count: int) -> World:
+    world = World()
+    world.publish(count)
+    return world
+
+
 def started(world: World, driver: ClaimDriver) -> Offset:
     """Pass the first batch, which is empty."""
     hello = driver.latest(driver.initial(), 10)
@@ -77,8 +83,7 @@ def test_no_claim_is_opened_before_the_reader_is_in_the_checkpoint() -> None:
 
 
 def test_trigger_once_reads_in_its_only_batch() -> None:
-    world = World()
-    world.publish(25)
+    world = with_messages(25)
     driver = world.driver()
     start = driver.initial()
     end = driver.latest(start, None)
@@ -91,8 +96,7 @@ def test_trigger_once_reads_in_its_only_batch() -> None:
 
 
 def test_once_left_the_whole_queue_to_a_reader_that_no_checkpoint_knew() -> None:
-    world = World()
-    world.publish(25)
+    world = with_messages(25)
     died = world.driver()
     died.latest(died.initial(), None)  # and the driver dies before the offset log
     again = world.driver()
@@ -224,8 +228,7 @@ def test_a_driver_that_died_after_the_claim_gets_the_same_one() -> None:
 
 
 def test_settled_is_what_spark_named_as_start_and_nothing_else() -> None:
-    world = World()
-    world.publish(25)
+    world = with_messages(25)
     driver = world.driver()
     one = driver.latest(started(world, driver), 10)
     assert world.state["acknowledged"] == 0
@@ -286,8 +289,7 @@ def test_an_idle_query_asks_less_and_less_often() -> None:
 
 
 def test_available_now_reads_what_was_there_and_no_more() -> None:
-    world = World()
-    world.publish(25)
+    world = with_messages(25)
     driver = world.driver()
     driver.prepare_available_now()
     at = started(world, driver)
@@ -304,8 +306,7 @@ def test_available_now_reads_what_was_there_and_no_more() -> None:
 
 
 def test_available_now_does_not_count_the_claim_it_inherits() -> None:
-    world = World()
-    world.publish(25)
+    world = with_messages(25)
     died = world.driver()
     start = started(world, died)
     died.latest(start, 10)
@@ -319,8 +320,7 @@ def test_available_now_does_not_count_the_claim_it_inherits() -> None:
 
 
 def test_available_now_ends_when_others_were_faster() -> None:
-    world = World()
-    world.publish(25)
+    world = with_messages(25)
     driver = world.driver()
     driver.prepare_available_now()
     start = started(world, driver)
@@ -329,8 +329,7 @@ def test_available_now_ends_when_others_were_faster() -> None:
 
 
 def test_a_released_claim_is_not_silently_replaced_by_other_rows() -> None:
-    world = World()
-    world.publish(25)
+    world = with_messages(25)
     driver = world.driver()
     start = started(world, driver)
     driver.latest(start, 10)

@@ -38,33 +38,39 @@ def ready(admin: Admin, queue: str) -> int:
     return admin.queue(queue).messages_ready
 
 
-@pytest.mark.specification("quorum-queues: Adheres to policies")
-def test_a_limit_takes_effect_on_a_full_queue_and_ends_with_the_policy(
-    admin: Admin, channel: Any, queue_name: str
-) -> None:
+@pytest.fixture
+def declared(channel: Any, queue_name: str) -> str:
+    """A durable queue, over a channel with confirms."""
     channel.queue_declare(queue_name, durable=True)
     channel.confirm_delivery()
+    return queue_name
+
+
+@pytest.mark.specification("quorum-queues: Adheres to policies")
+def test_a_limit_takes_effect_on_a_full_queue_and_ends_with_the_policy(
+    admin: Admin, channel: Any, declared: str
+) -> None:
     for _ in range(10):
-        channel.basic_publish("", queue_name, b"x")
-    admin.set_policy("/", "limit", f"^{queue_name}$", {"max-length": 4}, apply_to="quorum_queues")
-    eventually(lambda: ready(admin, queue_name) == 4 or None, "the surplus is dropped")
-    shown = admin.queue(queue_name)
+        channel.basic_publish("", declared, b"x")
+    admin.set_policy("/", "limit", f"^{declared}$", {"max-length": 4}, apply_to="quorum_queues")
+    eventually(lambda: ready(admin, declared) == 4 or None, "the surplus is dropped")
+    shown = admin.queue(declared)
     assert (shown.policy, shown.operator_policy) == ("limit", "")
     assert shown.effective_policy_definition == {"max-length": 4}
     assert shown.arguments == {}, "a policy is no argument: a redeclaration without it is equal"
-    channel.queue_declare(queue_name, durable=True)
+    channel.queue_declare(declared, durable=True)
     rule = {"max-length": 6, "overflow": "reject-publish"}
     admin.set_policy("/", "operators", "^.", rule, operator=True)
     eventually(
-        lambda: admin.queue(queue_name).effective_policy_definition == {**rule, "max-length": 4},
+        lambda: admin.queue(declared).effective_policy_definition == {**rule, "max-length": 4},
         "the lower limit of both, and the operator's overflow",
     )
-    eventually(lambda: refused(channel, queue_name) or None, "the queue is full")
+    eventually(lambda: refused(channel, declared) or None, "the queue is full")
     admin.clear_policy("/", "limit")
-    eventually(lambda: not refused(channel, queue_name) or None, "the operator's 6 hold")
+    eventually(lambda: not refused(channel, declared) or None, "the operator's 6 hold")
     admin.clear_policy("/", "operators", operator=True)
-    eventually(lambda: ready(admin, queue_name) > 8 or refused(channel, queue_name), "no limit")
-    assert admin.queue(queue_name).effective_policy_definition == {}
+    eventually(lambda: ready(admin, declared) > 8 or refused(channel, declared), "no limit")
+    assert admin.queue(declared).effective_policy_definition == {}
 
 
 def refused(channel: Any, queue: str) -> bool | None:
@@ -110,30 +116,28 @@ def test_dead_letters_and_a_ttl_by_policy(admin: Admin, channel: Any, queue_name
 
 @pytest.mark.specification("quorum-queues: Policies provide a way to configure delayed retry")
 def test_delayed_retry_by_policy_begins_and_ends_with_it(
-    admin: Admin, channel: Any, queue_name: str
+    admin: Admin, channel: Any, declared: str
 ) -> None:
-    channel.queue_declare(queue_name, durable=True)
-    channel.confirm_delivery()
-    channel.basic_publish("", queue_name, b"x")
+    channel.basic_publish("", declared, b"x")
     definition = {"delayed-retry-type": "all", "delayed-retry-min": 600_000}
-    admin.set_policy("/", "retry", f"^{queue_name}$", definition, apply_to="quorum_queues")
+    admin.set_policy("/", "retry", f"^{declared}$", definition, apply_to="quorum_queues")
     eventually(
-        lambda: admin.queue(queue_name).delayed_retry == "all (min: 600000ms, max: 600000ms)",
+        lambda: admin.queue(declared).delayed_retry == "all (min: 600000ms, max: 600000ms)",
         "the policy takes effect",
     )
-    got, _, _ = channel.basic_get(queue_name)
+    got, _, _ = channel.basic_get(declared)
     channel.basic_nack(got.delivery_tag, requeue=True)
-    eventually(lambda: admin.queue(queue_name).messages_delayed == 1, "the message is delayed")
+    eventually(lambda: admin.queue(declared).messages_delayed == 1, "the message is delayed")
     admin.clear_policy("/", "retry")
-    eventually(lambda: admin.queue(queue_name).delayed_retry == "disabled", "the policy ends")
-    assert admin.queue(queue_name).messages_delayed == 1, "what is delayed keeps its time"
-    assert admin.retry_delayed(queue_name) == 1
+    eventually(lambda: admin.queue(declared).delayed_retry == "disabled", "the policy ends")
+    assert admin.queue(declared).messages_delayed == 1, "what is delayed keeps its time"
+    assert admin.retry_delayed(declared) == 1
     got, _, _ = eventually(
-        lambda: next((got for got in [channel.basic_get(queue_name)] if got[0]), None),
+        lambda: next((got for got in [channel.basic_get(declared)] if got[0]), None),
         "the message to retry",
     )
     channel.basic_nack(got.delivery_tag, requeue=True)
-    assert eventually(lambda: ready(admin, queue_name) == 1, "it is ready at once")
+    assert eventually(lambda: ready(admin, declared) == 1, "it is ready at once")
     with pytest.raises(PeerError, match="delayed-retry-min is required when delayed-retry-type"):
         admin.set_policy("/", "retry", "^q", {"delayed-retry-type": "all"})
 

@@ -144,7 +144,7 @@ class FakeCluster:
 
     def _GetOverview(self, request):
         return queue_resource.Overview(
-            "fake-1", "fake", "0", (queue_resource.OverviewNode("fake-1", "x", True),)
+            "fake-1", "fake", "0", (queue_values.OverviewNode("fake-1", "x", True),)
         )
 
     def _ListBindings(self, request):

@@ -43,7 +43,7 @@ class Deleting:
 
 def declared(broker: Deleting) -> Declared | errors.Refusal:
     found: list[Declared | errors.Refusal] = []
-    request = DeclareQueueRequest("q", True, False, False, {})
+    request = DeclareQueueRequest("q")
     declare_and_count(broker, "/", request, 1, found.append)  # type: ignore[arg-type]
     (result,) = found
     return result

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,16 @@ from warren_broker.queue.commands import (
     SinkStage,
     Stage,
 )
+
+
+def half_expired(put: Callable[..., Any]) -> Queue:
+    """A queue with a batch of two stages, the first of which has expired."""
+    queue = Queue()
+    put(queue, 0, 0, ttl_ms=100)
+    put(queue, 0, 1)
+    queue.tick(100)
+    assert queue.stat().messages_staged == 2
+    return queue
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.broker.queue.stages import Stages
+from tests.broker.queue.stages import Stages, half_expired
 from tests.broker.queue.world import Queue, block
 from warren_broker.queue import stage
 from warren_broker.queue.commands import (
@@ -89,11 +89,7 @@ def test_a_full_queue_refuses_and_keeps_the_stages() -> None:
 
 
 def test_an_abandoned_stage_expires_and_publishing_it_is_refused_as_a_whole() -> None:
-    queue = Queue()
-    put(queue, 0, 0, ttl_ms=100)
-    put(queue, 0, 1)
-    queue.tick(100)
-    assert queue.stat().messages_staged == 2
+    queue = half_expired(put)
     assert publish(queue, 0, (0, 0, 1), (1, 0, 1)).reason == "stage_lost"
     put(queue, 0, 0, 1)
     assert publish(queue, 0, (0, 1, 1), (1, 0, 1)) == Count(4)

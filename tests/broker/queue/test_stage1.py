@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.broker.queue.stages import StagesOfVersion2
+from tests.broker.queue.stages import StagesOfVersion2, half_expired
 from tests.broker.queue.world import Queue, block
 from warren_broker.queue import stage1
 from warren_broker.queue.commands import (
@@ -99,11 +99,7 @@ def test_dropping_does_not_forget_what_was_published() -> None:
 
 
 def test_an_abandoned_stage_expires_and_publishing_it_is_refused_as_a_whole() -> None:
-    queue = Queue()
-    put(queue, 0, 0, ttl_ms=100)
-    put(queue, 0, 1)
-    queue.tick(100)
-    assert queue.stat().messages_staged == 2
+    queue = half_expired(put)
     assert publish(queue, 0, (0, 0), (1, 0)).reason == "stage_lost"
     assert queue.stat().messages_staged == 2 and queue.stat().messages_ready == 0
     # more for a name that expired would make it look whole again

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from differ.script import QUORUM, Script, Table, scenario, specification
+from differ.script import QUORUM, Channel, Script, Table, scenario, specification
 
 
 def delaying(kind: str, least: int = 2000, most: int | None = 60_000) -> Table:
@@ -28,6 +28,13 @@ def returned(s: Script, kind: str) -> None:
         c.get("q")
         c.count("q")
         c.get_soon("q", no_ack=True) if c.empty else c.ack()
+
+
+def delaying_channel(s: Script, delay_ms: int) -> Channel:
+    """A channel with the queue q, which delays all that is returned to it."""
+    c = s.channel()
+    c.declare("q", delaying("all", delay_ms))
+    return c
 
 
 @scenario
@@ -90,8 +97,7 @@ def values_without_a_meaning(s: Script) -> None:
 
 @scenario
 def purge_takes_delayed_messages(s: Script) -> None:
-    c = s.channel()
-    c.declare("q", delaying("all", 60_000))
+    c = delaying_channel(s, 60_000)
     for body in "abc":
         c.publish("", "q", body)
         c.get("q")
@@ -135,8 +141,7 @@ def the_delivery_limit_is_not_delayed(s: Script) -> None:
 
 @scenario
 def delayed_messages_expire(s: Script) -> None:
-    c = s.channel()
-    c.declare("q", delaying("all", 3000))
+    c = delaying_channel(s, 3000)
     c.publish("", "q", "a", expiration="500")
     c.get("q")
     c.nack()
@@ -149,8 +154,7 @@ def delayed_messages_expire(s: Script) -> None:
 
 @scenario
 def the_order_in_which_delays_end(s: Script) -> None:
-    c = s.channel()
-    c.declare("q", delaying("all", 1500))
+    c = delaying_channel(s, 1500)
     for body in "abc":
         c.publish("", "q", body)
     for _ in range(3):

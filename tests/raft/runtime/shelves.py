@@ -84,6 +84,12 @@ def same(cluster: Cluster) -> bool:
     return len(applied) == 1 and all(state == states[0] for state in states)
 
 
+def writes_again(cluster: Cluster) -> None:
+    """More entries after those that were lost or damaged reach all members."""
+    write(cluster, 600, 700)
+    until(cluster.loop, lambda: same(cluster))
+
+
 def check_live(cluster: Cluster) -> int:
     """Read every live entry on every member, check the logs; return the number of live entries."""
     for host in cluster.hosts.values():

@@ -28,6 +28,7 @@ from tests.raft.runtime.shelves import (
     stop,
     store_of,
     write,
+    writes_again,
 )
 from tests.raft.storage.kit import Disk
 from warren_raft.core.membership import Demote
@@ -119,8 +120,7 @@ def test_a_member_skips_an_entry_damaged_before_it_was_applied_again(tmp_path: P
     assert host.repair.healed == 0
     progress = cluster.hosts[leader(cluster)]._groups[GROUP].node.leadership.progress[away]
     until(cluster.loop, lambda: not progress.lacks and not host.repair.wanted)
-    write(cluster, 600, 700)
-    until(cluster.loop, lambda: same(cluster))
+    writes_again(cluster)
     assert check_live(cluster) > 20
     check_after_restart(cluster)
 
@@ -138,8 +138,7 @@ def test_a_leader_that_cannot_apply_lets_another_lead(tmp_path: Path) -> None:
     host.repair._lost = lost
     until(cluster.loop, lambda: same(cluster))
     assert leader(cluster) != away
-    write(cluster, 600, 700)
-    until(cluster.loop, lambda: same(cluster))
+    writes_again(cluster)
     end_with_everything_live(cluster)
 
 

@@ -78,6 +78,13 @@ def live(root: Path) -> None:
     disk.close()
 
 
+@pytest.fixture
+def lived(tmp_path: Path, calls: list[Call]) -> list[Call]:
+    """What was asked of the system in a whole life."""
+    live(tmp_path)
+    return calls
+
+
 def check_names(calls: list[Call]) -> int:
     """After each change of a name its directory is synced before anything else is asked for."""
     changes = 0
@@ -141,13 +148,11 @@ def test_setting_aside_syncs_both_directories(tmp_path: Path, calls: list[Call])
 
 
 def test_a_new_file_of_the_log_is_named_elsewhere_before_its_first_record(
-    tmp_path: Path, calls: list[Call]
+    tmp_path: Path, lived: list[Call]
 ) -> None:
-    live(tmp_path)
-    files = 0
-    for at, call in of_log_files(calls, "rename"):
-        files += 1
-        rest = [each for each in calls[at + 1 :] if each.thread == call.thread]
+    named = list(of_log_files(lived, "rename"))
+    for at, call in named:
+        rest = [each for each in lived[at + 1 :] if each.thread == call.thread]
         first = next(n for n, each in enumerate(rest) if each[1:3] == ("write", call.to))
         before = rest[:first]
         for name in ("wal/synced", "synced"):
@@ -162,22 +167,20 @@ def test_a_new_file_of_the_log_is_named_elsewhere_before_its_first_record(
                 each.what == "sync" and each.path in (path, path + ".new")
                 for each in before[wrote[-1] :]
             ), (call.to, name)
-    assert files >= 5 and files >= len(wal_files(tmp_path / "life"))
+    assert len(named) >= 5 and len(named) >= len(wal_files(tmp_path / "life"))
 
 
 def test_nothing_is_removed_before_the_manifest_that_does_without_it(
-    tmp_path: Path, calls: list[Call]
+    tmp_path: Path, lived: list[Call]
 ) -> None:
-    live(tmp_path)
-    removed = 0
-    for at, call in of_log_files(calls, "unlink"):
-        removed += 1
-        before = [each for each in calls[:at] if each.what == "rename"]
+    removed = list(of_log_files(lived, "unlink"))
+    for at, call in removed:
+        before = [each for each in lived[:at] if each.what == "rename"]
         puts = [n for n, each in enumerate(before) if each.to.endswith("groups.manifest")]
         made = [n for n, each in enumerate(before) if each.to.endswith((".idx", ".seg"))]
         assert puts and (not made or made[-1] < puts[-1]), call
-    assert removed >= 3
-    gone = [call.path for call in calls if call.what == "unlink"]
+    assert len(removed) >= 3
+    gone = [call.path for call in lived if call.what == "unlink"]
     for path in gone:
         if path.endswith(".seg") and path[:-4] + ".idx" in gone:
             assert gone.index(path[:-4] + ".idx") < gone.index(path), "the index is removed first"

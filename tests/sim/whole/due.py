@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from sim.checkers import require
 from sim.whole.delays import Place, ended, published
-from sim.whole.letters import taken
+from sim.whole.letters import AppliedEntry, taken
 from sim.whole.profile import DUE, STORE
 from warren_broker.queue.commands import RetryDelayed, Return, Submission
 from warren_broker.queue.effects import Deliver
@@ -42,16 +42,9 @@ class Due:
         self.arrived: dict[tuple[str, bytes], int] = {}
         self.settled = self.refused = 0
 
-    def applied(
-        self,
-        group: int,
-        index: int,
-        now: int,
-        submission: Submission,
-        applied: Applied,
-        state: QueueState,
-    ) -> None:
+    def applied(self, entry: AppliedEntry, applied: Applied, state: QueueState) -> None:
         """Check an entry of a store, or of a queue that gets what is due."""
+        group, index, now, submission = entry
         book = self.world.ledger.books.get(group)
         if book is None:
             return

@@ -5,7 +5,7 @@ It sees which letters a queue has after every entry, and what has arrived in the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from sim.checkers import require
 from sim.whole.profile import TARGET
@@ -18,6 +18,15 @@ if TYPE_CHECKING:
 
 Place: TypeAlias = tuple[int, int]
 """(index, ordinal)."""
+
+
+class AppliedEntry(NamedTuple):
+    """An entry of a queue's log when a member applies it; now: the log's time in ms."""
+
+    group: int
+    index: int
+    now: int
+    submission: Submission
 
 
 class Letters:
@@ -39,16 +48,9 @@ class Letters:
         """Return how many letters came more often than once."""
         return sum(count - 1 for count in self.arrived.values())
 
-    def applied(
-        self,
-        group: int,
-        index: int,
-        now: int,
-        submission: Submission,
-        replies: Any,
-        state: QueueState,
-    ) -> None:
+    def applied(self, entry: AppliedEntry, replies: Any, state: QueueState) -> None:
         """Compare the state after an entry with the one before it."""
+        group, index, now, submission = entry
         book = self.world.ledger.books.get(group)
         if book is not None and book.plan.name == TARGET:
             self.arrive(group, index, submission, replies)

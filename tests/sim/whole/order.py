@@ -14,7 +14,7 @@ import msgspec
 from sim.checkers import require
 from sim.whole.delays import Delays, delay_of
 from sim.whole.due import Due
-from sim.whole.letters import Letters
+from sim.whole.letters import AppliedEntry, Letters
 from warren_broker.block.block import Block
 from warren_broker.queue import commands, limits
 from warren_broker.queue.commands import Submission
@@ -163,8 +163,9 @@ class Order:
         now = self.world.checkers.states.entries[group, index][1]
         self.delays.applied(group, index, now, submission, state)
         replies = getattr(applied.reply, "replies", ())
-        self.due.applied(group, index, now, submission, applied, state)
-        self.letters.applied(group, index, now, submission, replies, state)
+        entry = AppliedEntry(group, index, now, submission)
+        self.due.applied(entry, applied, state)
+        self.letters.applied(entry, replies, state)
         if block is not None:
             self._came(group, index, submission, block, state)
         fresh = self._delivered(group, applied)
