@@ -72,9 +72,7 @@ class WarrenBroker:
         return StageWriter(
             self._connection,
             driver,
-            batch=key.batch,
-            partition=key.partition,
-            attempt=key.attempt,
+            **key._asdict(),
             exchange=exchange,
             window_bytes=SEND_WINDOW_BYTES,
             timeout_s=timeout_s,

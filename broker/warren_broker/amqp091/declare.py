@@ -50,6 +50,14 @@ def _count_reply(
     return lambda result: _reply(channel, no_wait, kind(message_count=result.messages))
 
 
+def _flags(method: methods.ExchangeDeclare | methods.QueueDeclare) -> dict[str, bool]:
+    return {
+        "passive": method.passive,
+        "durable": method.durable,
+        "auto_delete": method.auto_delete,
+    }
+
+
 # ------------------------------------------------------------------ exchanges
 
 
@@ -61,11 +69,9 @@ def _exchange_declare(channel: Channel, method: methods.ExchangeDeclare) -> None
         lambda _: _reply(channel, method.no_wait, methods.ExchangeDeclareOk()),
         name=name,
         kind=method.kind,
-        passive=method.passive,
-        durable=method.durable,
-        auto_delete=method.auto_delete,
         internal=method.internal,
         arguments=method.arguments,
+        **_flags(method),
     )
 
 
@@ -127,16 +133,16 @@ def _queue_declare(channel: Channel, method: methods.QueueDeclare) -> None:
             ),
         )
 
+    flags = _flags(method)
+    flags["durable"] = method.durable and not method.exclusive
     channel.ask(
         requests.QueueDeclareRequest,
         declared,
         name=name,
-        passive=method.passive,
-        durable=method.durable and not method.exclusive,
         exclusive=method.exclusive,
-        auto_delete=method.auto_delete,
         arguments=arguments,
         server_named=server_named,
+        **flags,
     )
 
 

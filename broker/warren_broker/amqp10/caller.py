@@ -11,6 +11,7 @@ from warren_broker import errors
 from warren_broker.access import Access
 from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.client.queues import to_refusal
+from warren_broker.management.resource import Performed, Result
 from warren_broker.metadata import commands as metadata
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue.commands import AnyCommand, Refused
@@ -20,6 +21,7 @@ log = logging.getLogger(__name__)
 
 Answer: TypeAlias = Callable[[Any], None]
 """Called once with the result that the request's docstring names, or with a Refusal."""
+PERFORMED = Performed()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,9 @@ class Asker:
 
         self.broker.queues.ask(queue, command, self.guard(done))
 
-    def change(self, what: str, command: metadata.AnyCommand, answer: Answer, result: Any) -> None:
+    def change(
+        self, what: str, command: metadata.AnyCommand, answer: Answer, result: Result = PERFORMED
+    ) -> None:
         """Log and submit a change of the definitions; the caller has checked the user's right."""
         log.info("user %s: %s", quoted(self.user), what)
 

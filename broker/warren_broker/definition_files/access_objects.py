@@ -30,13 +30,11 @@ _METADATA = ("description", "tags", "default_queue_type")
 def plan_vhosts(plan: Plan) -> None:
     """Add the vhosts; what a file does not say of an existing vhost stays as it is."""
     for name, entry in plan.each_once("vhosts", "vhost"):
-        try:
+        with plan.refusing(name):
             checked_size("vhost", entry.name)
             vhost = _vhost(plan, name, entry)
             plan.vhosts[entry.name] = vhost
             plan.add("vhosts", name, PutVhost(vhost))
-        except errors.Refusal as refusal:
-            plan.refuse(name, refusal)
 
 
 def _vhost(plan: Plan, name: str, entry: VhostEntry) -> Vhost:
@@ -84,13 +82,11 @@ def _queue_type(plan: Plan, name: str, asked: Any, before: str) -> str:
 def plan_users(plan: Plan) -> None:
     """Add the users, with their passwords' hashes."""
     for name, entry in plan.each_once("users", "user"):
-        try:
+        with plan.refusing(name):
             checked_size("user", entry.name)
             user = User(entry.name, _hash(plan, name, entry), parse_tags(entry.tags) or ())
             plan.users[entry.name] = user
             plan.add("users", name, PutUser(user))
-        except errors.Refusal as refusal:
-            plan.refuse(name, refusal)
 
 
 def _hash(plan: Plan, name: str, entry: UserEntry) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -96,6 +97,14 @@ class Plan:
         """Note what is wrong with an object."""
         detail = refusal.detail
         self.problems.append(detail if name in detail else f"{name}: {detail}")
+
+    @contextmanager
+    def refusing(self, name: str) -> Iterator[None]:
+        """Note what is wrong with an object when its check or its command is refused."""
+        try:
+            yield
+        except Refusal as refusal:
+            self.refuse(name, refusal)
 
     def finish(self) -> None:
         """Raise FileRefused, with the first of the problems, if there are any."""

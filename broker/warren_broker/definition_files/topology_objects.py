@@ -39,11 +39,9 @@ def plan_exchanges(plan: Plan) -> None:
         except PreconditionFailed as refusal:
             plan.note(name, "type", f"left out: {refusal.detail}")
             continue
-        try:
+        with plan.refusing(name):
             check_name("exchange", entry.name)
             plan.add("exchanges", name, _exchange(plan, vhost, entry))
-        except errors.Refusal as refusal:
-            plan.refuse(name, refusal)
 
 
 def _exchange(plan: Plan, vhost: str, entry: ExchangeEntry) -> DeclareExchange:
@@ -74,10 +72,8 @@ def _arguments(given: Table | None) -> dict[str, Any]:
 def plan_queues(plan: Plan) -> None:
     """Add the queues, with nodes that are to carry them."""
     for vhost, name, entry in plan.each_in_vhost("queues", "queue"):
-        try:
+        with plan.refusing(name):
             _plan_queue(plan, vhost, name, entry)
-        except errors.Refusal as refusal:
-            plan.refuse(name, refusal)
 
 
 def _plan_queue(plan: Plan, vhost: str, name: str, entry: QueueEntry) -> None:

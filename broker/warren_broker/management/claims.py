@@ -20,24 +20,27 @@ Rows: TypeAlias = tuple[tuple[int, ...], ...]
 # ------------------------------------------------------------------ requests
 
 
-class RegisterReaderRequest(ManagementRequest, frozen=True):
+class ReaderRequest(ManagementRequest, frozen=True):
+    """A driver's request about a reader of a queue."""
+
+    queue: str
+    reader: str
+
+
+class RegisterReaderRequest(ReaderRequest, frozen=True):
     """POST /queues/:q/readers/:reader. Answer: ReaderRegistered; 404.
 
     call         see `queue.commands.RegisterReader`
     go_on_after  lost claims up to this number count as settled; 0: none
     """
 
-    queue: str
-    reader: str
     call: str = ""
     go_on_after: int = 0
 
 
-class ClaimRequest(ManagementRequest, frozen=True):
+class ClaimRequest(ReaderRequest, frozen=True):
     """A driver's request about claim `number` of its reader."""
 
-    queue: str
-    reader: str
     number: int
     epoch: int
 
@@ -56,11 +59,9 @@ class OpenClaimRequest(ClaimRequest, frozen=True):
     keep_empty: bool = False
 
 
-class RenewClaimsRequest(ManagementRequest, frozen=True):
+class RenewClaimsRequest(ReaderRequest, frozen=True):
     """POST …/renew. Answer: Performed; 409 fenced, 410 claim_lost."""
 
-    queue: str
-    reader: str
     epoch: int
 
 
@@ -209,55 +210,31 @@ class BatchBody(Body, frozen=True):
     queues: dict[Any, Any]
 
 
-def _register_reader(names: Names, query: Query, body: Any) -> ManagementRequest:
-    read = resource.read_body(RegisterBody, body)
-    return RegisterReaderRequest(names[0], names[1], read.call, read.go_on_after)
+def _of_reader(make: Callable[..., ManagementRequest], kind: type[Body]) -> resource.Make:
+    """Make requests about a reader, which have the fields of their body."""
+
+    def made(names: Names, query: Query, body: Any) -> ManagementRequest:
+        read = resource.read_body(kind, body)
+        return make(names[0], names[1], **msgspec.structs.asdict(read))
+
+    return made
 
 
 def _open_claim(names: Names, query: Query, body: Any) -> ManagementRequest:
     read = resource.read_body(OpenClaimBody, body)
-    return OpenClaimRequest(
-        names[0],
-        names[1],
-        resource.path_number("claim", names[2]),
-        epoch=read.epoch,
-        max_messages=read.max_messages,
-        max_bytes=read.max_bytes,
-        ttl_ms=read.ttl_ms,
-        keep_empty=read.keep_empty,
-    )
+    number = resource.path_number("claim", names[2])
+    return OpenClaimRequest(names[0], names[1], number, **msgspec.structs.asdict(read))
 
 
-def _renew(names: Names, query: Query, body: Any) -> ManagementRequest:
-    return RenewClaimsRequest(names[0], names[1], resource.read_body(RenewBody, body).epoch)
+def _of_batch(make: Callable[..., ManagementRequest], width: int) -> resource.Make:
+    """width: the numbers in a row that names a stage."""
 
+    def made(names: Names, query: Query, body: Any) -> ManagementRequest:
+        batch, read = resource.path_number("batch", names[2]), resource.read_body(BatchBody, body)
+        queues = _rows_by_name("queues", read.queues, width)
+        return make(names[0], names[1], read.epoch, batch, queues)
 
-def _settle(names: Names, query: Query, body: Any) -> ManagementRequest:
-    read = resource.read_body(SettleBody, body)
-    return SettleClaimsRequest(names[0], names[1], read.number, read.epoch)
-
-
-def _release(names: Names, query: Query, body: Any) -> ManagementRequest:
-    read = resource.read_body(ReleaseBody, body)
-    return ReleaseClaimRequest(
-        names[0],
-        names[1],
-        read.number,
-        read.epoch,
-        read.failed,
-    )
-
-
-def _publish_batch(names: Names, query: Query, body: Any) -> ManagementRequest:
-    batch, read = resource.path_number("batch", names[2]), resource.read_body(BatchBody, body)
-    queues: Any = _rows_by_name("queues", read.queues, 3)
-    return PublishBatchRequest(names[0], names[1], read.epoch, batch, queues)
-
-
-def _drop_batch(names: Names, query: Query, body: Any) -> ManagementRequest:
-    batch, read = resource.path_number("batch", names[2]), resource.read_body(BatchBody, body)
-    queues: Any = _rows_by_name("queues", read.queues, 2)
-    return DropBatchRequest(names[0], names[1], read.epoch, batch, queues)
+    return made
 
 
 def _rows_by_name(key: str, value: dict[Any, Any], width: int) -> tuple[tuple[str, Rows], ...]:
@@ -291,14 +268,14 @@ def _rows(what: str, value: Any, width: int) -> Rows:
 _READER = "/queues/:queue/readers/:reader"
 _RUN = "/sinks/:sink/runs/:run"
 ROUTES: tuple[resource.Route, ...] = (
-    resource.route("POST", _READER, _register_reader),
+    resource.route("POST", _READER, _of_reader(RegisterReaderRequest, RegisterBody)),
     resource.route("PUT", _READER + "/claims/:claim", _open_claim),
-    resource.route("POST", _READER + "/renew", _renew),
-    resource.route("POST", _READER + "/settle", _settle),
-    resource.route("POST", _READER + "/release", _release),
+    resource.route("POST", _READER + "/renew", _of_reader(RenewClaimsRequest, RenewBody)),
+    resource.route("POST", _READER + "/settle", _of_reader(SettleClaimsRequest, SettleBody)),
+    resource.route("POST", _READER + "/release", _of_reader(ReleaseClaimRequest, ReleaseBody)),
     resource.route("POST", "/epochs", resource.from_names(DrawEpochRequest)),
-    resource.route("POST", _RUN + "/batches/:batch", _publish_batch),
-    resource.route("DELETE", _RUN + "/batches/:batch", _drop_batch),
+    resource.route("POST", _RUN + "/batches/:batch", _of_batch(PublishBatchRequest, 3)),
+    resource.route("DELETE", _RUN + "/batches/:batch", _of_batch(DropBatchRequest, 2)),
 )
 
 

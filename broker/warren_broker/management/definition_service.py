@@ -15,7 +15,7 @@ from warren_broker.definition_files.export import export
 from warren_broker.management import definitions as m
 from warren_broker.management.definition_values import GlobalParameterInfo, ParameterInfo
 from warren_broker.management.queue_service import BROKER_VERSION
-from warren_broker.management.resource import Listed, Performed, Put
+from warren_broker.management.resource import Listed, Put
 from warren_broker.metadata import commands as metadata
 from warren_broker.metadata.state import MetadataState
 from warren_raft.quoting import quoted
@@ -119,7 +119,7 @@ def _delete_parameter(asker: Asker, request: m.DeleteParameterRequest, answer: A
     _state(asker, request.vhost)
     what = f"clear {_named(request.component, request.vhost, request.name)}"
     command = metadata.DeleteParameter(request.vhost, request.component, request.name)
-    asker.change(what, command, answer, Performed())
+    asker.change(what, command, answer)
 
 
 def _named(component: str, vhost: str, name: str) -> str:

@@ -9,7 +9,7 @@ from warren_broker import errors
 from warren_broker.amqp10.caller import Answer, Asker
 from warren_broker.management import limits as m
 from warren_broker.management.limit_values import UserLimits, VhostLimits
-from warren_broker.management.resource import Listed, Performed
+from warren_broker.management.resource import Listed
 from warren_raft.quoting import quoted
 
 LIMITS_LISTED_MAX: Final = 5_000
@@ -75,7 +75,7 @@ def _change(asker: Asker, request: m.ChangeLimitsRequest, answer: Answer) -> Non
     if change.replace:
         doing.append("clear all others")
     what = f"limits of {change.of} {quoted(change.name)}: {', '.join(doing)}"
-    asker.change(what, change, answer, Performed())
+    asker.change(what, change, answer)
 
 
 LIMIT_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {

@@ -26,6 +26,13 @@ unknown      the queue has no reachable leader
 """
 
 
+class QueueName(msgspec.Struct, frozen=True):
+    """The name of a queue, which every value about one begins with."""
+
+    vhost: str
+    name: str
+
+
 class MemberInfo(msgspec.Struct, frozen=True):
     """One member of a queue, as the queue's leader sees it.
 
@@ -44,7 +51,7 @@ class MemberInfo(msgspec.Struct, frozen=True):
     total_bytes: int = 0
 
 
-class QueueMembers(msgspec.Struct, frozen=True):
+class QueueMembers(QueueName, frozen=True):
     """A queue's present members (`members`, sorted by node) and the wanted ones (`wanted`).
 
     leader        None: it has none, or none is reachable
@@ -56,8 +63,6 @@ class QueueMembers(msgspec.Struct, frozen=True):
     following     the mirror policy: its name and what it asks for; "": none
     """
 
-    vhost: str
-    name: str
     kind: str
     leader: str | None
     term: int
@@ -71,27 +76,23 @@ class QueueMembers(msgspec.Struct, frozen=True):
     following: str = ""
 
 
-class MembersChanged(msgspec.Struct, frozen=True):
+class MembersChanged(QueueName, frozen=True):
     """The members that a queue is to have; `queue_status` shows the progress.
 
     changed  False: they were the same before (as in RabbitMQ, that is not an error)
     """
 
-    vhost: str
-    name: str
     wanted: tuple[str, ...]
     changed: bool
 
 
-class Resized(msgspec.Struct, frozen=True):
+class Resized(QueueName, frozen=True):
     """The result for one queue of growing or shrinking a node.
 
     size   number of members wanted now (with `error`: of the unchanged queue)
     error  why it was not changed; "": it was
     """
 
-    vhost: str
-    name: str
     size: int
     error: str = ""
 
@@ -109,11 +110,9 @@ class Resizing(msgspec.Struct, frozen=True):
     failed: int = 0
 
 
-class LeaderMoved(msgspec.Struct, frozen=True):
+class LeaderMoved(QueueName, frozen=True):
     """The queue's present leader; moved: False when it led before."""
 
-    vhost: str
-    name: str
     leader: str
     moved: bool
 
@@ -125,11 +124,9 @@ class NodeLeaders(msgspec.Struct, frozen=True):
     queues: int
 
 
-class LeaderMove(msgspec.Struct, frozen=True):
+class LeaderMove(QueueName, frozen=True):
     """A planned leadership transfer of a queue."""
 
-    vhost: str
-    name: str
     source: str
     target: str
 
@@ -170,11 +167,9 @@ class NodeInfo(msgspec.Struct, frozen=True):
     moving: int
 
 
-class Moving(msgspec.Struct, frozen=True):
+class Moving(QueueName, frozen=True):
     """A queue with a member on the node that is being added or removed; see `MemberInfo`."""
 
-    vhost: str
-    name: str
     member: MemberInfo
 
 
@@ -209,13 +204,6 @@ class Forgetting(msgspec.Struct, frozen=True):
     queues: int
     lost: tuple[tuple[str, str], ...]
     lost_count: int = 0
-
-
-class QueueName(msgspec.Struct, frozen=True):
-    """The name of a queue."""
-
-    vhost: str
-    name: str
 
 
 class QuorumCritical(msgspec.Struct, frozen=True):

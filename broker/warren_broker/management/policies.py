@@ -6,6 +6,7 @@ The paths, keys and tags are those of RabbitMQ's HTTP API without `/api`: polici
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from warren_broker.arguments import plain
@@ -30,12 +31,16 @@ class ListPoliciesRequest(ManagementRequest, frozen=True):
     operator: bool
 
 
-class GetPolicyRequest(ManagementRequest, frozen=True):
-    """GET /policies/:vhost/:name. Answer: Shown (PolicyInfo); 404."""
+class PolicyRequest(ManagementRequest, frozen=True):
+    """A request about one policy, or operator policy."""
 
     vhost: str
     name: str
     operator: bool
+
+
+class GetPolicyRequest(PolicyRequest, frozen=True):
+    """GET /policies/:vhost/:name. Answer: Shown (PolicyInfo); 404."""
 
 
 class PutPolicyRequest(ManagementRequest, frozen=True):
@@ -44,12 +49,8 @@ class PutPolicyRequest(ManagementRequest, frozen=True):
     policy: Policy
 
 
-class DeletePolicyRequest(ManagementRequest, frozen=True):
+class DeletePolicyRequest(PolicyRequest, frozen=True):
     """DELETE /policies/:vhost/:name. Answer: Performed; 404."""
-
-    vhost: str
-    name: str
-    operator: bool
 
 
 AnyPolicyRequest: TypeAlias = (
@@ -76,16 +77,8 @@ def _list(operator: bool) -> resource.Make:
     )
 
 
-def _get(operator: bool) -> resource.Make:
-    return lambda names, query, body: GetPolicyRequest(
-        vhost=names[0], name=names[1], operator=operator
-    )
-
-
-def _delete(operator: bool) -> resource.Make:
-    return lambda names, query, body: DeletePolicyRequest(
-        vhost=names[0], name=names[1], operator=operator
-    )
+def _one(make: Callable[..., ManagementRequest], operator: bool) -> resource.Make:
+    return lambda names, query, body: make(vhost=names[0], name=names[1], operator=operator)
 
 
 def _put(operator: bool) -> resource.Make:
@@ -121,9 +114,9 @@ def _routes(kind: str, operator: bool) -> tuple[resource.Route, ...]:
     return (
         resource.route("GET", f"/{kind}", _list(operator)),
         resource.route("GET", f"/{kind}/:vhost", _list(operator)),
-        resource.route("GET", f"/{kind}/:vhost/:name", _get(operator)),
+        resource.route("GET", f"/{kind}/:vhost/:name", _one(GetPolicyRequest, operator)),
         resource.route("PUT", f"/{kind}/:vhost/:name", _put(operator)),
-        resource.route("DELETE", f"/{kind}/:vhost/:name", _delete(operator)),
+        resource.route("DELETE", f"/{kind}/:vhost/:name", _one(DeletePolicyRequest, operator)),
     )
 
 

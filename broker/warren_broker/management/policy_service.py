@@ -11,7 +11,7 @@ from warren_broker import errors
 from warren_broker.amqp10.caller import Answer, Asker
 from warren_broker.management import policies as m
 from warren_broker.management.policy_values import PolicyInfo
-from warren_broker.management.resource import Listed, Performed, Put, Shown
+from warren_broker.management.resource import Listed, Put, Shown
 from warren_broker.metadata import commands as metadata
 from warren_broker.metadata.records import Policy
 from warren_broker.metadata.state import Scope
@@ -46,14 +46,7 @@ def _scope(asker: Asker, vhost: str) -> Scope:
 
 
 def _shown(policy: Policy) -> PolicyInfo:
-    return PolicyInfo(
-        policy.vhost,
-        policy.name,
-        policy.pattern,
-        policy.apply_to,
-        policy.definition,
-        policy.priority,
-    )
+    return msgspec.convert(policy, PolicyInfo, from_attributes=True)
 
 
 def _policy(scope: Scope, name: str, operator: bool) -> Policy:
@@ -114,8 +107,7 @@ def _delete(asker: Asker, request: m.DeletePolicyRequest, answer: Answer) -> Non
     what = (
         f"clear {_kind(request.operator)} {quoted(request.name)} in vhost {quoted(request.vhost)}"
     )
-    command = metadata.ClearPolicy(request.vhost, request.name, request.operator)
-    asker.change(what, command, answer, Performed())
+    asker.change(what, metadata.ClearPolicy(request.vhost, request.name, request.operator), answer)
 
 
 POLICY_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {

@@ -12,7 +12,7 @@ from warren_broker import errors
 from warren_broker.amqp10.caller import Answer, Asker
 from warren_broker.cluster.declaring import Declared, declare_and_count
 from warren_broker.management import queues as requests
-from warren_broker.management.queue_values import QueueInfo, ReaderInfo
+from warren_broker.management.queue_values import ExchangeInfo, OverviewNode, QueueInfo, ReaderInfo
 from warren_broker.management.resource import MessagesCounted, Performed
 from warren_broker.metadata import commands as metadata
 from warren_broker.metadata.records import QueueRecord
@@ -54,9 +54,9 @@ def _info(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -> 
         }
     followed = asker.broker.definitions.policy(queue)
     return QueueInfo(
-        name=queue.name,
-        vhost=queue.vhost,
-        type=config.kind,
+        queue.name,
+        queue.vhost,
+        config.kind,
         durable=config.durable,
         exclusive=config.exclusive,
         auto_delete=config.auto_delete,
@@ -83,7 +83,7 @@ def _overview(asker: Asker, request: requests.GetOverviewRequest, answer: Answer
     settings, host = asker.broker.settings, asker.broker.cluster.host
     known = asker.broker.definitions.state.nodes
     nodes = tuple(
-        requests.OverviewNode(
+        OverviewNode(
             name,
             known[name].address,
             name == settings.node or (host.connected(name) and not host.suspected(name)),
@@ -254,7 +254,7 @@ def _list_exchanges(asker: Asker, request: requests.ListExchangesRequest, answer
     answer(
         requests.ExchangeList(
             tuple(
-                requests.ExchangeInfo(
+                ExchangeInfo(
                     exchange.name,
                     exchange.kind,
                     exchange.durable,

@@ -1,4 +1,4 @@
-"""Queues, their claim readers and delayed messages as `/management` and the client show them."""
+"""Queues, exchanges and nodes as `/management` shows them, and the client the queues."""
 
 from __future__ import annotations
 
@@ -81,3 +81,23 @@ class DelayedInfo(msgspec.Struct, frozen=True):
     routing_key: str
     message_id: str
     size_bytes: int
+
+
+class ExchangeInfo(msgspec.Struct, frozen=True):
+    """An exchange's settings."""
+
+    name: str
+    type: str
+    durable: bool
+    auto_delete: bool
+    internal: bool
+    arguments: dict[str, Any] = {}
+    policy: str = ""
+
+
+class OverviewNode(msgspec.Struct, frozen=True):
+    """A node as the answering node sees it."""
+
+    name: str
+    address: str
+    alive: bool

@@ -13,7 +13,7 @@ from proton import uint, ulong
 
 from warren_broker.errors import InvalidArgument
 from warren_broker.management import resource
-from warren_broker.management.queue_values import QueueInfo
+from warren_broker.management.queue_values import ExchangeInfo, OverviewNode, QueueInfo
 from warren_broker.management.resource import Body, ManagementRequest, Names, Query, Result
 
 API_VERSION = 2
@@ -27,14 +27,19 @@ class GetOverviewRequest(ManagementRequest, frozen=True):
     """GET /overview: the answering node, and all nodes. Answer: Overview."""
 
 
-class DeclareQueueRequest(ManagementRequest, frozen=True):
-    """PUT /queues/:q. Answer: DeclaredQueue; 409 when it exists with other settings."""
+class DeclareRequest(ManagementRequest, frozen=True):
+    """What the declaration of a queue says, and that of an exchange."""
 
     name: str
     durable: bool = True
-    exclusive: bool = False
     auto_delete: bool = False
     arguments: dict[str, Any] = {}
+
+
+class DeclareQueueRequest(DeclareRequest, frozen=True):
+    """PUT /queues/:q. Answer: DeclaredQueue; 409 when it exists with other settings."""
+
+    exclusive: bool = False
 
 
 class GetQueueRequest(ManagementRequest, frozen=True):
@@ -84,15 +89,11 @@ class RetryDelayedRequest(ManagementRequest, frozen=True):
     name: str
 
 
-class DeclareExchangeRequest(ManagementRequest, frozen=True):
+class DeclareExchangeRequest(DeclareRequest, frozen=True):
     """PUT /exchanges/:x. Answer: Performed; 409 when it exists with other settings."""
 
-    name: str
     kind: str = "direct"
-    durable: bool = True
-    auto_delete: bool = False
     internal: bool = False
-    arguments: dict[str, Any] = {}
 
 
 class DeleteExchangeRequest(ManagementRequest, frozen=True):
@@ -170,18 +171,6 @@ class QueueList(Result, frozen=True):
     queues: tuple[QueueInfo, ...]
 
 
-class ExchangeInfo(msgspec.Struct, frozen=True):
-    """An exchange's settings."""
-
-    name: str
-    kind: str
-    durable: bool
-    auto_delete: bool
-    internal: bool
-    arguments: dict[str, Any] = {}
-    policy: str = ""
-
-
 class ExchangeList(Result, frozen=True):
     """All exchanges of the vhost, by name."""
 
@@ -192,14 +181,6 @@ class BindingList(Result, frozen=True):
     """The matching bindings."""
 
     bindings: tuple[BindingInfo, ...]
-
-
-class OverviewNode(msgspec.Struct, frozen=True):
-    """A node as the answering node sees it."""
-
-    name: str
-    address: str
-    alive: bool
 
 
 class Overview(Result, frozen=True):
@@ -441,18 +422,6 @@ def parse_binding(segment: str) -> BindingInfo:
     )
 
 
-def _exchange(info: ExchangeInfo) -> dict[str, Any]:
-    return {
-        "name": info.name,
-        "type": info.kind,
-        "durable": info.durable,
-        "auto_delete": info.auto_delete,
-        "internal": info.internal,
-        "arguments": info.arguments,
-        "policy": info.policy,
-    }
-
-
 def _overview(result: Overview) -> resource.Answer:
     nodes = [msgspec.structs.asdict(node) for node in result.nodes]
     return 200, {
@@ -468,7 +437,7 @@ RENDERERS: dict[type, Callable[[Any], resource.Answer]] = {
     QueueInfo: lambda result: (200, render_queue(result)),
     DeclaredQueue: lambda result: (201 if result.created else 200, render_queue(result.info)),
     QueueList: lambda result: (200, [render_queue(info) for info in result.queues]),
-    ExchangeList: lambda result: (200, [_exchange(info) for info in result.exchanges]),
+    ExchangeList: lambda result: (200, [msgspec.structs.asdict(info) for info in result.exchanges]),
     BindingList: lambda result: (200, [render_binding(binding) for binding in result.bindings]),
     Overview: _overview,
 }

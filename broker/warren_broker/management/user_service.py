@@ -100,7 +100,7 @@ def _delete_user(asker: Asker, request: m.DeleteUserRequest, answer: Answer) -> 
     asker.access.must_be("administrator", "delete users")
     _user(asker.broker.definitions.state, request.user)
     command = metadata.DeleteUser(request.user, keep_administrator=True)
-    asker.change(f"delete user {quoted(request.user)}", command, answer, Performed())
+    asker.change(f"delete user {quoted(request.user)}", command, answer)
 
 
 # ------------------------------------------------------------------ vhosts
@@ -191,7 +191,7 @@ def _delete_vhost(asker: Asker, request: m.DeleteVhostRequest, answer: Answer) -
     asker.access.must_be("administrator", "delete vhosts")
     _vhost(asker.broker.definitions.state, request.vhost)
     what = f"delete vhost {quoted(request.vhost)} with everything in it"
-    asker.change(what, metadata.DeleteVhost(request.vhost), answer, Performed())
+    asker.change(what, metadata.DeleteVhost(request.vhost), answer)
 
 
 # ------------------------------------------------------------------ permissions
@@ -266,7 +266,7 @@ def _delete_permissions(asker: Asker, request: m.DeletePermissionsRequest, answe
         f"{quoted(request.user)} in vhost {quoted(request.vhost)}"
     )
     command = metadata.DeleteGrant(request.vhost, request.user, request.exchange)
-    asker.change(what, command, answer, Performed())
+    asker.change(what, command, answer)
 
 
 USER_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {

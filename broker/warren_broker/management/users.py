@@ -317,29 +317,33 @@ def _clear_topic_permissions(names: Names, query: Query, body: Any) -> Managemen
     return DeletePermissionsRequest(names[0], names[1], query.get("exchange", ""))
 
 
-_ONE = "permissions/:vhost/:user"
+def _grant_routes(
+    kind: str, topics: bool, put: resource.Make, clear: resource.Make
+) -> tuple[resource.Route, ...]:
+    one = f"/{kind}/:vhost/:user"
+    return (
+        resource.route("GET", f"/users/:user/{kind}", _of_user(topics)),
+        resource.route("GET", f"/vhosts/:vhost/{kind}", _of_vhost(topics)),
+        resource.route("GET", f"/{kind}", _all_permissions(topics)),
+        resource.route("GET", one, _get_permissions(topics)),
+        resource.route("PUT", one, put),
+        resource.route("DELETE", one, clear),
+    )
+
+
+_CLEAR = resource.from_names(DeletePermissionsRequest)
 ROUTES: tuple[resource.Route, ...] = (
     resource.route("GET", "/whoami", resource.from_names(GetWhoAmIRequest)),
     resource.route("GET", "/users", resource.from_names(ListUsersRequest)),
     resource.route("GET", "/users/:user", resource.from_names(GetUserRequest, "user")),
     resource.route("PUT", "/users/:user", _put_user),
     resource.route("DELETE", "/users/:user", resource.from_names(DeleteUserRequest, "user")),
-    resource.route("GET", "/users/:user/permissions", _of_user(False)),
-    resource.route("GET", "/users/:user/topic-permissions", _of_user(True)),
     resource.route("GET", "/vhosts", resource.from_names(ListVhostsRequest)),
     resource.route("GET", "/vhosts/:vhost", resource.from_names(GetVhostRequest, "vhost")),
     resource.route("PUT", "/vhosts/:vhost", _put_vhost),
     resource.route("DELETE", "/vhosts/:vhost", resource.from_names(DeleteVhostRequest, "vhost")),
     resource.route("PUT", "/vhosts/:vhost/tracing", _trace_vhost(True)),
     resource.route("DELETE", "/vhosts/:vhost/tracing", _trace_vhost(False)),
-    resource.route("GET", "/vhosts/:vhost/permissions", _of_vhost(False)),
-    resource.route("GET", "/vhosts/:vhost/topic-permissions", _of_vhost(True)),
-    resource.route("GET", "/permissions", _all_permissions(False)),
-    resource.route("GET", "/topic-permissions", _all_permissions(True)),
-    resource.route("GET", f"/{_ONE}", _get_permissions(False)),
-    resource.route("GET", f"/topic-{_ONE}", _get_permissions(True)),
-    resource.route("PUT", f"/{_ONE}", _put_permissions),
-    resource.route("PUT", f"/topic-{_ONE}", _put_topic_permissions),
-    resource.route("DELETE", f"/{_ONE}", resource.from_names(DeletePermissionsRequest)),
-    resource.route("DELETE", f"/topic-{_ONE}", _clear_topic_permissions),
+    *_grant_routes("permissions", False, _put_permissions, _CLEAR),
+    *_grant_routes("topic-permissions", True, _put_topic_permissions, _clear_topic_permissions),
 )

@@ -11,23 +11,14 @@ from typing import TypeAlias
 
 import msgspec
 
-from warren_broker.metadata.records import (
-    Binding,
-    Exchange,
-    Grant,
-    Parameter,
-    Policy,
-    QueueRecord,
-    User,
-    Vhost,
-)
+from warren_broker.metadata import records
 from warren_broker.queue.commands import UplinkId
 
 
 class QueueChange(msgspec.Struct, frozen=True):
     """A change of one queue, as it is afterwards."""
 
-    queue: QueueRecord
+    queue: records.QueueRecord
 
 
 class QueueCreated(QueueChange, frozen=True):
@@ -88,7 +79,16 @@ class NodeRenewed(msgspec.Struct, frozen=True):
     previous: UplinkId
 
 
-Definition: TypeAlias = QueueRecord | Exchange | Binding | Vhost | User | Grant | Policy | Parameter
+Definition: TypeAlias = (
+    records.QueueRecord
+    | records.Exchange
+    | records.Binding
+    | records.Vhost
+    | records.User
+    | records.Grant
+    | records.Policy
+    | records.Parameter
+)
 
 
 class DefinitionEvent(msgspec.Struct, frozen=True):

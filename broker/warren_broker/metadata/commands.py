@@ -14,7 +14,9 @@ import msgspec
 from warren_broker import errors
 from warren_broker.metadata.records import (
     Arguments,
+    BindingEnds,
     ConnectionId,
+    ExchangeSettings,
     Grant,
     Limits,
     Parameter,
@@ -218,7 +220,9 @@ class DeleteParameter(MetadataCommand, frozen=True, array_like=True, tag="delete
     name: str
 
 
-class DeclareExchange(MetadataCommand, frozen=True, array_like=True, tag="declare_exchange"):
+class DeclareExchange(
+    MetadataCommand, ExchangeSettings, frozen=True, array_like=True, tag="declare_exchange"
+):
     """Declare an exchange; an existing equivalent one is not an error.
 
     choosing  the types that choose one destination are known (`exchange_types.CHOOSING_KINDS`).
@@ -229,13 +233,6 @@ class DeclareExchange(MetadataCommand, frozen=True, array_like=True, tag="declar
     own       the broker declares it for itself: its name may begin with `amq.`. Since version 10
     """
 
-    vhost: str
-    name: str
-    kind: str
-    durable: bool = True
-    auto_delete: bool = False
-    internal: bool = False
-    arguments: Arguments = {}
     choosing: bool = False
     store_nodes: tuple[str, ...] | None = None
     store_leader: str = ""
@@ -250,18 +247,12 @@ class DeleteExchange(MetadataCommand, frozen=True, array_like=True, tag="delete_
     if_unused: bool = False
 
 
-class BindingCommand(MetadataCommand, frozen=True, array_like=True):
+class BindingCommand(MetadataCommand, BindingEnds, frozen=True, array_like=True):
     """A binding's source, destination and key.
 
     connection  of the requester, for exclusive queues; 0: the broker itself
     """
 
-    vhost: str
-    source: str
-    destination: str
-    to_queue: bool
-    routing_key: str = ""
-    arguments: Arguments = {}
     connection: ConnectionId = 0
 
 

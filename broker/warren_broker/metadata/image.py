@@ -7,18 +7,8 @@ from typing import Final
 
 import msgspec
 
+from warren_broker.metadata import records
 from warren_broker.metadata.commands import AnyReply
-from warren_broker.metadata.records import (
-    Binding,
-    ClusterNode,
-    Exchange,
-    Grant,
-    Parameter,
-    Policy,
-    QueueRecord,
-    User,
-    Vhost,
-)
 from warren_broker.metadata.state import MetadataState, Scope, UplinkState
 from warren_broker.queue.commands import Incarnation, UplinkId
 
@@ -43,20 +33,20 @@ class Image(msgspec.Struct, frozen=True, array_like=True):
     format: int
     bootstrapped: bool
     last_group: int
-    vhosts: tuple[Vhost, ...]
-    exchanges: tuple[Exchange, ...]
-    queues: tuple[QueueRecord, ...]
-    bindings: tuple[Binding, ...]
-    users: tuple[User, ...]
-    grants: tuple[Grant, ...]
+    vhosts: tuple[records.Vhost, ...]
+    exchanges: tuple[records.Exchange, ...]
+    queues: tuple[records.QueueRecord, ...]
+    bindings: tuple[records.Binding, ...]
+    users: tuple[records.User, ...]
+    grants: tuple[records.Grant, ...]
     lives: tuple[tuple[str, UplinkId], ...]
     retired: tuple[tuple[str, tuple[UplinkId, ...]], ...]
     uplinks: tuple[UplinkImage, ...]
-    nodes: tuple[ClusterNode, ...] = ()
+    nodes: tuple[records.ClusterNode, ...] = ()
     removed: tuple[tuple[int, str], ...] = ()
     numbers: tuple[tuple[str, Incarnation], ...] = ()
-    policies: tuple[Policy, ...] = ()
-    parameters: tuple[Parameter, ...] = ()
+    policies: tuple[records.Policy, ...] = ()
+    parameters: tuple[records.Parameter, ...] = ()
     loaded: str = ""
 
 

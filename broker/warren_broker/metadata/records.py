@@ -89,8 +89,12 @@ class Parameter(msgspec.Struct, frozen=True, array_like=True):
     value: Any
 
 
-class Exchange(msgspec.Struct, frozen=True, array_like=True):
-    """An exchange, to which messages are published."""
+class ExchangeSettings(msgspec.Struct, frozen=True, array_like=True):
+    """What an exchange and the command that declares it begin with.
+
+    They are arrays in the log and in snapshots: a new field goes to the end of one of them, not
+    here. The same holds for `BindingEnds`.
+    """
 
     vhost: str
     name: str
@@ -100,6 +104,10 @@ class Exchange(msgspec.Struct, frozen=True, array_like=True):
     internal: bool = False
     arguments: Arguments = {}
 
+
+class Exchange(ExchangeSettings, frozen=True, array_like=True):
+    """An exchange, to which messages are published."""
+
     @property
     def alternate(self) -> str | None:
         """The exchange that gets what this one cannot route."""
@@ -107,8 +115,8 @@ class Exchange(msgspec.Struct, frozen=True, array_like=True):
         return value if isinstance(value, str) else None
 
 
-class Binding(msgspec.Struct, frozen=True, array_like=True):
-    """A binding from an exchange to a queue (to_queue) or to another exchange."""
+class BindingEnds(msgspec.Struct, frozen=True, array_like=True):
+    """What a binding and the commands that add and remove it begin with."""
 
     vhost: str
     source: str
@@ -116,6 +124,10 @@ class Binding(msgspec.Struct, frozen=True, array_like=True):
     to_queue: bool
     routing_key: str = ""
     arguments: Arguments = {}
+
+
+class Binding(BindingEnds, frozen=True, array_like=True):
+    """A binding from an exchange to a queue (to_queue) or to another exchange."""
 
     @property
     def key(self) -> BindingKey:

@@ -93,7 +93,7 @@ class _Row(msgspec.Struct, array_like=True):
     uplinks: list[_UplinkRow]
     service: list[tuple[int, list[tuple[int, int]]]]
     active: tuple[int, int] | None
-    readers: list[tuple[str, int, int, int, int, list[_ClaimRow]]]
+    readers: list[tuple[str, int, int, int, int, list[HeldClaim]]]
     sinks: list[tuple[str, int, list[_StageRow]]]
     calls: list[tuple[str, tuple[tuple[str, int], ...]]] = []
     claim_floor: int = 0
@@ -127,16 +127,6 @@ class _DelayedRow(msgspec.Struct, array_like=True):
 class _LettersRow(msgspec.Struct, array_like=True):
     counts: tuple[int, int, int]
     leaves: list[bytes]
-
-
-class _ClaimRow(msgspec.Struct, array_like=True):
-    number: int
-    runs: tuple[Run, ...]
-    messages: int
-    size_bytes: int
-    ttl_ms: int
-    expires_ms: int
-    uses: bool = False
 
 
 class _UplinkRow(msgspec.Struct, array_like=True):
@@ -295,10 +285,7 @@ def _reader_row(reader: ReaderState) -> Any:
         reader.settled,
         reader.opened,
         reader.heard_ms,
-        [
-            _ClaimRow(c.number, c.runs, c.messages, c.size_bytes, c.ttl_ms, c.expires_ms, c.uses)
-            for c in (reader.claims[number] for number in sorted(reader.claims))
-        ],
+        [reader.claims[number] for number in sorted(reader.claims)],
     )
 
 
@@ -346,7 +333,7 @@ def restore(data: bytes) -> QueueState:
         state.service[priority] = deque(_known(state, key) for key in keys)
     state.active = _known(state, row.active) if row.active is not None else None
     for name, epoch, settled, opened, heard_ms, claims in row.readers:
-        numbered = {row.number: HeldClaim(*msgspec.structs.astuple(row)) for row in claims}
+        numbered = {claim.number: claim for claim in claims}
         state.readers[name] = ReaderState(name, epoch, settled, opened, heard_ms, numbered)
     for name, calls in row.calls:
         state.readers[name].calls = calls

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeAlias
 
+import msgspec
+
 from warren_broker.queue.block_index import LIVE, SIZE_SHIFT, BlockIndex
 from warren_broker.queue.commands import AnyReply
 from warren_broker.queue.config import QueueConfig
@@ -93,9 +95,10 @@ class SeenUplink:
     yields: bool = False
 
 
-@dataclass(slots=True, eq=False)
-class HeldClaim:
+class HeldClaim(msgspec.Struct, array_like=True, eq=False):
     """The messages held by a micro-batch, possibly none. ttl_ms 0: no expiry; expires_ms then 0.
+
+    Snapshots contain it as it is: a new field goes to the end, with a default.
 
     uses  see `OpenClaim.uses`
     """

@@ -34,11 +34,7 @@ ErrorsOnly = Annotated[
 def members(queue: Queue, uri: Uri = None, json: Json = False) -> None:
     """Show a queue's members: their nodes, the leader, how far each is behind."""
     with connect(uri) as connection:
-        found = Admin(connection).queue_members(queue)
-    if json:
-        output.as_json(found)
-    else:
-        _show_members(found)
+        output.one(Admin(connection).queue_members(queue), json, _show_members)
 
 
 @queues.command()

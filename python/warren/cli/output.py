@@ -42,6 +42,14 @@ def listing(
     table("", tuple(columns), [[value(one) for value in shown] for one in found])
 
 
+def one(found: Any, json: bool, show: Callable[[Any], None]) -> None:
+    """Print one JSON document, or what `show` prints."""
+    if json:
+        as_json(found)
+    else:
+        show(found)
+
+
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print a table; integer columns are right-aligned."""
     made = Table(title=escape(title) or None)

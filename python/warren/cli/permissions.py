@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
 
 import typer
 
@@ -28,9 +29,7 @@ def list_permissions(
     vhost: MaybeVhost = None, user: MaybeUser = None, uri: Uri = None, json: Json = False
 ) -> None:
     """All permissions."""
-    with connect(uri) as connection:
-        found = Admin(connection).permissions(vhost=vhost, user=user)
-    output.listing(found, json, ("vhost", "user", "configure", "write", "read"))
+    _list(Admin.permissions, "configure", vhost, user, uri, json)
 
 
 @permissions.command("set")
@@ -61,9 +60,21 @@ def list_topic(
     vhost: MaybeVhost = None, user: MaybeUser = None, uri: Uri = None, json: Json = False
 ) -> None:
     """List topic permissions."""
+    _list(Admin.topic_permissions, "exchange", vhost, user, uri, json)
+
+
+def _list(
+    found: Callable[..., Sequence[Any]],
+    what: str,
+    vhost: str | None,
+    user: str | None,
+    uri: str | None,
+    json: bool,
+) -> None:
+    """what: the column that the two kinds of permissions do not have in common."""
     with connect(uri) as connection:
-        found = Admin(connection).topic_permissions(vhost=vhost, user=user)
-    output.listing(found, json, ("vhost", "user", "exchange", "write", "read"))
+        shown = found(Admin(connection), vhost=vhost, user=user)
+    output.listing(shown, json, ("vhost", "user", what, "write", "read"))
 
 
 @permissions.command()

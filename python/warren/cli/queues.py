@@ -11,6 +11,7 @@ from warren.admin import Admin
 from warren.cli import output
 from warren.cli.target import Json, Queue, Uri, connect
 from warren.errors import UsageError
+from warren_broker.management.queue_values import QueueInfo
 
 queues = typer.Typer(no_args_is_help=True, help="List, show, declare, delete, purge queues.")
 
@@ -39,10 +40,10 @@ def list_queues(uri: Uri = None, json: Json = False) -> None:
 def show(queue: Queue, uri: Uri = None, json: Json = False) -> None:
     """Show all properties and counts of one queue."""
     with connect(uri) as connection:
-        found = Admin(connection).queue(queue)
-    if json:
-        output.as_json(found)
-        return
+        output.one(Admin(connection).queue(queue), json, _show)
+
+
+def _show(found: QueueInfo) -> None:
     values: dict[str, Any] = {name: getattr(found, name) for name in found.__struct_fields__}
     del values["readers"]
     output.facts(found.name, values)

@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, compress
 from operator import add, itemgetter, sub
-from typing import Final
+from typing import Final, TypeAlias
 
 from warren_raft.index_set import PAGE_BITS, Indexes
 from warren_raft.int_runs import count_of, end_of, is_consecutive, pack, unpack, value
@@ -432,7 +432,8 @@ class EntryIndex:
             end = bisect_left(indexes, page + 1 << PAGE_BITS, first)
             columns = self._columns(page)
             if columns is not None:
-                _move(columns, indexes[first:end], old, befores[first:end], new, afters[first:end])
+                source, target = (old, befores[first:end]), (new, afters[first:end])
+                _move(columns, indexes[first:end], source, target)
                 if page != self._number:
                     self._pages[page] = columns.packed()
             first = end
@@ -461,14 +462,12 @@ def _tally_each(columns: Columns, into: dict[int, list[int]]) -> None:
         found[1] += length
 
 
-def _move(
-    columns: Columns,
-    indexes: array[int],
-    old: int,
-    befores: array[int],
-    new: int,
-    afters: array[int],
-) -> None:
+Places: TypeAlias = "tuple[int, array[int]]"
+"""The number of a file, and offsets in it."""
+
+
+def _move(columns: Columns, indexes: array[int], source: Places, target: Places) -> None:
+    (old, befores), (new, afters) = source, target
     same = columns.indexes == indexes and columns.offsets == befores
     if same and columns.files.count(old) == len(indexes):
         columns.files = array("I", [new]) * len(indexes)

@@ -27,7 +27,7 @@ from warren_raft.storage.identity import Directory
 from warren_raft.storage.memtable import Memtable
 from warren_raft.storage.recovered_group import RecoveredGroup
 from warren_raft.storage.segment import SegmentIndex
-from warren_raft.storage.wal import Place, file_name, file_number
+from warren_raft.storage.wal import LogEnd, Place, file_name, file_number
 from warren_raft.storage.wal_retention import FileUse
 from warren_raft.types import GroupId, HardState
 
@@ -95,6 +95,10 @@ class Recovered:
             group = self.groups.get(row.group)
             if group is not None:
                 group.reflect(row.held, found.position, self.manifest)
+
+    def log_end(self) -> LogEnd:
+        """Return how the log ends."""
+        return LogEnd(self.next_file, self.next_batch, self.salts, self.link, self.unnamed)
 
 
 def recover(

@@ -150,6 +150,22 @@ class _Writer:
             self._files.close(fd)
 
 
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """How the log on disk ends, as recovery found it, for the writer of what follows.
+
+    salts    of the files there are; those of new ones are added
+    link     the link of `next_file` to the file before it
+    unnamed  the newest file there is, as for `Mark`: it is marked before the next is begun
+    """
+
+    next_file: int
+    next_batch: int
+    salts: dict[int, int]
+    link: Link
+    unnamed: tuple[int, int, int] | None
+
+
 class Wal:
     """The log's writer: one batch is being written while the next one collects.
 
@@ -166,14 +182,10 @@ class Wal:
         files: Files,
         directory: Path,
         post: Callable[[Callable[[], None]], None],
+        end: LogEnd,
         *,
-        next_file: int,
-        next_batch: int,
         file_bytes: int,
-        salts: dict[int, int],
-        link: Link,
         mark: Mark,
-        unnamed: tuple[int, int, int] | None = None,
         on_full: Callable[[OSError | None], None],
         on_batch: Callable[[int, set[GroupId], list[GroupId]], None],
         at_turn_end: Callable[[Job], None] | None = None,
@@ -183,10 +195,7 @@ class Wal:
         `on_disk` is the file of the last batch that is on disk, and where it ends there; (0, 0)
         before the first. `synced_batch` is its number.
 
-        salts        of the files there are; those of new ones are added
-        link       the link of `next_file` to the file before it
         mark         see Mark; called on the thread before a new file's first record is written
-        unnamed      the newest file there is, as for `mark`: it is marked before the next is begun
         at_turn_end  runs a job when everything that may be sent before a sync was sent, then calls
                      what it returns on the owner's thread; the job may block, and uses the writer
                      only. None: every batch is written by the thread
@@ -200,17 +209,18 @@ class Wal:
         self._file_bytes = file_bytes
         self._jobs: queue.SimpleQueue[_WriteBatch | None] = queue.SimpleQueue()
         self._in_flight: _WriteBatch | None = None
-        self.salts = salts
-        self._collecting = _WriteBatch(next_batch, next_file, self._new_salt(next_file), link)
+        self.salts = end.salts
+        salt = self._new_salt(end.next_file)
+        self._collecting = _WriteBatch(end.next_batch, end.next_file, salt, end.link)
         self._at_turn_end = at_turn_end
         self._here: _WriteBatch | None = None
-        self._writer = _Writer(files, directory, mark, unnamed)
+        self._writer = _Writer(files, directory, mark, end.unnamed)
         self._failed = False
         self._closing = Event()
         self.batches = 0
         self.bytes_written = 0
         self.on_disk = (0, 0)
-        self.synced_batch = next_batch - 1
+        self.synced_batch = end.next_batch - 1
         self.full: OSError | None = None
         self._on_full = on_full
         self._on_batch = on_batch

@@ -214,12 +214,10 @@ class Transport:
 
     def _drop_call(self, peer: _Peer) -> None:
         """Abort this side's attempt to reach the peer."""
-        if peer.connector is not None:
-            peer.connector.cancel()
-            peer.connector = None
-        if peer.retry is not None:
-            peer.retry.cancel()
-            peer.retry = None
+        for attempt in (peer.connector, peer.retry):
+            if attempt is not None:
+                attempt.cancel()
+        peer.connector = peer.retry = None
         calling, peer.calling = peer.calling, None
         if calling is not None:
             calling.stream.abort()
