@@ -17,6 +17,7 @@ MODULES = (
     "admit",
     "assemble",
     "deliver",
+    "deliveries",
     "digest",
     "publisher_ids",
     "property_columns",

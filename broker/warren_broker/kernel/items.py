@@ -50,6 +50,10 @@ class Unsendable(Exception):
         return self.reason
 
 
+class DeliveryMalformed(Exception):
+    """Bytes from a broker that are no frames, or frames in an order that cannot be."""
+
+
 class Route(NamedTuple):
     """Exchange, routing key and mandatory flag of a basic.publish; bytes as received."""
 
