@@ -120,10 +120,11 @@ def specification(options: argparse.Namespace) -> int:
 
 
 def crash(options: argparse.Namespace) -> int:
-    """Run Spark on real nodes, killed at random moments: --runs N --seed S."""
+    """Run Spark on real nodes, killed at random moments: --runs N --seed S --broker rabbitmq."""
     prepare()
     command = [str(python()), "-m", "spark_world.crash", *options.rest]
-    env = dict(environment.java_environment(), PYTHONPATH=str(ROOT / "tests" / "connector"))
+    paths = os.pathsep.join(str(ROOT / name) for name in ("tests/connector", "tests", "."))
+    env = dict(environment.java_environment(), PYTHONPATH=paths)
     return console.loud(command, env=env, cwd=ROOT)
 
 

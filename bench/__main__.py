@@ -30,11 +30,19 @@ def decoding() -> list[dict[str, Any]]:
     return run()
 
 
+def spool(options: argparse.Namespace, rounds: int) -> list[dict[str, Any]]:
+    """Run the part about the receiver; its import needs pika and pyarrow."""
+    from bench.spool import spool as run
+
+    return run(min(options.rows, 100_000), rounds)
+
+
 def main() -> int:
     """Run the parts; return 1 when one could not be run."""
     parser = argparse.ArgumentParser(prog="build.py bench", description=__doc__)
     default = Plan()
-    names = ("throughput", "failover", "groups", "restart", "memory", "raft", "spark", "decoding")
+    brokers_parts = ("throughput", "failover", "groups", "restart", "memory")
+    names = (*brokers_parts, "raft", "spark", "decoding", "spool")
     parser.add_argument(
         "parts",
         nargs="*",
@@ -63,6 +71,7 @@ def main() -> int:
         "raft": lambda: raft(plan),
         "spark": lambda: spark(options),
         "decoding": decoding,
+        "spool": lambda: spool(options, plan.rounds),
     }
     code = 0
     for name, run in parts.items():

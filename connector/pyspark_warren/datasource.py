@@ -16,6 +16,7 @@ from pyspark_warren.options import Options, parse_options
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from pyspark_warren.amqp.stream_reader import SpoolStreamReader
     from pyspark_warren.port import BrokerPort
     from pyspark_warren.sink import WarrenBatchWriter, WarrenStreamWriter
     from pyspark_warren.source import (
@@ -80,7 +81,9 @@ class WarrenDataSource(DataSource):
             )
         return WarrenBatchReader(options, schema, self.connect)
 
-    def streamReader(self, schema: StructType) -> WarrenStreamReader | RefusedStreamReader:
+    def streamReader(
+        self, schema: StructType
+    ) -> WarrenStreamReader | SpoolStreamReader | RefusedStreamReader:
         """`spark.readStream`."""
         from pyspark_warren.source import RefusedStreamReader
 
@@ -89,7 +92,7 @@ class WarrenDataSource(DataSource):
         except WarrenSparkError as wrong:
             return RefusedStreamReader(wrong)
 
-    def _stream_reader(self, schema: StructType) -> WarrenStreamReader:
+    def _stream_reader(self, schema: StructType) -> WarrenStreamReader | SpoolStreamReader:
         found = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
         if found < SPARK_MIN:
             raise UnsupportedError(
@@ -100,10 +103,9 @@ class WarrenDataSource(DataSource):
 
         options = self._detected("read", "stream")
         if options.broker == AMQP:
-            raise UnsupportedError(
-                "spark.readStream with broker=amqp: reading through plain AMQP 0.9.1 is not "
-                "supported by this version; connect to a Warren broker"
-            )
+            from pyspark_warren.amqp.stream_reader import SpoolStreamReader
+
+            return SpoolStreamReader(options, schema)
         return WarrenStreamReader(options, schema, self.connect)
 
     @told

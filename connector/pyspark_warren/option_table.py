@@ -233,7 +233,7 @@ SPECS: Final[tuple[Spec, ...]] = (
         "receivers",
         parse_count,
         1,
-        "broker=amqp: consumers of the queue, each a process beside the driver",
+        "broker=amqp: consumers of the queue, each on a connection of its own",
         "read",
         1,
         64,

@@ -121,14 +121,18 @@ def to_arrow(piece: ClaimedBlock, schema: pa.Schema, corrupt: str | None = None)
 
 def _body(piece: ClaimedBlock, wanted: pa.DataType) -> pa.Array:
     block = piece.block
-    made = _binary(block.body_offsets, block.body_data, block.count)
+    return body_as(_binary(block.body_offsets, block.body_data, block.count), wanted, piece.queue)
+
+
+def body_as(made: pa.BinaryArray, wanted: pa.DataType, queue: str) -> pa.Array:
+    """Return bodies as binary or as string; raises SchemaError when one is no UTF-8."""
     if wanted == made.type:
         return made
     try:
         return made.cast(wanted)
     except pa.ArrowInvalid as wrong:
         raise SchemaError(
-            f"column body as string: a message of queue {piece.queue!r} is not "
+            f"column body as string: a message of queue {queue!r} is not "
             f"UTF-8; read it as binary ({wrong})"
         ) from None
 
@@ -220,17 +224,19 @@ def _property_columns(
     decoded = decode_columns(block.properties_offsets, block.properties_data, block.count, wanted)
     if corrupt is None and decoded.malformed:
         row = decoded.malformed[0]
-        raise MalformedMessageError(_malformed(piece, row, decoded.why(row))) from None
+        raise MalformedMessageError(
+            malformed(piece.queue, *_place(piece, row), decoded.why(row))
+        ) from None
     columns = dict(decoded.columns)
     if corrupt is not None:
         columns[corrupt] = decoded.refused()
     return columns
 
 
-def _malformed(piece: ClaimedBlock, row: int, why: str) -> str:
-    index, ordinal = _place(piece, row)
+def malformed(queue: str, index: int, ordinal: int, why: str) -> str:
+    """Return the text about a message with properties that cannot be decoded."""
     return (
-        f"queue {piece.queue!r}, position (index {index}, ordinal {ordinal}): the message's "
+        f"queue {queue!r}, position (index {index}, ordinal {ordinal}): the message's "
         f"properties cannot be decoded: {why}. Read with mode=PERMISSIVE to get them as bytes "
         "in a column of their own (columnNameOfCorruptRecord), or take the message from the "
         "queue by other means"

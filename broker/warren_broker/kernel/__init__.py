@@ -1,6 +1,6 @@
 """The code that runs per message: frames to messages, messages to blocks, blocks to frames.
 
-The modules `scan`, `admit`, `assemble`, `deliver`, `deliveries`, `digest`, `publisher_ids` and
+The modules `scan`, `admit`, `assemble`, `deliver`, `delivery_scan`, `digest`, `publisher_ids` and
 `property_columns` are written in Cython's pure Python mode. They run compiled when
 `kernel/compiled` holds the extensions (`build_kernel.py` makes them) and interpreted otherwise,
 with the same results.
@@ -47,7 +47,7 @@ deliver                                                   all append to `out`, a
     with_headers(properties, headers) -> bytes            headers: {name: int}, added or replaced
     readable(properties) -> bytes                         themselves, or a replacement
 
-deliveries                                                the client's side, for the connector
+delivery_scan                                             the client's side, for the connector
     DeliveryScanner(channel, frame_max, message_bytes_max)
         feed(data) -> bytes             cut deliveries; the frames of everything else come back
         filled                          the Deliveries so far: columns that Arrow can use
@@ -112,7 +112,7 @@ class Kernel(NamedTuple):
     admit: Any
     assemble: Any
     deliver: Any
-    deliveries: Any
+    delivery_scan: Any
     digest: Any
     publisher_ids: Any
     property_columns: Any
@@ -161,7 +161,7 @@ if TYPE_CHECKING:
         format_get_ok,
         format_return,
     )
-    from warren_broker.kernel.deliveries import Deliveries, DeliveryScanner
+    from warren_broker.kernel.delivery_scan import Deliveries, DeliveryScanner
     from warren_broker.kernel.digest import content_digest
     from warren_broker.kernel.properties import readable, with_headers
     from warren_broker.kernel.property_columns import header_entries, split_properties
@@ -173,8 +173,8 @@ else:
     _kernel = _choose(os.environ.get("WARREN_KERNEL", ""))
     ACTIVE = _kernel.mode
     FrameScanner = _kernel.scan.FrameScanner
-    Deliveries = _kernel.deliveries.Deliveries
-    DeliveryScanner = _kernel.deliveries.DeliveryScanner
+    Deliveries = _kernel.delivery_scan.Deliveries
+    DeliveryScanner = _kernel.delivery_scan.DeliveryScanner
     distinct_routes = _kernel.assemble.distinct_routes
     first_other_user = _kernel.assemble.first_other_user
     flags_of = _kernel.assemble.flags_of

@@ -17,7 +17,7 @@ MODULES = (
     "admit",
     "assemble",
     "deliver",
-    "deliveries",
+    "delivery_scan",
     "digest",
     "publisher_ids",
     "property_columns",

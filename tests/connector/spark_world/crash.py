@@ -1,11 +1,13 @@
 """Spark from queue to queue on real nodes, crashed at moments that a seed draws.
 
     python3 build.py crash --runs 20 --seed 7
+    python3 build.py crash --broker rabbitmq --runs 20 --seed 7
 
 Each run is a query of its own on two queues of its own: drivers killed or frozen at a step while
 another one takes over, tasks killed, a node down, checkpoints deleted. At its end every message
-must be in the target once and nowhere else. A failure prints the command that draws the same run
-again.
+must be in the target once and nowhere else. With a RabbitMQ as the source, receivers are killed,
+too, and the target is Parquet, written twice for each batch. A failure prints the command that
+draws the same run again.
 """
 
 from __future__ import annotations
@@ -16,6 +18,9 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from spark_world.runs import RealWorld, ended, resume
@@ -109,23 +114,39 @@ def _round(world: RealWorld, rng: random.Random, pending: bool) -> str:
     return f"{kind} {step} {next(iter(trigger))}"
 
 
+@contextmanager
+def _runs(broker: str, place: Path) -> Iterator[Callable[[Path, int], list[str]]]:
+    """What makes one run of a seed in a directory, with that broker running."""
+    if broker == "warren":
+        with LocalCluster(3, place / "cluster") as cluster:
+            yield partial(one_run, cluster)
+        return
+    from connector.amqp.rabbitmq import OneRabbitMQ
+    from spark_world import rabbit_crash
+
+    with OneRabbitMQ() as node:
+        yield partial(rabbit_crash.one_run, node)
+
+
 def main() -> int:
     """Runs until one fails; the exit code."""
     parser = argparse.ArgumentParser(prog="build.py crash", description=__doc__)
     parser.add_argument("--runs", type=int, default=10, help="how many, each with the next seed")
     parser.add_argument("--seed", type=int, default=1, help="the first run's")
+    parser.add_argument("--broker", choices=("warren", "rabbitmq"), default="warren")
     options = parser.parse_args()
+    again = f"python3 build.py crash --broker {options.broker} --runs 1 --seed"
     with tempfile.TemporaryDirectory(prefix="warren-crash-") as place:
-        with LocalCluster(3, Path(place) / "cluster") as cluster:
+        with _runs(options.broker, Path(place)) as run:
             for seed in range(options.seed, options.seed + options.runs):
                 directory = Path(place) / f"run-{seed}"
                 directory.mkdir()
                 began = time.monotonic()
                 try:
-                    done = one_run(cluster, directory, seed)
+                    done = run(directory, seed)
                 except AssertionError:
                     print(
-                        f"seed {seed} failed; again: python3 build.py crash --runs 1 --seed {seed}",
+                        f"seed {seed} failed; again: {again} {seed}",
                         file=sys.stderr,
                     )
                     raise

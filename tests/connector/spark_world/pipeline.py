@@ -16,6 +16,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from spark_world.rabbit import RabbitDyingSource
 from spark_world.sources import DyingSource, RealDyingSource
 
 
@@ -39,7 +40,7 @@ def session(master: str) -> SparkSession:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
-    for source in (DyingSource, RealDyingSource):
+    for source in (DyingSource, RealDyingSource, RabbitDyingSource):
         spark.dataSource.register(source)
     jvm = spark.sparkContext._jvm
     assert jvm is not None

@@ -2,7 +2,7 @@
 # mypy: ignore-errors
 """The client's side of basic.deliver: received AMQP 0.9.1 bytes cut into columns of messages.
 
-For a client whose connection is kept by another library: deliveries on one channel become columns
+For a client with a connection that another library keeps: deliveries on one channel become columns
 that Arrow can use as they are; the frames of everything else are returned, unchanged, for that
 library. One source for both kernels: interpreted, `_p` is the received bytes; compiled, a pointer.
 """
@@ -34,9 +34,9 @@ _DELIVER = cython.declare(cython.ulonglong, 0x003C003C)
 _CHANNEL_CLASS = cython.declare(cython.uint, 20)
 _OFFSET = struct.Struct("=i")
 _TAG = struct.Struct("=Q")
-_IDLE = cython.declare(cython.int, 0)
-_WANTS_HEADER = cython.declare(cython.int, 1)
-_WANTS_BODY = cython.declare(cython.int, 2)
+_IDLE = cython.declare(cython.uint, 0)
+_WANTS_HEADER = cython.declare(cython.uint, 1)
+_WANTS_BODY = cython.declare(cython.uint, 2)
 
 
 @cython.cfunc
@@ -55,7 +55,7 @@ def _number(p: cython.p_uchar, at: Size, size: Size) -> cython.ulonglong:
 
 
 @cython.cclass
-class Column:
+class ReceivedColumn:
     """Byte strings of messages: value i is data[offsets[i]:offsets[i + 1]], offsets native i32."""
 
     offsets = cython.declare(bytearray, visibility="readonly")
@@ -85,9 +85,9 @@ class Column:
         self.offsets += _OFFSET.pack(len(self.data))
 
     @cython.cfunc
-    def cut(self) -> Column:
+    def cut(self) -> ReceivedColumn:
         """Take off the bytes of the value that is being received; a new column has them."""
-        rest: Column = Column()
+        rest: ReceivedColumn = ReceivedColumn()
         end: Size = _OFFSET.unpack_from(self.offsets, len(self.offsets) - 4)[0]
         if len(self.data) > end:
             rest.data += self.data[end:]
@@ -106,17 +106,17 @@ class Deliveries:
     count = cython.declare(cython.Py_ssize_t, visibility="readonly")
     tags = cython.declare(bytearray, visibility="readonly")
     redelivered = cython.declare(bytearray, visibility="readonly")
-    exchange = cython.declare(Column, visibility="readonly")
-    routing_key = cython.declare(Column, visibility="readonly")
-    properties = cython.declare(Column, visibility="readonly")
-    body = cython.declare(Column, visibility="readonly")
+    exchange = cython.declare(ReceivedColumn, visibility="readonly")
+    routing_key = cython.declare(ReceivedColumn, visibility="readonly")
+    properties = cython.declare(ReceivedColumn, visibility="readonly")
+    body = cython.declare(ReceivedColumn, visibility="readonly")
 
     def __init__(self) -> None:
         self.count = 0
         self.tags = bytearray()
         self.redelivered = bytearray()
-        self.exchange, self.routing_key = Column(), Column()
-        self.properties, self.body = Column(), Column()
+        self.exchange, self.routing_key = ReceivedColumn(), ReceivedColumn()
+        self.properties, self.body = ReceivedColumn(), ReceivedColumn()
 
     @property
     def size_bytes(self) -> int:
@@ -128,7 +128,7 @@ class Deliveries:
 class DeliveryScanner:
     """One connection's received bytes, from the first one on.
 
-    channel            whose basic.deliver is read here; content of other methods and channels is
+    channel            its basic.deliver is read here; content of other methods and channels is
                        returned like every other frame
     frame_max          largest frame accepted
     message_bytes_max  largest body accepted
@@ -142,7 +142,7 @@ class DeliveryScanner:
     filled = cython.declare(Deliveries, visibility="readonly")
     _p: cython.p_uchar
     _rest: bytearray
-    _state: cython.int
+    _state: cython.uint
     _left: cython.ulonglong
     _tag: cython.ulonglong
     _redelivered: cython.uint

@@ -41,7 +41,7 @@ def deliver(
 
 
 def scanner(kernel: Kernel) -> Any:
-    return kernel.deliveries.DeliveryScanner(CHANNEL, 131072, LIMIT)
+    return kernel.delivery_scan.DeliveryScanner(CHANNEL, 131072, LIMIT)
 
 
 def column(made: Any, count: int) -> list[bytes]:

@@ -1,0 +1,121 @@
+"""The executor's side of a slice of the spool: opens its files and makes the wanted columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from pyspark_warren.amqp.plan import SpoolSlice
+from pyspark_warren.amqp.spool.files import read_stretch
+from pyspark_warren.amqp.spool.store import open_place
+from pyspark_warren.amqp.spooling import DELIVERY_COUNT
+from pyspark_warren.columns import PROPERTY_COLUMNS
+from pyspark_warren.decode import decode_columns
+from pyspark_warren.errors import MalformedMessageError
+from pyspark_warren.properties import decode_properties
+from pyspark_warren.reader import ROWS_MAX
+from pyspark_warren.rows import body_as, malformed
+from warren_broker.amqp091.wire import properties as wire
+from warren_broker.block.layout import PRIORITY_DEFAULT
+from warren_broker.errors import SyntaxRefused
+
+_HEADERS: Final = {"delivery_count": DELIVERY_COUNT, "acquired_count": "x-acquired-count"}
+"""Columns that a quorum queue's broker tells in a header; 0 without it."""
+_FROM_PROPERTIES: Final = PROPERTY_COLUMNS.union(_HEADERS, ["priority"])
+_STORED: Final = ("body", "exchange", "routing_key", "redelivered")
+
+
+def read_spooled(
+    location: str, part: SpoolSlice, queue: str, schema: pa.Schema, corrupt: str | None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a slice, always the same ones in the same order.
+
+    location  of the spool
+    corrupt   the column for property lists that cannot be decoded; None: those are errors
+    """
+    place = open_place(location)
+    wanted = [name for name in _STORED if name in schema.names]
+    if corrupt in schema.names or _FROM_PROPERTIES.intersection(schema.names):
+        wanted.append("properties")
+    for stretch in part.stretches:
+        stored = read_stretch(place, part.reader, part.lane, stretch, wanted or ["redelivered"])
+        for first in range(0, stored.num_rows, ROWS_MAX):
+            piece = _Piece(
+                stored.slice(first, ROWS_MAX), stretch.position + first, int(part.lane), queue
+            )
+            yield piece.to_arrow(schema, corrupt)
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Rows of a file; `position` is the first one's."""
+
+    stored: pa.RecordBatch
+    position: int
+    lane: int
+    queue: str
+
+    def to_arrow(self, schema: pa.Schema, corrupt: str | None) -> pa.RecordBatch:
+        wanted = PROPERTY_COLUMNS.intersection(schema.names)
+        if corrupt is not None and corrupt in schema.names:
+            wanted = PROPERTY_COLUMNS
+        made: dict[str, pa.Array] = self._decoded(wanted, corrupt) if wanted else {}
+        for field in schema:
+            if field.name not in made:
+                made[field.name] = self._column(field)
+        return pa.RecordBatch.from_arrays([made[name] for name in schema.names], schema=schema)
+
+    def _decoded(self, wanted: frozenset[str], corrupt: str | None) -> dict[str, pa.Array]:
+        lists = self.stored.column("properties")
+        _, words, data = lists.buffers()
+        offsets = memoryview(words).cast("B").cast("I")
+        found = decode_columns(
+            offsets[lists.offset : lists.offset + len(lists) + 1],
+            memoryview(data if data is not None else b"").cast("B"),
+            len(lists),
+            wanted,
+        )
+        columns = dict(found.columns)
+        if corrupt is not None:
+            columns[corrupt] = found.refused()
+        elif found.malformed:
+            row = found.malformed[0]
+            why = found.why(row)
+            raise MalformedMessageError(malformed(self.queue, self.position + row, self.lane, why))
+        return columns
+
+    def _column(self, field: pa.Field) -> pa.Array:
+        rows = self.stored.num_rows
+        if field.name == "queue":
+            return pa.repeat(pa.scalar(self.queue, field.type), rows)
+        if field.name == "position":
+            positions = pa.array(range(self.position, self.position + rows), pa.int64())
+            lanes = pa.repeat(pa.scalar(self.lane, pa.int64()), rows)
+            return pa.StructArray.from_arrays([positions, lanes], fields=list(field.type))
+        if field.name == "body":
+            return body_as(self.stored.column("body"), field.type, self.queue)
+        if field.name in ("exchange", "routing_key"):
+            coded = self.stored.column(field.name).dictionary_encode()
+            words = [word.decode("utf-8", "replace") for word in coded.dictionary.to_pylist()]
+            return pa.array(words, field.type).take(coded.indices)
+        if field.name == "redelivered":
+            return self.stored.column("redelivered")
+        coded = self.stored.column("properties").dictionary_encode()
+        numbers = [_number(field.name, raw) for raw in coded.dictionary.to_pylist()]
+        return pa.array(numbers, field.type).take(coded.indices)
+
+
+def _number(column: str, raw: bytes) -> int:
+    """Return a column's number from a property list; the default where it has none."""
+    try:
+        if column == "priority":
+            found = wire.select(raw, frozenset(("priority",)))
+            return int(found.get("priority", PRIORITY_DEFAULT))
+        headers = decode_properties(raw, frozenset(("headers",))).get("headers", ())
+    except SyntaxRefused:
+        return PRIORITY_DEFAULT if column == "priority" else 0
+    name = _HEADERS[column]
+    return max([typed.get("long") or 0 for key, typed in headers if key == name] + [0])

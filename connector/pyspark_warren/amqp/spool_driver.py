@@ -1,0 +1,276 @@
+"""The source for any AMQP broker on Spark's driver: which rows are a batch, when it may be settled.
+
+The order of Spark's calls is that of `pyspark_warren.driver`. The offset is a position in the
+spool, so that a batch that is run again has the same rows; a `start` is always the end of a batch
+in the commit log, so everything before it is settled, and with ackMode=commit acknowledged.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from pika import exceptions
+
+from pyspark_warren.amqp.connection import named, open_blocking
+from pyspark_warren.amqp.lanes import Lane
+from pyspark_warren.amqp.plan import SpoolSlice, cut_end, slices
+from pyspark_warren.amqp.spool.files import stretches
+from pyspark_warren.amqp.spool.store import SpoolPlace, open_place
+from pyspark_warren.amqp.spool_offset import SpoolOffset
+from pyspark_warren.driver import BATCH_MESSAGES_MAX
+from pyspark_warren.errors import BrokerUnavailableError, OptionError
+from pyspark_warren.options import Options
+
+log = logging.getLogger("pyspark_warren")
+
+LANE: Final = "0"
+"""The one lane of a queue; offsets have room for more queues than one."""
+PROBE_S: Final = 0.1
+"""Interval of looking whether the queue is empty."""
+PROBE_ANSWER_S: Final = 1.0
+QUIET_PROBES: Final = 2
+"""So many answers in succession without a message mean that nothing more is under way: a broker
+may answer before it sends what it has just taken from the queue."""
+COUNTS_S: Final = 1.0
+"""The greatest age of the counts in the query's progress."""
+
+
+def spool_location(options: Options) -> str:
+    """Return where the spool is; raises OptionError when that is not known."""
+    if options.spool_location:
+        return options.spool_location
+    if options.checkpoint:
+        return f"{options.checkpoint.rstrip('/')}/warren-spool"
+    raise OptionError(
+        "option spoolLocation is missing: a directory that driver and executors can reach, a path "
+        "or a URI such as s3://bucket/path, for messages that are received and not yet processed "
+        "(broker=amqp)"
+    )
+
+
+class SpoolDriver:
+    """One run of one query; see the module.
+
+    mint  generates a new reader name
+
+    Invariant: nothing is acknowledged before a checkpoint has the reader's name, and with
+    ackMode=commit nothing at or above the highest `start` or committed `end`.
+    """
+
+    def __init__(self, options: Options, mint: Callable[[], str]) -> None:
+        self._options = options
+        self._mint = mint
+        self._place: SpoolPlace | None = None
+        self._initial: SpoolOffset | None = None
+        self._lane: Lane | None = None
+        self._reader = ""
+        self._looked = False
+        self._ready_at_start: int | None = None
+        self._target: int | None = None
+        self._asked_at = 0.0
+        self._start = 0
+        self._doing = f"reading queue {options.queue!r} at {options.addresses()}"
+
+    # -------------------------------------------------------------- Spark's calls
+
+    def initial(self) -> SpoolOffset:
+        """Return the offset where a query without a checkpoint starts; always the same."""
+        if self._initial is None:
+            self._look()
+            self._initial = SpoolOffset(
+                self._options.vhost, self._options.queue, self._mint(), (), registered=False
+            )
+        return self._initial
+
+    def latest(self, start: SpoolOffset, limit: int | None) -> SpoolOffset:
+        """Settle up to `start`; return where the next batch ends, `start` when there is none.
+
+        limit  maximum number of rows; None: all that is ready
+        """
+        self._check_is_ours(start)
+        if not start.registered:
+            if limit is not None:
+                # An empty batch puts the reader's name into the checkpoint before anything is
+                # received under it: the spool of a name that is lost would stay for ever.
+                return start.at({LANE: 0})
+            return self._all(start, may_ack=False)
+        if limit is None and self._ready_at_start is None:
+            return self._all(start, may_ack=True)
+        lane = self._running(start, may_ack=True)
+        at = start.position(LANE)
+        self._settle(lane, at)
+        if self._ready_at_start is not None:
+            self._wait_for_more(lane, at)
+        else:
+            lane.wait(lambda: lane.end > at, self._options.poll_interval_ms / 1000)
+            self._check_link(lane)
+        return self._cut(lane, start, BATCH_MESSAGES_MAX if limit is None else max(1, limit))
+
+    def plan(self, start: SpoolOffset, end: SpoolOffset) -> tuple[SpoolSlice, ...]:
+        """Return the slices of a batch; after a crash, of one that an earlier run has begun."""
+        for offset in (start, end):
+            self._check_is_ours(offset)
+        first = start.position(LANE) if start.reader == end.reader else 0
+        last = end.position(LANE)
+        if self._lane is not None and self._reader == end.reader and end.registered:
+            self._lane.acknowledge()
+        if first == last:
+            return ()
+        found = stretches(self._spool(), end.reader, LANE, first, last)
+        return slices(end.reader, LANE, found, self._options.partitions)
+
+    def settle(self, upto: SpoolOffset) -> None:
+        """Settle rows before that offset, the end of a committed batch; a repeat is harmless."""
+        if self._lane is not None and self._reader == upto.reader:
+            self._settle(self._lane, upto.position(LANE))
+
+    def prepare_available_now(self) -> None:
+        """Limit further batches to what is ready now, and what the spool has."""
+        self._ready_at_start = self._look(again=True)
+
+    def backlog(self) -> dict[str, Any] | None:
+        """Return the counts for the query's progress, about a second old."""
+        lane = self._lane
+        if lane is None:
+            return None
+        if time.monotonic() - self._asked_at >= COUNTS_S:
+            self._asked_at = time.monotonic()
+            lane.probe()
+        counts = lane.counts
+        shown: dict[str, Any] = {
+            "messages_recognised": lane.recognised,
+            "queue": self._options.queue,
+            "rows_spooled": max(0, lane.end - self._start),
+        }
+        if counts is not None:
+            shown["messages_ready"] = counts.ready
+            shown["messages_unacknowledged"] = counts.unacknowledged
+            shown["consumers"] = counts.consumers
+        if lane.warning:
+            shown["warning"] = lane.warning
+        return shown
+
+    def close(self) -> None:
+        """End the receiver."""
+        if self._lane is not None:
+            self._lane.close()
+
+    @property
+    def receiver(self) -> Lane | None:
+        """The lane, once there is one."""
+        return self._lane
+
+    # -------------------------------------------------------------- steps
+
+    def _check_is_ours(self, offset: SpoolOffset) -> None:
+        offset.check_is_of(self._options.vhost, self._options.queue)
+
+    def _spool(self) -> SpoolPlace:
+        if self._place is None:
+            self._place = open_place(spool_location(self._options))
+        return self._place
+
+    def _look(self, again: bool = False) -> int:
+        """Return how many messages the queue has ready; raises BrokerRefusedError: no such queue.
+
+        Only once, unless `again`: before a query begins, so that it fails with the reason.
+        """
+        if self._looked and not again:
+            return 0
+        with_queue = open_blocking(self._options, self._doing)
+        try:
+            found = with_queue.channel().queue_declare(self._options.queue, passive=True)
+            self._looked = True
+            return int(found.method.message_count)
+        except (exceptions.AMQPError, OSError) as wrong:
+            raise named(wrong, self._doing, self._options.addresses()) from None
+        finally:
+            if with_queue.is_open:
+                with_queue.close()
+
+    def _running(self, start: SpoolOffset, may_ack: bool) -> Lane:
+        """Return the lane, with its receiver."""
+        if self._lane is None or self._reader != start.reader:
+            self._spool()
+            self._look()
+            if self._lane is not None:
+                self._lane.close()
+            self._reader = start.reader
+            seen = start.position(LANE)
+            self._lane = Lane(self._options, start.reader, LANE, seen, may_ack)
+        elif may_ack:
+            self._lane.acknowledge()
+        self._lane.check()
+        return self._lane
+
+    def _settle(self, lane: Lane, position: int) -> None:
+        self._start = max(self._start, position)
+        lane.settle(position)
+        lane.forget_reports(position)
+
+    def _all(self, start: SpoolOffset, may_ack: bool) -> SpoolOffset:
+        """Return the end of a batch with all that is ready: trigger once."""
+        lane = self._running(start, may_ack)
+        if may_ack:
+            self._settle(lane, start.position(LANE))
+        most = self._options.prefetch * self._options.receivers
+        self._wait_until_empty(lane, lambda unacknowledged: unacknowledged >= most)
+        return self._cut(lane, start, BATCH_MESSAGES_MAX, limited=False)
+
+    def _wait_for_more(self, lane: Lane, at: int) -> None:
+        """Trigger availableNow: wait for rows beyond `at`, or for the end of the run."""
+        self._wait_for_owner(lane)
+        if self._target is None:
+            assert self._ready_at_start is not None and lane.base is not None
+            self._target = max(lane.base, at) + self._ready_at_start
+        if lane.end <= at and (at < self._target or lane.counts is None):
+            self._wait_until_empty(lane, lambda _: lane.end > at)
+
+    def _wait_for_owner(self, lane: Lane) -> None:
+        while not lane.wait(lambda: lane.base is not None, PROBE_S):
+            self._check_link(lane)
+
+    def _wait_until_empty(self, lane: Lane, enough: Callable[[int], bool]) -> None:
+        """Wait until the queue has nothing ready and all that was received is in the spool.
+
+        enough  given what is not acknowledged: whether to wait no longer
+        """
+        self._wait_for_owner(lane)
+        quiet, last = 0, None
+        while True:
+            probe = lane.probe()
+            found = lane.wait_for_counts(probe, PROBE_ANSWER_S)
+            self._check_link(lane)
+            if found is None:
+                continue
+            if enough(found.unacknowledged):
+                return
+            silent = found.ready == 0 and found.unwritten == 0
+            same = last is None or found.end == last
+            quiet, last = (quiet + 1 if silent and same else 0), found.end
+            if quiet >= QUIET_PROBES:
+                return
+            lane.wait(lambda: False, PROBE_S)
+
+    def _check_link(self, lane: Lane) -> None:
+        if lane.down_s() > self._options.request_timeout_ms / 1000:
+            raise BrokerUnavailableError(f"{self._doing}: {lane.down_text}")
+
+    def _cut(
+        self, lane: Lane, start: SpoolOffset, rows_max: int, limited: bool = True
+    ) -> SpoolOffset:
+        at, end = start.position(LANE), lane.end
+        if end <= at:
+            return start
+        reports = [report for report in lane.reports if report[0] <= end]
+        if lane.base is not None and lane.base > at:
+            base = lane.base
+            before = stretches(self._spool(), start.reader, LANE, at, base)
+            reports = [(each.position + each.rows, each.size_bytes) for each in before] + reports
+        cut = cut_end(at, reports, rows_max, self._options.max_bytes if limited else None)
+        if self._target is not None:
+            cut = min(cut, self._target)
+        return start if cut <= at else start.at({LANE: cut})

@@ -1,0 +1,128 @@
+"""The class that Spark calls for reading a stream from any AMQP broker."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from pyspark_warren.amqp.plan import SpoolSlice
+from pyspark_warren.amqp.read import read_spooled
+from pyspark_warren.amqp.spool_driver import SpoolDriver, spool_location
+from pyspark_warren.amqp.spool_offset import SpoolOffset
+from pyspark_warren.errors import BrokerUnavailableError
+from pyspark_warren.fault_boundary import told, told_rows
+from pyspark_warren.options import Options
+from pyspark_warren.source import arrow_schema
+
+log = logging.getLogger("pyspark_warren")
+
+
+class SpoolPartition(InputPartition):
+    """A Spark partition: rows of the spool."""
+
+    def __init__(self, part: SpoolSlice) -> None:
+        super().__init__(part)
+        self.part = part
+
+
+class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A streaming query's source with a spool.
+
+    One exists in the query's driver-side process, where it has the receiver's process; pickled
+    copies without one are sent to the executors, which only call `read`. Spark does not call `stop`
+    when a query stops: the receiver ends when this process does.
+    """
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = replace(options, spool_location=spool_location(options))
+        self._schema = arrow_schema(schema, options.corrupt)
+        self._driver: SpoolDriver | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_driver": None}
+
+    # -------------------------------------------------------------- on the driver
+
+    @told
+    def initialOffset(self) -> dict[str, Any]:
+        """Return the offset of a new reader, for a query without a checkpoint."""
+        return self._spool().initial().to_dict()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return maxMessagesPerTrigger; `latestOffset` cuts at maxBytesPerTrigger, too."""
+        return ReadMaxRows(self._options.max_messages)
+
+    @told
+    def latestOffset(
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        """Settle up to `start`, the end of a committed batch, and return the next one's end."""
+        assert start is not None, "Spark 4.2 and later pass the start"
+        rows: int | None = self._options.max_messages
+        if isinstance(limit, ReadAllAvailable):
+            rows = None
+        elif isinstance(limit, ReadMaxRows):
+            rows = limit.max_rows
+        offset = SpoolOffset.from_dict(start)
+        end = self._spool().latest(offset, rows)
+        return start if end == offset else end.to_dict()
+
+    @told
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Return the backlog, shown as `latestOffset` in the query's progress."""
+        return self._spool().backlog()
+
+    @told
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Limit the query to what is ready now."""
+        self._spool().prepare_available_now()
+
+    @told
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return the slices of a batch; after a crash this is the first call."""
+        found = self._spool().plan(SpoolOffset.from_dict(start), SpoolOffset.from_dict(end))
+        return [SpoolPartition(part) for part in found]
+
+    @told
+    def commit(self, end: dict[str, Any]) -> None:
+        """Settle once more, which is harmless: this call may be late, or never come."""
+        try:
+            self._spool().settle(SpoolOffset.from_dict(end))
+        except BrokerUnavailableError as wrong:
+            log.warning("not settled yet, the next poll will retry: %s", wrong)
+
+    def stop(self) -> None:
+        """Stop; Spark calls it only when the query failed or its JVM ended."""
+        if self._driver is not None:
+            self._driver.close()
+
+    # -------------------------------------------------------------- on an executor
+
+    @told_rows
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a slice; may be called repeatedly and concurrently for one."""
+        assert isinstance(partition, SpoolPartition), partition
+        options = self._options
+        yield from read_spooled(
+            options.spool_location, partition.part, options.queue, self._schema, options.corrupt
+        )
+
+    # -------------------------------------------------------------- steps
+
+    def _spool(self) -> SpoolDriver:
+        if self._driver is None:
+            self._driver = SpoolDriver(self._options, mint=lambda: f"spark-{uuid.uuid4().hex}")
+        return self._driver

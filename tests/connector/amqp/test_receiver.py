@@ -1,0 +1,262 @@
+"""Receiver, spool and driver against a real RabbitMQ, with whatever fails on the way."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from connector.amqp.query import Died, Query, Queue, run_until_it_dies
+from connector.amqp.rabbitmq import OneRabbitMQ
+from connector.amqp.relay import Relay
+from pyspark_warren import errors
+from pyspark_warren.amqp.lanes import Lane
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+BOTH = pytest.mark.parametrize("mode", ["commit", "spool"])
+
+
+def lane_of(query: Query) -> Lane:
+    """The receiver's lane in the query's driver."""
+    assert query.driver is not None and query.driver.receiver is not None
+    return query.driver.receiver
+
+
+def _back(relay: Relay, made: int, lane: Lane) -> bool:
+    return relay.made > made and lane.down_s() == 0
+
+
+def test_a_queue_is_read_once_and_acknowledged(rabbitmq: OneRabbitMQ, tmp_path: Path) -> None:
+    queue = Queue(rabbitmq)
+    queue.publish(250)
+    with Query(queue, tmp_path) as query:
+        query.run(100)
+        query.stop()
+        query.check()
+        sizes = [len(rows) for rows in query.sink.values()]
+        assert sizes[0] == 0 and sum(sizes) == 250 and max(sizes) <= 100, sizes
+        queue.check_empty()
+
+
+@BOTH
+def test_nothing_is_acknowledged_before_its_time(
+    rabbitmq: OneRabbitMQ, tmp_path: Path, mode: str
+) -> None:
+    """commit: after the commit log; spool: when it is in the spool; never before the reader's name
+    is in the checkpoint."""
+    queue = Queue(rabbitmq)
+    queue.publish(50)
+    with Query(queue, tmp_path, ackMode=mode) as query:
+        query.die_at = ("latest", 0)
+        with pytest.raises(Died, match="latest"):
+            query.run(None, "once")
+        query.stop()
+        assert queue.ready() == 50
+        query.die_at = ("commit_log", 1)  # the first batch has only the reader's name
+        with pytest.raises(Died, match="commit_log"):
+            query.run(50)
+        query.stop()
+        assert queue.ready() == (50 if mode == "commit" else 0)
+        query.finish()
+
+
+@BOTH
+def test_drivers_that_die_anywhere(rabbitmq: OneRabbitMQ, tmp_path: Path, mode: str) -> None:
+    """A few of the runs of `build.py crash --broker rabbitmq`."""
+    rng = random.Random(mode)
+    queue = Queue(rabbitmq, "classic" if mode == "spool" else "quorum", ids=mode == "spool")
+    with Query(queue, tmp_path, ackMode=mode) as query:
+        for _ in range(4):
+            queue.publish(rng.randint(1, 150))
+            run_until_it_dies(query, rng, 60, rng.choice(("available", "once")))
+        query.finish(60)
+
+
+@BOTH
+def test_a_receiver_that_is_killed_is_started_again(
+    rabbitmq: OneRabbitMQ, tmp_path: Path, mode: str
+) -> None:
+    queue = Queue(rabbitmq)
+    queue.publish(1500)
+    with Query(queue, tmp_path, ackMode=mode, prefetch="200") as query:
+        ended = threading.Event()
+
+        def kill() -> None:
+            rng = random.Random(mode)
+            for _ in range(3):
+                if ended.wait(rng.uniform(0.4, 1.2)):
+                    return
+                if query.driver is not None and query.driver.receiver is not None:
+                    os.kill(query.pid, signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        try:
+            query.run(300)
+        finally:
+            ended.set()
+            killer.join()
+        query.finish(300)
+
+
+def test_a_receiver_that_stood_still_does_nothing_after_its_successor(
+    rabbitmq: OneRabbitMQ, tmp_path: Path
+) -> None:
+    queue = Queue(rabbitmq)
+    queue.publish(400)
+    with Query(queue, tmp_path, ackMode="spool", prefetch="100") as query:
+        query.die_at = ("offset_log", 1)
+        with pytest.raises(Died, match="offset_log"):
+            query.run(50)
+        frozen = query.pid
+        os.kill(frozen, signal.SIGSTOP)
+        query.abandon()
+        try:
+            query.run(50)
+        finally:
+            os.kill(frozen, signal.SIGCONT)
+        queue.publish(100)
+        query.stop()
+        old = query.abandoned[0].receiver
+        assert old is not None
+        deadline = time.monotonic() + 20
+        with pytest.raises(errors.FencedError, match="taken over"):
+            while time.monotonic() < deadline:
+                old.wait(lambda: False, 0.2)
+        query.finish()
+
+
+def test_the_broker_is_killed_and_starts_again(rabbitmq: OneRabbitMQ, tmp_path: Path) -> None:
+    queue = Queue(rabbitmq)
+    queue.publish(500)
+    with Query(queue, tmp_path) as query:
+        query.die_at = ("commit_log", 2)
+        with pytest.raises(Died, match="commit_log"):
+            query.run(100)
+        lane = lane_of(query)
+        rabbitmq.kill()
+        assert lane.wait(lambda: lane.down_s() > 0, 20)
+        rabbitmq.restart()
+        assert lane.wait(lambda: lane.down_s() == 0, 60), lane.down_text
+        queue.publish(100)
+        query.finish(100)
+
+
+@BOTH
+def test_the_connection_is_cut_again_and_again(
+    rabbitmq: OneRabbitMQ, tmp_path: Path, mode: str
+) -> None:
+    queue = Queue(rabbitmq)
+    queue.publish(600)
+    with Relay(rabbitmq.port) as relay:
+        given = {"hosts": relay.hosts, "ackMode": mode, "prefetch": "100", "receivers": "2"}
+        with Query(queue, tmp_path, **given) as query:
+            for _ in range(3):
+                query.die_at = ("commit_log", 1)
+                with pytest.raises(Died, match="commit_log"):
+                    query.run(40)
+                lane = lane_of(query)
+                made = relay.made
+                relay.cut()
+                assert lane.wait(partial(_back, relay, made, lane), 20)
+            query.finish(100)
+
+
+def test_a_queue_that_is_deleted_is_named(rabbitmq: OneRabbitMQ, tmp_path: Path) -> None:
+    queue = Queue(rabbitmq)
+    queue.publish(10)
+    with Query(queue, tmp_path) as query:
+        query.run(100)
+        queue.delete()
+        with pytest.raises(errors.BrokerRefusedError, match=f"no queue '{queue.name}'"):
+            lane_of(query).wait(lambda: False, 20)
+        query.check()  # what the spool has stays readable
+    with Query(queue, tmp_path / "other") as query:
+        with pytest.raises(errors.BrokerRefusedError, match=f"no queue '{queue.name}'"):
+            query.run(100)
+
+
+def test_a_vhost_that_is_closed_to_the_user_is_refused_at_once(
+    rabbitmq: OneRabbitMQ, tmp_path: Path
+) -> None:
+    queue = Queue(rabbitmq)
+    with Query(queue, tmp_path, password="wrong") as query:
+        with pytest.raises(errors.BrokerRefusedError, match="refuses the login"):
+            query.run(100)
+
+
+def test_an_exclusive_consumer_elsewhere_is_named(rabbitmq: OneRabbitMQ, tmp_path: Path) -> None:
+    queue = Queue(rabbitmq, "classic")
+    queue.publish(10)
+    with rabbitmq.connect() as connection, Query(queue, tmp_path) as query:
+        channel = connection.channel()
+        channel.basic_consume(queue.name, lambda *_: None, exclusive=True)
+        with pytest.raises(errors.BrokerRefusedError, match="exclusive"):
+            query.run(100)
+
+
+def test_a_message_near_its_delivery_limit_is_warned_of(
+    rabbitmq: OneRabbitMQ, tmp_path: Path
+) -> None:
+    queue = Queue(rabbitmq)
+    queue.publish(1)
+    with rabbitmq.connect() as connection:
+        channel = connection.channel()
+        returned = 0
+        while returned < 4:
+            method, _, _ = channel.basic_get(queue.name)
+            if method is not None:
+                channel.basic_nack(method.delivery_tag)
+                returned += 1
+    with Query(queue, tmp_path, deliveryLimit="5") as query:
+        query.run(100)
+        assert lane_of(query).wait(lambda: "deliveryLimit" in lane_of(query).warning, 10)
+        assert "returned 4 times" in lane_of(query).warning
+        query.finish()
+
+
+def test_a_spool_that_cannot_be_written(rabbitmq: OneRabbitMQ, tmp_path: Path) -> None:
+    queue = Queue(rabbitmq)
+    queue.publish(10)
+    (tmp_path / "file").write_text("")
+    with Query(queue, tmp_path, spoolLocation=str(tmp_path / "file/spool")) as query:
+        with pytest.raises(errors.SpoolError, match="check that spoolLocation"):
+            query.run(100)
+        query.stop()
+        query.given["spoolLocation"] = str(tmp_path / "spool")
+        query.finish()
+
+
+@pytest.fixture
+def impatient(rabbitmq: OneRabbitMQ) -> Iterator[OneRabbitMQ]:
+    """The node, with a consumer timeout of two seconds for new channels."""
+    old = rabbitmq.control("eval", "application:get_env(rabbit, consumer_timeout).").strip()
+    old = old.removeprefix("{ok,").removesuffix("}")
+    for name, value in (("consumer_timeout", "2000"), ("channel_tick_interval", "500")):
+        rabbitmq.control("eval", f"application:set_env(rabbit, {name}, {value}).")
+    yield rabbitmq
+    for name, value in (("consumer_timeout", old), ("channel_tick_interval", "60000")):
+        rabbitmq.control("eval", f"application:set_env(rabbit, {name}, {value}).")
+
+
+def test_the_broker_takes_back_what_is_not_acknowledged_in_time(
+    impatient: OneRabbitMQ, tmp_path: Path
+) -> None:
+    queue = Queue(impatient)
+    queue.publish(100)
+    with Query(queue, tmp_path, consumerTimeout="2s") as query:
+        query.die_at = ("offset_log", 1)
+        with pytest.raises(Died, match="offset_log"):
+            query.run(50)
+        lane = lane_of(query)
+        assert lane.wait(lambda: "consumerTimeout" in lane.warning, 10)
+        assert lane.wait(lambda: lane.recognised >= 100, 30), lane.down_text
+        query.finish(50)
