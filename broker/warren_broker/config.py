@@ -234,9 +234,17 @@ class Raft(_Table):
         return self
 
 
-class DefinitionSettings(_Table):
-    """How the file of `load_definitions` is loaded."""
+class LocalDefinitions(_Table):
+    """Where definitions are loaded from."""
 
+    path: Path | None = Field(None, description="means the same as load_definitions")
+
+
+class DefinitionSettings(_Table):
+    """How the files of `load_definitions` are loaded."""
+
+    import_backend: Literal["local_filesystem", "local"] = "local_filesystem"
+    local: LocalDefinitions = LocalDefinitions()
     skip_if_unchanged: bool = Field(
         True, description="not again when it is the one that the cluster has loaded last"
     )
@@ -336,7 +344,9 @@ class NodeConfig(_Table):
     ssl_cert_login_san_type: SanType = "dns"
     ssl_cert_login_san_index: int = Field(0, ge=0, le=SAN_INDEX_MAX)
     load_definitions: Path | None = Field(
-        None, description="definitions that the cluster gets before it serves clients"
+        None,
+        description="file or directory of definitions that the cluster gets before it serves "
+        "clients",
     )
     definitions: DefinitionSettings = DefinitionSettings()
     listen: Listen = Listen()
@@ -391,6 +401,21 @@ class NodeConfig(_Table):
             raise ValueError(
                 f"ssl_cert_login_from={self.ssl_cert_login_from!r} needs tls.verify='verify_peer': "
                 "otherwise any certificate, of anyone, would log in"
+            )
+        return self
+
+    @property
+    def definitions_path(self) -> Path | None:
+        """The file or directory of definitions to be loaded; None: there is none."""
+        return self.load_definitions or self.definitions.local.path
+
+    @model_validator(mode="after")
+    def _one_place_of_definitions(self) -> NodeConfig:
+        path, local = self.load_definitions, self.definitions.local.path
+        if path is not None and local is not None and path != local:
+            raise ValueError(
+                f"load_definitions={str(path)!r} and definitions.local.path={str(local)!r} mean "
+                "the same and differ; give one of them, a directory for several files"
             )
         return self
 

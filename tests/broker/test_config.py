@@ -20,6 +20,20 @@ trigger_interval = 500
 """
 
 
+def test_definitions_come_from_one_place(tmp_path: Path) -> None:
+    path = tmp_path / "warren.toml"
+    for text in ('load_definitions = "d"', '[definitions]\nlocal.path = "d"'):
+        path.write_text(text)
+        assert load(path, {}).definitions_path == Path("d")
+    path.write_text('load_definitions = "d"\ndefinitions.local.path = "e"')
+    with pytest.raises(ConfigError, match="mean the same and differ; give one of them"):
+        load(path, {})
+    path.write_text('definitions.import_backend = "https"')
+    with pytest.raises(ConfigError, match="import_backend='https': Input should be 'local_files"):
+        load(path, {})
+    assert load(None, {}).definitions_path is None
+
+
 @pytest.mark.specification(
     "quorum-queues: The default reconciliation interval is 60 minutes",
     "quorum-queues: Enables or disables continuous membership",

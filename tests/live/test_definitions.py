@@ -298,9 +298,59 @@ def test_a_file_that_cannot_be_loaded_ends_the_start(
         assert len(Admin(connection).queues()) == 5, "a good file: as if nothing had been"
 
 
+def test_the_files_of_a_directory_are_one_import(tmp_path: Path) -> None:
+    """In the order of their names; a bad one, or two that contradict each other, change nothing."""
+    place = tmp_path / "definitions.d"
+    place.mkdir()
+    whole = boot_document()
+    parts = {kind: {kind: entries} for kind, entries in whole.items()}
+    for number, kind in enumerate(sorted(parts)):
+        (place / f"{number}-{kind}.json").write_text(json.dumps(parts[kind]))
+    (place / ".swp").write_bytes(b"not JSON")
+    settings = {"definitions": {"local": {"path": str(place)}}}
+    cluster = LocalCluster(nodes=1, directory=tmp_path / "c", settings=settings)
+    bad = place / "9-last.json"
+    for content, reason in (
+        (b"[", f"load_definitions={bad}: definitions that are not JSON"),
+        (json.dumps({"users": [user_entry("guest", "other")]}).encode(), "user 'guest'"),
+    ):
+        bad.write_bytes(content)
+        with pytest.raises(WarrenError), cluster:
+            pytest.fail("the node serves clients")
+        assert reason in cluster.log(0)
+    bad.unlink()
+    with cluster:
+        with cluster.connect() as connection:
+            assert len(Admin(connection).queues()) == 5
+            Admin(connection).delete_queue("many-00003")
+        (place / "1-queues.json").rename(place / "1-renamed.json")
+        cluster.restart(0)
+        with cluster.connect() as connection:
+            assert len(Admin(connection).queues()) == 4, "nothing but a name has changed"
+        more = {"queues": [{"name": "more", "vhost": "/"}]}
+        (place / "8-more.json").write_text(json.dumps(more))
+        cluster.restart(0)
+        with cluster.connect() as connection:
+            assert len(Admin(connection).queues()) == 6, "what was deleted, and the new one"
+
+
+@pytest.mark.parametrize("content", ["nothing", "a directory"])
+def test_a_directory_without_files_ends_the_start(tmp_path: Path, content: str) -> None:
+    place = tmp_path / "definitions.d"
+    place.mkdir()
+    if content == "a directory":
+        (place / "inner").mkdir()
+    settings = {"load_definitions": str(place)}
+    cluster = LocalCluster(nodes=1, directory=tmp_path / "c", settings=settings)
+    with pytest.raises(WarrenError), cluster:
+        pytest.fail("the node serves clients")
+    said = "'inner' is a directory" if content == "a directory" else "the directory has no file"
+    assert said in cluster.log(0) and "Traceback" not in cluster.log(0)
+
+
 def test_a_missing_file_ends_the_start(tmp_path: Path) -> None:
     settings = {"load_definitions": str(tmp_path / "missing.json")}
     cluster = LocalCluster(nodes=1, directory=tmp_path / "c", settings=settings)
     with pytest.raises(WarrenError), cluster:
         pytest.fail("the node serves clients")
-    assert "No such file or directory; give an existing file" in cluster.log(0)
+    assert "No such file or directory; give an existing file or directory" in cluster.log(0)

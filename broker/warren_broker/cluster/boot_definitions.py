@@ -1,6 +1,7 @@
-"""Definitions that are loaded when the cluster starts, from a file that every node has.
+"""Definitions that are loaded when the cluster starts, from a file or directory of every node.
 
-The cluster loads the file once: the digest of what was loaded last is part of the definitions.
+A directory's files are one import, in the order of their names: all of it is carried out, or none.
+The cluster loads what is there once: the digest of what was loaded last is part of the definitions.
 1. Three nodes start with the same file.  2. Each submits the import.  3. The first one that is
 applied is carried out and keeps the digest; for the others there is nothing left to do.
 A new cluster gets its vhosts and users from the file alone, as in RabbitMQ.
@@ -17,7 +18,7 @@ from typing import Any
 from warren_broker import errors
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.importing import DefinitionImports
-from warren_broker.definition_files.document import parse
+from warren_broker.definition_files.document import Document, joined, parse
 
 log = logging.getLogger(__name__)
 NOTES_LOGGED_MAX = 100
@@ -28,7 +29,7 @@ class DefinitionsUnusable(Exception):
 
 
 class BootDefinitions:
-    """The file that this node loads before it is ready.
+    """The file that this node loads before it is ready, or the files of a directory.
 
     skip_if_unchanged  not when it is the one that the cluster has loaded last
     """
@@ -44,34 +45,44 @@ class BootDefinitions:
         self._imports = imports
         self._path = path
         self._skip_if_unchanged = skip_if_unchanged
-        self._data = b""
+        self._document = Document()
+        self._digest = ""
 
     def read(self) -> None:
-        """Read the file and check its form; raises DefinitionsUnusable."""
+        """Read the files and check their form; raises DefinitionsUnusable."""
+        digest, documents = hashlib.sha256(), []
+        path = self._path
         try:
-            self._data = self._path.read_bytes()
-            parse(self._data)
+            files = _files(path)
+            for path in files:
+                data = path.read_bytes()
+                documents.append(parse(data))
+                # One file's digest is that of its bytes, as it always was.
+                digest.update(data if len(files) == 1 else hashlib.sha256(data).digest())
+            path = self._path
+            self._document = joined(documents)
         except OSError as error:
             raise DefinitionsUnusable(
-                f"load_definitions={self._path}: {error.strerror}; give an existing file, or "
-                "leave it out"
+                f"load_definitions={path}: {error.strerror}; give an existing file or directory, "
+                "or leave it out"
             ) from error
         except errors.Refusal as refusal:
-            raise self._unusable(refusal) from None
+            raise DefinitionsUnusable(f"load_definitions={path}: {refusal.detail}") from None
+        self._digest = digest.hexdigest()
 
     def _unusable(self, refusal: errors.Refusal) -> DefinitionsUnusable:
         return DefinitionsUnusable(f"load_definitions={self._path}: {refusal.detail}")
 
     def load(self, done: Callable[[], None]) -> None:
         """Import the file, unless the cluster has, and call back; raises DefinitionsUnusable."""
-        source = hashlib.sha256(self._data).hexdigest() if self._skip_if_unchanged else ""
+        source = self._digest if self._skip_if_unchanged else ""
         state = self._definitions.state
         if source and state.loaded == source:
             log.info("definitions of %s: unchanged, not loaded again", self._path)
             done()
             return
         try:
-            checked = self._imports.check(self._data)
+            checked = self._imports.check(self._document)
         except errors.Refusal as refusal:
             raise self._unusable(refusal) from None
 
@@ -85,3 +96,21 @@ class BootDefinitions:
             done()
 
         self._imports.submit(checked, replied, source, first=not state.bootstrapped, forever=True)
+
+
+def _files(path: Path) -> list[Path]:
+    """Return the file, or the files of the directory by their names; raises DefinitionsUnusable.
+
+    Names that begin with a dot are left out: editors write them, and Kubernetes for its own use.
+    """
+    if not path.is_dir():
+        return [path]
+    files = sorted(one for one in path.iterdir() if not one.name.startswith("."))
+    for one in files:
+        if one.is_dir():
+            raise DefinitionsUnusable(
+                f"load_definitions={path}: {one.name!r} is a directory; put its files into {path}"
+            )
+    if not files:
+        raise DefinitionsUnusable(f"load_definitions={path}: the directory has no file")
+    return files

@@ -198,7 +198,7 @@ class Broker:
             self._defaults,
             tuple((one.vhost, one.name) for one in own if one is not None),
         )
-        path, skip = settings.load_definitions, settings.definitions.skip_if_unchanged
+        path, skip = settings.definitions_path, settings.definitions.skip_if_unchanged
         if path is None:
             return imports, None
         return imports, BootDefinitions(self.definitions, imports, path, skip)

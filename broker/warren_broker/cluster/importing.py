@@ -20,7 +20,7 @@ from warren_broker.cluster.leader.letter_forwarder import warn_of_fallback
 from warren_broker.cluster.membership.placement import Placement
 from warren_broker.cluster.queue_commands import QueueCommands
 from warren_broker.definition_files.check import CheckedImport, check_import
-from warren_broker.definition_files.document import parse
+from warren_broker.definition_files.document import Document
 from warren_broker.metadata import passwords
 from warren_broker.metadata.codec import encode_submission
 from warren_broker.metadata.commands import DeclareQueue, ImportDefinitions
@@ -87,8 +87,8 @@ class DefinitionImports:
         self._queue_commands = queue_commands
         self._defaults = defaults
 
-    def check(self, data: bytes, vhost: str | None = None) -> CheckedImport:
-        """Check the bytes of a file; raises Refusal with all that is wrong."""
+    def check(self, document: Document, vhost: str | None = None) -> CheckedImport:
+        """Check what is in a file; raises Refusal with all that is wrong."""
         around = ImportingNode(
             self._definitions,
             self._placement,
@@ -96,7 +96,7 @@ class DefinitionImports:
             self._defaults,
             self._own_exchanges,
         )
-        return check_import(parse(data), self._definitions.state, around, vhost)
+        return check_import(document, self._definitions.state, around, vhost)
 
     def submit(
         self,

@@ -6,7 +6,7 @@ RabbitMQ's import lets it lack.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -223,6 +223,18 @@ def parse(data: bytes) -> Document:
     except msgspec.ValidationError as error:
         raise InvalidArgument(f"definitions: {error}") from None
     return msgspec.structs.replace(document, unknown=unknown)
+
+
+def joined(documents: Sequence[Document]) -> Document:
+    """Return the objects of several files as those of one; raises InvalidArgument for too many."""
+    if len(documents) == 1:
+        return documents[0]
+    lists: dict[str, list[Any]] = {
+        name: [one for document in documents for one in getattr(document, name)]
+        for name in Document.__struct_fields__
+    }
+    _check_count(lists)
+    return Document(**lists)
 
 
 def _check_count(found: dict[str, Any]) -> None:

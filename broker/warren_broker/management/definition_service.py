@@ -11,6 +11,7 @@ import msgspec
 from warren_broker import errors
 from warren_broker.amqp10.caller import Answer, Asker
 from warren_broker.definition_files.check import NAMES_SHOWN_MAX
+from warren_broker.definition_files.document import parse
 from warren_broker.definition_files.export import export
 from warren_broker.management import definitions as m
 from warren_broker.management.definition_values import GlobalParameterInfo, ParameterInfo
@@ -35,7 +36,7 @@ def _export(asker: Asker, request: m.ExportRequest, answer: Answer) -> None:
 
 def _import(asker: Asker, request: m.ImportRequest, answer: Answer) -> None:
     asker.access.must_be("administrator", "import definitions")
-    checked = asker.broker.imports.check(request.data, request.vhost)
+    checked = asker.broker.imports.check(parse(request.data), request.vhost)
     report = msgspec.structs.replace(checked.report, dry_run=request.dry_run)
     if request.dry_run:
         answer(m.Imported(report))

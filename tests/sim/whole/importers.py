@@ -8,6 +8,7 @@ import msgspec
 
 from sim.checkers import require
 from sim.whole.people import VHOST, OneAtATime
+from warren_broker.definition_files.document import parse
 from warren_broker.errors import InternalError, Refusal, Unavailable
 from warren_broker.metadata.commands import DeleteExchange
 from warren_raft.types import METADATA_GROUP
@@ -113,7 +114,7 @@ class Importer(OneAtATime):
         """In the node's turn."""
         imports = self.world.checkers.imports
         try:
-            checked = process.broker.imports.check(document(number, kind))
+            checked = process.broker.imports.check(parse(document(number, kind)))
         except Refusal:
             return  # the other one was sooner
         self.world.note("imports", process.name, number)
