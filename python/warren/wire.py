@@ -11,6 +11,7 @@ from typing import Any
 
 from proton import Event, Link, Message, MessageException, Session, symbol
 
+from warren.client_tls import TlsSocket, secure
 from warren.errors import (
     AccessRefused,
     ConnectionLost,
@@ -19,7 +20,6 @@ from warren.errors import (
     WarrenError,
     refusal,
 )
-from warren.tls import TlsSocket, secure
 from warren.uri import Address
 from warren_broker.amqp10.addresses import MANAGEMENT
 from warren_broker.amqp10.wire.engine import SESSION_WINDOW_BYTES, Engine

@@ -10,6 +10,7 @@ import pytest
 from python.fake_broker import FakeCluster, FakeNode
 from warren.admin import Admin
 from warren.claims import Claim, ClaimReader, browse, fetch_claim
+from warren.client_tls import client_context
 from warren.connection import Connection
 from warren.errors import (
     AccessRefused,
@@ -25,7 +26,6 @@ from warren.errors import (
     UsageError,
 )
 from warren.stages import SinkDriver, StageWriter, drop_batch, publish_batch, register_sink
-from warren.tls import client_context
 from warren.uri import ClientTls, parse_uri
 from warren_broker import errors
 from warren_broker.amqp10 import connection_requests as asks

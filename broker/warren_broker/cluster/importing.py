@@ -32,7 +32,7 @@ BALANCED: Final = "balanced"
 
 
 class ImportingNode:
-    """What this node adds to an import; see `definition_files.plan.Surroundings`.
+    """What this node adds to an import; see `definition_files.import_plan.Surroundings`.
 
     Leaders are spread over the nodes, unless an argument or policy says otherwise: there is no
     client that the queues should be near to.

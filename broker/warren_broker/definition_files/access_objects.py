@@ -12,7 +12,7 @@ from warren_broker.definition_files.document import (
     VhostEntry,
     table,
 )
-from warren_broker.definition_files.plan import Plan, checked_size
+from warren_broker.definition_files.import_plan import Plan, checked_size
 from warren_broker.errors import InvalidArgument
 from warren_broker.management.user_values import DEFAULT_QUEUE_TYPES
 from warren_broker.management.users import parse_tags

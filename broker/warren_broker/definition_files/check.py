@@ -13,7 +13,7 @@ from warren_broker.definition_files.access_objects import (
     plan_vhosts,
 )
 from warren_broker.definition_files.document import Document
-from warren_broker.definition_files.plan import Plan, Step, Surroundings
+from warren_broker.definition_files.import_plan import Plan, Step, Surroundings
 from warren_broker.definition_files.policy_objects import plan_parameters, plan_policies
 from warren_broker.definition_files.topology_objects import (
     plan_bindings,

@@ -9,7 +9,7 @@ import msgspec
 from warren_broker import errors
 from warren_broker.definition_files.access_objects import VHOST_LIMITS
 from warren_broker.definition_files.document import PolicyEntry, table
-from warren_broker.definition_files.plan import Plan, checked_size
+from warren_broker.definition_files.import_plan import Plan, checked_size
 from warren_broker.metadata.commands import PutParameter, SetPolicy
 from warren_broker.metadata.records import Parameter, Policy
 from warren_broker.parameter_values import COMPONENTS, check_json, check_parameter

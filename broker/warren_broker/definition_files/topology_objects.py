@@ -14,7 +14,7 @@ from warren_broker.definition_files.document import (
     Table,
     table,
 )
-from warren_broker.definition_files.plan import Plan
+from warren_broker.definition_files.import_plan import Plan
 from warren_broker.errors import InvalidArgument, PreconditionFailed
 from warren_broker.metadata.commands import Bind, DeclareExchange
 from warren_broker.metadata.exchange_types import KEEPING_KINDS, check_kind

@@ -22,8 +22,8 @@ from pika.adapters.utils.connection_workflow import (
 from pyspark_warren.conditions import named_conditions
 from pyspark_warren.errors import BrokerRefusedError, BrokerUnavailableError, WarrenSparkError
 from pyspark_warren.options import Options
+from warren.client_tls import alert_failure, client_context, tls_failure
 from warren.errors import ConnectionLost, TlsError, WarrenError
-from warren.tls import alert_failure, client_context, tls_failure
 from warren_broker.certificate_login import EXTERNAL
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ import pytest
 from broker.definition_files.around import exported, load, not_honoured, sample
 from broker.metadata.world import World
 from warren_broker.definition_files import document
-from warren_broker.definition_files.plan import FileRefused
+from warren_broker.definition_files.import_plan import FileRefused
 from warren_broker.errors import InvalidArgument, NotFound, Refusal
 from warren_broker.metadata import commands, passwords
 from warren_broker.metadata.records import Vhost
