@@ -129,6 +129,25 @@ def test_a_new_queue_begins_where_its_policy_wants_it(five: Universe) -> None:
     assert not any(entry[0].name == "CONFIG" for entry in five.logs[made.group].entries)
 
 
+@pytest.mark.specification("mirrored-queues: If none of the nodes in the list are online")
+def test_a_queue_whose_listed_nodes_are_down_begins_on_the_client_s_node(five: Universe) -> None:
+    define(five, mirror("nodes", ["d", "e"]))
+    five.until(lambda: arrived(five, "de"), "the older queue is there")
+    for name in "de":
+        five.kill(name)
+    placement = five.running["a"].broker.placement
+    five.until(lambda: not any(map(placement.running, "de")), "both are suspected")
+    for arguments in (CLASSIC, {"x-queue-type": "quorum"}):
+        name = "q" + arguments["x-queue-type"]
+        made = declare(five, name, arguments=arguments).queue
+        assert (made.nodes, made.leader) == (("a",), "a")
+        five.until(lambda n=name: leader(five, n) == "a", "it can be used")
+    for name in "de":
+        five.start(name)
+    for name in ("qclassic", "qquorum"):
+        five.until(lambda n=name: arrived(five, "de", name=n), "it moves when they are back")
+
+
 @pytest.mark.specification("mirrored-queues: If any of those node names are not a part")
 def test_a_list_of_unknown_nodes_leaves_queues_where_they_are(five: Universe) -> None:
     """The source: "If none of the nodes in the list are online at the time when the queue"."""
