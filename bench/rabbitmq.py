@@ -211,6 +211,10 @@ class RabbitMQ:
                 return int(node.split("@")[0].removeprefix("r")) - 1
         raise RuntimeError(f"rabbitmqctl shows no queue {queue!r}")
 
+    def evaluate(self, expression: str) -> str:
+        """Evaluate an Erlang expression on the first node; what has no setting is set so."""
+        return self._control("eval", expression)
+
     # ------------------------------------------------------------ inside
 
     def _emulator(self, i: int) -> int:
@@ -311,7 +315,5 @@ class RabbitMQ:
                 socket.create_connection(("127.0.0.1", port)).close()
             except OSError:
                 return 0
-        answer = self._control(
-            "eval", "length([N || N <- [node() | nodes()], rabbit:is_running(N)])."
-        )
+        answer = self.evaluate("length([N || N <- [node() | nodes()], rabbit:is_running(N)]).")
         return int(answer) if answer.isdigit() else 0

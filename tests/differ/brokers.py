@@ -1,4 +1,4 @@
-"""The two brokers: where they listen, vhosts, policies; each in its own words."""
+"""The two brokers: where they listen, and what their management does; each in its own words."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from warren.uri import Address
 
 HTTP_S = 30.0
 SHOWN = ("policy", "operator_policy", "effective_policy_definition")
+COUNTS = ("messages", "messages_ready", "messages_unacknowledged", "messages_dlx")
+DONE = "done"
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,18 @@ class Broker(Protocol):
 
     def policies_of(self, vhost: str, queue: str) -> dict[str, Any]:
         """Return the keys SHOWN of a queue."""
+
+    def counts_of(self, vhost: str, queue: str) -> dict[str, int]:
+        """Return COUNTS of a queue, as management shows them at this moment."""
+
+    def change(self, method: str, path: str, body: Any) -> str:
+        """Make a request to a resource that both have; return DONE, or the refusal."""
+
+    def exported(self, vhost: str) -> dict[str, Any]:
+        """Return the definitions of a vhost."""
+
+    def imported(self, vhost: str, document: Any) -> str:
+        """Import definitions into a vhost; return DONE, or the status of the refusal."""
 
 
 class Warren:
@@ -117,6 +131,29 @@ class Warren:
             shown = Admin(connection).queue(queue)
         return {key: getattr(shown, key) or None for key in SHOWN}
 
+    def counts_of(self, vhost: str, queue: str) -> dict[str, int]:
+        with Connection(replace(self._address, vhost=vhost)) as connection:
+            shown = Admin(connection).queue(queue)
+        return {key: getattr(shown, key) for key in COUNTS}
+
+    def change(self, method: str, path: str, body: Any) -> str:
+        try:
+            self._connection.request(method, path, body)
+        except PeerError as error:
+            return f"{error.status} {error.detail}"
+        return DONE
+
+    def exported(self, vhost: str) -> dict[str, Any]:
+        document: dict[str, Any] = self._admin.export_definitions(vhost).document
+        return document
+
+    def imported(self, vhost: str, document: Any) -> str:
+        try:
+            self._admin.import_definitions(json.dumps(document).encode(), vhost)
+        except PeerError as error:
+            return str(error.status)
+        return DONE
+
 
 class RabbitMQ:
     """A RabbitMQ node with its management plugin.
@@ -170,6 +207,29 @@ class RabbitMQ:
         path = f"/queues/{vhost}/{quote(queue, safe='')}?disable_stats=true"
         shown = self._request("GET", path)
         return {key: shown.get(key) or None for key in SHOWN}
+
+    def counts_of(self, vhost: str, queue: str) -> dict[str, int]:
+        shown = self._request("GET", f"/queues/{vhost}/{quote(queue, safe='')}")
+        return {key: shown.get(key, 0) for key in COUNTS}
+
+    def change(self, method: str, path: str, body: Any) -> str:
+        try:
+            self._request(method, path, body)
+        except urllib.error.HTTPError as error:
+            text = error.read()
+            return f"{error.code} {json.loads(text).get('reason', '') if text else ''}"
+        return DONE
+
+    def exported(self, vhost: str) -> dict[str, Any]:
+        document: dict[str, Any] = self._request("GET", f"/definitions/{vhost}")
+        return document
+
+    def imported(self, vhost: str, document: Any) -> str:
+        try:
+            self._request("POST", f"/definitions/{vhost}", document)
+        except urllib.error.HTTPError as error:
+            return str(error.code)
+        return DONE
 
     def _request(self, method: str, path: str, body: Any = None) -> Any:
         request = urllib.request.Request(

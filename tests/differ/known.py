@@ -84,6 +84,11 @@ KNOWN: tuple[Known, ...] = (
         "^tracing.sender_selected_keys .* get delivered ",
         rabbitmq=(("'other', 'third'", "'other'"),),
     ),
+    Known(
+        "numbers without Erlang's marks",
+        "^history.lengths_of_a_history (?:3|9|12|13)[.]",
+        rabbitmq=(("''(x-[a-z-]+)''", r"'\1'"), ('<<"5">>', "5")),
+    ),
     # ------------------------------------------------------------ declarations
     Known(
         "**A declaration that is invalid by itself**",
@@ -194,7 +199,79 @@ KNOWN: tuple[Known, ...] = (
         rabbitmq=((r"^Basic.Ack$", "refused"),),
         warren=((r"^Channel.Close 406 .*value_too_large,4294967296.*", "refused"),),
     ),
+    # ------------------------------------------------------------ dead letters that wait
+    Known(
+        "**Reject-publish** is exact here",
+        "^letters.waiting_letters_count_for_the_limit 9[.]",
+        rabbitmq=((r"^Basic.Ack$", "Basic.Nack"),),
+    ),
+    Known(
+        "is deleted or unbound meanwhile is not waited for",
+        "^letters.one_of_two_targets_is_full 13[.]",
+        rabbitmq=(("=1", "=0"),),
+    ),
+    # ------------------------------------------------------------ definitions
+    Known(
+        "`implicit_type` says that the declaration had none",
+        "^definitions.*exported queues",
+        warren=(("implicit_type: True, ", ""),),
+    ),
+    Known(
+        "Internal exchanges are exported.",
+        "^definitions.*exported exchanges",
+        warren=((r"\n?[^\n]*internal: True[^\n]*", ""), ("internal: False, ", "")),
+    ),
+    Known(
+        "Bindings of exclusive queues are not exported",
+        "^definitions.*exported bindings",
+        rabbitmq=((r"\n[^\n]*destination: 'mine'[^\n]*", ""),),
+    ),
+    Known(
+        "A document of another form is refused with 400",
+        "^definitions.refused_imports [234][.]",
+        rabbitmq=(("^500$", "400"),),
+    ),
+    Known(
+        "What Warren cannot have is left out, and named in the report",
+        "^definitions.(?:refused_imports (?:6|7|8|10)|what_is_left_out [135])[.]",
+        rabbitmq=(("^400$", "done"),),
+    ),
+    Known(
+        "What Warren cannot have is left out, and named in the report",
+        "^definitions.what_is_left_out 6[.]",
+        rabbitmq=((r"^Channel.Close 404 .*", "there or not"),),
+        warren=((rf"^{OK}", "there or not"),),
+    ),
+    Known(
+        "`ha-*` and `queue-master-locator` are known, as in RabbitMQ 3.13; RabbitMQ 4.3 refuses",
+        "^policies.keys_of_mirrored_queues [12357][.]",
+        rabbitmq=(("^400 .*", "set"),),
+    ),
+    Known(
+        "`ha-*` and `queue-master-locator` are known, as in RabbitMQ 3.13; RabbitMQ 4.3 refuses",
+        "^policies.keys_of_mirrored_queues [46][.]",
+        rabbitmq=(("^400 .*", "400"),),
+        warren=(("^400 .*", "400"),),
+    ),
+    Known(
+        "Times are at most ten years, as in arguments.",
+        "^bounds.times_of_queues (?:29|30)[.]",
+        rabbitmq=(("^set$", "refused"),),
+        warren=(("^400 .*", "refused"),),
+    ),
+    Known(
+        "A limit for a user that does not exist",
+        "^capacity.limits_that_are_refused 15[.]",
+        rabbitmq=(("^400 .*no_such_user.*", "refused"),),
+        warren=(("^404 no user .*", "refused"),),
+    ),
     # ------------------------------------------------------------ exchanges
+    Known(
+        "there an exchange that is bound is given the newest first",
+        "^history.a_history_that_goes_to_an_exchange (?:9|10)[.]",
+        rabbitmq=((r"'[ab](\.key)?'", "'one'"),),
+        warren=((r"'[ab](\.key)?'", "'one'"),),
+    ),
     Known(
         "unbinding any of them takes the queue out",
         "^exchanges.consistent_hash 20[.]",

@@ -25,10 +25,22 @@ PLUGINS = (
     "rabbitmq_management",
     "rabbitmq_consistent_hash_exchange",
     "rabbitmq_random_exchange",
+    "rabbitmq_recent_history_exchange",
     "rabbitmq_sharding",
 )
 DATA = "/var/tmp/warren-differ-data"
-RABBITMQ_SETTINGS = "management.tcp.port = {http}\nmanagement.tcp.ip = 127.0.0.1\n"
+RABBITMQ_SETTINGS = """\
+management.tcp.port = {http}
+management.tcp.ip = 127.0.0.1
+collect_statistics_interval = 500
+"""
+LETTERS_RETRY_MS = 1_000
+QUICKER = f"""\
+application:set_env(rabbit, dead_letter_worker_publisher_confirm_timeout, {LETTERS_RETRY_MS}),
+application:set_env(rabbit, quorum_tick_interval, 500).
+"""
+"""Settings of RabbitMQ that its configuration does not have: retries and counts, sooner."""
+WARREN_SETTINGS = {"queues": {"dead_letter_worker_publisher_confirm_timeout_ms": LETTERS_RETRY_MS}}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -106,7 +118,7 @@ def _ran(broker: Broker, name: str) -> list[Step]:
 @contextmanager
 def serving_warren(directory: Path) -> Iterator[Warren]:
     """Run a Warren node of its own."""
-    with LocalCluster(nodes=1, directory=directory) as cluster:
+    with LocalCluster(nodes=1, directory=directory, settings=WARREN_SETTINGS) as cluster:
         made = Warren(cluster.address, cluster.nodes[0].name)
         try:
             yield made
@@ -125,6 +137,7 @@ def _rabbitmq(options: argparse.Namespace) -> Iterator[RabbitMQ]:
     options.http = free_ports(1)
     settings = RABBITMQ_SETTINGS.format(http=options.http)
     with rabbitmq.RabbitMQ(root, 1, PLUGINS, settings, DATA) as node:
+        node.evaluate(QUICKER)
         host, port = node.targets().split(":")
         yield RabbitMQ(node.name, (host, int(port)), options.http)
 

@@ -328,10 +328,14 @@ class Channel:
         )
         self._call(title, method, spec.Queue.BindOk)
 
-    def unbind(self, queue: str, exchange: str, key: str = "") -> None:
+    def unbind(
+        self, queue: str, exchange: str, key: str = "", arguments: Table | None = None
+    ) -> None:
         """Unbind a queue."""
-        title = f"unbind {queue} from {exchange} key {key!r}"
-        method = spec.Queue.Unbind(queue=queue, exchange=exchange, routing_key=key)
+        title = f"unbind {queue} from {exchange} key {key!r}{_table(arguments)}"
+        method = spec.Queue.Unbind(
+            queue=queue, exchange=exchange, routing_key=key, arguments=dict(arguments or {})
+        )
         self._call(title, method, spec.Queue.UnbindOk)
 
     # ------------------------------------------------------------ exchanges

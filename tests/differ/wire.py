@@ -44,8 +44,23 @@ def _as_most_clients_do(value: Any) -> bytes:
 pamqp.encode.encode_table_value = _as_most_clients_do
 
 
+def _any_name(frame: Any) -> None:
+    """Check nothing: pamqp would refuse names that no broker does."""
+
+
+for _kind in spec.INDEX_MAPPING.values():
+    _kind.validate = _any_name
+
+
 class NoAnswer(Exception):
-    """The broker did not answer in time."""
+    """The broker did not answer in time, or not as expected.
+
+    event  what came instead; None: nothing
+    """
+
+    def __init__(self, text: str, event: Event | None = None) -> None:
+        super().__init__(text)
+        self.event = event
 
 
 @dataclass
@@ -127,7 +142,8 @@ class Wire:
     def _expect(self, kind: type) -> Any:
         event = self.event()
         if event is None or not isinstance(event.method, kind):
-            raise NoAnswer(f"{event and event.method} in place of {kind.__name__}")
+            text = f"{event and event.method} in place of {kind.__name__}"
+            raise NoAnswer(text, event)
         return event.method
 
     def _receive(self, within_s: float) -> None:

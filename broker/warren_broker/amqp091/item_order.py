@@ -94,6 +94,7 @@ def _open(channel: Channel) -> None:
     if connection.view.channels_max(connection.user) is None:
         _opened(channel)
     else:
+        channel.at = 0  # as in RabbitMQ, the refusal names no method
         channel.ask(requests.CheckChannelsRequest, lambda _: _opened(channel))
 
 

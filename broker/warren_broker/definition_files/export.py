@@ -45,13 +45,13 @@ def export(state: MetadataState, cluster: str, version: str, vhost: str | None =
     document: Document = {
         "product_name": EXPORTED_BY,
         "product_version": version,
-        "rabbitmq_definition_format": "cluster" if vhost is None else "single_virtual_host",
-        "original_cluster_name": cluster,
     }
     if vhost is None:
+        document |= {"rabbitmq_definition_format": "cluster", "original_cluster_name": cluster}
         document |= _of_cluster(state, scopes)
     else:
-        document["original_vhost_name"] = vhost
+        document |= {"rabbitmq_definition_format": "single_virtual_host"}
+        document |= _of_vhost(scopes[0])
     document |= {
         "policies": _all(_policy(one) for scope in scopes for one in _sorted(scope.policies.user)),
         "parameters": _all(one for scope in scopes for one in _parameters(scope)),
@@ -108,6 +108,13 @@ def _user(user: User) -> Document:
         "tags": list(user.tags),
         "limits": user.limits,
     }
+
+
+def _of_vhost(scope: Scope) -> Document:
+    """Return what tells of the vhost; an import takes none of it, as in RabbitMQ."""
+    said = _vhost(scope)
+    kept = {key: said[key] for key in ("description", "limits", "metadata")}
+    return {"original_vhost_name": said["name"], **kept}
 
 
 def _vhost(scope: Scope) -> Document:

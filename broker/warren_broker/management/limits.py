@@ -58,7 +58,8 @@ def _list(of: Of) -> resource.Make:
 
 def _put(of: Of) -> resource.Make:
     def made(names: Names, query: Query, body: Any) -> ManagementRequest:
-        given = {names[1]: resource.read_body(PutLimitBody, body).value}
+        null = body == {"value": None}  # which says what it is, and is refused for that
+        given = {names[1]: None if null else resource.read_body(PutLimitBody, body).value}
         return ChangeLimitsRequest(
             change=ChangeLimits(of, resource.filled(of, names[0]), _checked(of, given))
         )

@@ -316,3 +316,17 @@ def overflow_by_policy(s: Script) -> None:
             c.publish("", queue, body)
             s.wait(0.4)
         c.count(queue)
+
+
+@scenario
+def keys_of_mirrored_queues(s: Script) -> None:
+    for definition in (
+        {"ha-mode": "all"},
+        {"ha-mode": "exactly", "ha-params": 2, "ha-sync-mode": "automatic"},
+        {"ha-mode": "nodes", "ha-params": ["somewhere@else"]},
+        {"ha-promote-on-shutdown": "always", "ha-promote-on-failure": "when-synced"},
+        {"queue-master-locator": "min-masters"},
+    ):
+        s.policy("p", "^q$", definition)
+    s.policy("p", "^q$", {"ha-mode": "sometimes"})
+    s.policy("p", "^q$", {"ha-mode": "all"}, operator=True)
