@@ -7,6 +7,7 @@ import socket
 import struct
 import time
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +49,8 @@ def _any_name(frame: Any) -> None:
     """Check nothing: pamqp would refuse names that no broker does."""
 
 
-for _kind in spec.INDEX_MAPPING.values():
+_kinds: Iterable[Any] = spec.INDEX_MAPPING.values()
+for _kind in _kinds:
     _kind.validate = _any_name
 
 

@@ -79,9 +79,7 @@ def test_a_leader_is_on_the_node_of_the_client_that_declares() -> None:
 
 def test_a_balanced_leader_is_where_the_fewest_are() -> None:
     assert World(leaders="aabbdde").placement.leader("abe", "balanced") == "e"
-    assert World(leaders="aabbddee").placement.leader("abe", "balanced") == "b", (
-        "itself"
-    )
+    assert World(leaders="aabbddee").placement.leader("abe", "balanced") == "b", "itself"
     assert World(leaders="aabbddee", down="c").placement.leader("ac", "balanced") == "a"
 
 
