@@ -37,12 +37,19 @@ def spool(options: argparse.Namespace, rounds: int) -> list[dict[str, Any]]:
     return run(min(options.rows, 100_000), rounds)
 
 
+def publish() -> list[dict[str, Any]]:
+    """Run the part about the sink at RabbitMQ; its import needs pika and pyarrow."""
+    from bench.amqp_publish import publish as run
+
+    return run()
+
+
 def main() -> int:
     """Run the parts; return 1 when one could not be run."""
     parser = argparse.ArgumentParser(prog="build.py bench", description=__doc__)
     default = Plan()
     brokers_parts = ("throughput", "failover", "groups", "restart", "memory")
-    names = (*brokers_parts, "raft", "spark", "decoding", "spool")
+    names = (*brokers_parts, "raft", "spark", "decoding", "spool", "publish")
     parser.add_argument(
         "parts",
         nargs="*",
@@ -72,6 +79,7 @@ def main() -> int:
         "spark": lambda: spark(options),
         "decoding": decoding,
         "spool": lambda: spool(options, plan.rounds),
+        "publish": publish,
     }
     code = 0
     for name, run in parts.items():

@@ -15,7 +15,12 @@ from pyspark_warren.option_table import AMQP, AUTO, WARREN
 from pyspark_warren.options import Options, for_broker
 from warren.errors import ConnectionLost
 from warren.uri import ClientTls
-from warren_broker.amqp091.wire.codec import FRAME_METHOD, PROTOCOL_HEADER, decode_method
+from warren_broker.amqp091.wire.codec import (
+    FRAME_END,
+    FRAME_METHOD,
+    PROTOCOL_HEADER,
+    decode_method,
+)
 from warren_broker.amqp091.wire.methods import ConnectionStart
 from warren_broker.errors import Refusal
 
@@ -80,7 +85,10 @@ def _first_frame(made: socket.socket) -> bytes:
     kind, channel, size = _HEAD.unpack(head)
     if (kind, channel) != (FRAME_METHOD, 0) or size > _START_BYTES_MAX:
         raise exceptions.IncompatibleProtocolError(f"it answers {head!r}")
-    return _exactly(made, size)
+    payload = _exactly(made, size + 1)
+    if payload[-1] != FRAME_END:
+        raise exceptions.IncompatibleProtocolError(f"it answers {head + payload[:40]!r}")
+    return payload[:-1]
 
 
 def _exactly(made: socket.socket, size: int) -> bytes:

@@ -15,6 +15,7 @@ class Relay:
     made       how many connections there were
     forwarded  bytes from clients to the broker
     cut_after  the connections are cut once so many bytes were forwarded; then it is None
+    cut_each   each connection is cut once it has carried so many bytes to the broker
     silent     answers of the broker are withheld
     """
 
@@ -27,6 +28,7 @@ class Relay:
         self.made = 0
         self.forwarded = 0
         self.cut_after: int | None = None
+        self.cut_each: int | None = None
         self.silent = False
 
     def __enter__(self) -> Relay:
@@ -62,10 +64,14 @@ class Relay:
             threading.Thread(target=self._answer, args=(broker, client), daemon=True).start()
 
     def _forward(self, client: socket.socket, broker: socket.socket) -> None:
+        carried = 0
         with suppress(OSError):
             while data := client.recv(CHUNK_BYTES):
                 broker.sendall(data)
                 self.forwarded += len(data)
+                carried += len(data)
+                if self.cut_each is not None and carried >= self.cut_each:
+                    break
                 if self.cut_after is not None and self.forwarded >= self.cut_after:
                     self.cut_after = None
                     self.cut()

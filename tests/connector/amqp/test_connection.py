@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ import pika
 import pytest
 
 from bench.ports import free_ports
-from connector.amqp.rabbitmq import OneRabbitMQ
+from connector.amqp.rabbitmq import OneRabbitMQ, found_root
 from pyspark_warren import errors
 from pyspark_warren.amqp.connection import named, open_blocking, parameters
 from pyspark_warren.amqp.detect import detect
@@ -125,16 +126,25 @@ Mutual: TypeAlias = tuple[OneRabbitMQ, Authority, int]
 
 
 @pytest.fixture(scope="module")
-def mutual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mutual]:
+def mutual() -> Iterator[Mutual]:
     """A node that asks for certificates and takes them as logins; its port with TLS."""
-    authority = Authority(tmp_path_factory.mktemp("authority"))
+    root = found_root()
+    with tempfile.TemporaryDirectory(dir=root / "var/tmp") as directory:
+        Path(directory).chmod(0o755)
+        with _mutual(root, Authority(Path(directory))) as made:
+            yield made
+
+
+@contextmanager
+def _mutual(root: Path, authority: Authority) -> Iterator[Mutual]:
     own = authority.issue("node")
     port = free_ports(1)
+    ca, cert, key = (f"/{p.relative_to(root)}" for p in (authority.cert, own.cert, own.key))
     settings = f"""
 listeners.ssl.1 = 127.0.0.1:{port}
-ssl_options.cacertfile = {authority.cert}
-ssl_options.certfile = {own.cert}
-ssl_options.keyfile = {own.key}
+ssl_options.cacertfile = {ca}
+ssl_options.certfile = {cert}
+ssl_options.keyfile = {key}
 ssl_options.verify = verify_peer
 ssl_options.fail_if_no_peer_cert = true
 ssl_cert_login_from = common_name

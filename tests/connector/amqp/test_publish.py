@@ -110,9 +110,10 @@ def test_rows_arrive_as_they_were_written(rabbitmq: OneRabbitMQ, queue: Declared
     )
     part = write(rabbitmq.hosts, [rows])
     assert (part.rows, part.stages) == (3, ())
-    found = queue.messages()
+    by_id = {properties.message_id: each for each in queue.messages() for properties in each[1:2]}
+    assert len(by_id) == 3
+    found = [by_id[name] for name in ("mine", "s-r-7-0-1", "s-r-7-0-2")]
     assert [body for _, _, body in found] == [b"first", b"", large]
-    assert [p.message_id for _, p, _ in found] == ["mine", "s-r-7-0-1", "s-r-7-0-2"]
     assert [p.headers for _, p, _ in found] == [{"n": "1"}, None, {"text": "é"}]
     assert [p.priority for _, p, _ in found] == [3, None, 9]
     assert [p.delivery_mode for _, p, _ in found] == [1, 2, 2]
@@ -258,6 +259,19 @@ def test_a_task_that_fails_and_runs_again_gives_the_same_ids(
     assert sorted(ids) == list(range(1_000))
     assert all(set(found) == {f"s-r-7-0-{n}"} for n, found in ids.items() if n)
     assert Counter(map(len, ids.values())).keys() <= {1, 2, 3}
+
+
+def test_a_row_that_ends_every_connection_is_not_sent_for_ever(
+    rabbitmq: OneRabbitMQ, queue: Declared
+) -> None:
+    begun = time.monotonic()
+    with Relay(rabbitmq.port) as relay:
+        relay.cut_each = 50_000
+        with pytest.raises(errors.BrokerUnavailableError, match="partition 0"):
+            rows = [batch(b"0 "), batch(b"1 " + bytes(1 << 20))]
+            write(relay.hosts, rows, routingKey=queue.name, requestTimeout="2s")
+        assert 2 < relay.made < 200
+    assert time.monotonic() - begun < 15
 
 
 def test_a_broker_that_confirms_nothing(rabbitmq: OneRabbitMQ, queue: Declared) -> None:
