@@ -314,6 +314,12 @@ class Channel:
         title = f"delete {queue}{_flags(flags)}"
         self._call(title, spec.Queue.Delete(queue=queue, **flags), spec.Queue.DeleteOk)
 
+    def reject_one(self, queue: str, body: str) -> None:
+        """Publish a message to a queue, get it and reject it, to be requeued."""
+        self.publish("", queue, body)
+        self.get(queue)
+        self.reject()
+
     def purge(self, queue: str) -> None:
         """Purge a queue."""
         self._call(f"purge {queue}", spec.Queue.Purge(queue=queue), spec.Queue.PurgeOk)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import dataclass
 from typing import Any
 
 import pika
@@ -31,6 +32,7 @@ REQUEUE_ONE_IN = 500
 EPHEMERAL_S = (3.0, 8.0)
 
 
+@dataclass(eq=False)
 class World:
     """What all clients share: where nodes are, the recorder, whether to continue.
 
@@ -38,16 +40,15 @@ class World:
     closing   all clients leave
     """
 
-    def __init__(self, nodes: Nodes, record: Recorder, seed: int, rate: float) -> None:
-        self.nodes = nodes
-        self.record = record
-        self.seed = seed
-        self.rate = rate
-        self.stopping = False
-        self.closing = False
-        self.confirmed = 0
-        self.delivered = 0
-        self.unconfirmed = 0
+    nodes: Nodes
+    record: Recorder
+    seed: int
+    rate: float
+    stopping: bool = False
+    closing: bool = False
+    confirmed: int = 0
+    delivered: int = 0
+    unconfirmed: int = 0
 
 
 class Client:

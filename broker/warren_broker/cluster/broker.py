@@ -7,6 +7,7 @@ import logging
 import os
 import random
 from collections.abc import Callable, Mapping, Set
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -30,7 +31,7 @@ from warren_broker.cluster.client.reads import ReadFailed, RemoteReads
 from warren_broker.cluster.client_limits import ClientLimits
 from warren_broker.cluster.cluster import Cluster, ClusterCallbacks, MakeHost
 from warren_broker.cluster.definitions import Definitions
-from warren_broker.cluster.importing import DefinitionImports
+from warren_broker.cluster.importing import DefinitionImports, ImportingNode
 from warren_broker.cluster.leader.leader_effects import LeaderCallbacks
 from warren_broker.cluster.leader.letter_forwarder import LetterForwarders, warn_of_fallback
 from warren_broker.cluster.leader.policy_follower import PolicyFollower
@@ -191,13 +192,15 @@ class Broker:
         self, settings: NodeConfig
     ) -> tuple[DefinitionImports, BootDefinitions | None]:
         own = (self.events.exchange, self.log_exchange.exchange)
-        imports = DefinitionImports(
+        around = partial(
+            ImportingNode,
             self.definitions,
             self.placement,
             self._queue_commands,
             self._defaults,
             tuple((one.vhost, one.name) for one in own if one is not None),
         )
+        imports = DefinitionImports(self.definitions, around)
         path, skip = settings.definitions_path, settings.definitions.skip_if_unchanged
         if path is None:
             return imports, None

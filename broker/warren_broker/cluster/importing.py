@@ -70,33 +70,16 @@ class ImportingNode:
 class DefinitionImports:
     """Checks and submits imports.
 
-    own_exchanges  vhosts and names of those that this node declares for itself
+    around  returns what this node adds to an import that begins now
     """
 
-    def __init__(
-        self,
-        definitions: Definitions,
-        placement: Placement,
-        queue_commands: QueueCommands,
-        defaults: QueueDefaults,
-        own_exchanges: Collection[tuple[str, str]],
-    ) -> None:
-        self._own_exchanges = own_exchanges
+    def __init__(self, definitions: Definitions, around: Callable[[], ImportingNode]) -> None:
         self._definitions = definitions
-        self._placement = placement
-        self._queue_commands = queue_commands
-        self._defaults = defaults
+        self._around = around
 
     def check(self, document: Document, vhost: str | None = None) -> CheckedImport:
         """Check what is in a file; raises Refusal with all that is wrong."""
-        around = ImportingNode(
-            self._definitions,
-            self._placement,
-            self._queue_commands,
-            self._defaults,
-            self._own_exchanges,
-        )
-        return check_import(document, self._definitions.state, around, vhost)
+        return check_import(document, self._definitions.state, self._around(), vhost)
 
     def submit(
         self,

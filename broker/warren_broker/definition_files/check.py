@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from warren_broker import errors
+from warren_broker.definition_files import topology_objects
 from warren_broker.definition_files.access_objects import (
     plan_limits,
     plan_permissions,
@@ -15,11 +16,6 @@ from warren_broker.definition_files.access_objects import (
 from warren_broker.definition_files.document import Document
 from warren_broker.definition_files.import_plan import Plan, Step, Surroundings
 from warren_broker.definition_files.policy_objects import plan_parameters, plan_policies
-from warren_broker.definition_files.topology_objects import (
-    plan_bindings,
-    plan_exchanges,
-    plan_queues,
-)
 from warren_broker.management.definition_values import ImportCount, ImportReport
 from warren_broker.metadata import commands, image, limits
 from warren_broker.metadata.exchanges import to_binding
@@ -61,9 +57,9 @@ def check_import(
     plan_permissions(plan)
     plan_policies(plan)
     plan_parameters(plan)
-    plan_exchanges(plan)
-    plan_queues(plan)
-    plan_bindings(plan)
+    topology_objects.plan_exchanges(plan)
+    topology_objects.plan_queues(plan)
+    topology_objects.plan_bindings(plan)
     plan_limits(plan)
     return _tried(plan)
 

@@ -38,17 +38,20 @@ class NodeRequest(ManagementRequest, frozen=True):
     node: str
 
 
-class QueueMemberRequest(ManagementRequest, frozen=True):
-    """A request about one node's member of a queue."""
+class MembersRequest(ManagementRequest, frozen=True):
+    """A request about the members of a queue."""
 
     queue: str
+
+
+class QueueMemberRequest(MembersRequest, frozen=True):
+    """A request about one node's member of a queue."""
+
     node: str
 
 
-class GetMembersRequest(ManagementRequest, frozen=True):
+class GetMembersRequest(MembersRequest, frozen=True):
     """GET /queues/quorum/:queue/status. Answer: QueueMembers; 404."""
-
-    queue: str
 
 
 class AddMemberRequest(QueueMemberRequest, frozen=True):

@@ -23,14 +23,14 @@ SLICE_GROUPS = 200
 class QueueCounts(NamedTuple):
     """The counts of a queue, or of several."""
 
-    ready: int = 0
-    unacked: int = 0
-    messages: int = 0
-    ready_bytes: int = 0
-    consumers: int = 0
-    delayed: int = 0
-    dead_lettering: int = 0
-    claimed: int = 0
+    ready: int
+    unacked: int
+    messages: int
+    ready_bytes: int
+    consumers: int
+    delayed: int
+    dead_lettering: int
+    claimed: int
 
     @classmethod
     def of(cls, state: QueueState) -> QueueCounts:
@@ -63,7 +63,7 @@ class QueueReading(NamedTuple):
     counts: QueueCounts | None
 
 
-NO_COUNTS = QueueCounts()
+NO_COUNTS = QueueCounts(*(0 for _ in QueueCounts._fields))
 
 
 @dataclass(slots=True)

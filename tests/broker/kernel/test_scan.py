@@ -127,11 +127,7 @@ def test_settlements_are_joined(both: Kernel) -> None:
     scanner = both.scan.FrameScanner(4096)
     data = b"".join(
         [
-            f.ack(1, 5),
-            f.ack(1, 6),
-            f.ack(1, 7),
-            f.ack(1, 9),
-            f.ack(1, 8),
+            *(f.ack(1, tag) for tag in (5, 6, 7, 9, 8)),
             f.ack(1, 12, multiple=True),
             f.ack(1, 13),
             f.nack(1, 14),

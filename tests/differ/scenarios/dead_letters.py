@@ -43,9 +43,7 @@ def every_reason(s: Script) -> None:
         c.publish("", f"{q}.short", "second")
         c.get_soon(dead, no_ack=True)
     c.declare("limited", {**QUORUM, **to("quorum.dead"), "x-delivery-limit": 0})
-    c.publish("", "limited", "too often")
-    c.get("limited")
-    c.reject()
+    c.reject_one("limited", "too often")
     c.get_soon("quorum.dead", no_ack=True)
 
 

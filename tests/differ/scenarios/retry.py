@@ -133,9 +133,7 @@ def the_delivery_limit_is_not_delayed(s: Script) -> None:
     c.declare("dead", QUORUM)
     dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
     c.declare("q", {**delaying("all", 60_000), **dead, "x-delivery-limit": 0})
-    c.publish("", "q", "a")
-    c.get("q")
-    c.reject()
+    c.reject_one("q", "a")
     c.get_soon("dead", no_ack=True)
 
 

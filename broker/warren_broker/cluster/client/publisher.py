@@ -185,7 +185,8 @@ class Publisher:
             command = EnqueueDelayed(delays_of(table))
             client.with_block(command, block, _confirmer(number, on_confirmed, None, strict))
         else:
-            self._keep_history(store, client, parts, number, on_confirmed)
+            confirm = _confirmer(number, on_confirmed, None)
+            self._keep_history(store, client, parts[number], parts, confirm)
 
     def delays(self, store: QueueRecord) -> bool:
         """Return whether a store is that of an exchange that delays messages: it routes them on."""
@@ -196,11 +197,11 @@ class Publisher:
         self,
         store: QueueRecord,
         client: GroupClient,
+        part: QueuePart,
         parts: list[QueuePart],
-        number: int,
-        on_confirmed: OnConfirmed | None,
+        confirm: Callable[[Any, int], None] | None,
     ) -> None:
-        """Put the messages of part `number` into a recent history.
+        """Put the messages of one of the parts into a recent history.
 
         No queue that is bound meanwhile misses them. 1. A message is routed here to the store, and
         to the queues that are bound.  2. A queue is bound elsewhere and given what the store
@@ -209,10 +210,8 @@ class Publisher:
         routed to before. Replayed by test_a_message_on_its_way_to_the_store_reaches_a_new_queue.
         """
         vhost, exchange = store.vhost, store.store_of
-        part = parts[number]
         table = lasting(part.stored)
         version = self._bindings_version(vhost, exchange)
-        confirm = _confirmer(number, on_confirmed, None)
 
         def on_reply(reply: Any, index: int) -> None:
             if self._bindings_version(vhost, exchange) in (version, -1):
