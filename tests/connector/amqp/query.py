@@ -12,11 +12,11 @@ import time
 import uuid
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 import pika
 import pyarrow as pa
 
-from connector.amqp.rabbitmq import OneRabbitMQ
 from pyspark_warren.amqp.read import read_spooled
 from pyspark_warren.amqp.spool_driver import SpoolDriver
 from pyspark_warren.amqp.spool_offset import SpoolOffset
@@ -32,10 +32,21 @@ class Died(Exception):
     """The driver was to die here."""
 
 
+class NodePort(Protocol):
+    """A broker's node."""
+
+    @property
+    def hosts(self) -> str:
+        """The value of the option `hosts`."""
+
+    def connect(self, **more: object) -> pika.BlockingConnection:
+        """Open a connection as guest."""
+
+
 class Queue:
     """A queue of one broker, by a connection of its own."""
 
-    def __init__(self, broker: OneRabbitMQ, kind: str = "quorum", ids: bool = True) -> None:
+    def __init__(self, broker: NodePort, kind: str = "quorum", ids: bool = True) -> None:
         self.broker, self.name, self.ids = broker, f"q-{uuid.uuid4().hex[:8]}", ids
         self.bodies: list[bytes] = []
         with broker.connect() as connection:

@@ -17,6 +17,8 @@ from spark_world.runs import ended, resume
 BATCH = 200
 ROUNDS_MAX = 3
 FINISH_RUNS_MAX = 10
+KILLS_MAX = 3
+LOOK_AGAIN_S = 0.1
 
 
 def receivers_of(world: RabbitWorld) -> list[int]:
@@ -35,14 +37,16 @@ def receivers_of(world: RabbitWorld) -> list[int]:
 
 @contextmanager
 def receivers_killed(world: RabbitWorld, rng: random.Random) -> Iterator[list[int]]:
-    """Kill -9 a receiver now and then, no more often than the driver accepts."""
+    """Kill -9 a receiver shortly after it began, a few times in a run."""
     over, killed = threading.Event(), list[int]()
-    pauses = [rng.uniform(0.3, 6.0) for _ in range(3)]
+    pauses = [rng.uniform(0.0, 2.5) for _ in range(KILLS_MAX)]
 
     def kill() -> None:
         for pause_s in pauses:
-            if over.wait(pause_s):
-                return
+            while not receivers_of(world):
+                if over.wait(LOOK_AGAIN_S):
+                    return
+            over.wait(pause_s)
             for pid in receivers_of(world):
                 os.kill(pid, signal.SIGKILL)
                 killed.append(pid)
