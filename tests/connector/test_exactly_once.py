@@ -86,48 +86,58 @@ def write(frame: Any, queues: Queues, **more: str) -> None:
     ).save()
 
 
+@pytest.fixture
+def put(spark: Any, queues: Queues) -> Callable[..., None]:
+    """Write the rows under the sink id `mine`, with more options; `more` is in every body."""
+
+    def rows(more: str = "", **options: str) -> None:
+        write(rows_of(spark, more=more), queues, sinkId="mine", **options)
+
+    return rows
+
+
 # ------------------------------------------------------------ df.write
 
 
 def test_two_writes_with_a_sink_id_and_no_batch_id_are_two_batches(
-    spark: Any, queues: Queues
+    put: Callable[..., None], queues: Queues
 ) -> None:
     for _ in range(2):
-        write(rows_of(spark), queues, sinkId="mine")
+        put()
     assert queues.ready(queues.out) == 2 * ROWS
 
 
 def test_a_numbered_batch_run_again_is_there_once_in_whatever_order(
-    spark: Any, queues: Queues
+    spark: Any, put: Callable[..., None], queues: Queues
 ) -> None:
-    write(rows_of(spark), queues, sinkId="mine", batchId="7")
+    put(batchId="7")
     write(rows_of(spark).repartition(3), queues, sinkId="mine", batchId="7")
     assert queues.ready(queues.out) == ROWS
 
 
 def test_other_rows_under_a_batch_id_are_an_error_or_dropped_when_asked(
-    spark: Any, queues: Queues
+    put: Callable[..., None], queues: Queues
 ) -> None:
-    write(rows_of(spark), queues, sinkId="mine", batchId="7")
+    put(batchId="7")
     with pytest.raises(Exception, match=r"WARREN_BATCH_CONFLICT.*batch 7 was published with 100"):
-        write(rows_of(spark, more="!"), queues, sinkId="mine", batchId="7")
-    write(rows_of(spark, more="!"), queues, sinkId="mine", batchId="7", onBatchConflict="keep")
+        put("!", batchId="7")
+    put("!", batchId="7", onBatchConflict="keep")
     assert queues.ready(queues.out) == ROWS
 
 
 def test_a_smaller_batch_id_is_an_error_and_belongs_to_another_run(
-    spark: Any, queues: Queues
+    put: Callable[..., None], queues: Queues
 ) -> None:
-    write(rows_of(spark), queues, sinkId="mine", batchId="7")
+    put(batchId="7")
     with pytest.raises(Exception, match=r"WARREN_BATCH_PAST.*batch 3 is not after.*runId"):
-        write(rows_of(spark), queues, sinkId="mine", batchId="3")
-    write(rows_of(spark), queues, sinkId="mine", batchId="3", runId="another")
+        put(batchId="3")
+    put(batchId="3", runId="another")
     assert queues.ready(queues.out) == 2 * ROWS
 
 
-def test_a_run_id_without_a_number_is_an_error(spark: Any, queues: Queues) -> None:
+def test_a_run_id_without_a_number_is_an_error(put: Callable[..., None]) -> None:
     with pytest.raises(Exception, match=r"WARREN_OPTION.*runId='r' without batchId"):
-        write(rows_of(spark), queues, sinkId="mine", runId="r")
+        put(runId="r")
 
 
 # ------------------------------------------------------------ streams

@@ -328,21 +328,30 @@ class Channel:
         self, queue: str, exchange: str, key: str = "", arguments: Table | None = None
     ) -> None:
         """Bind a queue."""
-        title = f"bind {queue} to {exchange} key {key!r}{_table(arguments)}"
-        method = spec.Queue.Bind(
-            queue=queue, exchange=exchange, routing_key=key, arguments=dict(arguments or {})
-        )
-        self._call(title, method, spec.Queue.BindOk)
+        title = f"bind {queue} to {exchange}"
+        self._binding(title, spec.Queue.Bind, queue, exchange, key, arguments)
 
     def unbind(
         self, queue: str, exchange: str, key: str = "", arguments: Table | None = None
     ) -> None:
         """Unbind a queue."""
-        title = f"unbind {queue} from {exchange} key {key!r}{_table(arguments)}"
-        method = spec.Queue.Unbind(
+        title = f"unbind {queue} from {exchange}"
+        self._binding(title, spec.Queue.Unbind, queue, exchange, key, arguments)
+
+    def _binding(
+        self,
+        title: str,
+        method: type[spec.Queue.Bind | spec.Queue.Unbind],
+        queue: str,
+        exchange: str,
+        key: str,
+        arguments: Table | None,
+    ) -> None:
+        asked = method(
             queue=queue, exchange=exchange, routing_key=key, arguments=dict(arguments or {})
         )
-        self._call(title, method, spec.Queue.UnbindOk)
+        answer = spec.Queue.BindOk if method is spec.Queue.Bind else spec.Queue.UnbindOk
+        self._call(f"{title} key {key!r}{_table(arguments)}", asked, answer)
 
     # ------------------------------------------------------------ exchanges
 

@@ -29,6 +29,12 @@ def cluster(tmp_path):
         yield made
 
 
+@pytest.fixture
+def queue(request):
+    """A queue's name: the test's."""
+    return request.node.name
+
+
 def longest_gap(publishers, began, ended):
     moments = sorted(moment for publisher in publishers for moment in publisher.moments)
     edges = [began, *moments, ended]
@@ -50,8 +56,7 @@ def confirming(cluster, queue):
     "quorum-queues: When a RabbitMQ node hosting a quorum queue's leader fails",
     "mirrored-queues: As the chosen mirror becomes the master, no messages",
 )
-def test_nothing_confirmed_is_lost_when_the_leader_dies(cluster, record_property):
-    queue = "failover"
+def test_nothing_confirmed_is_lost_when_the_leader_dies(cluster, queue, record_property):
     with connect(cluster, 0) as connection:
         connection.channel().queue_declare(
             queue, durable=True, arguments={"x-queue-type": "quorum"}
@@ -99,8 +104,7 @@ def test_nothing_confirmed_is_lost_when_the_leader_dies(cluster, record_property
     "mirrored-queues: Messages published by clients using publisher confirms",
     "at-least-once-dead-lettering: The source quorum queue will still be available",
 )
-def test_a_client_keeps_working_when_the_leader_moves(cluster):
-    queue = "moving"
+def test_a_client_keeps_working_when_the_leader_moves(cluster, queue):
     with connect(cluster, 0) as connection:
         connection.channel().queue_declare(
             queue, durable=True, arguments={"x-queue-type": "quorum"}
@@ -138,8 +142,7 @@ def test_a_client_keeps_working_when_the_leader_moves(cluster):
     "quorum-queues: requiring more than half of members to be available",
     "mirrored-queues: a message will only be confirmed to the publisher",
 )
-def test_without_a_majority_nothing_is_confirmed_and_nothing_is_lost(cluster):
-    queue = "minority"
+def test_without_a_majority_nothing_is_confirmed_and_nothing_is_lost(cluster, queue):
     with confirming(cluster, queue) as channel:
         channel.basic_publish("", queue, b"before")
         cluster.kill(1)
@@ -166,8 +169,7 @@ def test_without_a_majority_nothing_is_confirmed_and_nothing_is_lost(cluster):
     "reliability-guide: requiring that a durable object or persistent message",
     "at-least-once-dead-lettering: all messages in quorum queues are written to disk anyway",
 )
-def test_everything_is_there_after_all_nodes_were_killed(cluster):
-    queue = "all.killed"
+def test_everything_is_there_after_all_nodes_were_killed(cluster, queue):
     with confirming(cluster, queue) as channel:
         for i in range(100):
             channel.basic_publish("", queue, b"%d" % i)

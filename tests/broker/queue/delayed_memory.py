@@ -9,11 +9,10 @@ no cluster.
 from __future__ import annotations
 
 import gc
-import sys
 import time
 from collections.abc import Iterable
 
-from tests.broker.queue.memory import rss, timed
+from tests.broker.queue.memory import messages_asked, rss, timed
 from tests.broker.queue.world import VERSION, block, config
 from warren_broker.queue.codec import encode_submission
 from warren_broker.queue.commands import (
@@ -78,7 +77,7 @@ class Measured:
 
 def main() -> None:
     """Print one line for delayed messages, one for those that are due."""
-    messages = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
+    messages = messages_asked()
     measured = Measured()
     data = block(BLOCK_MESSAGES, 100)
     gc.collect()

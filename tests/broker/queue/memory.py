@@ -117,9 +117,14 @@ def measure(title: str, messages: int) -> None:
     )
 
 
+def messages_asked() -> int:
+    """How many messages the command line asks for."""
+    return int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
+
+
 def main() -> None:
     """Print the table; every line in a process of its own."""
-    messages = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
+    messages = messages_asked()
     if len(sys.argv) > 2:
         measure(sys.argv[2], messages)
         return

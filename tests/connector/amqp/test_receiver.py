@@ -24,6 +24,12 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 BOTH = pytest.mark.parametrize("mode", ["commit", "spool"])
 
 
+@pytest.fixture
+def queue(rabbitmq: OneRabbitMQ) -> Queue:
+    """A queue of the test's own."""
+    return Queue(rabbitmq)
+
+
 def lane_of(query: Query) -> Lane:
     """The receiver's lane in the query's driver."""
     assert query.driver is not None and query.driver.receiver is not None
@@ -34,8 +40,7 @@ def _back(relay: Relay, made: int, lane: Lane) -> bool:
     return relay.made > made and lane.down_s() == 0
 
 
-def test_a_queue_is_read_once_and_acknowledged(rabbitmq: OneRabbitMQ, tmp_path: Path) -> None:
-    queue = Queue(rabbitmq)
+def test_a_queue_is_read_once_and_acknowledged(queue: Queue, tmp_path: Path) -> None:
     queue.publish(250)
     with Query(queue, tmp_path) as query:
         query.run(100)
@@ -47,12 +52,9 @@ def test_a_queue_is_read_once_and_acknowledged(rabbitmq: OneRabbitMQ, tmp_path: 
 
 
 @BOTH
-def test_nothing_is_acknowledged_before_its_time(
-    rabbitmq: OneRabbitMQ, tmp_path: Path, mode: str
-) -> None:
+def test_nothing_is_acknowledged_before_its_time(queue: Queue, tmp_path: Path, mode: str) -> None:
     """commit: after the commit log; spool: when it is in the spool; never before the reader's name
     is in the checkpoint."""
-    queue = Queue(rabbitmq)
     queue.publish(50)
     with Query(queue, tmp_path, ackMode=mode) as query:
         query.die_at = ("latest", 0)
@@ -82,9 +84,8 @@ def test_drivers_that_die_anywhere(rabbitmq: OneRabbitMQ, tmp_path: Path, mode: 
 
 @BOTH
 def test_a_receiver_that_is_killed_is_started_again(
-    rabbitmq: OneRabbitMQ, tmp_path: Path, mode: str
+    queue: Queue, tmp_path: Path, mode: str
 ) -> None:
-    queue = Queue(rabbitmq)
     queue.publish(1500)
     with Query(queue, tmp_path, ackMode=mode, prefetch="200") as query:
         ended = threading.Event()
@@ -108,9 +109,8 @@ def test_a_receiver_that_is_killed_is_started_again(
 
 
 def test_a_receiver_that_stood_still_does_nothing_after_its_successor(
-    rabbitmq: OneRabbitMQ, tmp_path: Path
+    queue: Queue, tmp_path: Path
 ) -> None:
-    queue = Queue(rabbitmq)
     queue.publish(400)
     with Query(queue, tmp_path, ackMode="spool", prefetch="100") as query:
         query.die_at = ("offset_log", 1)
@@ -134,8 +134,9 @@ def test_a_receiver_that_stood_still_does_nothing_after_its_successor(
         query.finish()
 
 
-def test_the_broker_is_killed_and_starts_again(rabbitmq: OneRabbitMQ, tmp_path: Path) -> None:
-    queue = Queue(rabbitmq)
+def test_the_broker_is_killed_and_starts_again(
+    queue: Queue, rabbitmq: OneRabbitMQ, tmp_path: Path
+) -> None:
     queue.publish(500)
     with Query(queue, tmp_path) as query:
         query.die_at = ("commit_log", 2)
@@ -152,9 +153,8 @@ def test_the_broker_is_killed_and_starts_again(rabbitmq: OneRabbitMQ, tmp_path: 
 
 @BOTH
 def test_the_connection_is_cut_again_and_again(
-    rabbitmq: OneRabbitMQ, tmp_path: Path, mode: str
+    queue: Queue, rabbitmq: OneRabbitMQ, tmp_path: Path, mode: str
 ) -> None:
-    queue = Queue(rabbitmq)
     queue.publish(600)
     with Relay(rabbitmq.port) as relay:
         given = {"hosts": relay.hosts, "ackMode": mode, "prefetch": "100", "receivers": "2"}
@@ -170,8 +170,7 @@ def test_the_connection_is_cut_again_and_again(
             query.finish(100)
 
 
-def test_a_queue_that_is_deleted_is_named(rabbitmq: OneRabbitMQ, tmp_path: Path) -> None:
-    queue = Queue(rabbitmq)
+def test_a_queue_that_is_deleted_is_named(queue: Queue, tmp_path: Path) -> None:
     queue.publish(10)
     with Query(queue, tmp_path) as query:
         query.run(100)
@@ -185,9 +184,8 @@ def test_a_queue_that_is_deleted_is_named(rabbitmq: OneRabbitMQ, tmp_path: Path)
 
 
 def test_a_vhost_that_is_closed_to_the_user_is_refused_at_once(
-    rabbitmq: OneRabbitMQ, tmp_path: Path
+    queue: Queue, tmp_path: Path
 ) -> None:
-    queue = Queue(rabbitmq)
     with Query(queue, tmp_path, password="wrong") as query:
         with pytest.raises(errors.BrokerRefusedError, match="refuses the login"):
             query.run(100)
@@ -204,9 +202,8 @@ def test_an_exclusive_consumer_elsewhere_is_named(rabbitmq: OneRabbitMQ, tmp_pat
 
 
 def test_a_message_near_its_delivery_limit_is_warned_of(
-    rabbitmq: OneRabbitMQ, tmp_path: Path
+    queue: Queue, rabbitmq: OneRabbitMQ, tmp_path: Path
 ) -> None:
-    queue = Queue(rabbitmq)
     queue.publish(1)
     with rabbitmq.connect() as connection:
         channel = connection.channel()
@@ -223,8 +220,7 @@ def test_a_message_near_its_delivery_limit_is_warned_of(
         query.finish()
 
 
-def test_a_spool_that_cannot_be_written(rabbitmq: OneRabbitMQ, tmp_path: Path) -> None:
-    queue = Queue(rabbitmq)
+def test_a_spool_that_cannot_be_written(queue: Queue, tmp_path: Path) -> None:
     queue.publish(10)
     (tmp_path / "file").write_text("")
     with Query(queue, tmp_path, spoolLocation=str(tmp_path / "file/spool")) as query:

@@ -16,14 +16,19 @@ from pyspark.sql.datasource import InputPartition
 from pyspark_warren.amqp.stream_reader import SpoolStreamReader
 from pyspark_warren.datasource import detect
 from spark_world.runs import Runs
-from spark_world.sources import DyingSource, maybe_kill_driver, maybe_kill_task
+from spark_world.sources import (
+    DyingBehindTheOffsetLog,
+    DyingSource,
+    maybe_kill_driver,
+    maybe_kill_task,
+)
 
 STEPS = ("after_latest", "after_offset_log", "in_read", "before_settle")
 """Where a driver is killed, in the order of a batch."""
 EMPTY_S = 60.0
 
 
-class DyingSpoolReader(SpoolStreamReader):
+class DyingSpoolReader(DyingBehindTheOffsetLog, SpoolStreamReader):
     """The stream reader, with its places."""
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:
@@ -34,13 +39,6 @@ class DyingSpoolReader(SpoolStreamReader):
         if end["lanes"].get("0", 0) > start["lanes"].get("0", 0):
             maybe_kill_driver("after_latest")
         return end
-
-    def partitions(self, start: Any, end: Any) -> Any:
-        """After the offset log."""
-        made = super().partitions(start, end)
-        if made:
-            maybe_kill_driver("after_offset_log")
-        return made
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """A task, or the driver, that dies half way through a slice."""

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql.datasource import InputPartition
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pyspark_warren.datasource import WarrenDataSource
 from pyspark_warren.datasource import connect as real_connect
@@ -74,24 +74,29 @@ def maybe_kill_task(point: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-class DyingReader(WarrenStreamReader):
+class DyingBehindTheOffsetLog(DataSourceStreamReader):
+    """The place that every stream reader has."""
+
+    def partitions(self, start: Any, end: Any) -> Any:
+        """After the offset log, before the batch."""
+        made = super().partitions(start, end)
+        if made:
+            maybe_kill_driver("after_offset_log")
+        return made
+
+
+class DyingReader(DyingBehindTheOffsetLog, WarrenStreamReader):
     """The stream reader, with its places."""
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:
-        """(c) before settling what is committed; (a) after the claim, before the offset log."""
+        """(c) before settling what is committed; (a) after the claim, before the offset log; (b) is
+        `DyingBehindTheOffsetLog`."""
         if start["number"]:
             maybe_kill_driver("before_settle")
         end = super().latestOffset(start, limit)
         if end["number"] > start["number"]:
             maybe_kill_driver("after_claim")
         return end
-
-    def partitions(self, start: Any, end: Any) -> Any:
-        """(b) after the offset log."""
-        made = super().partitions(start, end)
-        if made:
-            maybe_kill_driver("after_offset_log")
-        return made
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """A task that dies half way through its slice."""

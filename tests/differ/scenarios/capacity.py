@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from differ.operating import Operator
 from differ.script import CLASSIC, QUORUM, Script, scenario
+
+LIMITED = "differ-limited"
+
+
+@contextmanager
+def limiting_a_user(s: Script) -> Iterator[Operator]:
+    """Yield an operator that has made the user `LIMITED`."""
+    with Operator(s) as operator:
+        operator.user(LIMITED)
+        yield operator
 
 
 @scenario
@@ -47,27 +60,25 @@ def connections_of_a_vhost(s: Script) -> None:
 
 @scenario
 def connections_of_a_user(s: Script) -> None:
-    with Operator(s) as operator:
-        operator.user("differ-limited")
-        operator.limit("max-connections", 1, "differ-limited")
-        first = operator.connects("differ-limited")
-        operator.connects("differ-limited")
+    with limiting_a_user(s) as operator:
+        operator.limit("max-connections", 1, LIMITED)
+        first = operator.connects(LIMITED)
+        operator.connects(LIMITED)
         operator.connects()
         operator.closes(first)
         s.wait(0.5)
-        operator.connects("differ-limited")
-        operator.clear_limit("max-connections", "differ-limited")
-        operator.connects("differ-limited")
-        operator.limit("max-connections", 0, "differ-limited")
-        operator.connects("differ-limited")
+        operator.connects(LIMITED)
+        operator.clear_limit("max-connections", LIMITED)
+        operator.connects(LIMITED)
+        operator.limit("max-connections", 0, LIMITED)
+        operator.connects(LIMITED)
 
 
 @scenario
 def channels_of_a_user(s: Script) -> None:
-    with Operator(s) as operator:
-        operator.user("differ-limited")
-        operator.limit("max-channels", 2, "differ-limited")
-        wire = operator.connects("differ-limited")
+    with limiting_a_user(s) as operator:
+        operator.limit("max-channels", 2, LIMITED)
+        wire = operator.connects(LIMITED)
         operator.opens_channel(wire, 1)
         operator.opens_channel(wire, 7)
         operator.opens_channel(wire, 8)
@@ -75,12 +86,11 @@ def channels_of_a_user(s: Script) -> None:
 
 @scenario
 def limits_that_are_refused(s: Script) -> None:
-    with Operator(s) as operator:
-        operator.user("differ-limited")
+    with limiting_a_user(s) as operator:
         for value in ("1", 1.5, None, True, [1], -2):
             operator.limit("max-queues", value)
-            operator.limit("max-channels", value, "differ-limited")
+            operator.limit("max-channels", value, LIMITED)
         operator.limit("max-files", 1)
-        operator.limit("max-queues", 1, "differ-limited")
+        operator.limit("max-queues", 1, LIMITED)
         operator.limit("max-channels", 1, "nobody-has-this-name")
         operator.clear_limit("max-connections")

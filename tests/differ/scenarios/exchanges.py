@@ -10,6 +10,11 @@ def queues(c: Channel, *names: str) -> None:
         c.declare(name, QUORUM)
 
 
+def drain_each(c: Channel, *names: str) -> None:
+    for name in names:
+        c.drain(name)
+
+
 @scenario
 @specification("quorum-queues: After declaration a quorum queue can be bound")
 def direct_and_fanout(s: Script) -> None:
@@ -26,8 +31,7 @@ def direct_and_fanout(s: Script) -> None:
     c.publish("amq.fanout", "whatever", "4", mandatory=True)
     c.unbind("a", "amq.direct", "k")
     c.publish("amq.direct", "k", "5", mandatory=True)
-    c.drain("a")
-    c.drain("b")
+    drain_each(c, "a", "b")
 
 
 @scenario
@@ -65,8 +69,7 @@ def topic(s: Script) -> None:
         "lazy.",
     ):
         c.publish("amq.topic", key, key or "empty")
-    for queue in patterns:
-        c.drain(queue)
+    drain_each(c, *patterns)
 
 
 @scenario
@@ -100,8 +103,7 @@ def headers(s: Script) -> None:
     }.items():
         c.publish("amq.headers", "", body, headers=given)
     c.publish("amq.headers", "", "without")
-    for queue in tables:
-        c.drain(queue)
+    drain_each(c, *tables)
 
 
 @scenario
@@ -119,8 +121,7 @@ def alternate_exchanges(s: Script) -> None:
     c.publish("first", "k", "second", mandatory=True)
     c.delete_exchange("second")
     c.publish("first", "k", "missing", mandatory=True)
-    c.drain("q")
-    c.drain("p")
+    drain_each(c, "q", "p")
     c.exchange("loop", "direct", {"alternate-exchange": "loop"})
     c.publish("loop", "k", "round", mandatory=True)
 
@@ -144,8 +145,7 @@ def exchange_to_exchange(s: Script) -> None:
     c.unlink("down", "up", "a.#")
     c.publish("up", "a.b", "5", mandatory=True)
     c.unlink("down", "up", "a.#")
-    c.drain("q")
-    c.drain("p")
+    drain_each(c, "q", "p")
 
 
 @scenario
@@ -168,15 +168,11 @@ def consistent_hash(s: Script) -> None:
     c = s.channel()
     queues(c, "a", "b")
     c.exchange("x", "x-consistent-hash")
-    c.bind("a", "x", "0")
-    c.bind("a", "x", "-1")
-    c.bind("a", "x", "heavy")
-    c.bind("a", "x", "1.5")
-    c.bind("a", "x", "")
+    for no_weight in ("0", "-1", "heavy", "1.5", ""):
+        c.bind("a", "x", no_weight)
     c.publish("x", "k", "nobody", mandatory=True)
-    c.bind("a", "x", "1")
-    c.bind("a", "x", "1")
-    c.bind("a", "x", "2")
+    for weight in ("1", "1", "2"):
+        c.bind("a", "x", weight)
     for number in range(5):
         c.publish("x", f"{number}", f"{number}", mandatory=True)
     c.drain("a")

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from differ.script import CLASSIC, QUORUM, Script, scenario
+from differ.script import CLASSIC, QUORUM, Channel, Script, scenario
+
+
+def holds(c: Channel, queue: str, count: int) -> None:
+    """Wait for that many messages in a queue, and take them."""
+    c.count(queue, count)
+    c.drain(queue)
 
 
 @scenario
@@ -19,19 +25,16 @@ def what_a_new_binding_gets(s: Script) -> None:
     c.publish("h", "", "d", mandatory=True)
     c.publish("h", "", "not kept", headers={"x-recent-history-no-store": True})
     c.publish("h", "", "no flag", headers={"x-recent-history-no-store": "true"})
-    c.count("q", 3)
-    c.drain("q")
+    holds(c, "q", 3)
     c.declare("p", CLASSIC)
     c.bind("p", "h")
-    c.count("p", 2)
-    c.drain("p")
+    holds(c, "p", 2)
     c.bind("q", "h", "k")
     s.wait(0.5)
     c.count("q", 0)
     c.unbind("q", "h", "k")
     c.bind("q", "h", "k")
-    c.count("q", 2)
-    c.drain("q")
+    holds(c, "q", 2)
 
 
 @scenario
@@ -45,8 +48,7 @@ def twenty_unless_said_otherwise(s: Script) -> None:
     c.count("before", 22)
     c.declare("after", QUORUM)
     c.bind("after", "h")
-    c.count("after", 20)
-    c.drain("after")
+    holds(c, "after", 20)
 
 
 @scenario

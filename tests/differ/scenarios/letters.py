@@ -44,9 +44,7 @@ def every_reason_at_least_once(s: Script) -> None:
     c.publish("", "q", "expired", expiration="100", delivery_mode=2, priority=2)
     c.get_soon("dead", no_ack=True)
     c.declare("limited", {**keeping("dead"), "x-delivery-limit": 0})
-    c.publish("", "limited", "too often")
-    c.get("limited")
-    c.reject()
+    c.reject_one("limited", "too often")
     c.get_soon("dead", no_ack=True)
 
 

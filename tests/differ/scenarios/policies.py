@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from differ.script import CLASSIC, QUORUM, Script, scenario, specification
+from collections.abc import Iterable
+
+from differ.script import CLASSIC, QUORUM, Script, Table, scenario, specification
 
 BAD = (
     {},
@@ -63,30 +65,32 @@ KEYS = (
 )
 
 
+def set_each(s: Script, definitions: Iterable[Table], *, operator: bool = False) -> None:
+    """Set policies, each with a name of its own."""
+    for number, definition in enumerate(definitions):
+        s.policy(f"p{number}", "^q", definition, operator=operator)
+
+
 @scenario
 @specification("quorum-queues: it cannot be set or changed using a policy")
 def definitions_that_are_refused(s: Script) -> None:
-    for number, definition in enumerate(BAD):
-        s.policy(f"p{number}", "^q", definition)
+    set_each(s, BAD)
 
 
 @scenario
 def delayed_retry_that_is_refused(s: Script) -> None:
-    for number, definition in enumerate(BAD_RETRY):
-        s.policy(f"p{number}", "^q", definition)
+    set_each(s, BAD_RETRY)
 
 
 @scenario
 def operator_policies_that_are_refused(s: Script) -> None:
-    for number, definition in enumerate((*BAD, *KEYS)):
-        s.policy(f"p{number}", "^q", definition, operator=True)
+    set_each(s, (*BAD, *KEYS), operator=True)
 
 
 @scenario
 @specification("quorum-queues: The below table summarises the policy keys")
 def keys_that_are_accepted(s: Script) -> None:
-    for number, definition in enumerate(KEYS):
-        s.policy(f"p{number}", "^q", definition)
+    set_each(s, KEYS)
 
 
 @scenario

@@ -7,6 +7,7 @@ import json
 import queue
 import zlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from warren_raft.index_set import Indexes
@@ -40,6 +41,14 @@ class Disk:
         self.cut = opened.recovered.cut
         self.posted: queue.Queue[Callable[[], None]] = queue.Queue()
         self.store = LogStore(opened, self.posted.put, file_bytes, callbacks)
+        self._open = partial(
+            Disk, root, files, file_bytes, memtable_bytes, node, cluster, callbacks
+        )
+
+    def again(self) -> Disk:
+        """Close it, and open its directory again with the same settings."""
+        self.close()
+        return self._open()
 
     def group(self, group: int) -> GroupStore:
         found = self.store.groups.get(group)

@@ -54,12 +54,10 @@ def test_a_deleted_group_stays_deleted_and_may_begin_anew(tmp_path: Path) -> Non
     disk.store.delete(1)
     assert disk.store.memtable.bytes_held == len(b"b") + 2 * ENTRY_OVERHEAD_BYTES
     disk.sync()
-    disk.close()
-    disk = Disk(tmp_path)
+    disk = disk.again()
     assert sorted(disk.store.groups) == [2]
     disk.write(1, 1, [b"new"], term=7)
-    disk.close()
-    disk = Disk(tmp_path)
+    disk = disk.again()
     assert disk.contents()[1][1] == [(1, 7, b"new")]
     disk.close()
 

@@ -19,11 +19,10 @@ def roll(disk: Disk) -> None:
     disk.write(9, disk.group(9).last_index() + 1, [b"another group"])
 
 
-def check_next_entry(disk: Disk, root: Path, index: int, term: int) -> None:
+def check_next_entry(disk: Disk, index: int, term: int) -> None:
     """Write the entry behind the snapshot: after a restart it is there, and is the log's last."""
     disk.write(1, index, [b"the one"], term=term)
-    disk.close()
-    disk = Disk(root)
+    disk = disk.again()
     assert disk.group(1).read(index).data == b"the one"
     assert disk.group(1).last_index() == index
     disk.close()
@@ -42,12 +41,10 @@ def test_a_group_without_a_majority_keeps_no_file_of_the_log(tmp_path: Path) -> 
     assert disk.store.log_files.first_file > 20, disk.store.log_files.first_file
     for _ in range(2):
         assert disk.store.groups[1].read(1).data == b"never applied"
-        disk.close()
-        disk = Disk(tmp_path, file_bytes=2000)
+        disk = disk.again()
     disk.write(1, 1, [b"replaced"], term=2)
     disk.compact()
-    disk.close()
-    disk = Disk(tmp_path, file_bytes=2000)
+    disk = disk.again()
     assert disk.store.groups[1].read(1).data == b"replaced"
     assert disk.store.groups[1].last_index() == 1
     disk.close()
@@ -77,7 +74,7 @@ def test_what_a_shorter_log_replaced_and_a_snapshot_covers_does_not_come_back(
         assert (store.first_index(), store.last_index()) == (16, 15)
         disk.close()
         disk = Disk(tmp_path, file_bytes=4000)
-    check_next_entry(disk, tmp_path, 16, 8)
+    check_next_entry(disk, 16, 8)
 
 
 @pytest.mark.parametrize("retired", [False, True])
@@ -100,7 +97,7 @@ def test_what_a_shorter_log_replaced_does_not_come_back_after_a_crash_behind_the
         disk = Disk(tmp_path)
         assert (disk.group(1).first_index(), disk.group(1).last_index()) == (16, 15)
         disk.close()
-    check_next_entry(Disk(tmp_path), tmp_path, 16, 8)
+    check_next_entry(Disk(tmp_path), 16, 8)
 
 
 @pytest.mark.parametrize("retired", [0, 9, 12])
@@ -130,4 +127,4 @@ def test_what_a_snapshot_voids_does_not_come_back_behind_it(tmp_path: Path, reti
         assert (store.first_index(), store.last_index()) == (10, 9)
         disk.compact()
         disk.close()
-    check_next_entry(Disk(tmp_path, file_bytes=4000), tmp_path, 10, 6)
+    check_next_entry(Disk(tmp_path, file_bytes=4000), 10, 6)
