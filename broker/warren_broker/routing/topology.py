@@ -300,7 +300,7 @@ class VhostTopology:
 
     def _reachable_dependence(self, start: str) -> Dependence:
         found: Dependence = 0
-        visited = {start: None}
+        visited = {start}
         waiting = [start]
         while waiting:
             name = waiting.pop()
@@ -308,14 +308,14 @@ class VhostTopology:
             if exchange is None:
                 continue
             found |= dependence_of(exchange)
-            further = [] if name == "" else [to for _, to in self._arranged(exchange).onward.counts]
+            further: set[str] = set()
+            if name:
+                further.update(to for _, to in self._arranged(exchange).onward.counts)
             alternate = self.definitions.alternate(exchange)
             if alternate is not None:
-                further.append(alternate)
-            for target in further:
-                if target not in visited:
-                    visited[target] = None
-                    waiting.append(target)
+                further.add(alternate)
+            waiting += further - visited
+            visited |= further
         return found
 
 

@@ -25,9 +25,8 @@ def direct_and_fanout(s: Script) -> None:
     c.bind("b", "amq.direct", "l")
     c.bind("b", "amq.fanout", "ignored")
     c.bind("a", "amq.fanout", "")
-    c.publish("amq.direct", "k", "1", mandatory=True)
-    c.publish("amq.direct", "l", "2", mandatory=True)
-    c.publish("amq.direct", "m", "3", mandatory=True)
+    for key, body in {"k": "1", "l": "2", "m": "3"}.items():
+        c.publish("amq.direct", key, body, mandatory=True)
     c.publish("amq.fanout", "whatever", "4", mandatory=True)
     c.unbind("a", "amq.direct", "k")
     c.publish("amq.direct", "k", "5", mandatory=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from differ.operating import Operator
 from differ.scenarios.dead_letters import to
 from differ.script import CLASSIC, QUORUM, Channel, Script, Table, scenario
@@ -11,6 +14,14 @@ def keeping(key: str, exchange: str = "") -> Table:
     """The arguments of a queue that keeps its letters."""
     strategy = {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
     return {**QUORUM, **to(key, exchange), **strategy}
+
+
+@contextmanager
+def channel_and_operator(s: Script) -> Iterator[tuple[Channel, Operator]]:
+    """Yield a channel, and an operator who comes after it."""
+    c = s.channel()
+    with Operator(s) as operator:
+        yield c, operator
 
 
 def rejected(c: Channel, queue: str, *bodies: str) -> None:
@@ -50,8 +61,7 @@ def every_reason_at_least_once(s: Script) -> None:
 
 @scenario
 def the_target_is_missing(s: Script) -> None:
-    c = s.channel()
-    with Operator(s) as operator:
+    with channel_and_operator(s) as (c, operator):
         c.declare("q", keeping("target"))
         operator.counts("q", 0, 0, 0, 0)
         c.publish("", "q", "a")
@@ -80,8 +90,7 @@ def the_target_is_missing(s: Script) -> None:
 
 @scenario
 def the_exchange_is_missing_then_without_a_route(s: Script) -> None:
-    c = s.channel()
-    with Operator(s) as operator:
+    with channel_and_operator(s) as (c, operator):
         c.declare("q", keeping("k", "x"))
         rejected(c, "q", "a")
         operator.counts("q", 1, 0, 0, 1)
@@ -97,8 +106,7 @@ def the_exchange_is_missing_then_without_a_route(s: Script) -> None:
 
 @scenario
 def the_target_is_full(s: Script) -> None:
-    c = s.channel()
-    with Operator(s) as operator:
+    with channel_and_operator(s) as (c, operator):
         target = "classic"
         c.declare(target, {**CLASSIC, "x-max-length": 1, "x-overflow": "reject-publish"})
         c.declare("q", keeping(target))
@@ -116,8 +124,7 @@ def the_target_is_full(s: Script) -> None:
 
 @scenario
 def one_of_two_targets_is_full(s: Script) -> None:
-    c = s.channel()
-    with Operator(s) as operator:
+    with channel_and_operator(s) as (c, operator):
         c.declare("full", {**CLASSIC, "x-max-length": 0, "x-overflow": "reject-publish"})
         c.declare("free", QUORUM)
         for target in ("full", "free"):
@@ -133,8 +140,7 @@ def one_of_two_targets_is_full(s: Script) -> None:
 
 @scenario
 def waiting_letters_count_for_the_limit(s: Script) -> None:
-    c = s.channel()
-    with Operator(s) as operator:
+    with channel_and_operator(s) as (c, operator):
         c.declare("q", {**keeping("target"), "x-max-length": 2})
         rejected(c, "q", "a", "b")
         operator.counts("q", 2, 0, 0, 2)
@@ -148,8 +154,7 @@ def waiting_letters_count_for_the_limit(s: Script) -> None:
 
 @scenario
 def purge_and_delete_with_waiting_letters(s: Script) -> None:
-    c = s.channel()
-    with Operator(s) as operator:
+    with channel_and_operator(s) as (c, operator):
         c.declare("q", keeping("target"))
         rejected(c, "q", "a")
         c.publish("", "q", "b")
@@ -194,8 +199,7 @@ def the_strategy_is_switched(s: Script) -> None:
 
 @scenario
 def where_it_cannot_be_at_least_once(s: Script) -> None:
-    c = s.channel()
-    with Operator(s) as operator:
+    with channel_and_operator(s) as (c, operator):
         drops = {key: value for key, value in keeping("target").items() if key != "x-overflow"}
         c.declare("drop-head", drops)
         rejected(c, "drop-head", "a")
@@ -208,8 +212,7 @@ def where_it_cannot_be_at_least_once(s: Script) -> None:
 
 @scenario
 def letters_keep_their_order(s: Script) -> None:
-    c = s.channel()
-    with Operator(s) as operator:
+    with channel_and_operator(s) as (c, operator):
         c.declare("q", keeping("target"))
         rejected(c, "q", *"abcdef")
         operator.counts("q", 6, 0, 0, 6)
@@ -220,8 +223,7 @@ def letters_keep_their_order(s: Script) -> None:
 
 @scenario
 def a_cycle_of_kept_letters(s: Script) -> None:
-    c = s.channel()
-    with Operator(s) as operator:
+    with channel_and_operator(s) as (c, operator):
         c.declare("q", {**keeping("q"), "x-message-ttl": 100})
         c.publish("", "q", "a")
         s.wait(1.5)

@@ -75,6 +75,11 @@ class Disk:
         self.sync()
         store.written(len(entries))
 
+    def write_apart(self, group: int, indexes: range, data: bytes) -> None:
+        """Append entries with the same bytes, each in a batch of its own."""
+        for index in indexes:
+            self.write(group, index, [data])
+
     def sync(self) -> None:
         done: list[bool] = []
         self.store.wal.submit(lambda: done.append(True))

@@ -65,8 +65,7 @@ def test_a_deleted_group_stays_deleted_and_may_begin_anew(tmp_path: Path) -> Non
 def test_files_that_no_group_needs_are_removed(tmp_path: Path) -> None:
     disk = Disk(tmp_path, file_bytes=200)
     disk.write(1, 1, [b"stays"])
-    for index in range(1, 6):
-        disk.write(2, index, [b"goes" * 50])
+    disk.write_apart(2, range(1, 6), b"goes" * 50)
     before = len(wal_files(tmp_path))
     disk.write(1, 2, [b"stays too"])
     disk.store.delete(2)

@@ -192,8 +192,7 @@ def test_one_file_of_the_log_costs_no_sync_but_at_its_beginning(
     disk = Disk(tmp_path)
     disk.write(1, 1, [b"first"], 1)
     calls.clear()
-    for index in range(2, 12):
-        disk.write(1, index, [b"more"], 1)
+    disk.write_apart(1, range(2, 12), b"more")
     (wal,) = wal_files(tmp_path)
     syncs = [call for call in calls if call.what == "sync"]
     assert [call.path for call in syncs] == [str(wal)] * 10

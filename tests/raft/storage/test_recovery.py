@@ -241,8 +241,7 @@ def test_a_missing_file_in_the_middle_is_refused(tmp_path: Path) -> None:
 
 def test_a_missing_first_file_is_refused(tmp_path: Path) -> None:
     disk = Disk(tmp_path, file_bytes=300)
-    for index in range(1, 5):
-        disk.write(1, index, [b"d" * 50])
+    disk.write_apart(1, range(1, 5), b"d" * 50)
     disk.close()
     wal_files(tmp_path)[0].unlink()
     with pytest.raises(LogDamaged, match="01.wal .*is missing, and 000000000002.wal names it"):

@@ -82,15 +82,7 @@ class World:
         self.letters = DeadLetters(queues, publishing, 4096)
 
     def publish(
-        self,
-        vhost: str,
-        table: MessageTable,
-        first: int,
-        last: int,
-        routed: None,
-        confirmed: None,
-        flags: int,
-        keep: Any,
+        self, vhost: str, table: MessageTable, first: int, last: int, *more: object
     ) -> None:
         if self.faults:
             self.faults -= 1
