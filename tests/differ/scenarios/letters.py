@@ -18,7 +18,7 @@ def keeping(key: str, exchange: str = "") -> Table:
 
 @contextmanager
 def channel_and_operator(s: Script) -> Iterator[tuple[Channel, Operator]]:
-    """Yield a channel, and an operator who comes after it."""
+    """Yield a channel, and an operator opened after it."""
     c = s.channel()
     with Operator(s) as operator:
         yield c, operator
