@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from pyspark_warren.amqp.connection import parameters
-from pyspark_warren.amqp.session import Session
+from pyspark_warren.amqp.session import ENDS_LIKEWISE, Session
 from pyspark_warren.amqp.spooling import Spooled, SpoolThread
-from pyspark_warren.errors import BrokerRefusedError, WarrenSparkError
+from pyspark_warren.errors import WarrenSparkError
 from pyspark_warren.options import Options
 
 FILE_ROWS_MAX: Final = 16_384
@@ -225,7 +225,7 @@ class SpoolConsumer:
             self._receiver.closed()
             return
         self._receiver.link(str(why.args[0]))
-        refused = isinstance(why, BrokerRefusedError)
+        refused = isinstance(why, ENDS_LIKEWISE)
         self._refusals = self._refusals + 1 if refused else 0
         if self._refusals >= len(self._receiver.options.hosts):
             self._receiver.fail(why)

@@ -14,7 +14,12 @@ from pika import exceptions, spec
 from pika.adapters.utils import io_services_utils
 
 from pyspark_warren.amqp.connection import named
-from pyspark_warren.errors import BrokerRefusedError, BrokerUnavailableError, WarrenSparkError
+from pyspark_warren.errors import (
+    BrokerRefusedError,
+    BrokerUnavailableError,
+    UnsupportedError,
+    WarrenSparkError,
+)
 from warren_broker.kernel import Deliveries, DeliveryMalformed, DeliveryScanner
 
 CHANNEL: Final = 1
@@ -24,6 +29,11 @@ RECEIVED_BODY_BYTES_MAX: Final = 512 << 20
 _RECEIVE_BYTES: Final = 256 << 10
 _HOME_NODE_DOWN: Final = "is down or inaccessible"
 """In RabbitMQ's text of 404 for a queue that exists on a node that does not run now."""
+_PRIORITY: Final = {"x-priority": 0}
+"""A consumer's priority when it gives none. RabbitMQ refuses the argument, whatever its value, for
+a stream, and says so before anything is delivered: streams have no priorities. Without it a stream
+would be read from its end, and its acknowledgements would mean nothing."""
+_NO_PRIORITY: Final = "invalid arg 'x-priority'"
 
 
 def receive_in_large_pieces() -> None:
@@ -31,6 +41,10 @@ def receive_in_large_pieces() -> None:
     base: Any = getattr(io_services_utils, "_AsyncTransportBase", None)
     if hasattr(base, "_MAX_RECV_BYTES"):
         base._MAX_RECV_BYTES = _RECEIVE_BYTES
+
+
+ENDS_LIKEWISE: Final = (BrokerRefusedError, UnsupportedError)
+"""Ends of a session that trying again does not change."""
 
 
 class KernelConnection(pika.SelectConnection):
@@ -65,7 +79,7 @@ class SessionEvents(Protocol):
         """`Session.filled` has messages."""
 
     def ended(self, why: WarrenSparkError | None) -> None:
-        """It is over: None after `close`, BrokerRefusedError where another would end likewise."""
+        """It is over: None after `close`, one of ENDS_LIKEWISE where another would, too."""
 
 
 class Session:
@@ -154,7 +168,9 @@ class Session:
             self._events.began(messages, consumers)
 
         def limited(_: Any) -> None:
-            self._channel.basic_consume(self._queue, _not_called, callback=consuming)
+            self._channel.basic_consume(
+                self._queue, _not_called, arguments=_PRIORITY, callback=consuming
+            )
 
         self._channel.basic_qos(prefetch_count=self._prefetch, callback=limited)
 
@@ -195,6 +211,13 @@ class Session:
             text = f"{self._at} answers {wrong.reply_code} {wrong.reply_text}"
             if wrong.reply_code == spec.NOT_FOUND and _HOME_NODE_DOWN not in text:
                 return BrokerRefusedError(f"{self._doing}: {text}; declare the queue first")
+            if wrong.reply_code == spec.PRECONDITION_FAILED and _NO_PRIORITY in text:
+                return UnsupportedError(
+                    f"{self._doing}: it is a stream (x-queue-type: stream), which has offsets and "
+                    "keeps its messages; the source reads classic and quorum queues. Bind a "
+                    "quorum queue to the stream's exchange, or copy the stream into one with a "
+                    f"shovel, and read that. {text}"
+                )
             if wrong.reply_code == spec.PRECONDITION_FAILED and self.consuming:
                 return BrokerUnavailableError(
                     f"{self._doing}: {text}. With ackMode=spool messages are acknowledged as soon "

@@ -39,6 +39,7 @@ _CONDITIONS: Final = {
         errors.OptionError,
         errors.SpoolError,
         errors.SpoolLostError,
+        errors.UnsupportedError,
     )
 }
 

@@ -201,6 +201,23 @@ def test_an_exclusive_consumer_elsewhere_is_named(rabbitmq: OneRabbitMQ, tmp_pat
             query.run(100)
 
 
+@pytest.mark.parametrize("count", [0, 20])
+def test_a_stream_is_refused_before_anything_is_read(
+    rabbitmq: OneRabbitMQ, tmp_path: Path, count: int
+) -> None:
+    """A stream would be read from its end: an empty one is refused like a full one, at once."""
+    queue = Queue(rabbitmq, "stream")
+    queue.publish(count)
+    with Query(queue, tmp_path) as query:
+        for attempt in range(2):  # a restart from the checkpoint says the same
+            with pytest.raises(errors.UnsupportedError, match="it is a stream .*shovel"):
+                query.run(100)
+            assert lane_of(query).end == 0, attempt
+        query.stop()
+        assert not any(query.sink.values())
+        assert not list(tmp_path.rglob("*.arrow"))
+
+
 def test_a_message_near_its_delivery_limit_is_warned_of(
     queue: Queue, rabbitmq: OneRabbitMQ, tmp_path: Path
 ) -> None:
