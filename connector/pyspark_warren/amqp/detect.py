@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+import time
 from typing import Final, NamedTuple, TypeAlias
 
 import pika
@@ -29,6 +30,7 @@ _START_BYTES_MAX: Final = 128 << 10
 """The largest connection.start that is read: a frame's size before any is negotiated, many times
 over (RabbitMQ's has some 500 bytes)."""
 _PLATFORM: Final = "Warren"
+_NO_AMQP: Final = "does not speak AMQP 0.9.1, or only with TLS"
 
 
 class FoundBroker(NamedTuple):
@@ -80,28 +82,38 @@ def _ask(one: pika.ConnectionParameters) -> FoundBroker:
 
 
 def _first_frame(made: socket.socket) -> bytes:
+    """Return the payload of the broker's first frame; its time is that of the socket's calls."""
+    end_s = time.monotonic() + (made.gettimeout() or 0.0)
     made.sendall(PROTOCOL_HEADER)
-    head = _exactly(made, _HEAD.size)
+    head = _exactly(made, _HEAD.size, end_s)
     kind, channel, size = _HEAD.unpack(head)
     if (kind, channel) != (FRAME_METHOD, 0) or size > _START_BYTES_MAX:
         raise exceptions.IncompatibleProtocolError(f"it answers {head!r}")
-    payload = _exactly(made, size + 1)
+    payload = _exactly(made, size + 1, end_s)
     if payload[-1] != FRAME_END:
         raise exceptions.IncompatibleProtocolError(f"it answers {head + payload[:40]!r}")
     return payload[:-1]
 
 
-def _exactly(made: socket.socket, size: int) -> bytes:
+def _exactly(made: socket.socket, size: int, end_s: float) -> bytes:
+    """Read so many bytes before that moment of time.monotonic, in however many pieces."""
     data = b""
     while len(data) < size:
-        more = made.recv(size - len(data))
+        try:
+            left_s = end_s - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError
+            made.settimeout(left_s)
+            more = made.recv(size - len(data))
+        except TimeoutError:
+            text = f"it does not answer in time: it is overloaded, or {_NO_AMQP}"
+            raise ConnectionLost(text) from None
+        except ConnectionResetError:
+            more = b""
         if not more:
             if data:
                 raise exceptions.IncompatibleProtocolError(f"it answers {data[:40]!r}")
-            raise ConnectionLost(
-                "it closed the connection without an answer: it does not speak AMQP 0.9.1, or "
-                "only with TLS"
-            )
+            raise ConnectionLost(f"it closed the connection without an answer: it {_NO_AMQP}")
         data += more
     return data
 

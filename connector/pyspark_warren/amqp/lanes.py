@@ -48,6 +48,7 @@ class Lane:
     end         the lane's durable end
     reports     (end, bytes) of what was received after `base`
     recognised  redelivered messages that had a row
+    links       connections to the broker that came or went
     """
 
     def __init__(self, options: Options, reader: str, name: str, seen: int, may_ack: bool) -> None:
@@ -69,6 +70,7 @@ class Lane:
         self.end = 0
         self.reports: list[tuple[int, int]] = []
         self.recognised = 0
+        self.links = 0
         self.warning = ""
         self._start()
 
@@ -228,6 +230,7 @@ class Lane:
                 self.reports.append((self.end, int(said["bytes"])))
             self.recognised += int(said["recognised"])
         elif kind == "link":
+            self.links += 1
             self._down_text = str(said["text"])
             if said["up"]:
                 self._down_since = None

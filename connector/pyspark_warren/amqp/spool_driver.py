@@ -15,7 +15,7 @@ from typing import Any, Final
 from pika import exceptions
 
 from pyspark_warren.amqp.connection import named, open_blocking
-from pyspark_warren.amqp.lanes import Lane
+from pyspark_warren.amqp.lanes import Lane, LaneCounts
 from pyspark_warren.amqp.plan import SpoolSlice, cut_end, slices
 from pyspark_warren.amqp.spool.files import stretches
 from pyspark_warren.amqp.spool.store import SpoolPlace, open_place
@@ -96,7 +96,8 @@ class SpoolDriver:
                 # An empty batch puts the reader's name into the checkpoint before anything is
                 # received under it: the spool of a name that is lost would stay for ever.
                 return start.at({LANE: 0})
-            return self._all(start, may_ack=False)
+            end = self._all(start, may_ack=False)
+            return start.at({LANE: 0}) if end == start else end
         if limit is None and self._ready_at_start is None:
             return self._all(start, may_ack=True)
         lane = self._running(start, may_ack=True)
@@ -217,7 +218,19 @@ class SpoolDriver:
         if may_ack:
             self._settle(lane, start.position(LANE))
         most = self._options.prefetch * self._options.receivers
-        self._wait_until_empty(lane, lambda unacknowledged: unacknowledged >= most)
+        received_when_all: int | None = None
+
+        def enough(counts: LaneCounts) -> bool:
+            nonlocal received_when_all
+            received = counts.end + lane.recognised
+            if received_when_all is None:
+                received_when_all = received + counts.ready + counts.unwritten
+            # A queue to which others publish steadily may never be empty.
+            return counts.unacknowledged >= most or (
+                received >= received_when_all and counts.end > start.position(LANE)
+            )
+
+        self._wait_until_empty(lane, enough)
         return self._cut(lane, start, BATCH_MESSAGES_MAX, limited=False)
 
     def _wait_for_more(self, lane: Lane, at: int) -> None:
@@ -233,20 +246,23 @@ class SpoolDriver:
         while not lane.wait(lambda: lane.base is not None, PROBE_S):
             self._check_link(lane)
 
-    def _wait_until_empty(self, lane: Lane, enough: Callable[[int], bool]) -> None:
+    def _wait_until_empty(self, lane: Lane, enough: Callable[[LaneCounts], bool]) -> None:
         """Wait until the queue has nothing ready and all that was received is in the spool.
 
-        enough  given what is not acknowledged: whether to wait no longer
+        enough  whether to wait no longer
+        raises  BrokerUnavailableError: for requestTimeout nothing has moved, or no answer came
         """
         self._wait_for_owner(lane)
         quiet, last = 0, None
+        still = _Standstill(self._doing, self._options.request_timeout_ms / 1000)
         while True:
             probe = lane.probe()
             found = lane.wait_for_counts(probe, PROBE_ANSWER_S)
             self._check_link(lane)
+            still.check(found, lane)
             if found is None:
                 continue
-            if enough(found.unacknowledged):
+            if enough(found):
                 return
             silent = found.ready == 0 and found.unwritten == 0
             same = last is None or found.end == last
@@ -274,3 +290,38 @@ class SpoolDriver:
         if self._target is not None:
             cut = min(cut, self._target)
         return start if cut <= at else start.at({LANE: cut})
+
+
+class _Standstill:
+    """How long a run that waits for a queue's end has seen nothing move."""
+
+    def __init__(self, doing: str, limit_s: float) -> None:
+        self._doing, self._limit_s = doing, limit_s
+        self._moved_s = time.monotonic()
+        self._seen: tuple[object, ...] = ()
+
+    def check(self, found: LaneCounts | None, lane: Lane) -> None:
+        """Raise BrokerUnavailableError after the limit.
+
+        A new connection is a movement, and so is a write into the spool, however slow.
+
+        found  the receiver's answer; None: none came
+        """
+        seen = (lane.end, lane.recognised, lane.pid, lane.links, found)
+        if found is not None and (seen != self._seen or found.unwritten):
+            self._seen, self._moved_s = seen, time.monotonic()
+        if time.monotonic() - self._moved_s <= self._limit_s:
+            return
+        waited = f"for requestTimeout={self._limit_s:g}s"
+        if found is None:
+            raise BrokerUnavailableError(
+                f"{self._doing}: the receiver (process {lane.pid}) has not answered {waited}: it "
+                "is stopped, or the broker does not answer it; end that process, or raise "
+                "requestTimeout"
+            )
+        raise BrokerUnavailableError(
+            f"{self._doing}: the queue has {found.ready} messages ready, and the broker delivers "
+            f"none {waited} ({found.consumers} consumers): another one is its single active "
+            "consumer or has a higher priority, or the queue is a stream; stop the other one, or "
+            "read with a trigger that waits"
+        )

@@ -52,7 +52,8 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._driver: SpoolDriver | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_driver": None}
+        # `read` needs the spool only: the password does not travel with the tasks.
+        return {**self.__dict__, "_driver": None, "_options": replace(self._options, password="")}
 
     # -------------------------------------------------------------- on the driver
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +81,39 @@ def test_nobody_answers() -> None:
     with answering(b"") as hosts:
         with pytest.raises(errors.BrokerUnavailableError, match="without an answer"):
             detect(given(hosts, requestTimeout="500ms"))
+
+
+def _drip(made: socket.socket) -> None:
+    """Send a large connection.start, a byte at a time."""
+    with contextlib.suppress(OSError):
+        for octet in b"\x01\0\0\0\x01\0\0" + bytes(60):
+            made.sendall(bytes([octet]))
+            time.sleep(0.2)
+
+
+def _silent(made: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        made.settimeout(10)
+        while made.recv(100):
+            pass
+
+
+@pytest.mark.parametrize("serve", [_drip, _silent])
+def test_an_answer_that_does_not_end(serve: Callable[[socket.socket], None]) -> None:
+    """The limit is that of the question, not of each byte: other queries of the process wait."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                made = listening.accept()[0]
+                threading.Thread(target=serve, args=(made,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    begun = time.monotonic()
+    with listening, pytest.raises(errors.BrokerUnavailableError, match="in time: .* only with TLS"):
+        detect(given(f"127.0.0.1:{listening.getsockname()[1]}", requestTimeout="1s"))
+    assert time.monotonic() - begun < 5
 
 
 # ------------------------------------------------------------------ through Spark
