@@ -25,6 +25,7 @@ from warren_broker.amqp10.addresses import StageTarget
 from warren_broker.amqp10.caller import Asker
 from warren_broker.block.block import FORM_AMQP10, Block, encode
 from warren_broker.cluster.client.reads import ReadFailed
+from warren_broker.counters import Counters
 from warren_broker.management import claims as claim_resource
 from warren_broker.management import delayed as delayed_resource
 from warren_broker.management import members as members
@@ -265,7 +266,7 @@ class Broker10(Rights):
             runs=lambda *given: self._did(given, failed),
             delayed=lambda *given: self._did(given, failed),
         )
-        self.cluster = SimpleNamespace(leader_of=lambda group: "a")
+        self.cluster = SimpleNamespace(leader_of=lambda group: "a", counters=Counters())
         self.membership = SimpleNamespace(queue_status=lambda *given: self._did(given, "status"))
 
     def exchange(self, vhost: str, name: str) -> ExchangeFacts | None:
