@@ -152,6 +152,7 @@ class Publisher(Client):
 
     restless  leaves a node that confirms nothing for PATIENCE_S
     share     of the world's rate
+    ends_in   the queue in which its messages arrive, when it is another one
     """
 
     def __init__(
@@ -163,8 +164,10 @@ class Publisher(Client):
         priorities: int,
         restless: bool,
         share: float = 1.0,
+        ends_in: str = "",
     ) -> None:
         super().__init__(world, name, node)
+        self.ends_in = ends_in or queue
         self.rate = world.rate * share
         self.queue = queue
         self.priorities = priorities
@@ -217,7 +220,7 @@ class Publisher(Client):
             "publish",
             s=self._stream,
             n=number,
-            q=self.queue,
+            q=self.ends_in,
             y=4 if priority is None else priority,
         )
         self._open_numbers[number] = None

@@ -31,9 +31,23 @@ from warren.errors import Unavailable, WarrenError
 
 ORDERS, PLAIN, NO_ACK = "nemesis.orders", "nemesis.plain", "nemesis.no_ack"
 CLAIMED, STAGED, HOARD = "nemesis.claimed", "nemesis.staged", "nemesis.hoard"
-QUEUES = (ORDERS, PLAIN, CLAIMED, STAGED, NO_ACK, HOARD)
+MORTAL, LETTERS = "nemesis.mortal", "nemesis.letters"
+QUEUES = (ORDERS, PLAIN, CLAIMED, STAGED, NO_ACK, HOARD, MORTAL, LETTERS)
+ARGUMENTS = {
+    MORTAL: {
+        "x-message-ttl": 300,
+        "x-overflow": "reject-publish",
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": LETTERS,
+        "x-dead-letter-strategy": "at-least-once",
+    },
+}
+"""Nothing consumes MORTAL: every message dies, and has to arrive in LETTERS."""
 SETTINGS = {
-    "queues": {"consumer_disconnected_timeout_ms": 4000},
+    "queues": {
+        "consumer_disconnected_timeout_ms": 4000,
+        "dead_letter_worker_publisher_confirm_timeout_ms": 3000,
+    },
     "raft": {"suspect_after_ms": int(SUSPECT_AFTER_S * 1000)},
 }
 SETTLE_S = 60.0
@@ -96,6 +110,7 @@ class Run:
         self.nodes.wait_serving()
         self._declare()
         self.record("no_ack", q=NO_ACK)
+        self.record("letters", q=LETTERS)
         self._clients.start()
         self.threads = [
             Claimer(self.world, "claimer", CLAIMED),
@@ -117,6 +132,7 @@ class Run:
             arguments = {
                 "x-queue-type": "quorum",
                 "x-quorum-initial-group-size": len(self.nodes) if i % 2 else 3,
+                **ARGUMENTS.get(queue, {}),
             }
             with pika.BlockingConnection(pika.ConnectionParameters(host, port)) as connection:
                 connection.channel().queue_declare(queue, durable=True, arguments=arguments)
@@ -147,6 +163,9 @@ class Run:
             Publisher(world, "hoard-0", 1, HOARD, 5, restless=True, share=0.3),
             Consumer(world, "eats-hoard-0", 0, HOARD, prefetch=1000, late=True),
             Consumer(world, "eats-hoard-1", 2, HOARD, prefetch=100, late=True),
+            Publisher(world, "mortal-0", 0, MORTAL, 0, restless=True, share=0.5, ends_in=LETTERS),
+            Consumer(world, "eats-letters-0", 2, LETTERS, prefetch=50),
+            Consumer(world, "eats-letters-1", 1, LETTERS, lasts_s=20),
             Getter(world, "gets-plain", 2, PLAIN),
             Ephemeral(world, "ephemeral-0", 0),
             Ephemeral(world, "ephemeral-1", 1),
@@ -261,6 +280,7 @@ def _left_in(queue: Queue) -> str:
         "unacknowledged": queue.messages_unacknowledged,
         "claimed": queue.messages_claimed,
         "staged": queue.messages_staged,
+        "dead-lettering": queue.messages_dlx,
     }
     if queue.name == STAGED:
         counts.pop("staged")  # stages of attempts that never won wait for the next batch

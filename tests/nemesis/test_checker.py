@@ -82,6 +82,26 @@ def test_without_acks_a_loss_is_counted_and_allowed():
     assert verdict.counts["lost where acks are off"] == 1
 
 
+def dead_letters(*deliveries):
+    """Two confirmed messages that die, and how they arrive."""
+    return [
+        {"e": "letters", "q": "d"},
+        *({"e": "publish", "s": "p.1", "n": n, "q": "d", "y": 4} for n in (1, 2)),
+        {"e": "confirm", "s": "p.1", "n": [[1, 2]]},
+        *({"e": "deliver", "c": "c", "q": "d", "s": "p.1", "n": n, "r": False} for n in deliveries),
+    ]
+
+
+def test_dead_letters_may_come_twice_and_in_any_order():
+    verdict = judge(dead_letters(2, 1, 2))
+    assert verdict.clean, verdict.wrong
+    assert (verdict.counts["dead letters"], verdict.counts["dead letters seen again"]) == (2, 1)
+
+
+def test_planted_loss_of_a_dead_letter():
+    only(judge(dead_letters(2)), "lost")
+
+
 def test_planted_duplicate():
     again = {"e": "deliver", "c": "c.9", "q": "a", "s": "p.1", "n": 1, "r": False}
     only(judge([*good(), again]), "duplicated")
