@@ -23,11 +23,11 @@ INTERPRETED = ["tests/broker/kernel", "tests/broker/amqp091/wire"]
 """Run a second time with the kernel interpreted."""
 FIRST = (("connector",), ("live",), ("sim",), ("broker",), ("raft",))
 """Folders of tests in starting order, the longest first; the others form one more section."""
-PARTS = {"connector": 3, "live": 2}
-"""Sections of folders with many slow tests; subfolders stay whole."""
-LANES_PER_CORE = 2
+HALVED = ("connector", "live")
+"""Folders with so many slow tests that they make two sections each; subfolders stay whole."""
+LANES_PER_CORE = 1.5
 """Sections that run at the same time: tests with real nodes wait more than they compute."""
-LANES_MAX = 4
+LANES_MAX = 3
 TYPED = ("tools", "bench", "build.py", "examples")
 """Checked by mypy beside the packages, which pyproject.toml names."""
 COUNTED = ("passed", "failed", "errors", "skipped")
@@ -244,23 +244,17 @@ def others() -> tuple[str, ...]:
 def parts(folders: tuple[str, ...]) -> list[tuple[str, list[str]]]:
     """Return the sections that these folders make: title and paths of each."""
     (folder, *more) = folders
-    if more or folder not in PARTS:
+    if more or folder not in HALVED:
         return [(", ".join(folders), paths(folders))]
     found = [
         path
         for path in (ROOT / "tests" / folder).iterdir()
         if path.match("test_*.py") or (path.is_dir() and any(path.glob("test_*.py")))
     ]
-    # Dealt out by size, so that the largest files are not in one part.
-    found.sort(key=lambda path: (-_size_bytes(path), path.name))
+    # Dealt out by size, so that the two largest files are not in one half.
+    found.sort(key=lambda path: (-path.stat().st_size, path.name))
     dealt = [f"tests/{folder}/{path.name}" for path in found]
-    count = PARTS[folder]
-    return [(f"{folder}, part {i + 1} of {count}", dealt[i::count]) for i in range(count)]
-
-
-def _size_bytes(path: Path) -> int:
-    tests = path.glob("test_*.py") if path.is_dir() else (path,)
-    return sum(each.stat().st_size for each in tests)
+    return [(f"{folder}, one half", dealt[::2]), (f"{folder}, other half", dealt[1::2])]
 
 
 def paths(folders: Iterable[str]) -> list[str]:
