@@ -15,7 +15,7 @@ from pyspark_warren import decode
 from pyspark_warren.columns import PROPERTY_COLUMNS
 from pyspark_warren.decode import decode_columns
 from pyspark_warren.properties import NAMES, decode_properties
-from warren_broker import kernel
+from tests.broker.kernel.conftest import loaded
 from warren_broker.amqp091.wire import fields
 from warren_broker.amqp091.wire.fields import Field
 from warren_broker.errors import SyntaxRefused
@@ -27,7 +27,7 @@ SECONDS_MAX = (2**63 - 1) // MICROS
 @pytest.fixture(params=["compiled", "interpreted"])
 def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run with the one kernel, then with the other."""
-    chosen = kernel.load(request.param).property_columns
+    chosen = loaded(request.param).property_columns
     monkeypatch.setattr(decode.kernel, "split_properties", chosen.split_properties)
     monkeypatch.setattr(decode.kernel, "header_entries", chosen.header_entries)
 
@@ -149,7 +149,7 @@ def property_list(draw: st.DrawFn) -> bytes:
 @given(st.lists(property_list(), max_size=12), st.sets(st.sampled_from(sorted(PROPERTY_COLUMNS))))
 def test_columns_are_what_each_list_says(lists: list[bytes], chosen: set[str]) -> None:
     for each in ("compiled", "interpreted"):
-        made = kernel.load(each).property_columns
+        made = loaded(each).property_columns
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(decode.kernel, "split_properties", made.split_properties)
             patch.setattr(decode.kernel, "header_entries", made.header_entries)
