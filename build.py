@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from tools import console, environment, suite
+from tools import console, environment, spark_archive, suite
 from tools.environment import LOGS, ROOT, python
 
 
@@ -31,14 +31,14 @@ def prepare() -> bool:
 def demo(options: argparse.Namespace) -> int:
     """Run the demo: the main job, with kills, and the proof that nothing was lost."""
     prepare()
-    env = environment.java_environment()
+    env = spark_archive.spark_environment(make=False)
     return console.loud(suite.demo_command(options.rest), env=env, cwd=ROOT)
 
 
 def demo_repeat(options: argparse.Namespace) -> int:
     """Run the demo many times, with kills at other moments; stop at the first failure."""
     prepare()
-    env = environment.java_environment()
+    env = spark_archive.spark_environment(make=True)
     began = time.monotonic()
     for run in range(1, options.runs + 1):
         console.section(f"demo {run} of {options.runs}")
@@ -124,7 +124,7 @@ def crash(options: argparse.Namespace) -> int:
     prepare()
     command = [str(python()), "-m", "spark_world.crash", *options.rest]
     paths = os.pathsep.join(str(ROOT / name) for name in ("tests/connector", "tests", "."))
-    env = dict(environment.java_environment(), PYTHONPATH=paths)
+    env = dict(spark_archive.spark_environment(make=True), PYTHONPATH=paths)
     return console.loud(command, env=env, cwd=ROOT)
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from tools import console, debian
-from tools.environment import LOGS, ROOT, STATE, environment, java_environment, python
+from tools import console, debian, spark_archive
+from tools.environment import LOGS, ROOT, STATE, environment, python
 
 SIM_SEEDS = 300
 SIM_WHOLE_SEEDS = 300
@@ -125,7 +125,7 @@ class Suite:
 
     def sections(self) -> list[Section]:
         """Return all sections in starting order."""
-        java = java_environment()
+        java = spark_archive.spark_environment(make=True)
         mark = ["-m", "not slow"] if self.fast else []
         kernel = "" if self.compiled else " (kernel interpreted: no C compiler)"
         made = [

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import build
-from tools import environment, java, suite
+from tools import environment, java, spark_archive, suite
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -174,3 +174,30 @@ def test_the_lock_is_exact_and_covers_what_the_project_asks_for() -> None:
     asked = [*project["dependencies"], *(one for extra in extras for one in extra)]
     names = {re.split(r"[<>=\[]", one)[0].lower().replace("_", "-") for one in asked}
     assert names - {"warrenmq"} <= set(pinned), sorted(names - set(pinned))
+
+
+def test_drivers_get_the_archive_of_sparks_classes_when_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = {"JAVA_HOME": "/java", "SPARK_SUBMIT_OPTS": "-Dmine=1"}
+    monkeypatch.setattr(spark_archive, "STATE", tmp_path)
+    monkeypatch.setattr(spark_archive, "java_environment", lambda: env)
+    assert spark_archive.spark_environment(make=False) == env
+    archive = spark_archive.path(env)
+    assert archive != spark_archive.path({"JAVA_HOME": "/other"}), "each Java has its own"
+    archive.touch()
+    options = spark_archive.spark_environment(make=True)["SPARK_SUBMIT_OPTS"]
+    assert options.split() == [f"-XX:SharedArchiveFile={archive}", "-Xlog:disable", "-Dmine=1"]
+
+
+def test_an_archive_that_cannot_be_made_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    env = {"JAVA_HOME": "/java"}
+    (tmp_path / "spark-outdated.jsa").touch()
+    for name, value in (("STATE", tmp_path), ("LOGS", tmp_path), ("java_environment", lambda: env)):
+        monkeypatch.setattr(spark_archive, name, value)
+    monkeypatch.setattr(spark_archive, "python", lambda: Path("/bin/false"))
+    assert spark_archive.spark_environment(make=True) == env
+    assert "are not archived" in capfd.readouterr().out
+    assert not list(tmp_path.glob("*.jsa*"))
