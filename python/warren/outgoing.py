@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
-from proton import Delivery, Event, Link, Session
+from proton import Delivery, Event, Link, Session, symbol
 
 from warren.connection import Connection, Pause
 from warren.errors import PeerError, TooLarge, Unavailable, Unroutable, WarrenError
 from warren.wire import LinkHandler, Wire, refusal_of
+from warren_broker.amqp10.addresses import BLOCKS_CAPABILITY
 from warren_broker.amqp10.wire.fetched import STAGED_STATE, encode_section_head
 
 SEND_WINDOW_BYTES = 16 << 20
@@ -253,6 +254,7 @@ class _SenderLink(LinkHandler):
         def make(session: Session, name: str) -> _SenderLink:
             link = session.sender(name)
             link.target.address = target
+            link.target.capabilities.put_object(symbol(BLOCKS_CAPABILITY))
             return cls(link, sender)
 
         made = wire.attach(make)

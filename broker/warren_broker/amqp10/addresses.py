@@ -1,18 +1,37 @@
-"""The parser of link addresses."""
+"""The parser of link addresses.
+
+Ordinary clients use RabbitMQ's address format, version 2; every name is percent-encoded:
+
+    source  /queues/:queue
+    target  /queues/:queue, /exchanges/:exchange/:key, /exchanges/:exchange, or null: then each
+            message has such an address in its `to` property
+
+Links of blocks, which the `warren` client uses, have a path or a query that is no address of
+version 2: a further "/", a "?", or the default exchange (`/exchanges//blocks`). The exception is
+`/exchanges/:x/blocks`, which is also an exchange with the routing key "blocks": there the attach
+says what it is by the target's capability BLOCKS_CAPABILITY.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import TypeAlias
 from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
-from warren_broker.errors import InvalidArgument, NotImplementedHere
+from warren_broker.arguments import NAME_BYTES_MAX
+from warren_broker.errors import InvalidArgument, PreconditionFailed
 
 MANAGEMENT = "/management"
 NUMBER_MAX = (1 << 63) - 1
 ADDRESS_CHARACTERS_MAX = 4096
 STAGE_KEYS = ("sink", "run", "epoch", "batch", "partition", "attempt", "seq")
+BLOCKS_CAPABILITY = "warren:blocks"
+"""Capability of the target of a link that carries blocks, not single messages."""
+_ENCODED = re.compile(r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@]|%[0-9A-Fa-f]{2})*", re.ASCII)
+"""What a percent-encoded segment may consist of (RFC 3986, pchar)."""
+_DEFAULT_EXCHANGE_NAMES = ("", "amq.default")
 
 
 class ManagementNode(msgspec.Struct, frozen=True):
@@ -60,79 +79,205 @@ class BrowseSource(msgspec.Struct, frozen=True):
     max_messages: int
 
 
-Target: TypeAlias = ManagementNode | StageTarget | BlocksTarget
-Source: TypeAlias = ManagementNode | ClaimSource | BrowseSource
+class QueueSource(msgspec.Struct, frozen=True):
+    """`/queues/:queue`, to consume single messages."""
+
+    queue: str
 
 
-def parse_target(address: str) -> Target:
-    """Parse the address of a client's sender; raises Refusal."""
-    segments, query = _split(address)
-    if segments == ["management"]:
+class QueueTarget(msgspec.Struct, frozen=True):
+    """`/queues/:queue`: through the default exchange, and the queue must exist."""
+
+    queue: str
+
+
+class ExchangeTarget(msgspec.Struct, frozen=True):
+    """`/exchanges/:exchange/:key` or `/exchanges/:exchange`, which has the empty routing key."""
+
+    exchange: str
+    key: str
+
+
+class AnonymousTarget(msgspec.Struct, frozen=True):
+    """The null target: each message names its own (`parse_to`)."""
+
+
+MessageTarget: TypeAlias = QueueTarget | ExchangeTarget | AnonymousTarget
+Target: TypeAlias = ManagementNode | StageTarget | BlocksTarget | MessageTarget
+Source: TypeAlias = ManagementNode | ClaimSource | BrowseSource | QueueSource
+
+
+def parse_target(address: str | None, *, blocks: bool = False) -> Target:
+    """Parse the address of a client's sender; raises Refusal.
+
+    address  None: the null target
+    blocks   the attach says that it is a link of blocks
+    """
+    if address is None:
+        return AnonymousTarget()
+    _check_length(address)
+    if address == MANAGEMENT:
         return ManagementNode()
+    segments, query = _split(address)
     if len(segments) == 3 and segments[2] == "blocks":
-        _only(address, query, ())
         if segments[0] == "queues" and segments[1]:
+            _only(address, query, ())
             return BlocksTarget(segments[1], "")
-        if segments[0] == "exchanges":
+        if segments[0] == "exchanges" and (blocks or not segments[1] or "?" in address):
+            _only(address, query, ())
             return BlocksTarget("", segments[1])
     if len(segments) == 3 and segments[0] == "exchanges" and segments[2] == "stage":
-        _only(address, query, STAGE_KEYS)
-        return StageTarget(
-            segments[1],
-            _text(address, query, "sink"),
-            _text(address, query, "run"),
-            _number(address, query, "epoch"),
-            _number(address, query, "batch"),
-            _number(address, query, "partition"),
-            _number(address, query, "attempt"),
-            _number(address, query, "seq"),
-        )
-    raise _unknown("target", address)
+        if blocks or not segments[1] or "?" in address:
+            return _stage_target(address, segments[1], query)
+    if address.startswith(("/queues/", "/exchanges/")):
+        target = _message_target(address)
+        if target is None:
+            raise _bad_address("bad_address_string", _binary(address), TARGET_FORMS)
+        return target
+    raise _version_1(address, TARGET_FORMS)
 
 
-def parse_source(address: str) -> Source:
-    """Parse the address of a client's receiver; raises Refusal."""
-    segments, query = _split(address)
-    if segments == ["management"]:
+def parse_source(address: str | None) -> Source:
+    """Parse the address of a client's receiver; raises Refusal.
+
+    address  None: a source without an address
+    """
+    if address is None:
+        raise _bad_address("bad_address", "undefined", SOURCE_FORMS)
+    _check_length(address)
+    if address == MANAGEMENT:
         return ManagementNode()
+    segments, query = _split(address)
     if len(segments) == 3 and segments[0] == "queues" and segments[2] == "browse":
         _only(address, query, ("max",))
         return BrowseSource(segments[1], _number(address, query, "max"))
     if len(segments) == 6 and segments[0::2] == ["queues", "readers", "claims"]:
-        _only(address, query, ("first", "last"))
-        source = ClaimSource(
-            segments[1],
-            segments[3],
-            _parse_number("claim", segments[5]),
-            _number(address, query, "first"),
-            _number(address, query, "last"),
+        return _claim_source(address, segments, query)
+    if address.startswith("/queues/"):
+        queue = _name(address[len("/queues/") :])
+        if not queue:
+            raise _bad_address("bad_address", f"{{utf8,{_binary(address)}}}", SOURCE_FORMS)
+        return QueueSource(queue)
+    raise _version_1(address, SOURCE_FORMS)
+
+
+def parse_to(to: str | None) -> QueueTarget | ExchangeTarget:
+    """Parse the `to` property of a message on a link with the null target.
+
+    Raises PreconditionFailed, with which the message is rejected.
+    """
+    if to is None:
+        raise PreconditionFailed("anonymous terminus requires 'to' address to be set")
+    target = _message_target(to) if len(to) <= ADDRESS_CHARACTERS_MAX else None
+    if target is None:
+        shown = to if len(to) <= SHOWN_ADDRESS_MAX else to[:SHOWN_ADDRESS_MAX] + "..."
+        raise PreconditionFailed(f"bad 'to' address string: {shown}")
+    return target
+
+
+# ------------------------------------------------------------------ addresses of single messages
+
+SHOWN_ADDRESS_MAX = 200
+"""Characters of an address in a refusal."""
+SOURCE_FORMS = "a source is /queues/:queue, percent-encoded"
+TARGET_FORMS = (
+    "a target is null, or /queues/:queue, /exchanges/:exchange/:key or /exchanges/:exchange, "
+    "percent-encoded"
+)
+
+
+def _message_target(address: str) -> QueueTarget | ExchangeTarget | None:
+    """Parse an address of version 2; None: it is none."""
+    if address.startswith("/queues/"):
+        queue = _name(address[len("/queues/") :])
+        return QueueTarget(queue) if queue else None
+    if not address.startswith("/exchanges/"):
+        return None
+    segments = address[len("/exchanges/") :].split("/")
+    names = [_name(segment) for segment in segments]
+    exchange, key = names[0], names[1] if len(names) == 2 else ""
+    if len(names) > 2 or segments[0] in _DEFAULT_EXCHANGE_NAMES or exchange is None or key is None:
+        return None
+    return ExchangeTarget(exchange, key)
+
+
+def _name(segment: str) -> str | None:
+    """Decode one percent-encoded segment; None: it is malformed, no UTF-8 or too long."""
+    if not _ENCODED.fullmatch(segment):
+        return None
+    try:
+        name = unquote(segment, errors="strict")
+    except UnicodeDecodeError:
+        return None
+    return name if len(name.encode()) <= NAME_BYTES_MAX else None
+
+
+def _bad_address(reason: str, shown: str, forms: str) -> InvalidArgument:
+    return InvalidArgument(f"Attach refused: {{{reason},{shown}}}: {forms}")
+
+
+def _version_1(address: str, forms: str) -> InvalidArgument:
+    return _bad_address(
+        "amqp_address_v1_not_permitted",
+        f"{{utf8,{_binary(address)}}}",
+        "RabbitMQ AMQP address version 1 is unsupported. "
+        f"Clients must use RabbitMQ AMQP address version 2: {forms}",
+    )
+
+
+def _binary(text: str) -> str:
+    """Render a text as RabbitMQ's refusals do: an Erlang binary."""
+    shown = text if len(text) <= SHOWN_ADDRESS_MAX else text[:SHOWN_ADDRESS_MAX] + "..."
+    escaped = shown.replace("\\", "\\\\").replace('"', '\\"')
+    return f'<<"{escaped}">>' if text.isascii() else f'<<"{escaped}"/utf8>>'
+
+
+# ------------------------------------------------------------------ addresses of blocks
+
+
+def _stage_target(address: str, exchange: str, query: dict[str, str]) -> StageTarget:
+    _only(address, query, STAGE_KEYS)
+    return StageTarget(
+        exchange,
+        _text(address, query, "sink"),
+        _text(address, query, "run"),
+        _number(address, query, "epoch"),
+        _number(address, query, "batch"),
+        _number(address, query, "partition"),
+        _number(address, query, "attempt"),
+        _number(address, query, "seq"),
+    )
+
+
+def _claim_source(address: str, segments: list[str], query: dict[str, str]) -> ClaimSource:
+    _only(address, query, ("first", "last"))
+    source = ClaimSource(
+        segments[1],
+        segments[3],
+        _parse_number("claim", segments[5]),
+        _number(address, query, "first"),
+        _number(address, query, "last"),
+    )
+    if source.first > source.last:
+        raise InvalidArgument(
+            f"a slice from {source.first} to {source.last} has its end before its start"
         )
-        if source.first > source.last:
-            raise InvalidArgument(
-                f"a slice from {source.first} to {source.last} has its end before its start"
-            )
-        return source
-    raise _unknown("source", address)
+    return source
 
 
-def _split(address: str) -> tuple[list[str], dict[str, str]]:
+def _check_length(address: str) -> None:
     if len(address) > ADDRESS_CHARACTERS_MAX:
         raise InvalidArgument(
             f"an address of {len(address)} characters; {ADDRESS_CHARACTERS_MAX} is the limit"
         )
+
+
+def _split(address: str) -> tuple[list[str], dict[str, str]]:
     path, _, query = address.partition("?")
     if not path.startswith("/"):
         return [], {}
     return [unquote(part) for part in path[1:].split("/")], dict(
         parse_qsl(query, keep_blank_values=True)
-    )
-
-
-def _unknown(side: str, address: str) -> NotImplementedHere:
-    return NotImplementedHere(
-        f"{side} address {address[:200]!r}: this listener has /management, and for blocks "
-        "/queues/:q/blocks, /exchanges/:x/blocks, /exchanges/:x/stage, /queues/:q/browse, "
-        "/queues/:q/readers/:r/claims/:n; to send or receive single messages use AMQP 0.9.1"
     )
 
 

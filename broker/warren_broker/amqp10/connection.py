@@ -8,9 +8,11 @@ import msgspec
 from proton import Condition, Event, Link, ProtonException, Session, symbol
 
 from warren_broker.amqp10.addresses import (
+    BlocksTarget,
     BrowseSource,
     ClaimSource,
     ManagementNode,
+    StageTarget,
     parse_source,
     parse_target,
 )
@@ -28,9 +30,12 @@ from warren_broker.amqp10.link import (
     LinkPart,
     OnAnswer,
     accept_attach,
+    announces_blocks,
     condition_of,
     drop,
     refuse_attach,
+    source_address,
+    target_address,
 )
 from warren_broker.amqp10.management_link import AnswersLink, RequestsLink
 from warren_broker.amqp10.receiver import BlocksLink
@@ -40,6 +45,7 @@ from warren_broker.amqp10.wire.sasl import SaslFailed, SaslServer, SaslState
 from warren_broker.errors import (
     ConnectionForced,
     NotAllowed,
+    NotImplementedHere,
     Refusal,
     ResourceError,
     SyntaxRefused,
@@ -317,24 +323,32 @@ class Connection10:
             refuse_attach(link, refusal)
 
     def _attach_target(self, link: Link) -> None:
-        target = parse_target(str(link.remote_target.address or ""))
+        target = parse_target(target_address(link), blocks=announces_blocks(link))
         if isinstance(target, ManagementNode):
             accept_attach(link, self.limits.request_bytes_max, paired=True)
             self._links[link] = RequestsLink(link, self)
             self._pair_management(link.session)
-        else:
+        elif isinstance(target, (BlocksTarget, StageTarget)):
             accept_attach(link, self.limits.block_bytes_max)
             self._links[link] = BlocksLink(link, self, target)
+        else:
+            raise NotImplementedHere(
+                f"target {link.remote_target.address!r}: publish single messages over AMQP 0.9.1"
+            )
 
     def _attach_source(self, link: Link) -> None:
-        source = parse_source(str(link.remote_source.address or ""))
-        accept_attach(link, paired=isinstance(source, ManagementNode))
+        source = parse_source(source_address(link))
         if isinstance(source, ManagementNode):
+            accept_attach(link, paired=True)
             self._links[link] = AnswersLink(link, self)
             self._pair_management(link.session)
-        else:
-            assert isinstance(source, (ClaimSource, BrowseSource)), source
+        elif isinstance(source, (ClaimSource, BrowseSource)):
+            accept_attach(link)
             self._links[link] = PiecesLink(link, self, source)
+        else:
+            raise NotImplementedHere(
+                f"source {link.remote_source.address!r}: consume single messages over AMQP 0.9.1"
+            )
 
     def _pair_management(self, session: Session) -> None:
         """Connect each link of requests to the link of answers of the same name and session."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
-from proton import Condition, Delivery, Link, Terminus, symbol
+from proton import Condition, Data, Delivery, Link, Terminus, symbol
 
+from warren_broker.amqp10.addresses import BLOCKS_CAPABILITY
 from warren_broker.amqp10.connection_requests import AnyAnswer, AnyRequest
-from warren_broker.errors import Refusal
+from warren_broker.errors import InvalidArgument, NotImplementedHere, Refusal
 
+_FORMER_LINK_NAME = re.compile(r"link-[0-9]+", re.ASCII)
 OnAnswer: TypeAlias = Callable[[AnyAnswer], None]
 
 
@@ -120,6 +123,52 @@ def accept_attach(link: Link, max_message_size: int = 0, paired: bool = False) -
     if paired:
         link.properties = {symbol("paired"): True}
     link.open()
+
+
+def announces_blocks(link: Link) -> bool:
+    """Return whether the client's attach says that the link carries blocks.
+
+    That is the target's capability. Clients of before November 2026 do not send it; they
+    name their links like `link-12`, and their Open has no properties, unlike other clients.
+    """
+    if BLOCKS_CAPABILITY in _symbols(link.remote_target.capabilities):
+        return True
+    properties = link.session.connection.remote_properties
+    return not properties and _FORMER_LINK_NAME.fullmatch(link.name or "") is not None
+
+
+def _symbols(data: Data) -> list[str]:
+    """Return the symbols of a field that is one symbol or an array of them; others are ignored."""
+    data.rewind()
+    kind = data.next()
+    if kind == Data.ARRAY:
+        _, _, kind = data.get_array()
+        data.enter()
+        data.next()
+    found: list[str] = []
+    while kind == Data.SYMBOL:
+        found.append(str(data.get_symbol()))
+        kind = data.next()
+    return found
+
+
+def target_address(link: Link) -> str | None:
+    """Return the address of the client's target; None: the null target; raises Refusal."""
+    kind = link.remote_target.type
+    if kind == Terminus.COORDINATOR:
+        raise NotImplementedHere("Attach refused: transactions are not implemented")
+    if kind == Terminus.UNSPECIFIED:
+        raise InvalidArgument("Attach refused: target_required: the attach has no target")
+    address: str | None = link.remote_target.address
+    return address
+
+
+def source_address(link: Link) -> str | None:
+    """Return the address of the client's source, which may be None; raises Refusal."""
+    if link.remote_source.type == Terminus.UNSPECIFIED:
+        raise InvalidArgument("Attach refused: source_required: the attach has no source")
+    address: str | None = link.remote_source.address
+    return address
 
 
 def refuse_attach(link: Link, refusal: Refusal) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from proton import Message, symbol
+from proton import UNDESCRIBED, Array, Data, Message, symbol
 
 from warren_broker import errors
 from warren_broker.amqp10 import connection_requests as asks
@@ -175,6 +175,36 @@ def opened_receiver(client: Client, name: str, address: str) -> Any:
     receiver.open()
     client.turn()
     return receiver
+
+
+@pytest.mark.parametrize(
+    ("name", "capabilities", "carries_blocks"),
+    [
+        ("link-7", (), True),
+        ("sender-1", ("warren:blocks",), True),
+        ("sender-1", ("other", "warren:blocks"), True),
+        ("sender-1", ("other",), False),
+        ("sender-1", (), False),
+    ],
+)
+def test_blocks_to_an_exchange_are_told_from_the_routing_key_of_that_name(
+    name: str, capabilities: tuple[str, ...], carries_blocks: bool
+) -> None:
+    """A former `warren` client says by its link's name what a present one says by a capability."""
+    client = Client(new())
+    sender = client.session.sender(name)
+    sender.target.address = "/exchanges/x/blocks"
+    if len(capabilities) == 1:
+        sender.target.capabilities.put_object(symbol(capabilities[0]))
+    elif capabilities:
+        names = [symbol(each) for each in capabilities]
+        sender.target.capabilities.put_object(Array(UNDESCRIBED, Data.SYMBOL, *names))
+    sender.open()
+    client.turn()
+    send(sender, encode_section_head(4) + b"WBLK")
+    client.turn()
+    requests = [r for r in client.requests if isinstance(r, asks.PublishBlock)]
+    assert [request.exchange for request in requests] == ["x"] * carries_blocks
 
 
 def test_no_request_is_made_in_a_vhost_that_was_refused() -> None:
