@@ -1,9 +1,9 @@
 """The code that runs per message: frames to messages, messages to blocks, blocks to frames.
 
-The modules `scan`, `admit`, `assemble`, `deliver`, `delivery_scan`, `digest`, `publisher_ids` and
-`property_columns` are written in Cython's pure Python mode. They run compiled when
-`kernel/compiled` holds the extensions (`build_kernel.py` makes them) and interpreted otherwise,
-with the same results.
+The modules `scan`, `admit`, `assemble`, `deliver`, `delivery_scan`, `digest`, `publisher_ids`,
+`property_columns`, `section_values`, `sections_in` and `sections_out` are written in Cython's pure
+Python mode. They run compiled when `kernel/compiled` holds the extensions (`build_kernel.py` makes
+them) and interpreted otherwise, with the same results.
 WARREN_KERNEL=interpreted or compiled selects one; `ACTIVE` is the running one. Signatures at a
 glance:
 
@@ -62,6 +62,13 @@ publisher_ids
 property_columns                                          Arrow's layout, for the connector
     split_properties(offsets, data, count, wanted) -> (list[Column | None], malformed)
     header_entries(offsets, data, count) -> Entries       None: they need more than columns
+
+sections_in                                               AMQP 1.0 to AMQP 0.9.1
+    read_sections(data) -> SectionsRead                   MalformedSections
+    is_body(data) -> bool                                 whether they are body sections alone
+
+sections_out                                              AMQP 0.9.1 to AMQP 1.0
+    write_sections(properties, body_bytes, ...) -> bytes  the sections that precede the body
 """
 
 from __future__ import annotations
@@ -116,6 +123,8 @@ class Kernel(NamedTuple):
     digest: Any
     publisher_ids: Any
     property_columns: Any
+    sections_in: Any
+    sections_out: Any
 
 
 def load(mode: Mode) -> Kernel:
@@ -167,6 +176,8 @@ if TYPE_CHECKING:
     from warren_broker.kernel.property_columns import header_entries, split_properties
     from warren_broker.kernel.publisher_ids import publisher_ids
     from warren_broker.kernel.scan import FrameScanner
+    from warren_broker.kernel.sections_in import is_body, read_sections
+    from warren_broker.kernel.sections_out import write_sections
 
     ACTIVE: Mode
 else:
@@ -194,6 +205,9 @@ else:
     publisher_ids = _kernel.publisher_ids.publisher_ids
     split_properties = _kernel.property_columns.split_properties
     header_entries = _kernel.property_columns.header_entries
+    is_body = _kernel.sections_in.is_body
+    read_sections = _kernel.sections_in.read_sections
+    write_sections = _kernel.sections_out.write_sections
 
 __all__ = [
     "ACK",
@@ -240,13 +254,16 @@ __all__ = [
     "format_get_ok",
     "format_return",
     "header_entries",
+    "is_body",
     "lanes",
     "load",
     "load_block",
     "partition",
     "publisher_ids",
+    "read_sections",
     "readable",
     "select",
     "split_properties",
     "with_headers",
+    "write_sections",
 ]

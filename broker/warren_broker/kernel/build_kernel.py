@@ -21,6 +21,9 @@ MODULES = (
     "digest",
     "publisher_ids",
     "property_columns",
+    "section_values",
+    "sections_in",
+    "sections_out",
 )
 _HERE = Path(__file__).resolve().parent
 _PARENT = _HERE.parent.parent
