@@ -17,7 +17,7 @@ from typing import Any
 import pika
 import pytest
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 DISK_BYTES = 64 << 20
 STRICT = "WARREN_STRICT"
 Mount = Callable[[Path], Path]
