@@ -19,6 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_world.rabbit import RabbitDyingSource
 from spark_world.sources import DyingSource, RealDyingSource
 
+QUERY_S_MAX = 400
+
 
 def session(master: str) -> SparkSession:
     """Small, quiet, on loopback; the dying source registered."""
@@ -95,7 +97,7 @@ def main() -> None:
             wait_until_read(spark, query, plan["until"])
             query.stop()
         else:
-            query.awaitTermination(120)
+            assert query.awaitTermination(QUERY_S_MAX), f"not ended: {query.status}"
         progress = [json.loads(each.json) for each in query.recentProgress]
         print(
             json.dumps(

@@ -26,6 +26,8 @@ from pyspark_warren.sink import WarrenStreamWriter
 from pyspark_warren.source import WarrenStreamReader
 from spark_world.fake import FakeClient
 
+DAWDLE_S = 120
+
 
 def connect(options: Options) -> FakeClient:
     """The fake that listens at the first host's port."""
@@ -118,7 +120,7 @@ class DyingWriter(WarrenStreamWriter):
         maybe_kill_task("after_staging")
         context = TaskContext.get()
         if written.part.rows and context.attemptNumber() == 0 and arrive("dawdle"):
-            threading.Event().wait(20)
+            threading.Event().wait(DAWDLE_S)  # Spark ends it when a second attempt is done
         return written
 
     def commit(self, messages: list[Any], batchId: int) -> None:
