@@ -142,7 +142,7 @@ class Node:
             broker, config.for_user(external_user(stream, by_certificate)), stream, peer
         )
         self.listener.protocols[HEADER_10_SASL] = lambda stream, peer: Client10(
-            broker, stream, peer, external_user(stream, by_certificate)
+            broker, config.for_user(external_user(stream, by_certificate)), stream, peer
         )
         self._serve_metrics()
         self._admission = Admission(self.loop, broker.definitions, self.listener)

@@ -329,7 +329,7 @@ class FakeNode:
             for key, _ in selector.select(1.0):
                 if key.fileobj is self._listener:
                     accepted, _ = self._listener.accept()
-                    self.connections[accepted] = Connection10(container="fake", product="fake")
+                    self.connections[accepted] = Connection10(container="fake")
                     selector.register(accepted, selectors.EVENT_READ)
                 elif key.fileobj in self.connections and not self._turn(key.fileobj):
                     self._cut(selector, key.fileobj)

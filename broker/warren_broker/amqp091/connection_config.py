@@ -39,6 +39,17 @@ class ConnectionConfig(msgspec.Struct, frozen=True):
     anonymous: tuple[str, str] | None = None
     external: str | None = None
 
+    @property
+    def properties(self) -> dict[str, str]:
+        """What clients of either protocol are told of the node, but its cluster."""
+        return {
+            "copyright": "The Warren authors",
+            "information": self.information,
+            "platform": self.platform,
+            "product": self.product,
+            "version": self.version,
+        }
+
     def for_user(self, external: str | None) -> ConnectionConfig:
         """Return the configuration of a connection with that user in its certificate."""
         return self if external is None else msgspec.structs.replace(self, external=external)

@@ -8,14 +8,11 @@ from warren_broker import errors
 from warren_broker.amqp091 import requests
 from warren_broker.amqp091.connection_config import ConnectionConfig
 from warren_broker.amqp091.state import ConnectionState
-from warren_broker.amqp091.wire import codec, fields, methods
+from warren_broker.amqp091.wire import codec, methods
 from warren_broker.amqp091.wire.methods import Method
-from warren_broker.certificate_login import EXTERNAL
 from warren_broker.errors import Refusal
+from warren_broker.sasl_login import credentials, offered
 
-MECHANISMS = ("PLAIN", "AMQPLAIN")
-"""Mechanisms that are always offered."""
-ANONYMOUS = "ANONYMOUS"
 CAPABILITIES = (
     "publisher_confirms",
     "exchange_exchange_bindings",
@@ -30,57 +27,17 @@ CAPABILITIES = (
 """Capabilities announced to the client; RabbitMQ's list."""
 
 
-def offered(config: ConnectionConfig) -> tuple[str, ...]:
-    """Return the SASL mechanisms that are offered to clients."""
-    anonymous = () if config.anonymous is None else (ANONYMOUS,)
-    external = () if config.external is None else (EXTERNAL,)
-    return (*MECHANISMS, *anonymous, *external)
-
-
 def start(config: ConnectionConfig) -> methods.ConnectionStart:
     """Return the first method of the handshake."""
     return methods.ConnectionStart(
         server_properties={
             "capabilities": dict.fromkeys(CAPABILITIES, True),
             "cluster_name": config.cluster_name,
-            "copyright": "The Warren authors",
-            "information": config.information,
-            "platform": config.platform,
-            "product": config.product,
-            "version": config.version,
+            **config.properties,
         },
         mechanisms=" ".join(offered(config)).encode(),
         locales=b"en_US",
     )
-
-
-def credentials(config: ConnectionConfig, mechanism: str, response: bytes) -> tuple[str, str]:
-    """Return user and password from a start-ok.
-
-    The responses of ANONYMOUS and EXTERNAL say nothing; EXTERNAL has no password.
-
-    fails  CommandInvalid: the mechanism is not offered; SyntaxRefused: the response is malformed
-    """
-    if mechanism not in offered(config):
-        raise errors.CommandInvalid(
-            f"unknown authentication mechanism '{mechanism}'; offered are "
-            f"{' '.join(offered(config))}"
-        )
-    if mechanism == ANONYMOUS and config.anonymous is not None:
-        return config.anonymous
-    if mechanism == EXTERNAL and config.external is not None:
-        return config.external, ""
-    try:
-        if mechanism == "PLAIN":
-            _, user, password = response.split(b"\0")
-            return user.decode(), password.decode()
-        size = len(response).to_bytes(4, "big")
-        table = fields.FieldReader(size + response).table()
-        return str(table["LOGIN"]), str(table["PASSWORD"])
-    except (ValueError, KeyError, Refusal) as bad:
-        raise errors.SyntaxRefused(
-            f"{mechanism} response of {len(response)} bytes is invalid"
-        ) from bad
 
 
 def _start_ok(connection: ConnectionState, method: methods.ConnectionStartOk) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 from proton import Condition, Event, Link, ProtonException, Session, symbol
@@ -40,7 +40,7 @@ from warren_broker.amqp10.link import (
 from warren_broker.amqp10.management_link import AnswersLink, RequestsLink
 from warren_broker.amqp10.receiver import BlocksLink
 from warren_broker.amqp10.sender import PiecesLink
-from warren_broker.amqp10.wire.engine import OUTPUT_BYTES, SESSION_WINDOW_BYTES, Engine
+from warren_broker.amqp10.wire.engine import OUTPUT_BYTES, Engine
 from warren_broker.amqp10.wire.sasl import SaslFailed, SaslServer, SaslState
 from warren_broker.errors import (
     ConnectionForced,
@@ -52,6 +52,7 @@ from warren_broker.errors import (
     login_refused,
 )
 from warren_broker.management.resource import Token
+from warren_broker.sasl_login import Logins
 
 LINKS_MAX = 1024
 VHOST_PREFIX = "vhost:"
@@ -68,7 +69,8 @@ class Connection10:
     client      the client's own description: container id, product, version
     faults      refusals, for the log
     failure     why the connection ends, for the log; "" while it is open
-    external    user in the client's certificate; None: SASL EXTERNAL is not offered
+    properties  this node's description for the client's eyes, such as product and version
+    logins      which SASL mechanisms are offered beside PLAIN and AMQPLAIN
     done        nothing more will be sent: when `take_output` is empty, the socket is to be closed
 
     Invariant: every token in `_waiting` was returned once by `take_requests` (or is held until
@@ -79,10 +81,10 @@ class Connection10:
         self,
         *,
         container: str,
-        product: str,
+        properties: Mapping[str, str] | None = None,
         idle_timeout_s: float = 60.0,
         limits: Limits10 | None = None,
-        external: str | None = None,
+        logins: Logins | None = None,
     ) -> None:
         self.limits = limits or Limits10()
         self.in_flight_bytes = 0
@@ -94,8 +96,8 @@ class Connection10:
         self.faults: list[LinkFault] = []
         self.opened = False
         self.failure = ""
-        self._product = product
-        self._sasl: SaslServer | None = SaslServer(external)
+        self._properties = dict(properties or {})
+        self._sasl: SaslServer | None = SaslServer(logins or Logins())
         self._engine = Engine(server=True, container=container, idle_timeout_s=idle_timeout_s)
         self._engine.bind()
         self._links: dict[Link, LinkPart] = {}
@@ -274,12 +276,8 @@ class Connection10:
             self._close_with(answer)
             return
         assert isinstance(answer, VhostOpened), answer
-        self._engine.connection.properties = {
-            symbol("product"): self._product,
-            symbol("node"): answer.node,
-            symbol("cluster_name"): answer.cluster,
-        }
-        self._engine.connection.open()
+        told = {**self._properties, "node": answer.node, "cluster_name": answer.cluster}
+        self._engine.open({symbol(key): value for key, value in told.items()})
         self.opened = True
         self._requests.extend(self._held)
         self._held.clear()
@@ -299,7 +297,7 @@ class Connection10:
 
     def _session_opened(self, event: Event) -> None:
         session: Session = event.session
-        session.incoming_capacity = SESSION_WINDOW_BYTES
+        session.incoming_capacity = self._engine.session_window_bytes
         session.open()
 
     def _session_closed(self, event: Event) -> None:

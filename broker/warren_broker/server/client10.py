@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from warren_broker import errors
+from warren_broker.amqp091.connection_config import ConnectionConfig
 from warren_broker.amqp10 import connection_requests
 from warren_broker.amqp10.caller import Asker
 from warren_broker.amqp10.connection import Connection10
@@ -20,6 +21,7 @@ from warren_broker.management.member_service import MEMBER_HANDLERS
 from warren_broker.management.policy_service import POLICY_HANDLERS
 from warren_broker.management.queue_service import QUEUE_HANDLERS
 from warren_broker.management.user_service import USER_HANDLERS
+from warren_broker.sasl_login import Logins
 from warren_broker.server.blocks10 import BLOCK_HANDLERS
 from warren_broker.server.connection_faults import guarded, guarded_call
 from warren_broker.server.login import log_in
@@ -30,26 +32,19 @@ from warren_raft.runtime.net.stream import Stream
 TICK_MS_MAX = 10_000
 HANDSHAKE_TICK_MS = 500
 """Until an idle timeout is known; the client's may be shorter than TICK_MS_MAX."""
-PRODUCT = "Warren"
 
 
 class Client10(ProtocolClient):
-    """An AMQP 1.0 connection.
+    """An AMQP 1.0 connection."""
 
-    external  user in the client's certificate; None: SASL EXTERNAL is not offered
-    """
-
-    def __init__(
-        self, broker: Broker, stream: Stream, peer: str, external: str | None = None
-    ) -> None:
+    def __init__(self, broker: Broker, config: ConnectionConfig, stream: Stream, peer: str) -> None:
         super().__init__("1.0", broker, stream, peer)
-        heartbeat_s = broker.settings.limits.heartbeat_s
         self._connection = Connection10(
             container=broker.settings.node,
-            product=PRODUCT,
-            idle_timeout_s=float(heartbeat_s),
+            properties=config.properties,
+            idle_timeout_s=float(config.heartbeat_s),
             limits=Limits10(unfinished_bytes_max=broker.settings.limits.unfinished_bytes_max),
-            external=external,
+            logins=Logins(config.anonymous, config.external),
         )
 
     @property

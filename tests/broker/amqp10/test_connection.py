@@ -31,6 +31,7 @@ from warren_broker.amqp10.wire.sasl import (
 )
 from warren_broker.management import queues as queue_resource
 from warren_broker.management.queue_values import QueueInfo
+from warren_broker.sasl_login import Logins
 
 
 def init_frame(mechanism: str = "PLAIN", response: bytes = b"\0guest\0guest") -> bytes:
@@ -42,7 +43,7 @@ def init_frame(mechanism: str = "PLAIN", response: bytes = b"\0guest\0guest") ->
 
 
 def new(**limits: int) -> Connection10:
-    return Connection10(container="node", product="Warren", limits=Limits10(**limits))
+    return Connection10(container="node", limits=Limits10(**limits))
 
 
 def output(connection: Connection10) -> bytes:
@@ -52,9 +53,13 @@ def output(connection: Connection10) -> bytes:
 class Client:
     """Proton's own client end, joined to a Connection10 without a socket."""
 
-    def __init__(self, connection: Connection10, hostname: str = "vhost:/") -> None:
+    def __init__(
+        self, connection: Connection10, hostname: str = "vhost:/", frame_size: int = 1 << 20
+    ) -> None:
         self.connection = connection
+        self.windows: list[int] = []  # incoming windows of the broker's sessions
         self.engine = Engine(server=False, container="client")
+        self.engine.transport.max_frame_size = frame_size
         self.engine.connection.user = self.engine.connection.password = "guest"
         self.engine.connection.hostname = hostname
         sasl = self.engine.transport.sasl()
@@ -81,9 +86,29 @@ class Client:
                 if type(request) in self.answers:
                     self.connection.answer(request.token, self.answers[type(request)])
             for piece in self.connection.take_output():
+                self.windows += begun_windows(bytes(piece))
                 for _ in self.engine.receive(piece):
                     pass
             self.seen += [event.type.name for event in self.engine.events()]
+
+
+def begun_windows(data: bytes) -> list[int]:
+    """Return the incoming windows of the begin performatives in bytes of whole frames."""
+    found, at = [], 0
+    while at + 8 <= len(data):
+        if data[at : at + 4] == b"AMQP":  # a protocol header
+            at += 8
+            continue
+        size, offset = struct.unpack_from(">IB", data, at)
+        body = data[at + 4 * offset : at + size]
+        if body[:3] == b"\x00\x53\x11":  # begin: channel, next-outgoing-id, incoming-window
+            fields = Data()
+            fields.decode(body)
+            fields.rewind()
+            fields.next()
+            found.append(int(list(fields.get_object().value)[2]))
+        at += max(size, 8)
+    return found
 
 
 @pytest.mark.parametrize("cut", range(len(SASL_HEADER + init_frame())))
@@ -105,9 +130,9 @@ def test_login_cut_anywhere(cut: int) -> None:
     [
         (AMQP_HEADER, "wants SASL first"),
         (b"GET / HT", "wants SASL first"),
-        (SASL_HEADER + init_frame("ANONYMOUS"), "takes PLAIN"),
-        (SASL_HEADER + init_frame(response=b"guest"), "takes PLAIN"),
-        (SASL_HEADER + init_frame(response=b"\0\xff\0x"), "not UTF-8"),
+        (SASL_HEADER + init_frame("ANONYMOUS"), "offered are PLAIN AMQPLAIN"),
+        (SASL_HEADER + init_frame(response=b"guest"), "PLAIN response of 5 bytes is invalid"),
+        (SASL_HEADER + init_frame(response=b"\0\xff\0x"), "PLAIN response of 4 bytes is invalid"),
         (SASL_HEADER + struct.pack(">IBBH", 1 << 30, 2, 1, 0), "at most 4096"),
         (SASL_HEADER + struct.pack(">IBBH", 20, 2, 0, 0) + bytes(12), "type 0"),
         (SASL_HEADER + struct.pack(">IBBH", 12, 2, 1, 0) + b"\x00\x53\x41\xff", "not sasl-init"),
@@ -215,6 +240,34 @@ def test_no_request_is_made_in_a_vhost_that_was_refused() -> None:
     condition = client.engine.connection.remote_condition
     assert condition.name == "amqp:not-allowed"
     assert "access to vhost 'secret' refused" in condition.description
+
+
+@pytest.mark.parametrize(
+    ("frames_of", "told", "window"), [(32_768, 131_072, 400), (1 << 20, 1 << 20, 64)]
+)
+def test_open_tells_what_clients_of_rabbitmq_look_for(
+    frames_of: int, told: int, window: int
+) -> None:
+    """A client that takes frames of 1 MiB sends blocks; others get RabbitMQ's limits."""
+    server = Connection10(
+        container="node", properties={"product": "RabbitMQ", "version": "4.3.0"}, idle_timeout_s=60
+    )
+    client = Client(server, frame_size=frames_of)
+    client.turn()
+    connection, transport = client.engine.connection, client.engine.transport
+    properties = {str(key): value for key, value in dict(connection.remote_properties).items()}
+    assert properties == {
+        "product": "RabbitMQ",
+        "version": "4.3.0",
+        "node": "n",
+        "cluster_name": "c",
+    }
+    offered = connection.remote_offered_capabilities
+    assert [str(name) for name in offered] == ["LINK_PAIR_V1_0", "ANONYMOUS-RELAY"]
+    assert transport.remote_max_frame_size == told
+    assert transport.remote_idle_timeout == 30.0
+    assert transport.remote_channel_max == 63
+    assert client.windows == [window]
 
 
 def attach_management(client: Client) -> tuple[Any, Any]:
@@ -457,7 +510,7 @@ def test_blocks_that_are_not_complete_are_bounded_over_all_links() -> None:
 
 def sasl_server(external: str | None, mechanism: str, response: bytes = b"") -> SaslServer:
     """A server that was sent that login."""
-    server = SaslServer(external)
+    server = SaslServer(Logins(external=external))
     try:
         server.receive(SASL_HEADER + init_frame(mechanism, response))
     except SaslFailed:
@@ -477,3 +530,23 @@ def test_external_is_neither_offered_nor_taken_without_a_certificate() -> None:
     server = sasl_server(None, "EXTERNAL")
     assert server.state is SaslState.FAILED and not server.user
     assert b"EXTERNAL" not in bytes(server.output)
+
+
+def test_anonymous_is_the_configured_user() -> None:
+    server = SaslServer(Logins(anonymous=("nobody", "secret")))
+    server.receive(SASL_HEADER + init_frame("ANONYMOUS", b"somebody@example.org"))
+    assert b"\x09ANONYMOUS" in bytes(server.output)
+    assert (server.state, server.user, server.password) == (
+        SaslState.DECIDING,
+        "nobody",
+        "secret",
+    )
+    assert "secret" not in repr(server.logins)
+
+
+def test_amqplain_is_a_table_of_0_9_1() -> None:
+    table = b"\x05LOGINS\x00\x00\x00\x03ann" + b"\x08PASSWORDS\x00\x00\x00\x02pw"
+    server = sasl_server(None, "AMQPLAIN", table)
+    assert (server.state, server.user, server.password) == (SaslState.DECIDING, "ann", "pw")
+    for cut in range(len(table)):
+        assert sasl_server(None, "AMQPLAIN", table[:cut]).state is SaslState.FAILED

@@ -100,7 +100,7 @@ class World(ListeningWorld):
             return self.known(Client091(broker, ConnectionConfig(), stream, peer))
 
         def join10(stream: Any, peer: str) -> Client10:
-            return self.known(Client10(broker, stream, peer))
+            return self.known(Client10(broker, ConnectionConfig(), stream, peer))
 
         self.listener.protocols[HEADER_091] = join091
         self.listener.protocols[HEADER_10_SASL] = join10

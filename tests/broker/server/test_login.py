@@ -140,7 +140,7 @@ def answer10(world: World, peer: str, password: str) -> str:
     connection.user, connection.password = "guest", password
     transport.bind(connection)
     connection.open()
-    client = Client10(world.broker, world, peer)  # type: ignore[arg-type]
+    client = Client10(world.broker, ConnectionConfig(), world, peer)  # type: ignore[arg-type]
     for _ in range(4):
         if transport.pending() > 0:
             data = transport.peek(transport.pending())

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cproton import pn_transport_push
-from proton import Collector, Connection, Event, Transport, TransportException
+from proton import Collector, Connection, Event, Transport, TransportException, symbol
 
 MAX_FRAME_SIZE = 1 << 20
 """Bytes. A block of 1 MiB then needs two frames, twice as fast as with frames of 64 KiB."""
+CLIENT_FRAME_SIZE = 1 << 17
+"""Bytes: RabbitMQ's limit, told to clients that take smaller frames than MAX_FRAME_SIZE."""
+CLIENT_WINDOW_FRAMES = 400
+"""RabbitMQ's incoming window, for the same clients."""
+OFFERED_CAPABILITIES = ("LINK_PAIR_V1_0", "ANONYMOUS-RELAY")
+"""Capabilities offered to clients: links in pairs (`/management`), the null target."""
 SESSION_WINDOW_BYTES = 64 << 20
 """Bytes that the peer may send on one session ahead of reading."""
 CHANNEL_MAX = 63
@@ -38,6 +44,30 @@ class Engine:
     def bind(self) -> None:
         """Bind the transport; user, password and hostname of the connection must be set before."""
         self.transport.bind(self.connection)
+
+    def open(self, properties: dict[symbol, str]) -> None:
+        """Answer a client's Open, which has been received.
+
+        A client that takes frames of MAX_FRAME_SIZE gets them (it sends blocks); every other one is
+        told RabbitMQ's limit.
+        """
+        self.connection.properties = properties
+        self.connection.offered_capabilities = [symbol(name) for name in OFFERED_CAPABILITIES]
+        if self._small_frames:
+            self.transport.max_frame_size = CLIENT_FRAME_SIZE
+        self.connection.open()
+
+    @property
+    def session_window_bytes(self) -> int:
+        """The bytes that the peer may send on one session ahead of reading."""
+        if self._small_frames:
+            return CLIENT_WINDOW_FRAMES * CLIENT_FRAME_SIZE
+        return SESSION_WINDOW_BYTES
+
+    @property
+    def _small_frames(self) -> bool:
+        taken = int(self.transport.remote_max_frame_size)
+        return 0 < taken < MAX_FRAME_SIZE
 
     @property
     def input_ended(self) -> bool:

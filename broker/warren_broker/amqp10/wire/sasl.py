@@ -1,4 +1,4 @@
-"""A SASL server, because Proton is built without the library for it: PLAIN and EXTERNAL.
+"""A SASL server, because Proton is built without the library for it.
 
 The client sends a protocol header and one sasl-init frame; the bytes that follow are the
 connection's.
@@ -11,7 +11,8 @@ from enum import Enum
 
 from proton import Data, DataException
 
-from warren_broker.certificate_login import EXTERNAL
+from warren_broker.errors import CommandInvalid, SyntaxRefused
+from warren_broker.sasl_login import Logins, credentials, offered
 
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
@@ -41,25 +42,20 @@ class SaslServer:
     """The server's side.
 
     mechanism, user, password  the client's choice and credentials, from DECIDING on
-    external        user in the client's certificate; None: EXTERNAL is not offered
+    logins          which mechanisms are offered
     output          bytes to send, taken by the owner
 
     Invariant: early bytes are kept only in DECIDING and ACCEPTED
     """
 
-    def __init__(self, external: str | None = None) -> None:
+    def __init__(self, logins: Logins) -> None:
         self.state = SaslState.HEADER
-        self.external = external
+        self.logins = logins
         self.mechanism = ""
         self.user = ""
         self.password = ""
         self.output = bytearray()
         self._buffer = bytearray()
-
-    @property
-    def offered(self) -> tuple[str, ...]:
-        """The mechanisms that are offered."""
-        return ("PLAIN",) if self.external is None else ("PLAIN", EXTERNAL)
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
         """Process bytes; raises SaslFailed, after which `output` is sent and the socket closed."""
@@ -93,8 +89,13 @@ class SaslServer:
             )
             self._fail(f"protocol header {header!r}; this broker wants SASL first, {SASL_HEADER!r}")
         del self._buffer[:8]
-        names = b"".join(struct.pack(">I", len(name)) + name.encode() for name in self.offered)
-        mechanisms = struct.pack(">BII", 0xF0, 4 + 1 + len(names), len(self.offered)) + b"\xb3"
+        mechanisms_offered = offered(self.logins)
+        names = b"".join(
+            struct.pack(">I", len(name)) + name.encode() for name in mechanisms_offered
+        )
+        mechanisms = (
+            struct.pack(">BII", 0xF0, 4 + 1 + len(names), len(mechanisms_offered)) + b"\xb3"
+        )
         self.output += SASL_HEADER + _frame(_SASL_MECHANISMS, mechanisms + names)
         self.state = SaslState.INIT
 
@@ -112,20 +113,11 @@ class SaslServer:
         del self._buffer[:size]
         mechanism, response = self._decode_init(body)
         self.mechanism = mechanism
-        if mechanism == EXTERNAL and self.external is not None:
-            self.user = self.external
-            self.state = SaslState.DECIDING
-            return
-        parts = response.split(b"\x00")
-        if mechanism != "PLAIN" or len(parts) != 3:
-            self.refuse()
-            taken = " and ".join(self.offered)
-            raise SaslFailed(f"SASL mechanism {mechanism!r}; this broker takes {taken} here")
         try:
-            self.user, self.password = parts[1].decode(), parts[2].decode()
-        except UnicodeDecodeError:
+            self.user, self.password = credentials(self.logins, mechanism, response)
+        except (CommandInvalid, SyntaxRefused) as refusal:
             self.refuse()
-            raise SaslFailed("SASL PLAIN: user or password is not UTF-8") from None
+            raise SaslFailed(refusal.detail) from None
         self.state = SaslState.DECIDING
 
     def _decode_init(self, body: bytes) -> tuple[str, bytes]:
