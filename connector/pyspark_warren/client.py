@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from pyspark_warren.options import Options
+from pyspark_warren.plan import ViewPiece
 from warren.admin import Admin, Queue
 from warren.claims import ClaimReader, FetchedBlock, browse, fetch_claim
 from warren.connection import Connection
@@ -19,6 +20,7 @@ from warren.stages import (
     publish_batch,
 )
 from warren.uri import Address
+from warren.views import ViewedBlock, view, view_edges
 
 _CONNECTIONS_MAX = 8
 _connections: dict[Address, Connection] = {}
@@ -60,6 +62,25 @@ class WarrenBroker:
     def browse(self, queue: str, max_messages: int) -> Iterator[FetchedBlock]:
         """Yield ready messages without a change."""
         return browse(self._connection, queue, max_messages)
+
+    def view_edges(self, queue: str, states: Sequence[str], pieces: int) -> list[int]:
+        """Return log indexes that cut what is in these states into equal pieces."""
+        return view_edges(self._connection, queue, states, pieces)
+
+    def view(
+        self, queue: str, states: Sequence[str], piece: ViewPiece, times: bool, blocks: bool
+    ) -> Iterator[ViewedBlock]:
+        """Yield messages with their states without a change."""
+        return view(
+            self._connection,
+            queue,
+            states,
+            first=piece.first,
+            last=piece.last,
+            max_messages=piece.max_messages,
+            times=times,
+            blocks=blocks,
+        )
 
     def draw_epoch(self, timeout_s: float) -> int:
         """Draw a number above all that were drawn before."""

@@ -51,8 +51,21 @@ PROPERTY_COLUMNS: Final = frozenset(
 CORRUPT_DDL: Final = "binary"
 """The column that mode=PERMISSIVE adds: a property list that cannot be decoded, null otherwise."""
 CORRUPT_DEFAULT: Final = "_corrupt_record"
-READ_ONLY: Final = frozenset(
-    {"delivery_count", "acquired_count", "redelivered", "queue", "position"}
+STATE_COLUMNS: Final[dict[str, str]] = {
+    "state": "string",
+    "holder": "string",
+    "claim": "bigint",
+    "since": "timestamp",
+    "next_try": "timestamp",
+    "reason": "string",
+    "entered": "timestamp",
+}
+"""What `spark.read` can say of a message beside it: where it is in its queue."""
+BARE_COLUMNS: Final = frozenset(
+    {"delivery_count", "acquired_count", "redelivered", "queue", "position", *STATE_COLUMNS}
 )
+"""Columns that do not need the message itself."""
+READ_ONLY: Final = BARE_COLUMNS
 """Columns that a sink ignores: they describe how a message was received."""
 SCHEMA_DDL: Final = ", ".join(f"`{name}` {ddl}" for name, ddl in COLUMNS.items())
+STATE_DDL: Final = ", ".join(f"`{name}` {ddl}" for name, ddl in STATE_COLUMNS.items())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyspark
 from pyspark.sql.datasource import DataSource
 
-from pyspark_warren.columns import CORRUPT_DDL, SCHEMA_DDL
+from pyspark_warren.columns import CORRUPT_DDL, SCHEMA_DDL, STATE_DDL
 from pyspark_warren.errors import UnsupportedError, WarrenSparkError
 from pyspark_warren.fault_boundary import told
 from pyspark_warren.option_table import AMQP, AUTO
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from pyspark_warren.sink import WarrenBatchWriter, WarrenStreamWriter
     from pyspark_warren.source import (
         RefusedStreamReader,
-        WarrenBatchReader,
         WarrenStreamReader,
     )
+    from pyspark_warren.table import WarrenBatchReader
 
 SPARK_MIN = (4, 2)
 
@@ -65,13 +65,18 @@ class WarrenDataSource(DataSource):
     @told
     def schema(self) -> str:
         """Return every column; a query with `.schema(...)` reads fewer, which is cheaper."""
-        corrupt = self._parsed("read").corrupt
-        return SCHEMA_DDL if corrupt is None else f"{SCHEMA_DDL}, `{corrupt}` {CORRUPT_DDL}"
+        options = self._parsed("read")
+        columns = [SCHEMA_DDL]
+        if options.states:
+            columns.append(STATE_DDL)
+        if options.corrupt is not None:
+            columns.append(f"`{options.corrupt}` {CORRUPT_DDL}")
+        return ", ".join(columns)
 
     @told
     def reader(self, schema: StructType) -> WarrenBatchReader:
         """`spark.read`."""
-        from pyspark_warren.source import WarrenBatchReader
+        from pyspark_warren.table import WarrenBatchReader
 
         options = self._detected("read", "batch")
         if options.broker == AMQP:

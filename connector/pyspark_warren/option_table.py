@@ -15,6 +15,7 @@ from pyspark_warren.option_values import (
     parse_hosts,
     parse_mechanism,
     parse_size,
+    parse_states,
     word_of,
 )
 from warren.uri import PORT, SASL_PLAIN
@@ -156,11 +157,11 @@ SPECS: Final[tuple[Spec, ...]] = (
         "partitions",
         parse_count,
         0,
-        "slices (Spark tasks) per claim; 0: one per 25,000 messages or 32 MiB, at most 128",
+        "slices (Spark tasks) per claim, or of spark.read; 0: one per 25,000 messages or 32 MiB, "
+        "at most 128, for spark.read 32",
         "read",
         0,
         10_000,
-        "stream",
     ),
     Spec(
         "onClaimLost",
@@ -275,6 +276,41 @@ SPECS: Final[tuple[Spec, ...]] = (
         0,
         _INT_MAX,
         "batch",
+    ),
+    Spec(
+        "state",
+        "states",
+        parse_states,
+        None,
+        "spark.read: which messages: ready, held, delayed, claimed, dead, some of them with commas "
+        "between, or all; with the columns that say so. Left out: ready, without those columns",
+        "read",
+        how="batch",
+        broker=WARREN,
+    ),
+    Spec(
+        "firstIndex",
+        "first_index",
+        parse_count,
+        0,
+        "spark.read: only messages with position.index from that on",
+        "read",
+        0,
+        2**62,
+        "batch",
+        WARREN,
+    ),
+    Spec(
+        "lastIndex",
+        "last_index",
+        parse_count,
+        None,
+        "spark.read: only messages with position.index up to that",
+        "read",
+        0,
+        2**62,
+        "batch",
+        WARREN,
     ),
     Spec(
         "mode",

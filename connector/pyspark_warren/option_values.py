@@ -8,9 +8,11 @@ from typing import Final
 
 from warren.uri import PORT, SASL_PLAIN
 from warren_broker.certificate_login import EXTERNAL
+from warren_broker.message_states import STATES
 
 _SIZE_UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 TIME_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+ALL_STATES: Final = "all"
 _TRUE: Final = ("true", "1", "yes", "on")
 _FALSE: Final = ("false", "0", "no", "off")
 
@@ -44,6 +46,20 @@ def parse_count(text: str) -> int:
     if not re.fullmatch(r"\s*\d+\s*", text):
         raise ValueError("give a whole number")
     return int(text)
+
+
+def parse_states(text: str) -> tuple[str, ...]:
+    """Parse states of messages from `ready,held`, or `all`, in the order of `STATES`."""
+    given = {part.strip().lower() for part in text.split(",")}
+    if given == {ALL_STATES}:
+        return STATES
+    unknown = sorted(given.difference(STATES))
+    if unknown:
+        raise ValueError(
+            f"{unknown[0]!r} is no state of a message; give some of {', '.join(STATES)} with "
+            f"commas between, or {ALL_STATES}"
+        )
+    return tuple(state for state in STATES if state in given)
 
 
 def parse_hosts(text: str, default: int = PORT) -> tuple[tuple[str, int], ...]:

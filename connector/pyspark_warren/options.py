@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
-from pyspark_warren.columns import COLUMNS, CORRUPT_DEFAULT
+from pyspark_warren.columns import COLUMNS, CORRUPT_DEFAULT, STATE_COLUMNS
 from pyspark_warren.errors import OptionError, UnsupportedError
 from pyspark_warren.option_table import AMQP, AUTO, EITHER, SPECS, WARREN, Spec
 from pyspark_warren.option_values import TIME_UNITS_MS, parse_duration_ms, parse_hosts, parse_size
@@ -64,6 +64,9 @@ class Options:
     reader_id: str = ""
     poll_interval_ms: int = 100
     browse_max: int = 0
+    states: tuple[str, ...] | None = None
+    first_index: int = 0
+    last_index: int | None = None
     mode: str = "failfast"
     corrupt_column: str = CORRUPT_DEFAULT
     exchange: str | None = None
@@ -285,8 +288,14 @@ def _check(values: dict[str, Any], where: str, given: Mapping[str, str]) -> None
                 f"option {spelled} has {size} bytes; AMQP 0.9.1 carries "
                 f"{SHORT_STRING_BYTES_MAX}: give a shorter name"
             )
+    last = values.get("last_index")
+    if last is not None and last < values["first_index"]:
+        raise OptionError(
+            f"option lastIndex={last} is below firstIndex={values['first_index']}: give that or "
+            "more, or leave one out"
+        )
     corrupt = values.get("corrupt_column", CORRUPT_DEFAULT)
-    if not corrupt or corrupt in COLUMNS:
+    if not corrupt or corrupt in COLUMNS or corrupt in STATE_COLUMNS:
         raise OptionError(
             f"option columnNameOfCorruptRecord={corrupt!r} is "
             f"{'the name of another column' if corrupt else 'empty'}; give a name "

@@ -16,6 +16,8 @@ small beside its work, small enough that a batch of the default size has work fo
 number of cores is not known where slices are cut, and must not matter: a batch that is planned
 again after a restart on another machine has the same slices."""
 SLICES_MAX: Final = 128
+VIEW_TASKS_MAX: Final = 32
+"""For each piece of a view the queue's leader goes through everything that the queue holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,20 @@ class Slice:
     number: int
     first: int
     last: int
+
+
+@dataclass(frozen=True, slots=True)
+class ViewPiece:
+    """The work of one Spark task of `spark.read`: messages with first <= index < last.
+
+    max_messages  0: all of them
+    browsed       only their first `max_messages` ready ones, in the order of delivery
+    """
+
+    first: int
+    last: int
+    max_messages: int = 0
+    browsed: bool = False
 
 
 def claims_between(start: Offset, end: Offset) -> tuple[ClaimInfo, ...]:
@@ -51,6 +67,11 @@ def claims_between(start: Offset, end: Offset) -> tuple[ClaimInfo, ...]:
     return claims
 
 
+def slices_of(messages: int, size_bytes: int) -> int:
+    """Return how many slices of the default size hold that much."""
+    return max(-(-messages // SLICE_MESSAGES), -(-size_bytes // SLICE_BYTES))
+
+
 def cut(claims: tuple[ClaimInfo, ...], reader: str, partitions: int) -> tuple[Slice, ...]:
     """Return slices that cover every message once, claim by claim, in order.
 
@@ -60,10 +81,7 @@ def cut(claims: tuple[ClaimInfo, ...], reader: str, partitions: int) -> tuple[Sl
     assert partitions >= 0, partitions
     slices: list[Slice] = []
     for claim in claims:
-        wanted = partitions or min(
-            SLICES_MAX,
-            max(-(-claim.messages // SLICE_MESSAGES), -(-claim.size_bytes // SLICE_BYTES)),
-        )
+        wanted = partitions or min(SLICES_MAX, slices_of(claim.messages, claim.size_bytes))
         pieces = max(1, min(wanted, claim.messages))
         edges = [claim.messages * i // pieces for i in range(pieces + 1)]
         slices += [

@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TypeAlias
 
 from pyspark_warren.options import Options
+from pyspark_warren.plan import ViewPiece
 from warren.admin import Queue
 from warren.claims import Claim, FetchedBlock, Registration
 from warren.stages import SinkDriver, StagedPart, StageKey
+from warren.views import ViewedBlock
 
 
 class ReaderPort(Protocol):
@@ -73,6 +75,14 @@ class BrokerPort(Protocol):
 
     def browse(self, queue: str, max_messages: int) -> Iterator[FetchedBlock]:
         """Yield ready messages without a change."""
+
+    def view_edges(self, queue: str, states: Sequence[str], pieces: int) -> list[int]:
+        """Return log indexes that cut what is in these states into equal pieces."""
+
+    def view(
+        self, queue: str, states: Sequence[str], piece: ViewPiece, times: bool, blocks: bool
+    ) -> Iterator[ViewedBlock]:
+        """Yield messages with their states without a change; see `warren.views.view`."""
 
     def draw_epoch(self, timeout_s: float) -> int:
         """Draw a number above all that were drawn before, for a driver."""

@@ -7,13 +7,16 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from pyspark_warren.columns import BARE_COLUMNS
 from pyspark_warren.conditions import named_conditions
 from pyspark_warren.errors import BrokerRefusedError
 from pyspark_warren.options import Options
-from pyspark_warren.plan import Slice
+from pyspark_warren.plan import Slice, ViewPiece
 from pyspark_warren.port import Connect
 from pyspark_warren.rows import ClaimedBlock, to_arrow
+from pyspark_warren.states import viewed_rows
 from warren import errors as client_errors
+from warren_broker.message_states import READY
 
 log = logging.getLogger("pyspark_warren")
 
@@ -60,6 +63,24 @@ def read_browsed(
         for fetched in connect(options).browse(options.queue, max_messages):
             piece = ClaimedBlock.decode(fetched.data, fetched.runs, options.queue)
             yield from batches_of(piece, schema, options.corrupt)
+
+
+def read_viewed(
+    connect: Connect, options: Options, piece: ViewPiece, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of one piece of a queue's view, with their states."""
+    columns = set(schema.names)
+    with named_conditions(f"reading queue {options.queue!r} at {options.addresses()}"):
+        for viewed in connect(options).view(
+            options.queue,
+            options.states or (READY,),
+            piece,
+            "entered" in columns,
+            not columns <= BARE_COLUMNS,
+        ):
+            rows = viewed_rows(viewed, options.queue, schema, options.corrupt)
+            for first in range(0, rows.num_rows, ROWS_MAX):
+                yield rows.slice(first, ROWS_MAX)
 
 
 def batches_of(

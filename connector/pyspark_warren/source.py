@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -27,7 +27,7 @@ from pyspark_warren.offset import Offset
 from pyspark_warren.options import Options
 from pyspark_warren.plan import Slice
 from pyspark_warren.port import Connect
-from pyspark_warren.reader import read_browsed, read_slice
+from pyspark_warren.reader import read_slice
 from pyspark_warren.renew import Renewer
 from pyspark_warren.rows import check_columns, check_schema
 
@@ -214,38 +214,3 @@ class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Refused."""
         raise self._wrong
-
-
-class BrowsePartition(InputPartition):
-    """A Spark partition: a browse of a queue, with a maximum number of messages."""
-
-    def __init__(self, max_messages: int) -> None:
-        super().__init__(max_messages)
-        self.max_messages = max_messages
-
-
-class WarrenBatchReader(DataSourceReader):
-    """The source of `spark.read`: browses a queue without a change."""
-
-    def __init__(self, options: Options, schema: StructType, connect: Connect) -> None:
-        self._options = options
-        self._connect = connect
-        self._schema = arrow_schema(schema, options.corrupt)
-
-    @told
-    def partitions(self) -> list[InputPartition]:
-        """Return one task for the messages that are ready now, or maxMessages of them."""
-        options = self._options
-        with named_conditions(f"browsing queue {options.queue!r} at {options.addresses()}"):
-            ready = self._connect(self._options).queue(self._options.queue).messages_ready
-        most = min(ready, self._options.browse_max or ready)
-        return [BrowsePartition(most)]
-
-    @told_rows
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, in delivery order."""
-        assert isinstance(partition, BrowsePartition), partition
-        if partition.max_messages:
-            yield from read_browsed(
-                self._connect, self._options, partition.max_messages, self._schema
-            )

@@ -21,7 +21,7 @@ from warren_broker.amqp091 import requests as asked
 from warren_broker.amqp091.requests import ExchangeFacts
 from warren_broker.amqp091.wire import properties
 from warren_broker.amqp10 import connection_requests as amqp10_requests
-from warren_broker.amqp10.addresses import StageTarget
+from warren_broker.amqp10.addresses import StageTarget, ViewSource
 from warren_broker.amqp10.caller import Asker
 from warren_broker.block.block import FORM_AMQP10, Block, encode
 from warren_broker.cluster.client.reads import ReadFailed
@@ -34,12 +34,14 @@ from warren_broker.management.claim_service import CLAIM_HANDLERS
 from warren_broker.management.delayed_service import DELAYED_HANDLERS
 from warren_broker.management.member_service import MEMBER_HANDLERS
 from warren_broker.management.queue_service import QUEUE_HANDLERS
+from warren_broker.management.views import ViewEdgesRequest
 from warren_broker.permissions import Permissions
 from warren_broker.queue.commands import Count
 from warren_broker.routing.absent import AbsentNodes
 from warren_broker.routing.surroundings import RoutingNode
 from warren_broker.routing.topology import Topology
 from warren_broker.server.blocks10 import BLOCK_HANDLERS
+from warren_broker.server.views10 import VIEW_HANDLERS
 
 HANDLERS: dict[type, Any] = {
     **QUEUE_HANDLERS,
@@ -47,6 +49,7 @@ HANDLERS: dict[type, Any] = {
     **MEMBER_HANDLERS,
     **DELAYED_HANDLERS,
     **BLOCK_HANDLERS,
+    **VIEW_HANDLERS,
 }
 USER = "guest"
 VHOST = "/"
@@ -120,6 +123,7 @@ def stage(exchange: str, data: bytes) -> amqp10_requests.StageBlock:
 
 BINDING_QUEUE = queue_resource.BindingInfo("amq.direct", "q", "queue", "q")
 BINDING_EXCHANGE = queue_resource.BindingInfo("amq.direct", "d", "exchange", "q")
+VIEW = ViewSource("q", ("ready", "dead"), 0, 9, 0, True, True)
 CLIENT10: tuple[tuple[str, tuple[Right, ...], Any], ...] = (
     ("declare a queue", (("configure", "queue", "n"),), queue_resource.DeclareQueueRequest("n")),
     (
@@ -173,6 +177,8 @@ CLIENT10: tuple[tuple[str, tuple[Right, ...], Any], ...] = (
         claim_resource.DropBatchRequest("sink", "run", 1, 1, (("q", ()),)),
     ),
     ("browse", READ_QUEUE, amqp10_requests.Browse("q", None, 1, 1)),
+    ("view", READ_QUEUE, amqp10_requests.ViewQueue(VIEW, None, 1)),
+    ("cut a view", READ_QUEUE, ViewEdgesRequest("q", ("ready", "dead"), 3)),
     ("fetch a claim", READ_QUEUE, amqp10_requests.FetchClaim("q", "r", 1, 0, 1, 1)),
     ("register a reader", READ_QUEUE, claim_resource.RegisterReaderRequest("q", "r")),
     ("open a claim", READ_QUEUE, claim_resource.OpenClaimRequest("q", "r", 1, 1, 1, 1)),
@@ -266,6 +272,7 @@ class Broker10(Rights):
             runs=lambda *given: self._did(given, failed),
             delayed=lambda *given: self._did(given, failed),
         )
+        self.viewing = SimpleNamespace(view=lambda *given: self._did(given, failed))
         self.cluster = SimpleNamespace(leader_of=lambda group: "a", counters=Counters())
         self.membership = SimpleNamespace(queue_status=lambda *given: self._did(given, "status"))
 

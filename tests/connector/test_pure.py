@@ -100,13 +100,19 @@ def test_what_is_wrong_is_said(name: str, text: str, says: str) -> None:
             "spark.read and means nothing with spark.readStream",
             {"maxMessages": "7"},
         ),
+        ("read", "stream", "spark.read and means nothing with spark.readStream", {"state": "all"}),
+        (
+            "read",
+            "stream",
+            "spark.read and means nothing with spark.readStream",
+            {"lastIndex": "7"},
+        ),
         *(
             ("read", "batch", "spark.readStream and means nothing with spark.read", {name: text})
             for name, text in (
                 ("maxMessagesPerTrigger", "7"),
                 ("maxBytesPerTrigger", "7m"),
                 ("claimTtl", "5m"),
-                ("partitions", "2"),
                 ("onClaimLost", "fail"),
                 ("readerId", "mine"),
                 ("pollInterval", "1s"),

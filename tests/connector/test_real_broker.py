@@ -10,14 +10,19 @@ from typing import Any, Final
 import pika
 import pyarrow as pa
 import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from pyspark_warren import errors
 from pyspark_warren.client import connect
+from pyspark_warren.columns import STATE_COLUMNS
 from pyspark_warren.conditions import named_conditions
 from pyspark_warren.driver import ClaimDriver
 from pyspark_warren.options import Options, parse_options
 from pyspark_warren.reader import read_browsed, read_slice
 from pyspark_warren.rows import ARROW_TYPES
+from pyspark_warren.states import ARROW_TYPES as STATE_TYPES
+from pyspark_warren.table import WarrenBatchReader
 from pyspark_warren.writer import Attempt, write_direct, write_staged
 from warren.admin import Admin
 from warren.local import LocalCluster
@@ -217,6 +222,94 @@ def test_browsing_leaves_everything(cluster: LocalCluster, queue: str) -> None:
         seen = sum(batch.num_rows for batch in read_browsed(connect, browsing, most, SCHEMA))
         assert seen == most
     assert connect(browsing).queue(queue).messages_ready == 500
+
+
+def table_of(given: Options, schema: StructType) -> list[dict[str, Any]]:
+    """Every row that `spark.read` would have, piece by piece."""
+    reader = WarrenBatchReader(given, schema, connect)
+    return [
+        row
+        for part in reader.partitions()
+        for batch in reader.read(part)
+        for row in batch.to_pylist()
+    ]
+
+
+TABLE: Final = from_arrow_schema(
+    pa.schema([*SCHEMA, *(pa.field(name, STATE_TYPES[ddl]) for name, ddl in STATE_COLUMNS.items())])
+)
+BARE: Final = StructType([TABLE["state"], TABLE["position"]])
+
+
+def test_a_queue_as_a_table(cluster: LocalCluster, queue: str) -> None:
+    """Messages in every state that a queue knows, read at a node whatever its role."""
+    arguments = {
+        "x-queue-type": "quorum",
+        "x-dead-letter-exchange": "nowhere-to-go",
+        "x-dead-letter-strategy": "at-least-once",
+        "x-overflow": "reject-publish",
+        "x-delayed-retry-type": "all",
+        "x-delayed-retry-min": 600_000,
+    }
+    name = f"{queue}-table"
+    with cluster.connect() as connection:
+        Admin(connection).declare_queue(name, arguments=arguments)
+    channel = channel_of(cluster)
+    began = datetime.datetime.now(datetime.UTC)
+    for i in range(60):
+        channel.basic_publish("", name, b"%d" % i)
+    taken = [channel.basic_get(name)[0].delivery_tag for _ in range(5)]
+    channel.basic_reject(taken[0], requeue=False)
+    channel.basic_nack(taken[1], requeue=True)
+    channel.queue_declare(name, passive=True)
+    reader = connect(options(cluster, queue=name)).reader(name, "spark")
+    number = reader.register().settled + 1
+    reader.open(number, max_messages=10, max_bytes=1 << 20)
+    given = options(cluster, queue=name, state="all", partitions="4")
+    rows = {int(row["body"]): row for row in table_of(given, TABLE)}
+    assert sorted(rows) == list(range(60))
+    states = {i: row["state"] for i, row in rows.items()}
+    assert states[0] == "dead" and rows[0]["reason"] == "rejected"
+    assert states[1] == "delayed" and rows[1]["acquired_count"] == 1
+    assert rows[1]["next_try"] > began + datetime.timedelta(seconds=300)
+    assert [states[i] for i in range(2, 5)] == ["held"] * 3 and rows[2]["since"] is not None
+    assert [states[i] for i in range(5, 15)] == ["claimed"] * 10
+    assert (rows[5]["holder"], rows[5]["claim"]) == ("spark", number)
+    assert {states[i] for i in range(15, 60)} == {"ready"}
+    assert all(row["entered"] > began - datetime.timedelta(seconds=60) for row in rows.values())
+    ninth = rows[9]["position"]["index"]
+    below = sum(row["position"]["index"] <= ninth for row in rows.values())
+    for more, count in (
+        ({"state": "held,dead"}, 4),
+        ({"state": "ready", "maxMessages": "7"}, 7),
+        ({"state": "all", "lastIndex": str(ninth)}, below),
+        ({"state": "all", "firstIndex": str(ninth + 1)}, 60 - below),
+        ({"state": "ready"}, 45),
+        ({}, 45),
+    ):
+        assert len(table_of(options(cluster, queue=name, **more), TABLE)) == count, more
+    bare = table_of(given, BARE)
+    assert sorted(row["state"] for row in bare) == sorted(states.values())
+    assert connect(given).queue(name).messages_ready == 45
+    channel.connection.close()
+
+
+def test_what_leaves_a_queue_between_plan_and_read_is_left_out(
+    cluster: LocalCluster, queue: str
+) -> None:
+    write = options(cluster, "write", routingKey=queue)
+    for part in range(4):
+        rows = pa.record_batch({"body": pa.array([b"%d" % part] * 50)})
+        write_direct(connect(write), write, attempt(queue), iter([rows]))
+    reader = WarrenBatchReader(options(cluster, queue=queue, partitions="4"), TABLE, connect)
+    parts = reader.partitions()
+    assert len(parts) == 4
+    assert sum(batch.num_rows for batch in reader.read(parts[0])) == 50
+    with cluster.connect() as connection:
+        Admin(connection).purge_queue(queue)
+    late = pa.record_batch({"body": pa.array([b"late"])})
+    write_direct(connect(write), write, attempt(queue), iter([late]))
+    assert [batch.num_rows for part in parts[1:] for batch in reader.read(part)] == []
 
 
 # ------------------------------------------------------------------ faults

@@ -45,6 +45,39 @@ def test_browsing_touches_nothing(spark: Any, server: FakeServer) -> None:
     assert server.broker.state("in")["ready"] == 2000
 
 
+def test_a_table_of_states_and_its_view(spark: Any, server: FakeServer) -> None:
+    for part in range(5):
+        server.broker.publish("in", [b"%d" % part] * 3)
+    table = browse(spark, server, "in", state="all").load()
+    assert table.columns[-7:] == [
+        "state",
+        "holder",
+        "claim",
+        "since",
+        "next_try",
+        "reason",
+        "entered",
+    ]
+    assert table.rdd.getNumPartitions() == 3
+    found = table.select("body", "state", "holder", "position").collect()
+    assert {(row.state, row.holder) for row in found} == {("ready", None)}
+    assert len({tuple(row.position) for row in found}) == 15
+    given = ", ".join(f"{name} '{text}'" for name, text in options(server, queue="in").items())
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW inventory USING warren_dying OPTIONS ({given})")
+    assert spark.sql("SELECT count(*) AS n FROM inventory").collect()[0].n == 15
+    for wrong, says in (
+        ({"state": "waiting"}, "'waiting' is no state of a message; give some of ready, held"),
+        ({"firstIndex": "7", "lastIndex": "6"}, "lastIndex=6 is below firstIndex=7"),
+    ):
+        with pytest.raises(Exception, match=f"WARREN_OPTION.*{says}"):
+            browse(spark, server, "in", **wrong).load().collect()
+    stream = spark.readStream.format("warren_dying").options(**options(server, queue="in"))
+    with pytest.raises(Exception, match="WARREN_SCHEMA.*unknown column 'holder'"):
+        stream.schema("body binary, holder string").load().writeStream.format(
+            "noop"
+        ).start().awaitTermination(60)
+
+
 def test_fewer_columns_by_schema(spark: Any, server: FakeServer) -> None:
     server.broker.publish("in", [b"text"])
     rows = browse(spark, server, "in").schema("priority int, body string").load().collect()
@@ -206,7 +239,7 @@ def told(run: Any) -> list[str]:
         (None, {"queue": "in", "maxMessage": "7"}, "WARREN_OPTION] unknown option 'maxmessage'"),
         (None, {}, "WARREN_OPTION] option queue is missing"),
         ("bodi binary", {"queue": "in"}, "WARREN_SCHEMA] unknown column 'bodi'"),
-        (None, {"queue": "nowhere"}, "WARREN_REFUSED] browsing queue 'nowhere'"),
+        (None, {"queue": "nowhere"}, "WARREN_REFUSED] reading queue 'nowhere'"),
         (
             None,
             {"queue": "in", "readerId": "r"},

@@ -26,6 +26,9 @@ from warren_broker.errors import InvalidArgument, PreconditionFailed
 MANAGEMENT = "/management"
 NUMBER_MAX = (1 << 63) - 1
 ADDRESS_CHARACTERS_MAX = 4096
+WANT_TIMES = "times"
+WANT_BLOCKS = "blocks"
+"""What a view of a queue may be asked for beside its rows."""
 STAGE_KEYS = ("sink", "run", "epoch", "batch", "partition", "attempt", "seq")
 BLOCKS_CAPABILITY = "warren:blocks"
 """Capability of the target of a link that carries blocks, not single messages."""
@@ -79,6 +82,25 @@ class BrowseSource(msgspec.Struct, frozen=True):
     max_messages: int
 
 
+class ViewSource(msgspec.Struct, frozen=True):
+    """`/queues/:q/view?states=&first=&last=&max=&want=`.
+
+    states  names of `message_states.STATES`
+    first   and last: log indexes first <= index < last; a piece of the view
+    count   messages; 0: all
+    times   with the times at which the messages entered the queue
+    blocks  with the messages themselves
+    """
+
+    queue: str
+    states: tuple[str, ...]
+    first: int
+    last: int
+    count: int
+    times: bool
+    blocks: bool
+
+
 class QueueSource(msgspec.Struct, frozen=True):
     """`/queues/:queue`, to consume single messages."""
 
@@ -104,7 +126,7 @@ class AnonymousTarget(msgspec.Struct, frozen=True):
 
 MessageTarget: TypeAlias = QueueTarget | ExchangeTarget | AnonymousTarget
 Target: TypeAlias = ManagementNode | StageTarget | BlocksTarget | MessageTarget
-Source: TypeAlias = ManagementNode | ClaimSource | BrowseSource | QueueSource
+Source: TypeAlias = ManagementNode | ClaimSource | BrowseSource | ViewSource | QueueSource
 
 
 def parse_target(address: str | None, *, blocks: bool = False) -> Target:
@@ -151,6 +173,8 @@ def parse_source(address: str | None) -> Source:
     if len(segments) == 3 and segments[0] == "queues" and segments[2] == "browse":
         _only(address, query, ("max",))
         return BrowseSource(segments[1], _number(address, query, "max"))
+    if len(segments) == 3 and segments[0] == "queues" and segments[2] == "view":
+        return _view_source(address, segments[1], query)
     if len(segments) == 6 and segments[0::2] == ["queues", "readers", "claims"]:
         return _claim_source(address, segments, query)
     if address.startswith("/queues/"):
@@ -246,6 +270,25 @@ def _stage_target(address: str, exchange: str, query: dict[str, str]) -> StageTa
         _number(address, query, "partition"),
         _number(address, query, "attempt"),
         _number(address, query, "seq"),
+    )
+
+
+def _view_source(address: str, queue: str, query: dict[str, str]) -> ViewSource:
+    _only(address, query, ("states", "first", "last", "max", "want"))
+    wanted = tuple(word for word in query.get("want", "").split(",") if word)
+    for word in wanted:
+        if word not in (WANT_TIMES, WANT_BLOCKS):
+            raise InvalidArgument(
+                f"address {address[:200]!r}: want={word[:40]!r}; known: {WANT_TIMES}, {WANT_BLOCKS}"
+            )
+    return ViewSource(
+        queue,
+        tuple(query.get("states", "").split(",")),
+        _number(address, query, "first"),
+        _number(address, query, "last"),
+        _number(address, query, "max"),
+        WANT_TIMES in wanted,
+        WANT_BLOCKS in wanted,
     )
 
 

@@ -13,6 +13,7 @@ from warren_broker.amqp10.addresses import (
     ClaimSource,
     ManagementNode,
     StageTarget,
+    ViewSource,
     parse_source,
     parse_target,
 )
@@ -340,7 +341,7 @@ class Connection10:
             accept_attach(link, paired=True)
             self._links[link] = AnswersLink(link, self)
             self._pair_management(link.session)
-        elif isinstance(source, (ClaimSource, BrowseSource)):
+        elif isinstance(source, (ClaimSource, BrowseSource, ViewSource)):
             accept_attach(link)
             self._links[link] = PiecesLink(link, self, source)
         else:

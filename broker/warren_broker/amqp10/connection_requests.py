@@ -6,7 +6,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from warren_broker.amqp10.addresses import StageTarget
+from warren_broker.amqp10.addresses import StageTarget, ViewSource
+from warren_broker.amqp10.wire.fetched import encode_runs
+from warren_broker.amqp10.wire.viewed import ViewHead, encode_view_head
 from warren_broker.errors import Refusal
 from warren_broker.management.claims import AnyClaimRequest, AnyClaimResult
 from warren_broker.management.members import AnyMemberRequest, AnyMemberResult
@@ -87,6 +89,20 @@ class Browse(Request, frozen=True):
     max_bytes: int
 
 
+class ViewQueue(Request, frozen=True):
+    """Read what a queue holds, with the state of each message. Answer: Fetched or Refusal.
+
+    Refused: PreconditionFailed when the piece has too many rows.
+
+    cursor     None at first, then the cursor of the last answer
+    max_bytes  a hint, as in FetchClaim
+    """
+
+    source: ViewSource
+    cursor: Any
+    max_bytes: int
+
+
 AnyRequest: TypeAlias = (
     Login
     | OpenVhost
@@ -94,6 +110,7 @@ AnyRequest: TypeAlias = (
     | PublishBlock
     | FetchClaim
     | Browse
+    | ViewQueue
     | AnyQueueRequest
     | AnyClaimRequest
     | AnyMemberRequest
@@ -140,15 +157,30 @@ class Piece(msgspec.Struct, frozen=True):
     runs: tuple[tuple[int, int, int, int, int], ...]
     block: bytes | memoryview
 
+    def head(self) -> bytes:
+        """Return the bytes before the block."""
+        return encode_runs(self.runs)
+
+
+class ViewedPiece(msgspec.Struct, frozen=True):
+    """Some rows of a view. block: of their messages, empty if none was asked for."""
+
+    rows: ViewHead
+    block: bytes | memoryview
+
+    def head(self) -> bytes:
+        """Return the bytes before the block."""
+        return encode_view_head(self.rows)
+
 
 class Fetched(msgspec.Struct, frozen=True):
     """Fetched pieces, in order.
 
     messages  the number of messages in the pieces
-    cursor    Browse: where to continue, None at the end; FetchClaim: not used
+    cursor    Browse, ViewQueue: where to continue, None at the end; FetchClaim: not used
     """
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[Piece | ViewedPiece, ...]
     messages: int
     cursor: Any = None
 

@@ -1,4 +1,4 @@
-"""A link on which a client receives fetched messages: of a claim, or browsed in a queue."""
+"""A link on which a client receives fetched messages: of a claim, or browsed, or a queue's view."""
 
 from __future__ import annotations
 
@@ -7,13 +7,22 @@ from typing import Any
 
 from proton import Link
 
-from warren_broker.amqp10.addresses import BrowseSource, ClaimSource
-from warren_broker.amqp10.connection_requests import AnyAnswer, Browse, FetchClaim, Fetched, Piece
+from warren_broker.amqp10.addresses import BrowseSource, ClaimSource, ViewSource
+from warren_broker.amqp10.connection_requests import (
+    AnyAnswer,
+    Browse,
+    FetchClaim,
+    Fetched,
+    Piece,
+    ViewedPiece,
+    ViewQueue,
+)
 from warren_broker.amqp10.link import LinkHost, LinkPart
-from warren_broker.amqp10.wire.fetched import encode_runs, encode_section_head
+from warren_broker.amqp10.wire.fetched import encode_section_head
 from warren_broker.errors import Refusal
 
 FETCH_BYTES = 4 << 20
+_UNBOUNDED = 1 << 62
 """Bytes requested from the cluster at a time."""
 
 
@@ -23,13 +32,19 @@ class PiecesLink(LinkPart):
     It fetches the next pieces while it sends those it has, with at most one request at a time.
     """
 
-    def __init__(self, link: Link, host: LinkHost, source: ClaimSource | BrowseSource) -> None:
+    def __init__(
+        self, link: Link, host: LinkHost, source: ClaimSource | BrowseSource | ViewSource
+    ) -> None:
         super().__init__(link, host)
         self._source = source
         self._position = source.first if isinstance(source, ClaimSource) else 0
-        self._last = source.last if isinstance(source, ClaimSource) else source.max_messages
+        self._last = _UNBOUNDED
+        if isinstance(source, ClaimSource):
+            self._last = source.last
+        elif isinstance(source, BrowseSource):
+            self._last = source.max_messages
         self._cursor: Any = None
-        self._pieces: deque[Piece] = deque()
+        self._pieces: deque[Piece | ViewedPiece] = deque()
         self._pieces_bytes = 0
         self._asked = False
         self._all_fetched = self._position >= self._last
@@ -60,8 +75,8 @@ class PiecesLink(LinkPart):
             self._ask()
         return wrote
 
-    def _write(self, piece: Piece) -> None:
-        head = encode_runs(piece.runs)
+    def _write(self, piece: Piece | ViewedPiece) -> None:
+        head = piece.head()
         delivery = self.link.delivery(str(self._sent))
         self._sent += 1
         self.link.stream(encode_section_head(len(head) + len(piece.block)) + head)
@@ -73,11 +88,13 @@ class PiecesLink(LinkPart):
     def _ask(self) -> None:
         self._asked = True
         source = self._source
-        request: FetchClaim | Browse
+        request: FetchClaim | Browse | ViewQueue
         if isinstance(source, ClaimSource):
             request = FetchClaim(
                 source.queue, source.reader, source.number, self._position, self._last, FETCH_BYTES
             )
+        elif isinstance(source, ViewSource):
+            request = ViewQueue(source, self._cursor, FETCH_BYTES)
         else:
             request = Browse(source.queue, self._cursor, self._last - self._position, FETCH_BYTES)
         self.host.ask(request, self._answered)
@@ -95,10 +112,10 @@ class PiecesLink(LinkPart):
         self._pieces_bytes += sum(len(piece.block) for piece in answer.pieces)
         self._position += answer.messages
         self._cursor = answer.cursor
-        browsing = isinstance(self._source, BrowseSource)
+        browsing = not isinstance(self._source, ClaimSource)
         self._all_fetched = (
             self._position >= self._last
-            or answer.messages == 0
+            or (answer.messages == 0 and answer.cursor is None)
             or (browsing and answer.cursor is None)
         )
         self.wake()

@@ -159,6 +159,52 @@ class DelayedAre(Numbered, frozen=True, array_like=True, tag="delayed"):
     rows: tuple[tuple[int, int, int, int, int, int], ...]
 
 
+class ReadView(Numbered, frozen=True, array_like=True, tag="read_view"):
+    """Ask a leader what its queue holds (`queue.view`); with pieces: where to cut that."""
+
+    group: int
+    states: tuple[str, ...]
+    first: int
+    last: int
+    count: int
+    pieces: int
+
+
+class ViewIs(Numbered, frozen=True, array_like=True, tag="view"):
+    """Answer ReadView: names and rows, or edges."""
+
+    names: tuple[str, ...]
+    rows: tuple[tuple[int, int, int, int, int, int, int, int, int, int], ...]
+    edges: tuple[int, ...]
+
+
+class ReadKept(Numbered, frozen=True, array_like=True, tag="read_kept"):
+    """Ask a leader for the first of these messages that are still in its queue, as ReadBlock.
+
+    times   with the times of their entries
+    blocks  False: without the block
+    """
+
+    group: int
+    runs: tuple[tuple[int, int, int, int, int], ...]
+    max_bytes: int
+    times: bool
+    blocks: bool
+
+
+class KeptIs(Numbered, frozen=True, array_like=True, tag="kept"):
+    """Answer ReadKept: the blob is a block of the first `messages` messages, without those gone.
+
+    gone   log indexes of entries with no message in the queue any more
+    times  (index, time_ms) of the entries of these messages
+    """
+
+    gone: tuple[int, ...]
+    messages: int
+    times: tuple[tuple[int, int], ...]
+    length: int
+
+
 class ReadBlock(Numbered, frozen=True, array_like=True, tag="read_block"):
     """Ask for the first of these messages as one block of about max_bytes, at least one message."""
 
@@ -324,6 +370,10 @@ AnyPeerMessage: TypeAlias = (
     | RunsAre
     | ReadDelayed
     | DelayedAre
+    | ReadView
+    | ViewIs
+    | ReadKept
+    | KeptIs
     | ReadBlock
     | BlockIs
     | ReadRefused

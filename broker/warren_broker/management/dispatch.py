@@ -23,12 +23,14 @@ from warren_broker.management import (
     queues,
     resource,
     users,
+    views,
 )
 from warren_broker.management.resource import MessagesCounted, Names, Performed, checked_name
 
 _ROUTES: tuple[resource.Route, ...] = (
     *queues.ROUTES,
     *delayed.ROUTES,
+    *views.ROUTES,
     *claims.ROUTES,
     *members.ROUTES,
     *users.ROUTES,
@@ -40,6 +42,7 @@ _RENDERERS = {
     **resource.RENDERERS,
     **queues.RENDERERS,
     **delayed.RENDERERS,
+    **views.RENDERERS,
     **claims.RENDERERS,
     **definitions.RENDERERS,
 }

@@ -26,6 +26,7 @@ from warren_broker.server.blocks10 import BLOCK_HANDLERS
 from warren_broker.server.connection_faults import guarded, guarded_call
 from warren_broker.server.login import log_in
 from warren_broker.server.protocol_client import ProtocolClient
+from warren_broker.server.views10 import VIEW_HANDLERS
 from warren_raft.quoting import quoted
 from warren_raft.runtime.net.stream import Stream
 
@@ -213,4 +214,5 @@ _HANDLERS: dict[type, Callable[[Asker, Any, Callable[[Any], None]], None]] = {
     **LIMIT_HANDLERS,
     **DEFINITION_HANDLERS,
     **BLOCK_HANDLERS,
+    **VIEW_HANDLERS,
 }

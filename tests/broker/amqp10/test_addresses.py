@@ -18,6 +18,7 @@ from warren_broker.amqp10.addresses import (
     QueueSource,
     QueueTarget,
     StageTarget,
+    ViewSource,
     parse_source,
     parse_target,
     parse_to,
@@ -208,3 +209,15 @@ def slow(address: str) -> tuple[str, ...] | None:
     if kind == "exchanges" and len(names) == 1:
         names.append("")
     return (kind, *names)
+
+
+def test_a_view_of_a_queue() -> None:
+    asked = "/queues/q%2F1/view?states=ready,dead&first=3&last=9&max=0&want=times,blocks"
+    assert parse_source(asked) == ViewSource("q/1", ("ready", "dead"), 3, 9, 0, True, True)
+    for wrong, says in (
+        ("want=bodies", "want='bodies'; known: times, blocks"),
+        ("want=&order=1", "unknown 'order'"),
+        ("last=-1", "last='-1' is not a number"),
+    ):
+        with pytest.raises(InvalidArgument, match=says):
+            parse_source(f"/queues/q/view?states=ready&first=0&last=9&max=0&{wrong}")

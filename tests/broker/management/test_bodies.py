@@ -12,6 +12,7 @@ from warren_broker.management.delayed import EndDelayRequest
 from warren_broker.management.dispatch import parse_request
 from warren_broker.management.queues import DeclareQueueRequest, RetryDelayedRequest
 from warren_broker.management.resource import INT64_MAX
+from warren_broker.management.views import ViewEdgesRequest
 
 CLAIM = "/queues/q/readers/r/claims/1"
 OPEN: dict[str, Any] = {"epoch": 3, "max_messages": 1, "max_bytes": 2}
@@ -27,6 +28,8 @@ def test_keys_that_are_absent_or_none_have_their_defaults() -> None:
     assert retry == RetryDelayedRequest("q/1")
     ended = parse_request("DELETE", "/queues/q%2F1/messages/delayed/7-8-9", None)
     assert ended == EndDelayRequest("q/1", (7, 8, 9), True)
+    cut = parse_request("GET", "/queues/q%2F1/view?states=ready,dead&pieces=7", None)
+    assert cut == ViewEdgesRequest("q/1", ("ready", "dead"), 7)
     operator = parse_request("POST", "/queues/q/readers/r/release", {"epoch": -1, "number": 0})
     assert operator == ReleaseClaimRequest("q", "r", 0, -1)
 
@@ -117,6 +120,8 @@ def test_the_words_of_a_refusal(method: str, path: str, body: Any, text: str) ->
         ("GET", "/queues/q/messages/delayed?count=0", "count=0: a number from 1 to 500"),
         ("GET", "/queues/q/messages/delayed?count=501", "count=501: a number from 1 to 500"),
         ("GET", "/queues/q/messages/delayed?count=-1", "count=-1: a number from 1 to 500"),
+        ("GET", "/queues/q/view?states=all&pieces=1001", "pieces=1001: a number from 1 to 1000"),
+        ("GET", "/queues/q/view?states=all&pieces=0", "pieces=0: a number from 1 to 1000"),
         ("DELETE", "/queues/q/messages/delayed/first", "id 'first': GET /queues/:queue/messages"),
         ("POST", "/queues/q/messages/delayed/1-2/retry", "id '1-2': GET /queues/:queue/messages"),
     ],

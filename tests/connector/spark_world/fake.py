@@ -11,14 +11,17 @@ import socket
 import socketserver
 import struct
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyspark_warren.plan import ViewPiece
 from warren import errors
 from warren.admin import Queue, Reader
 from warren.claims import Claim, FetchedBlock, Registration
 from warren.stages import SinkDriver, StagedPart, StageKey
+from warren.views import ViewedBlock
+from warren_broker.amqp10.wire.viewed import ViewHead
 from warren_broker.block.block import Block, concat, encode
 
 FETCH_MESSAGES = 700
@@ -261,9 +264,16 @@ class FakeBroker:
         self.calls.append(("fetch", reader, number, first, last))
         return self._pieces(self._queue(queue), state.claims[number][first:last])
 
-    def browse(self, queue: str, most: int) -> list[tuple[tuple[Any, ...], bytes]]:
-        """Ready ones, untouched."""
-        return self._pieces(self._queue(queue), self._queue(queue).ready[:most])
+    def browse(
+        self, queue: str, most: int, first: int = 0, last: int = 1 << 62
+    ) -> list[tuple[tuple[Any, ...], bytes]]:
+        """Ready ones of blocks with first <= index < last, untouched."""
+        found = [m for m in self._queue(queue).ready if first <= m.index < last]
+        return self._pieces(self._queue(queue), found[:most])
+
+    def ready_indexes(self, queue: str) -> list[int]:
+        """Numbers of the blocks with ready messages, ascending."""
+        return sorted({m.index for m in self._queue(queue).ready})
 
     def _pieces(
         self, queue: QueueState, messages: list[Message]
@@ -424,6 +434,19 @@ class FakeClient:
         """Yield ready messages."""
         for runs, data in self._call("browse", queue, max_messages):
             yield FetchedBlock(runs, memoryview(data))
+
+    def view_edges(self, queue: str, states: Sequence[str], pieces: int) -> list[int]:
+        """Two blocks a piece: the fake broker knows ready messages only."""
+        indexes = self._call("ready_indexes", queue)
+        return [*indexes[::2], indexes[-1] + 1] if indexes else []
+
+    def view(
+        self, queue: str, states: Sequence[str], piece: ViewPiece, times: bool, blocks: bool
+    ) -> Iterator[ViewedBlock]:
+        """Ready messages."""
+        for runs, data in self._call("browse", queue, 1 << 30, piece.first, piece.last):
+            rows = tuple((0, -1, *run, 0, 0, 0) for run in runs)
+            yield ViewedBlock(ViewHead((), rows, ()), memoryview(data))
 
     def draw_epoch(self, timeout_s: float) -> int:
         """Draw an epoch for a driver."""

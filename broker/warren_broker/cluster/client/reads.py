@@ -72,11 +72,11 @@ class RemoteReads:
         cluster.handlers.update(
             {
                 messages.ReadRuns: self._on_read_runs,
-                messages.RunsAre: lambda node, message, rest: self._finish(
+                messages.RunsAre: lambda node, message, rest: self.finish(
                     message.request, message.runs
                 ),
                 messages.ReadDelayed: self._on_read_delayed,
-                messages.DelayedAre: lambda node, message, rest: self._finish(
+                messages.DelayedAre: lambda node, message, rest: self.finish(
                     message.request, message.rows
                 ),
                 messages.ReadBlock: self._on_read_block,
@@ -107,7 +107,7 @@ class RemoteReads:
                     return
         except UnknownGroup:
             pass
-        self._start(
+        self.start(
             group,
             lambda request: messages.ReadRuns(request, group, reader, number, first, last),
             done,
@@ -122,14 +122,14 @@ class RemoteReads:
     ) -> None:
         """Read the first messages of `runs` as one block: their number, and its bytes."""
         try:
-            found: tuple[int, bytes] | ReadFailed = self._local_block(group, runs, max_bytes)
+            found: tuple[int, bytes] | ReadFailed = self.local_block(group, runs, max_bytes)
         except (UnknownGroup, KeyError):
-            self._start(
+            self.start(
                 group, lambda request: messages.ReadBlock(request, group, runs, max_bytes), done
             )
             return
         except BlockError as error:
-            found = ReadFailed(self._unreadable(group, runs, error), False)
+            found = ReadFailed(self.unreadable(group, runs, error), False)
         done(found)
 
     def counts(self, group: int, done: Callable[[StatReply | ReadFailed], None]) -> None:
@@ -137,7 +137,7 @@ class RemoteReads:
         if self._cluster.host.is_leader(group):
             done(counts(self._cluster.host.state(group)))
             return
-        self._start(group, lambda request: messages.QueueCounts(request, group), done)
+        self.start(group, lambda request: messages.QueueCounts(request, group), done)
 
     def delayed(
         self, group: int, count: int, done: Callable[[DelayedRows | ReadFailed], None]
@@ -146,9 +146,10 @@ class RemoteReads:
         if self._cluster.host.is_leader(group):
             done(delayed_rows(self._cluster.host.state(group).delayed, count))
             return
-        self._start(group, lambda request: messages.ReadDelayed(request, group, count), done)
+        self.start(group, lambda request: messages.ReadDelayed(request, group, count), done)
 
-    def _start(self, group: int, ask: Callable[[int], Any], done: Callable[[Any], None]) -> None:
+    def start(self, group: int, ask: Callable[[int], Any], done: Callable[[Any], None]) -> None:
+        """Ask the leader of a group, again and again until it answers or the time is over."""
         self._last_request += 1
         request = self._last_request
         number = self._timeouts.add(lambda: self._give_up(request))
@@ -208,7 +209,8 @@ class RemoteReads:
         pending.asked = self._cluster.host.node_id
         handler(self._cluster.host.node_id, question, memoryview(b""))
 
-    def _finish(self, request: int, result: Any) -> None:
+    def finish(self, request: int, result: Any) -> None:
+        """Hand an answer to its question."""
         pending = self._take(request)
         if pending is not None:
             self._timeouts.answered(pending.number)
@@ -218,15 +220,15 @@ class RemoteReads:
         pending = self._pending.get(message.request)
         if pending is not None:
             self._cluster.set_aside.learn(pending.group, message.set_aside)
-        self._finish(message.request, message.stat)
+        self.finish(message.request, message.stat)
 
     def _on_block(self, node: str, message: messages.BlockIs, rest: memoryview) -> None:
         (data,) = messages.cut(rest, (message.length,))
-        self._finish(message.request, (message.messages, bytes(data)))
+        self.finish(message.request, (message.messages, bytes(data)))
 
     def _on_refused(self, node: str, message: messages.ReadRefused, rest: memoryview) -> None:
         if not message.retry:
-            self._finish(message.request, ReadFailed(message.detail, False))
+            self.finish(message.request, ReadFailed(message.detail, False))
             return
         pending = self._pending.get(message.request)
         if pending is not None:
@@ -250,7 +252,8 @@ class RemoteReads:
 
     # ------------------------------------------------------------ answering
 
-    def _say(self, node: str, message: Any, *blobs: bytes) -> None:
+    def say(self, node: str, message: Any, *blobs: bytes) -> None:
+        """Answer a node, perhaps this one."""
         if node == self._cluster.host.node_id:
             rest = memoryview(b"".join(blobs))
             self._cluster.handlers[type(message)](node, message, rest)
@@ -268,7 +271,7 @@ class RemoteReads:
     def _on_read_runs(self, node: str, message: messages.ReadRuns, rest: memoryview) -> None:
         host, request = self._cluster.host, message.request
         if not host.is_leader(message.group):
-            self._say(node, messages.ReadRefused(request, True, "not the leader"))
+            self.say(node, messages.ReadRefused(request, True, "not the leader"))
             return
         found = self._local_runs(
             message.group, message.reader, message.number, message.first, message.last
@@ -278,24 +281,32 @@ class RemoteReads:
                 f"claim {message.number} of reader {message.reader!r} is not open: it was settled, "
                 "released or has expired"
             )
-            self._say(node, messages.ReadRefused(request, False, detail))
+            self.say(node, messages.ReadRefused(request, False, detail))
         else:
-            self._say(node, messages.RunsAre(request, found))
+            self.say(node, messages.RunsAre(request, found))
 
     def _on_read_delayed(self, node: str, message: messages.ReadDelayed, rest: memoryview) -> None:
         host, request = self._cluster.host, message.request
         if not host.is_leader(message.group):
-            self._say(node, messages.ReadRefused(request, True, "not the leader"))
+            self.say(node, messages.ReadRefused(request, True, "not the leader"))
             return
         rows = delayed_rows(host.state(message.group).delayed, message.count)
-        self._say(node, messages.DelayedAre(request, rows))
+        self.say(node, messages.DelayedAre(request, rows))
 
-    def _local_block(self, group: int, runs: Runs, max_bytes: int) -> tuple[int, bytes]:
-        stored = self._cluster.stored
+    def local_block(self, group: int, runs: Runs, max_bytes: int) -> tuple[int, bytes]:
+        """Read the first messages of `runs` from this member; raises UnknownGroup, KeyError.
+
+        1. This member was a leader, and appended entry 7.  2. Another leader was elected without
+        it, and committed another entry 7.  3. Runs that name entry 7 come from the new leader
+        before this member hears of it. So only entries that were applied here are read.
+        """
+        stored, applied = self._cluster.stored, self._cluster.host.applied_index(group)
         parts: list[tuple[Any, int, int]] = []
         taken = size = 0
         limit = min(max_bytes, FETCH_BYTES_MAX)
         for index, first, last, _, _ in runs:
+            if index > applied:
+                raise KeyError(index)
             block = stored.get(group, index)
             fitting = min(last, first + BLOCK_MESSAGES_MAX - taken - 1)
             end = _fitting(block, first, fitting, limit - size)
@@ -309,7 +320,7 @@ class RemoteReads:
                 break
         return taken, bytes(concat(parts))
 
-    def _unreadable(self, group: int, runs: Runs, error: BlockError) -> str:
+    def unreadable(self, group: int, runs: Runs, error: BlockError) -> str:
         """Log an unreadable block, and return the text for the client."""
         entries = f"entries {runs[0][0]} to {runs[-1][0]}"
         self._cluster.set_aside.note(group, f"a read of {entries}", str(error))
@@ -318,9 +329,9 @@ class RemoteReads:
     def _on_read_block(self, node: str, message: messages.ReadBlock, rest: memoryview) -> None:
         request = message.request
         try:
-            taken, data = self._local_block(message.group, message.runs, message.max_bytes)
+            taken, data = self.local_block(message.group, message.runs, message.max_bytes)
         except (UnknownGroup, KeyError):
-            self._say(node, messages.ReadRefused(request, True, "not held here"))
+            self.say(node, messages.ReadRefused(request, True, "not held here"))
             return
         except EntryDamaged as damage:
             self._cluster.host.repair.when(
@@ -328,19 +339,19 @@ class RemoteReads:
             )
             return
         except BlockError as error:
-            detail = self._unreadable(message.group, message.runs, error)
-            self._say(node, messages.ReadRefused(request, False, detail))
+            detail = self.unreadable(message.group, message.runs, error)
+            self.say(node, messages.ReadRefused(request, False, detail))
             return
-        self._say(node, messages.BlockIs(message.request, taken, len(data)), data)
+        self.say(node, messages.BlockIs(message.request, taken, len(data)), data)
 
     def _on_counts(self, node: str, message: messages.QueueCounts, rest: memoryview) -> None:
         host = self._cluster.host
         if host.is_leader(message.group):
             stat = counts(host.state(message.group))
             aside = self._cluster.set_aside.count(message.group)
-            self._say(node, messages.CountsAre(message.request, stat, aside))
+            self.say(node, messages.CountsAre(message.request, stat, aside))
         else:
-            self._say(node, messages.ReadRefused(message.request, True, "not the leader"))
+            self.say(node, messages.ReadRefused(message.request, True, "not the leader"))
 
 
 def delayed_rows(delayed: Delayed, count_max: int) -> DelayedRows:

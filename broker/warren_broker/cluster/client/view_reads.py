@@ -1,0 +1,179 @@
+"""Read-only requests: what a queue holds, in every state, with the messages themselves.
+
+The leader says what there is. The messages are read from this node's own member where it has them,
+else from the leader, which leaves out those that have left the queue meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from warren_broker.block.block import BlockError
+from warren_broker.cluster import messages
+from warren_broker.cluster.client.reads import ReadFailed, RemoteReads, Runs
+from warren_broker.cluster.cluster import Cluster
+from warren_broker.queue.view import ViewRow, ViewTooLarge, edges_of, view_of
+from warren_raft.runtime.host import UnknownGroup
+from warren_raft.storage.errors import EntryDamaged
+
+Times: TypeAlias = tuple[tuple[int, int], ...]
+"""(log index, time of the entry in milliseconds since 1970)."""
+TIMES_MAX = 10_000
+"""Entries of one answer that has no block."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a queue holds (`queue.view`): names and rows; or edges, where to cut it."""
+
+    names: tuple[str, ...] = ()
+    rows: tuple[ViewRow, ...] = ()
+    edges: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Messages that were read: the first `messages` of those asked for, without those gone.
+
+    gone   log indexes of entries that have left the queue
+    times  of the messages' entries, if they were asked for
+    block  empty if none was asked for
+    """
+
+    gone: tuple[int, ...]
+    messages: int
+    times: Times
+    block: bytes
+
+
+class ViewReads:
+    """Questions about what a queue holds, and the answers to those of other nodes."""
+
+    def __init__(self, cluster: Cluster, reads: RemoteReads) -> None:
+        self._cluster = cluster
+        self._reads = reads
+        cluster.handlers.update(
+            {
+                messages.ReadView: self._on_read_view,
+                messages.ViewIs: lambda node, message, rest: reads.finish(
+                    message.request, View(message.names, message.rows, message.edges)
+                ),
+                messages.ReadKept: self._on_read_kept,
+                messages.KeptIs: self._on_kept,
+            }
+        )
+
+    # ------------------------------------------------------------ asking
+
+    def view(
+        self,
+        group: int,
+        states: tuple[str, ...],
+        first: int,
+        last: int,
+        count: int,
+        pieces: int,
+        done: Callable[[View | ReadFailed], None],
+    ) -> None:
+        """Ask the leader for rows; with `pieces`: for edges."""
+        self._reads.start(
+            group,
+            lambda request: messages.ReadView(request, group, states, first, last, count, pieces),
+            done,
+        )
+
+    def kept(
+        self,
+        group: int,
+        runs: Runs,
+        max_bytes: int,
+        times: bool,
+        blocks: bool,
+        done: Callable[[Kept | ReadFailed], None],
+    ) -> None:
+        """Read the first of these messages; times, blocks: what of them."""
+        try:
+            found: Kept | ReadFailed = self._local(group, runs, max_bytes, times, blocks)
+        except (UnknownGroup, KeyError, EntryDamaged):
+            self._reads.start(
+                group,
+                lambda request: messages.ReadKept(request, group, runs, max_bytes, times, blocks),
+                done,
+            )
+            return
+        except BlockError as error:
+            found = ReadFailed(self._reads.unreadable(group, runs, error), False)
+        done(found)
+
+    # ------------------------------------------------------------ answering
+
+    def _local(self, group: int, runs: Runs, max_bytes: int, times: bool, blocks: bool) -> Kept:
+        """Read from this member; raises UnknownGroup, KeyError, EntryDamaged, BlockError."""
+        host, applied = self._cluster.host, self._cluster.host.applied_index(group)
+        taken, data = 0, b""
+        if blocks:
+            taken, data = self._reads.local_block(group, runs, max_bytes)
+        found: dict[int, int] = {}
+        count = 0
+        for index, first, last, _, _ in runs:
+            if count >= taken if blocks else len(found) >= TIMES_MAX:
+                break
+            if index > applied:
+                raise KeyError(index)
+            count += last - first + 1
+            if times and index not in found:
+                found[index] = host.read_entry(group, index).time_ms
+        return Kept((), taken if blocks else count, tuple(found.items()), data)
+
+    def _on_read_view(self, node: str, message: messages.ReadView, rest: memoryview) -> None:
+        host, request = self._cluster.host, message.request
+        if not host.is_leader(message.group):
+            self._reads.say(node, messages.ReadRefused(request, True, "not the leader"))
+            return
+        state, wanted = host.state(message.group), frozenset(message.states)
+        try:
+            if message.pieces:
+                answer = messages.ViewIs(request, (), (), edges_of(state, wanted, message.pieces))
+            else:
+                names, rows = view_of(state, wanted, message.first, message.last, message.count)
+                answer = messages.ViewIs(request, names, rows, ())
+        except ViewTooLarge as refused:
+            self._reads.say(node, messages.ReadRefused(request, False, str(refused)))
+            return
+        self._reads.say(node, answer)
+
+    def _on_read_kept(self, node: str, message: messages.ReadKept, rest: memoryview) -> None:
+        host, request, group = self._cluster.host, message.request, message.group
+        if not host.is_leader(group):
+            self._reads.say(node, messages.ReadRefused(request, True, "not the leader"))
+            return
+        contents = host.state(group).contents
+        indexes = dict.fromkeys(run[0] for run in message.runs)
+        gone = tuple(index for index in indexes if not contents.has(index))
+        runs = without(message.runs, gone)
+        if not runs:
+            self._reads.say(node, messages.KeptIs(request, gone, 0, (), 0))
+            return
+        try:
+            found = self._local(group, runs, message.max_bytes, message.times, message.blocks)
+        except EntryDamaged as damage:
+            host.repair.when(group, damage.index, lambda: self._on_read_kept(node, message, rest))
+            return
+        except BlockError as error:
+            detail = self._reads.unreadable(group, runs, error)
+            self._reads.say(node, messages.ReadRefused(request, False, detail))
+            return
+        answer = messages.KeptIs(request, gone, found.messages, found.times, len(found.block))
+        self._reads.say(node, answer, found.block)
+
+    def _on_kept(self, node: str, message: messages.KeptIs, rest: memoryview) -> None:
+        (data,) = messages.cut(rest, (message.length,))
+        kept = Kept(message.gone, message.messages, message.times, bytes(data))
+        self._reads.finish(message.request, kept)
+
+
+def without(runs: Runs, gone: tuple[int, ...]) -> Runs:
+    """Return the runs of other entries."""
+    return tuple(run for run in runs if run[0] not in gone) if gone else runs

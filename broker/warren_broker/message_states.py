@@ -1,0 +1,14 @@
+"""The states that a message of a queue can be in, as clients name them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+READY: Final = "ready"
+HELD: Final = "held"
+DELAYED: Final = "delayed"
+CLAIMED: Final = "claimed"
+DEAD: Final = "dead"
+STATES: Final = (READY, HELD, DELAYED, CLAIMED, DEAD)
+"""Ready; delivered to a consumer; waiting for its next delivery; in a claim; a dead letter that is
+not yet where it goes. Their places in this tuple are their numbers (`queue.view.ViewRow`)."""

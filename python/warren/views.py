@@ -1,0 +1,73 @@
+"""What a queue holds, in every state: a read that takes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from warren.connection import Connection
+from warren.errors import UsageError
+from warren_broker.amqp10.addresses import WANT_BLOCKS, WANT_TIMES
+from warren_broker.amqp10.wire.viewed import ViewHead, decode_view
+from warren_broker.message_states import STATES
+
+EVERYTHING = 1 << 62
+"""Above every log index."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewedBlock:
+    """Some messages with their states: rows, and an encoded block of them, empty if not wanted."""
+
+    head: ViewHead
+    data: memoryview
+
+
+def view_edges(connection: Connection, queue: str, states: Sequence[str], pieces: int) -> list[int]:
+    """Return log indexes that cut what is in these states into about `pieces` equal pieces.
+
+    Piece i is edges[i] <= index < edges[i + 1]; no edges: there is nothing. A message keeps its
+    index for as long as it is in the queue, so pieces that are read one after the other have it
+    at most once. Raises Conflict when the queue is scattered over too many runs.
+    """
+    path = f"{_path(queue, states)}&pieces={pieces}"
+    return [int(edge) for edge in connection.request("GET", path)["edges"]]
+
+
+def view(
+    connection: Connection,
+    queue: str,
+    states: Sequence[str],
+    *,
+    first: int = 0,
+    last: int = EVERYTHING,
+    max_messages: int = 0,
+    times: bool = True,
+    blocks: bool = True,
+) -> Iterator[ViewedBlock]:
+    """Yield the messages in these states, state by state, as they are at one moment.
+
+    Messages that leave the queue while they are read may be missing.
+
+    first, last   log indexes first <= index < last: one piece of `view_edges`
+    max_messages  0: all
+    times         with the times at which they entered the queue
+    blocks        with the messages themselves
+    raises        ConnectionLost after the first piece: the moment cannot be returned to
+    """
+    wanted = [word for word, yes in ((WANT_TIMES, times), (WANT_BLOCKS, blocks)) if yes]
+    source = (
+        f"{_path(queue, states)}&first={first}&last={last}&max={max_messages}"
+        f"&want={','.join(wanted)}"
+    )
+    for message in connection.stream(lambda: source, resumable=False):
+        yield ViewedBlock(*decode_view(message))
+
+
+def _path(queue: str, states: Sequence[str]) -> str:
+    """Return the path of a queue's view; raises UsageError."""
+    unknown = [name for name in states if name not in STATES]
+    if unknown or not states:
+        raise UsageError(f"states {', '.join(states) or 'none'}: name some of {', '.join(STATES)}")
+    return f"/queues/{quote(queue, safe='')}/view?states={','.join(states)}"
