@@ -21,7 +21,7 @@ from warren.errors import (
     refusal,
 )
 from warren.uri import Address
-from warren_broker.amqp10.addresses import MANAGEMENT
+from warren_broker.amqp10.addresses import MANAGEMENT, WARREN_ANSWERS
 from warren_broker.amqp10.wire.engine import SESSION_WINDOW_BYTES, Engine
 
 READ_BYTES = 1 << 20
@@ -354,7 +354,7 @@ class _Requests:
         link.target.address = MANAGEMENT
         link.source.address = MANAGEMENT
         link.snd_settle_mode = link.SND_SETTLED
-        link.properties = {symbol("paired"): True}
+        link.properties = {symbol("paired"): True, symbol(WARREN_ANSWERS): True}
         return _ManagementSender(link)
 
     def _make_receiver(self, session: Session, name: str) -> LinkHandler:

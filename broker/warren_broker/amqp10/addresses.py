@@ -32,6 +32,8 @@ WANT_BLOCKS = "blocks"
 STAGE_KEYS = ("sink", "run", "epoch", "batch", "partition", "attempt", "seq")
 BLOCKS_CAPABILITY = "warren:blocks"
 """Capability of the target of a link that carries blocks, not single messages."""
+WARREN_ANSWERS = "warren:answers"
+"""Property of a link to `/management` of a client that reads answers in Warren's form."""
 _ENCODED = re.compile(r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@]|%[0-9A-Fa-f]{2})*", re.ASCII)
 """What a percent-encoded segment may consist of (RFC 3986, pchar)."""
 _DEFAULT_EXCHANGE_NAMES = ("", "amq.default")

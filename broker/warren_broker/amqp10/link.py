@@ -9,11 +9,11 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from proton import Condition, Data, Delivery, Link, Terminus, symbol
 
-from warren_broker.amqp10.addresses import BLOCKS_CAPABILITY
+from warren_broker.amqp10.addresses import BLOCKS_CAPABILITY, WARREN_ANSWERS
 from warren_broker.amqp10.connection_requests import AnyAnswer, AnyRequest
 from warren_broker.errors import InvalidArgument, NotImplementedHere, Refusal
 
-_FORMER_LINK_NAME = re.compile(r"link-[0-9]+", re.ASCII)
+_FORMER_LINK_NAME = re.compile(r"(?:link|management)-[0-9]+", re.ASCII)
 OnAnswer: TypeAlias = Callable[[AnyAnswer], None]
 
 
@@ -133,8 +133,21 @@ def announces_blocks(link: Link) -> bool:
     """
     if BLOCKS_CAPABILITY in _symbols(link.remote_target.capabilities):
         return True
-    properties = link.session.connection.remote_properties
-    return not properties and _FORMER_LINK_NAME.fullmatch(link.name or "") is not None
+    return _is_of_former_client(link)
+
+
+def takes_answers_of_warren(link: Link) -> bool:
+    """Return whether the client of a link to `/management` reads answers in Warren's form."""
+    told = link.remote_properties
+    if told is not None and any(str(key) == WARREN_ANSWERS for key in dict(told)):
+        return True
+    return _is_of_former_client(link)
+
+
+def _is_of_former_client(link: Link) -> bool:
+    if link.session.connection.remote_properties:
+        return False
+    return _FORMER_LINK_NAME.fullmatch(link.name or "") is not None
 
 
 def _symbols(data: Data) -> list[str]:

@@ -8,7 +8,13 @@ from typing import Any
 from proton import Array, Delivery, Link, Message, MessageException
 
 from warren_broker.amqp10.connection_requests import AnyAnswer
-from warren_broker.amqp10.link import LinkFault, LinkHost, LinkPart, drop
+from warren_broker.amqp10.link import (
+    LinkFault,
+    LinkHost,
+    LinkPart,
+    drop,
+    takes_answers_of_warren,
+)
 from warren_broker.errors import (
     AccessRefused,
     ContentTooLarge,
@@ -19,6 +25,7 @@ from warren_broker.errors import (
 from warren_broker.management.dispatch import parse_request, render_result
 from warren_broker.management.members import MEMBER_VALUES
 from warren_broker.management.queue_values import QueueInfo
+from warren_broker.management.rabbitmq_answers import as_rabbitmq
 from warren_broker.management.resource import ManagementRequest, Result
 
 REQUESTS_MAX = 64
@@ -70,6 +77,7 @@ class RequestsLink(LinkPart):
     def __init__(self, link: Link, host: LinkHost) -> None:
         super().__init__(link, host)
         self.answers: AnswersLink | None = None
+        self._of_warren = takes_answers_of_warren(link)
         link.flow(REQUESTS_MAX)
 
     def delivery(self, delivery: Delivery) -> None:
@@ -119,13 +127,15 @@ class RequestsLink(LinkPart):
         if isinstance(result, AccessRefused):
             self.host.faults.append(LinkFault(self.link.name, result))
         status, body = render_result(request, result)
+        if not self._of_warren:
+            status, body = as_rabbitmq(request, result, (status, body))
         message = Message(
             correlation_id=number,
             subject=str(status),
             body=body,
             properties={"http:response": "1.1"},
         )
-        message.inferred = True
+        message.inferred = self._of_warren  # else a list is one value, too, as RabbitMQ sends it
         if self.answers is not None and not self.answers.ended:
             self.answers.send(message.encode())
         if not self.ended:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from warren_broker import errors
-from warren_broker.amqp10.caller import Answer, Asker
+from warren_broker.amqp10.caller import PERFORMED, Answer, Asker
 from warren_broker.management import user_values as values
 from warren_broker.management import users as m
 from warren_broker.management.resource import Listed, Performed, Put, Shown
@@ -48,6 +48,13 @@ def _list(answer: Answer, values: Iterable[m.Value]) -> None:
 
 def _whoami(asker: Asker, request: m.GetWhoAmIRequest, answer: Answer) -> None:
     answer(Shown(values.WhoAmI(asker.user, asker.broker.tags(asker.user))))
+
+
+def _renew_token(asker: Asker, request: m.RenewTokenRequest, answer: Answer) -> None:
+    def checked(result: Any) -> None:
+        answer(result if isinstance(result, errors.Refusal) else PERFORMED)
+
+    asker.broker.open_vhost(asker.vhost, asker.user, asker.guard(checked))
 
 
 def _shown(user: User) -> values.UserInfo:
@@ -271,6 +278,7 @@ def _delete_permissions(asker: Asker, request: m.DeletePermissionsRequest, answe
 
 USER_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {
     m.GetWhoAmIRequest: _whoami,
+    m.RenewTokenRequest: _renew_token,
     m.ListUsersRequest: _list_users,
     m.GetUserRequest: _get_user,
     m.PutUserRequest: _put_user,

@@ -27,6 +27,13 @@ class GetWhoAmIRequest(ManagementRequest, frozen=True):
     """GET /whoami. Answer: Shown (WhoAmI)."""
 
 
+class RenewTokenRequest(ManagementRequest, frozen=True):
+    """PUT /auth/tokens: check again that the user may be in the connection's vhost.
+
+    Passwords do not expire, so the token has no effect. Answer: Performed; 400.
+    """
+
+
 class ListUsersRequest(ManagementRequest, frozen=True):
     """GET /users. Answer: Listed (UserInfo), by name."""
 
@@ -154,6 +161,7 @@ class DeletePermissionsRequest(ManagementRequest, frozen=True):
 
 AnyUserRequest: TypeAlias = (
     GetWhoAmIRequest
+    | RenewTokenRequest
     | ListUsersRequest
     | GetUserRequest
     | PutUserRequest
@@ -332,7 +340,16 @@ def _grant_routes(
 
 
 _CLEAR = resource.from_names(DeletePermissionsRequest)
+
+
+def _renew_token(names: Names, query: Query, body: Any) -> ManagementRequest:
+    if not isinstance(body, bytes):
+        raise InvalidArgument(f"the token is a {type(body).__name__}; binary is expected")
+    return RenewTokenRequest()
+
+
 ROUTES: tuple[resource.Route, ...] = (
+    resource.route("PUT", "/auth/tokens", _renew_token),
     resource.route("GET", "/whoami", resource.from_names(GetWhoAmIRequest)),
     resource.route("GET", "/users", resource.from_names(ListUsersRequest)),
     resource.route("GET", "/users/:user", resource.from_names(GetUserRequest, "user")),

@@ -25,13 +25,9 @@ from warren_broker.amqp10.wire.fetched import (
 from warren_broker.amqp10.wire.sasl import (
     AMQP_HEADER,
     SASL_HEADER,
-    SaslFailed,
-    SaslServer,
-    SaslState,
 )
 from warren_broker.management import queues as queue_resource
 from warren_broker.management.queue_values import QueueInfo
-from warren_broker.sasl_login import Logins
 
 
 def init_frame(mechanism: str = "PLAIN", response: bytes = b"\0guest\0guest") -> bytes:
@@ -508,45 +504,56 @@ def test_blocks_that_are_not_complete_are_bounded_over_all_links() -> None:
     assert "CONNECTION_REMOTE_CLOSE" in str(client.seen)
 
 
-def sasl_server(external: str | None, mechanism: str, response: bytes = b"") -> SaslServer:
-    """A server that was sent that login."""
-    server = SaslServer(Logins(external=external))
-    try:
-        server.receive(SASL_HEADER + init_frame(mechanism, response))
-    except SaslFailed:
-        assert server.state is SaslState.FAILED
-    return server
+def asked(
+    name: str, properties: dict[Any, Any], answer: Any, method: str, path: str, body: Any = None
+) -> Message:
+    """Return the answer to one request on links of that name and properties."""
+    client = Client(new())
+    sender, receiver = client.session.sender(name), client.session.receiver(name)
+    for each in (sender, receiver):
+        each.source.address = each.target.address = "/management"
+        each.properties = {symbol("paired"): True, **properties}
+        each.open()
+    receiver.flow(10)
+    request = Message(id="7", address=path, subject=method, reply_to="$me", body=body)
+    client.answers[queue_resource.GetQueueRequest] = answer
+    client.answers[queue_resource.ListBindingsRequest] = answer
+    client.turn()
+    send(sender, request.encode())
+    client.turn()
+    reply = Message()
+    reply.decode(receiver.recv(receiver.current.pending))
+    return reply
 
 
-def test_external_takes_the_certificates_user_whatever_the_client_says() -> None:
-    server = sasl_server("ann", "EXTERNAL", b"guest")
-    assert (server.state, server.user, server.mechanism) == (SaslState.DECIDING, "ann", "EXTERNAL")
-    assert b"PLAIN\0\0\0\x08EXTERNAL" in bytes(server.output)
-    plain = sasl_server("ann", "PLAIN", b"\0guest\0secret")
-    assert (plain.user, plain.password, plain.mechanism) == ("guest", "secret", "PLAIN")
+@pytest.mark.parametrize(
+    ("name", "properties", "of_warren"),
+    [
+        ("management-1", {}, True),
+        ("pair", {symbol("warren:answers"): True}, True),
+        ("pair", {}, False),
+    ],
+)
+def test_each_client_reads_answers_in_its_own_form(
+    name: str, properties: dict[Any, Any], of_warren: bool
+) -> None:
+    absent = errors.no_queue("q", "/")
+    refused = asked(name, properties, absent, "GET", "/queues/q")
+    assert refused.subject == "404"
+    if of_warren:
+        assert refused.body == {"condition": "amqp:not-found", "detail": absent.detail}
+    else:
+        assert refused.body == "queue 'q' in vhost '/' not found"
+    info = QueueInfo("q", "/", "quorum", True, False, False, "", ("n1", "n2"))
+    shown = asked(name, properties, info, "GET", "/queues/q")
+    assert isinstance(shown.body["replicas"], list if of_warren else Array)
+    assert list(shown.body["replicas"]) == ["n1", "n2"]
+    assert ("leader" in shown.body) == of_warren
+    binding = queue_resource.BindingInfo("x", "q", routing_key="k")
+    bindings = queue_resource.BindingList((binding,))
+    listed = asked(name, properties, bindings, "GET", "/bindings?src=x&dstq=q&key=k")
+    assert [each["location"] for each in listed.body] == ["/bindings/src=x;dstq=q;key=k;args="]
 
 
-def test_external_is_neither_offered_nor_taken_without_a_certificate() -> None:
-    server = sasl_server(None, "EXTERNAL")
-    assert server.state is SaslState.FAILED and not server.user
-    assert b"EXTERNAL" not in bytes(server.output)
-
-
-def test_anonymous_is_the_configured_user() -> None:
-    server = SaslServer(Logins(anonymous=("nobody", "secret")))
-    server.receive(SASL_HEADER + init_frame("ANONYMOUS", b"somebody@example.org"))
-    assert b"\x09ANONYMOUS" in bytes(server.output)
-    assert (server.state, server.user, server.password) == (
-        SaslState.DECIDING,
-        "nobody",
-        "secret",
-    )
-    assert "secret" not in repr(server.logins)
-
-
-def test_amqplain_is_a_table_of_0_9_1() -> None:
-    table = b"\x05LOGINS\x00\x00\x00\x03ann" + b"\x08PASSWORDS\x00\x00\x00\x02pw"
-    server = sasl_server(None, "AMQPLAIN", table)
-    assert (server.state, server.user, server.password) == (SaslState.DECIDING, "ann", "pw")
-    for cut in range(len(table)):
-        assert sasl_server(None, "AMQPLAIN", table[:cut]).state is SaslState.FAILED
+def test_a_token_is_binary() -> None:
+    assert asked("pair", {}, None, "PUT", "/auth/tokens", "text").subject == "400"

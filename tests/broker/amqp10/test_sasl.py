@@ -1,0 +1,51 @@
+"""The SASL server of 1.0 connections: the mechanisms and what their responses say."""
+
+from __future__ import annotations
+
+from broker.amqp10.test_connection import init_frame
+from warren_broker.amqp10.wire.sasl import SASL_HEADER, SaslFailed, SaslServer, SaslState
+from warren_broker.sasl_login import Logins
+
+
+def sasl_server(external: str | None, mechanism: str, response: bytes = b"") -> SaslServer:
+    """A server that was sent that login."""
+    server = SaslServer(Logins(external=external))
+    try:
+        server.receive(SASL_HEADER + init_frame(mechanism, response))
+    except SaslFailed:
+        assert server.state is SaslState.FAILED
+    return server
+
+
+def test_external_takes_the_certificates_user_whatever_the_client_says() -> None:
+    server = sasl_server("ann", "EXTERNAL", b"guest")
+    assert (server.state, server.user, server.mechanism) == (SaslState.DECIDING, "ann", "EXTERNAL")
+    assert b"PLAIN\0\0\0\x08EXTERNAL" in bytes(server.output)
+    plain = sasl_server("ann", "PLAIN", b"\0guest\0secret")
+    assert (plain.user, plain.password, plain.mechanism) == ("guest", "secret", "PLAIN")
+
+
+def test_external_is_neither_offered_nor_taken_without_a_certificate() -> None:
+    server = sasl_server(None, "EXTERNAL")
+    assert server.state is SaslState.FAILED and not server.user
+    assert b"EXTERNAL" not in bytes(server.output)
+
+
+def test_anonymous_is_the_configured_user() -> None:
+    server = SaslServer(Logins(anonymous=("nobody", "secret")))
+    server.receive(SASL_HEADER + init_frame("ANONYMOUS", b"somebody@example.org"))
+    assert b"\x09ANONYMOUS" in bytes(server.output)
+    assert (server.state, server.user, server.password) == (
+        SaslState.DECIDING,
+        "nobody",
+        "secret",
+    )
+    assert "secret" not in repr(server.logins)
+
+
+def test_amqplain_is_a_table_of_0_9_1() -> None:
+    table = b"\x05LOGINS\x00\x00\x00\x03ann" + b"\x08PASSWORDS\x00\x00\x00\x02pw"
+    server = sasl_server(None, "AMQPLAIN", table)
+    assert (server.state, server.user, server.password) == (SaslState.DECIDING, "ann", "pw")
+    for cut in range(len(table)):
+        assert sasl_server(None, "AMQPLAIN", table[:cut]).state is SaslState.FAILED
