@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from pyspark_warren.options import Options
+from pyspark_warren.password import address_with_password
 from pyspark_warren.plan import ViewPiece
 from warren.admin import Admin, Queue
 from warren.claims import ClaimReader, FetchedBlock, browse, fetch_claim
@@ -30,7 +31,7 @@ time, so nothing that must be acknowledged depends on a connection."""
 
 def connect(options: Options) -> WarrenBroker:
     """Return this process's connection to that address, or a new one (opened at its first use)."""
-    address = options.address()
+    address = address_with_password(options)
     connection = _connections.get(address)
     if connection is None:
         while len(_connections) >= _CONNECTIONS_MAX:

@@ -16,6 +16,7 @@ from pyspark_warren.option_values import (
     parse_mechanism,
     parse_size,
     parse_states,
+    parse_variable,
     word_of,
 )
 from warren.uri import PORT, SASL_PLAIN
@@ -70,6 +71,20 @@ SPECS: Final[tuple[Spec, ...]] = (
     Spec("vhost", "vhost", str, "/", "virtual host"),
     Spec("user", "user", str, "guest", "user name"),
     Spec("password", "password", str, "guest", "password; never printed"),
+    Spec(
+        "passwordFile",
+        "password_file",
+        str,
+        None,
+        "file with the password as its one line; the driver and every task read it",
+    ),
+    Spec(
+        "passwordEnv",
+        "password_env",
+        parse_variable,
+        None,
+        "environment variable that holds the password, on the driver and on executors",
+    ),
     Spec("tls", "tls", parse_bool, False, "true: connect with TLS; the port is then 5671"),
     Spec(
         "caFile",

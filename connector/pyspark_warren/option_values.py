@@ -93,3 +93,10 @@ def word_of(*allowed: str) -> Callable[[str], str]:
 def parse_mechanism(text: str) -> str:
     """Parse the name of a SASL mechanism."""
     return word_of(SASL_PLAIN.lower(), EXTERNAL.lower())(text).upper()
+
+
+def parse_variable(text: str) -> str:
+    """Parse the name of an environment variable."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text):
+        raise ValueError("give a variable's name, of letters, digits and _")
+    return text

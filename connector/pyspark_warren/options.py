@@ -18,6 +18,8 @@ from warren_broker.certificate_login import EXTERNAL
 
 _OURS_TO_IGNORE: Final = frozenset({"queryname", "path", "mergeschema"})
 """Options that Spark itself adds."""
+PASSWORD_OPTIONS: Final = ("password", "passwordFile", "passwordEnv")
+"""At most one of them is given, and none beside a uri with a password."""
 NO_TABLES: Final = (
     "CREATE TABLE … USING warren is not supported: Spark keeps a table's options in its catalog "
     "and hands none of them to a Python data source that is read or written; use CREATE TEMPORARY "
@@ -46,6 +48,8 @@ class Options:
     password: str = field(repr=False)
     request_timeout_ms: int
     broker: str
+    password_file: str | None = None
+    password_env: str | None = None
     tls: bool = False
     ca_file: str | None = None
     cert_file: str | None = None
@@ -102,7 +106,7 @@ class Options:
         return ",".join(f"{host}:{port}" for host, port in self.hosts) + f" as {user}"
 
     def address(self) -> Address:
-        """Return the client's Address."""
+        """Return the client's Address, without what passwordFile or passwordEnv hold."""
         return Address(
             hosts=self.hosts,
             vhost=self.vhost,
@@ -145,6 +149,7 @@ def parse_options(given: Mapping[str, str], where: str, how: str = "both") -> Op
     lower_names = {name.lower() for name in given}
     _apply_tls(values, lower_names, given)
     _apply_uri(values, lower_names)
+    _check_password(lower_names, values["sasl_mechanism"])
     _check(values, where, given)
     names = {each.name for each in fields(Options)}
     made = Options(
@@ -178,7 +183,7 @@ def for_broker(options: Options, broker: str, told: str) -> Options:
 
 
 def _parsed(spec: Spec, text: str) -> Any:
-    secret = spec.field in ("password", "uri") or "@" in text
+    secret = spec.field in ("password", "password_env", "uri") or "@" in text
     shown = "" if secret else f"={text!r}"
     try:
         value = spec.parse(text)
@@ -242,24 +247,41 @@ def _apply_tls(values: dict[str, Any], names: set[str], given: Mapping[str, str]
     values["hosts"] = parse_hosts(hosts, PORT_TLS)
 
 
+def _check_password(given: set[str], mechanism: str) -> None:
+    """Refuse options that contradict each other about the password."""
+    said = [name for name in PASSWORD_OPTIONS if name.lower() in given]
+    if len(said) > 1:
+        raise OptionError(f"options {' and '.join(said)} both say the password; leave one out")
+    if said and said[0] != "password" and mechanism == EXTERNAL:
+        raise OptionError(
+            f"option {said[0]} means nothing with saslMechanism=EXTERNAL, which logs in with the "
+            "certificate; leave it out"
+        )
+
+
 def _apply_uri(values: dict[str, Any], given: set[str]) -> None:
     uri = values.pop("uri")
     if uri is None:
         return
-    said = {"hosts", "vhost", "user", "password", "tls", "cafile", "certfile", "keyfile", "verify"}
+    said = {"hosts", "vhost", "user", "tls", "cafile", "certfile", "keyfile", "verify"}
     said.add("saslmechanism")
     clash = sorted(given & said)
     if clash:
         raise OptionError(f"option uri says it all; leave out {', '.join(clash)}")
     try:
-        address = parse_uri(uri)
+        address, unsaid = parse_uri(uri), parse_uri(uri, password="")
     except UsageError as wrong:  # its text never shows the password
         raise OptionError(
             f"option uri: {wrong} (amqp://user:password@host:port/vhost, several "
             "hosts with commas, / in the vhost as %2F)"
         ) from None
     values["hosts"], values["vhost"] = address.hosts, address.vhost
-    values["user"], values["password"] = address.user, address.password
+    values["user"] = address.user
+    if address.password == unsaid.password:  # the text says one: the default is not the empty one
+        values["password"] = address.password
+        for spelled in PASSWORD_OPTIONS:
+            if spelled.lower() in given:
+                raise OptionError(f"option uri has a password; leave out {spelled}, or that one")
     if address.tls is not None:
         tls = address.tls
         values |= {"tls": True, "ca_file": tls.ca_file, "cert_file": tls.cert_file}

@@ -128,7 +128,7 @@ class Address:
         )
 
 
-def parse_uri(text: str, **unsaid: float) -> Address:
+def parse_uri(text: str, **unsaid: Any) -> Address:
     """Parse `amqp://user:password@host:port,host:port/vhost?option=value` to an Address.
 
     With `amqps` the connection has TLS, and the port is 5671 where none is given. Everything but

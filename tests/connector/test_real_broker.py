@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import time
 import uuid
+from pathlib import Path
 from typing import Any, Final
 
 import pika
@@ -332,6 +333,20 @@ def test_refusals_name_what_and_not_the_password(
         driver = driver_of(given)
         driver.latest(driver.initial(), 10)
     assert says in str(told.value) and "geheim" not in str(told.value)
+
+
+def test_the_file_s_password_logs_in_and_a_wrong_one_is_not_shown(
+    cluster: LocalCluster, queue: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "password"
+    given = options(cluster, queue=queue, passwordFile=str(file))
+    file.write_text("guest\n")
+    assert connect(given).queue(queue).messages_ready == 0
+    file.write_text("geheim\n")  # for connections from now on
+    with pytest.raises(errors.BrokerRefusedError) as told, named_conditions("reading"):
+        connect(given).queue(queue)
+    assert "refused the login" in str(told.value)
+    assert "geheim" not in str(told.value)
 
 
 def test_no_route_fails_and_leaves_nothing(cluster: LocalCluster, queue: str) -> None:

@@ -22,6 +22,7 @@ from pika.adapters.utils.connection_workflow import (
 from pyspark_warren.conditions import named_conditions
 from pyspark_warren.errors import BrokerRefusedError, BrokerUnavailableError, WarrenSparkError
 from pyspark_warren.options import Options
+from pyspark_warren.password import address_with_password
 from warren.client_tls import alert_failure, client_context, tls_failure
 from warren.errors import ConnectionLost, TlsError, WarrenError
 from warren_broker.certificate_login import EXTERNAL
@@ -44,15 +45,15 @@ def parameters(options: Options, name: str = "pyspark_warren") -> list[pika.Conn
     """Return the parameters of a connection to each host, starting with a random one.
 
     name    the connection's name, which the broker shows
-    raises  OptionError: a file of the TLS options cannot be used
+    raises  OptionError: a file of the TLS options cannot be used, or there is no password
     """
     with named_conditions("preparing a connection"):
-        tls = options.address().tls
-        context = None if tls is None else client_context(tls)
+        address = address_with_password(options)
+        context = None if address.tls is None else client_context(address.tls)
     if options.sasl_mechanism == EXTERNAL:
         login = pika.credentials.ExternalCredentials()
     else:
-        login = pika.PlainCredentials(options.user, options.password)
+        login = pika.PlainCredentials(address.user, address.password)
     first = random.randrange(len(options.hosts))
     return [
         pika.ConnectionParameters(
