@@ -1,0 +1,124 @@
+"""Orders from a queue into Parquet files and an SQL table, each exactly once.
+
+    python examples/etl/etl.py DIRECTORY
+
+It reads queue `orders` of the cluster in WARREN_URI until it is empty, and may be killed at any
+moment and started again. Without WARREN_URI it starts a broker and publishes orders to read.
+
+Both outputs recognise a batch that runs again: the Parquet files of a batch are in a directory of
+its own, which is overwritten, and the SQL transaction that inserts a batch records its number too.
+`RUN` is part of both names: a query with a new checkpoint counts its batches from 0 again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
+
+from warren import Admin, Connection, Producer
+from warren.local import LocalCluster
+
+ORDER = "order bigint, customer string, cents bigint"
+RUN = "sql.streaming.queryId"
+"""Spark's local property with the id of the query, which stands in its checkpoint."""
+TABLES = """
+CREATE TABLE IF NOT EXISTS batches (run TEXT, batch INTEGER, PRIMARY KEY (run, batch));
+CREATE TABLE IF NOT EXISTS orders ("order" INTEGER, customer TEXT, cents INTEGER);
+"""
+
+
+def write_parquet(orders: DataFrame, run: str, batch: int, directory: Path) -> None:
+    """Write the batch's files; a repeat replaces them."""
+    target = directory / "orders" / f"run={run}" / f"batch={batch}"
+    orders.write.mode("overwrite").parquet(str(target))
+
+
+def write_sql(orders: DataFrame, run: str, batch: int, database: Path) -> None:
+    """Insert the batch's rows and its number in one transaction; a repeat inserts nothing.
+
+    The same statements serve any database with a Python driver. The rows pass through Spark's
+    driver: aggregate them before when a batch is larger than its memory.
+    """
+    with closing(sqlite3.connect(database, timeout=60)) as connection:
+        connection.executescript(TABLES)
+        with connection:  # one transaction: committed at the end, rolled back by an exception
+            new = connection.execute("INSERT OR IGNORE INTO batches VALUES (?, ?)", (run, batch))
+            if new.rowcount == 1:
+                rows = map(tuple, orders.toLocalIterator())
+                connection.executemany("INSERT INTO orders VALUES (?, ?, ?)", rows)
+
+
+def start(spark: SparkSession, uri: str, directory: Path) -> StreamingQuery:
+    """Start the query, or continue it from its checkpoint; it ends when the queue is empty."""
+
+    def one_batch(messages: DataFrame, batch: int) -> None:
+        run = spark.sparkContext.getLocalProperty(RUN)
+        assert run is not None, "called by a streaming query"
+        body = F.col("body").cast("string")
+        orders = messages.select(F.from_json(body, ORDER).alias("o")).select("o.*").persist()
+        try:
+            write_parquet(orders, run, batch, directory)
+            write_sql(orders, run, batch, directory / "orders.sqlite")
+        finally:
+            orders.unpersist()
+
+    return (
+        spark.readStream.format("warren")
+        .option("uri", uri)
+        .option("queue", "orders")
+        .schema("body binary")
+        .load()
+        .writeStream.foreachBatch(one_batch)
+        .option("checkpointLocation", str(directory / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+
+
+def publish(uri: str, count: int) -> None:
+    """Declare the queue and publish orders."""
+    with Connection(uri) as connection:
+        Admin(connection).declare_queue("orders")
+        with Producer(connection) as producer:
+            for number in range(count):
+                order = {"order": number, "customer": f"c{number % 7}", "cents": number * 10}
+                producer.send(json.dumps(order), "orders")
+
+
+@contextmanager
+def broker() -> Iterator[str]:
+    """Yield the address of the cluster in WARREN_URI, or of a new one with 1,000 orders."""
+    if "WARREN_URI" in os.environ:
+        yield os.environ["WARREN_URI"]
+        return
+    with LocalCluster(nodes=1) as cluster:
+        publish(cluster.uri, 1_000)
+        yield cluster.uri
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Read the queue until it is empty, and print what the two outputs hold."""
+    (directory,) = map(Path, arguments)
+    directory.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    spark = SparkSession.builder.appName("etl").getOrCreate()
+    with broker() as uri:
+        start(spark, uri, directory).awaitTermination()
+    print("Parquet:", spark.read.parquet(str(directory / "orders")).count(), "orders")
+    with closing(sqlite3.connect(directory / "orders.sqlite")) as connection:
+        (count, cents) = connection.execute("SELECT count(*), sum(cents) FROM orders").fetchone()
+    print("SQL:", count, "orders,", cents, "cents")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

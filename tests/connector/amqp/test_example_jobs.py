@@ -1,0 +1,157 @@
+"""The jobs in examples/, each by its command's function, in one Spark session."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import sqlite3
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pika
+import pytest
+
+from connector.amqp.rabbitmq import OneRabbitMQ
+from warren.local import LocalCluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.slow]
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+
+
+@pytest.fixture(scope="module")
+def cluster_size() -> int:
+    return 1
+
+
+@pytest.fixture(scope="module", autouse=True)
+def password() -> Iterator[None]:
+    """The lake's password, in the environment before Spark starts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RABBITMQ_PASSWORD", "guest")
+        yield
+
+
+def example(name: str) -> ModuleType:
+    """The module examples/name/name.py."""
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / name / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+def orders_in(directory: Path) -> list[tuple[int, str, int]]:
+    with sqlite3.connect(directory / "orders.sqlite") as connection:
+        return connection.execute('SELECT * FROM orders ORDER BY "order"').fetchall()
+
+
+def test_etl_has_each_order_once_when_a_batch_is_run_again(
+    spark: Any,
+    cluster: LocalCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
+) -> None:
+    monkeypatch.setenv("WARREN_URI", cluster.uri)
+    etl = example("etl")
+    etl.publish(cluster.uri, 500)
+    wanted = [(number, f"c{number % 7}", number * 10) for number in range(500)]
+    plain = etl.write_sql
+
+    def written_and_killed(orders: Any, run: str, batch: int, database: Path) -> None:
+        plain(orders, run, batch, database)
+        if orders_in(tmp_path):  # a query's first batch is an empty one
+            raise RuntimeError("killed after both outputs have the batch")
+
+    monkeypatch.setattr(etl, "write_sql", written_and_killed)
+    with pytest.raises(Exception, match="killed after both outputs"):
+        etl.main([str(tmp_path)])
+    assert orders_in(tmp_path) == wanted, "the batch is in, and Spark does not know it"
+    monkeypatch.setattr(etl, "write_sql", plain)
+    assert etl.main([str(tmp_path)]) == 0
+    assert orders_in(tmp_path) == wanted
+    assert "Parquet: 500 orders\nSQL: 500 orders, 1247500 cents\n" in capsys.readouterr().out
+    rows = spark.read.parquet(str(tmp_path / "orders")).collect()
+    assert sorted((row.order, row.customer, row.cents) for row in rows) == wanted
+
+
+def test_enrichment_with_dead_letters(
+    spark: Any,
+    cluster: LocalCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
+) -> None:
+    monkeypatch.setenv("WARREN_URI", cluster.uri)
+    enrichment = example("enrichment")
+    enrichment.declare(cluster.uri)
+    enrichment.publish(cluster.uri, 200)
+    assert enrichment.main([str(tmp_path)]) == 0
+    # No payment: 20. Unknown: of the other 180 those that 4 divides and 10 does not, 40.
+    printed = dict(re.findall(r"^(\S+): (\d+)$", capsys.readouterr().out, re.M))
+    assert printed == {"payments": "0", "payments-enriched": "140", "payments-dead": "60"}, printed
+
+    def browsed(queue: str) -> list[Any]:
+        reader = spark.read.format("warren").options(uri=cluster.uri, queue=queue)
+        return list(reader.load().collect())
+
+    names = {"c1": ("Ada", "GB"), "c2": ("Blaise", "FR"), "c3": ("Carl", "DE")}
+    for row in browsed("payments-enriched"):
+        number = int(row.message_id.removeprefix("payment-"))
+        name, country = names[f"c{number % 4}"]
+        assert json.loads(row.body) == {
+            "payment": number,
+            "cents": number,
+            "name": name,
+            "country": country,
+        }
+        assert row.headers is None
+    dead = browsed("payments-dead")
+    assert Counter(row.headers["x-reason"].string for row in dead) == {
+        "not a payment": 20,
+        "unknown customer": 40,
+    }
+    assert {row.body for row in dead if row.headers["x-reason"].string == "not a payment"} == {
+        b"no payment"
+    }
+
+
+def test_lake_from_rabbitmq(
+    spark: Any,
+    rabbitmq: OneRabbitMQ,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    queue = f"events-{uuid.uuid4().hex[:8]}"
+    lake = example("lake")
+    monkeypatch.setenv("RABBITMQ_URI", f"amqp://guest@{rabbitmq.hosts}")
+    assert os.environ[lake.VARIABLE] == "guest", "the fixture names the same variable"
+    day = 1_709_164_800  # 2024-02-29
+
+    def publish(first: int) -> None:
+        with rabbitmq.connect() as connection:
+            channel = connection.channel()
+            channel.queue_declare(queue, durable=True)
+            for kind in ("created", "paid"):
+                channel.exchange_declare("shop", "direct", durable=True)
+                channel.queue_bind(queue, "shop", kind)
+            channel.confirm_delivery()
+            for number in range(first, first + 20):
+                properties = pika.BasicProperties(message_id=str(number), timestamp=day)
+                kind = "paid" if number % 4 == 0 else "created"
+                channel.basic_publish("shop", kind, b"{}", properties)
+
+    for first in (0, 20):
+        publish(first)
+        assert lake.main([str(tmp_path), queue]) == 0
+    rows = spark.read.parquet(str(tmp_path / "events")).collect()
+    assert sorted(int(row.message_id) for row in rows) == list(range(40))
+    assert Counter(row.kind for row in rows) == {"created": 30, "paid": 10}
+    assert {str(row.day) for row in rows} <= {"2024-02-29", "2024-02-28"}, "the session's zone"
