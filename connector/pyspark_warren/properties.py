@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from warren_broker.amqp091.wire import fields, properties
 from warren_broker.amqp091.wire.fields import Field
+from warren_broker.kernel.properties import SECTIONS
 
 NAMES: Final = properties.NAMES
 FLAGS: Final[dict[str, int]] = {name: properties.flag(name) for name in NAMES}
@@ -55,7 +56,7 @@ def decode_properties(data: bytes, wanted: frozenset[str]) -> dict[str, Any]:
     found = properties.select(data, wanted)
     for name, value in found.items():
         if name == "headers":
-            found[name] = [(_text(key), _typed(field)) for key, field in value]
+            found[name] = [(_text(key), _typed(field)) for key, field in value if key != SECTIONS]
         elif isinstance(value, str):
             found[name] = _text(value)
     return found

@@ -16,9 +16,11 @@ from pyspark_warren.columns import PROPERTY_COLUMNS
 from pyspark_warren.decode import decode_columns
 from pyspark_warren.properties import NAMES, decode_properties
 from tests.broker.kernel.conftest import loaded
-from warren_broker.amqp091.wire import fields
+from warren_broker.amqp091.wire import fields, properties
 from warren_broker.amqp091.wire.fields import Field
+from warren_broker.amqp091.wire.properties import Properties
 from warren_broker.errors import SyntaxRefused
+from warren_broker.kernel import with_sections
 
 MICROS = 1_000_000
 SECONDS_MAX = (2**63 - 1) // MICROS
@@ -183,6 +185,16 @@ def test_a_malformed_list_has_no_property_and_is_named(mode: None) -> None:
     assert found.columns["content_type"].to_pylist() == ["text", None, None, "text"]
     assert found.refused().to_pylist() == [None, good + b"!", b"", None]
     assert found.why(1) == "1 bytes after the last property"
+
+
+def test_sections_of_amqp_10_are_no_header(mode: None) -> None:
+    own = with_sections(properties.encode(Properties(headers={"a": 1, "b": "c"})), b"kept")
+    alone = with_sections(properties.encode(Properties(priority=1)), b"kept")
+    nested = with_sections(properties.encode(Properties(headers={"t": {"a": 1}})), b"kept")
+    for lists in ([own, alone], [own, alone, nested]):
+        found = columns_of(lists, frozenset({"headers"})).columns["headers"].to_pylist()
+        names = [[name for name, _ in headers] for headers in found]
+        assert names == [["a", "b"], [], ["t"]][: len(lists)]
 
 
 def test_no_message_and_no_property(mode: None) -> None:

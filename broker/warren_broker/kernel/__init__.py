@@ -46,6 +46,8 @@ deliver                                                   all append to `out`, a
                                  (first, last) tag by tag; negative: basic.nack
     with_headers(properties, headers) -> bytes            headers: {name: int}, added or replaced
     readable(properties) -> bytes                         themselves, or a replacement
+    with_sections(properties, kept) -> bytes              AMQP 1.0 sections as the first header
+    split_sections(properties) -> (properties, kept)      the same way back
 
 delivery_scan                                             the client's side, for the connector
     DeliveryScanner(channel, frame_max, message_bytes_max)
@@ -66,9 +68,12 @@ property_columns                                          Arrow's layout, for th
 sections_in                                               AMQP 1.0 to AMQP 0.9.1
     read_sections(data) -> SectionsRead                   MalformedSections
     is_body(data) -> bool                                 whether they are body sections alone
+    map_entries(data, at, count) -> [(key, entry)]        of a map that was read
 
 sections_out                                              AMQP 0.9.1 to AMQP 1.0
-    write_sections(properties, body_bytes, ...) -> bytes  the sections that precede the body
+    write_sections(properties, ...) -> bytes              the sections that precede the body
+    sections_to_keep(properties, data, sections, pieces) -> bytes   that 0.9.1 cannot express
+    is_owned(name) -> bool                                whether the broker sets an annotation
 """
 
 from __future__ import annotations
@@ -172,12 +177,21 @@ if TYPE_CHECKING:
     )
     from warren_broker.kernel.delivery_scan import Deliveries, DeliveryScanner
     from warren_broker.kernel.digest import content_digest
-    from warren_broker.kernel.properties import readable, with_headers
+    from warren_broker.kernel.properties import (
+        readable,
+        split_sections,
+        with_headers,
+        with_sections,
+    )
     from warren_broker.kernel.property_columns import header_entries, split_properties
     from warren_broker.kernel.publisher_ids import publisher_ids
     from warren_broker.kernel.scan import FrameScanner
-    from warren_broker.kernel.sections_in import is_body, read_sections
-    from warren_broker.kernel.sections_out import write_sections
+    from warren_broker.kernel.sections_in import is_body, map_entries, read_sections
+    from warren_broker.kernel.sections_out import (
+        is_owned,
+        sections_to_keep,
+        write_sections,
+    )
 
     ACTIVE: Mode
 else:
@@ -206,7 +220,12 @@ else:
     split_properties = _kernel.property_columns.split_properties
     header_entries = _kernel.property_columns.header_entries
     is_body = _kernel.sections_in.is_body
+    map_entries = _kernel.sections_in.map_entries
     read_sections = _kernel.sections_in.read_sections
+    is_owned = _kernel.sections_out.is_owned
+    sections_to_keep = _kernel.sections_out.sections_to_keep
+    split_sections = _kernel.deliver.split_sections
+    with_sections = _kernel.deliver.with_sections
     write_sections = _kernel.sections_out.write_sections
 
 __all__ = [
@@ -255,15 +274,20 @@ __all__ = [
     "format_return",
     "header_entries",
     "is_body",
+    "is_owned",
     "lanes",
     "load",
     "load_block",
+    "map_entries",
     "partition",
     "publisher_ids",
     "read_sections",
     "readable",
+    "sections_to_keep",
     "select",
+    "split_sections",
     "split_properties",
     "with_headers",
+    "with_sections",
     "write_sections",
 ]

@@ -33,21 +33,26 @@ if cython.compiled:
         PyBytes_GET_SIZE,
     )
     from cython.cimports.libc.string import memcmp, memcpy
-    from cython.cimports.warren_broker.kernel.compiled.properties import walk
+    from cython.cimports.warren_broker.kernel.compiled.properties import sections_at, walk
 
     from warren_broker.kernel.compiled.properties import (
         HeaderChange,
         examine,
         readable,
+        split_sections,
         with_headers,
+        with_sections,
     )
 else:
     from warren_broker.kernel.properties import (
         HeaderChange,
         examine,
         readable,
+        sections_at,
+        split_sections,
         walk,
         with_headers,
+        with_sections,
     )
 
 __all__ = [
@@ -57,7 +62,9 @@ __all__ = [
     "format_get_ok",
     "format_return",
     "readable",
+    "split_sections",
     "with_headers",
+    "with_sections",
 ]
 
 _METHOD = struct.Struct(">BHIHH")
@@ -167,6 +174,7 @@ class _Looked:
         i: cython.Py_ssize_t
         size: cython.Py_ssize_t
         good: cython.bint
+        own: cython.bint  # there are no sections of AMQP 1.0
         raw: bytes
         p: cython.p_uchar
         if cython.compiled:
@@ -190,11 +198,14 @@ class _Looked:
                     if not memcmp(p + ends[seen], p + ends[i], size):
                         continue
                 good = walk(p + ends[i], size) >= 0
+                own = not good or not sections_at(p + ends[i], size)
             else:
                 if seen >= 0 and p[ends[seen] : ends[seen + 1]] == p[ends[i] : ends[i + 1]]:
                     continue
-                good = examine(bytes(p[ends[i] : ends[i + 1]])) >= 0
-            if good and size <= fits:
+                raw = bytes(p[ends[i] : ends[i + 1]])
+                good = examine(raw) >= 0
+                own = not good or not sections_at(raw, size)
+            if good and own and size <= fits:
                 seen = i
                 continue
             raw = bytes(area[ends[i] : ends[i + 1]])
@@ -206,7 +217,8 @@ class _Looked:
     @cython.cfunc
     def replace(self, i: cython.Py_ssize_t, raw: bytes, change: object) -> None:
         """Set what is sent instead of the message's own properties; raw: well formed."""
-        leaving = raw if change is None else change.apply(raw)
+        own: bytes = split_sections(raw)[0]
+        leaving = own if change is None else change.apply(own)
         if self.changed is None:
             self.changed = [None] * (self.last - self.first)
         if len(leaving) > self.frame_max - HEADER_FRAME_BYTES:
@@ -248,7 +260,9 @@ def format_get_ok(
         raise _other_form(block, i)
     exchange, key = block.route(i)
     raw = bytes(block.properties(i))
-    properties = with_headers(raw, headers) if headers else readable(raw)
+    properties, _ = split_sections(readable(raw))
+    if headers:
+        properties = with_headers(properties, headers)
     properties = fitting(i, properties, frame_max)
     fields = b"%b%c%b%c%b%b" % (
         _TAG.pack(delivery_tag, redelivered),

@@ -247,6 +247,83 @@ def readable(properties: bytes | memoryview) -> bytes:
     return b"\x20\x00%b%b" % (len(field).to_bytes(4, "big"), field)
 
 
+SECTIONS = "x-warren-sections"
+"""The header, always the first one, for what 0.9.1 properties cannot say of an AMQP 1.0 message.
+
+No AMQP 0.9.1 client and no reader of columns sees it.
+"""
+_SECTIONS_FIELD = cython.declare(bytes, b"%c%bx" % (len(SECTIONS), SECTIONS.encode()))
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def own_headers(
+    p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Return where the entries of a table from at to end begin that clients see."""
+    k: cython.Py_ssize_t
+    if end - at < 23:
+        return at
+    for k in range(19):
+        if p[at + k] != _SECTIONS_FIELD[k]:
+            return at
+    return at + 23 + _u32(p, at + 19)
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def sections_at(p: cython.p_const_uchar, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Return where the headers of well-formed properties begin if SECTIONS is there; 0: it is not.
+
+    They begin with the u32 length of their table.
+    """
+    at: cython.Py_ssize_t = 2
+    if not p[0] & 0x20:
+        return 0
+    if p[0] & 0x80:  # content_type
+        at += 1 + p[at]
+    if p[0] & 0x40:  # content_encoding
+        at += 1 + p[at]
+    if end - at < 4 or own_headers(p, at + 4, end) == at + 4:
+        return 0
+    return at
+
+
+def split_sections(properties: bytes) -> tuple[bytes, bytes]:
+    """Return well-formed properties without the header SECTIONS, and its value."""
+    at: cython.Py_ssize_t
+    if cython.compiled:
+        at = sections_at(
+            cython.cast(cython.p_uchar, PyBytes_AS_STRING(properties)), len(properties)
+        )
+    else:
+        at = sections_at(properties, len(properties))
+    if not at:
+        return properties, b""
+    first = at + 4 + len(_SECTIONS_FIELD) + 4
+    end = first + int.from_bytes(properties[first - 4 : first], "big")
+    size = int.from_bytes(properties[at : at + 4], "big") - (end - at - 4)
+    if not size:
+        flags = bytes((properties[0] & 0xDF, properties[1]))
+        return flags + properties[2:at] + properties[end:], properties[first:end]
+    head = properties[:at] + size.to_bytes(4, "big")
+    return head + properties[end:], properties[first:end]
+
+
+def with_sections(properties: bytes, kept: bytes) -> bytes:
+    """Return well-formed properties with the header SECTIONS before all others."""
+    at = 2
+    for bit in (0x80, 0x40):
+        if properties[0] & bit:
+            at += 1 + properties[at]
+    field = _SECTIONS_FIELD + len(kept).to_bytes(4, "big") + kept
+    size, rest = len(field), properties[at:]
+    if properties[0] & 0x20:
+        size, rest = size + int.from_bytes(rest[:4], "big"), rest[4:]
+    flags = bytes((properties[0] | 0x20, properties[1]))
+    return b"".join((flags, properties[2:at], size.to_bytes(4, "big"), field, rest))
+
+
 def user_id_of(properties: bytes) -> object:
     """Return the user_id's bytes; None: there is none. The properties are well formed."""
     p: cython.p_uchar

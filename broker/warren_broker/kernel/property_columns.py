@@ -23,9 +23,13 @@ if cython.compiled:
     from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING
     from cython.cimports.libc.string import memcmp, memcpy
-    from cython.cimports.warren_broker.kernel.compiled.properties import value_end, walk
+    from cython.cimports.warren_broker.kernel.compiled.properties import (
+        own_headers,
+        value_end,
+        walk,
+    )
 else:
-    from warren_broker.kernel.properties import value_end, walk
+    from warren_broker.kernel.properties import own_headers, value_end, walk
 
 Size = cython.typedef(cython.Py_ssize_t)
 
@@ -338,7 +342,8 @@ def header_entries(offsets: object, data: object, count: int) -> object:
     else:
         p = area
     for i in range(count):
-        at, end = bounds[i], bounds[i + 1]
+        end = bounds[i + 1]
+        at = own_headers(p, bounds[i], end)
         inside = _simple_entries(p, at, end)
         if inside < 0:
             return None
@@ -351,7 +356,8 @@ def header_entries(offsets: object, data: object, count: int) -> object:
             at = value_end(p, at, end, 0)
     made: Entries = Entries(count, total, names_bytes, texts_bytes)
     for i in range(count):
-        at, end = bounds[i], bounds[i + 1]
+        end = bounds[i + 1]
+        at = own_headers(p, bounds[i], end)
         while at < end:
             at = made.entry(e, p, at)
             e += 1

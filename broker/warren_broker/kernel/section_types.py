@@ -50,6 +50,8 @@ HEADER_NAMES = ("durable", "priority", "ttl", "first-acquirer", "delivery-count"
 
 ENCODED_TYPE = b"amqp-1.0"
 """The 0.9.1 type of a message with a body of encoded AMQP 1.0 sections instead of data."""
+UUID_BYTES = 45
+"""Length of a UUID as text, with `urn:uuid:`."""
 QUEUES = b"/queues/"
 """What precedes a queue's name in an AMQP 1.0 address."""
 
@@ -77,6 +79,17 @@ WIDTHS = _widths()
 """Constructor to bytes of its value; SIZE1, SIZE4: a size of 1 or 4 bytes precedes the value."""
 
 
+def uuid_of(text: bytes) -> object:
+    """Return the 16 bytes of `urn:uuid:` and a UUID; None for anything else."""
+    parts = text[9:].split(b"-")
+    if not text.startswith(b"urn:uuid:") or [len(part) for part in parts] != [8, 4, 4, 4, 12]:
+        return None
+    try:
+        return bytes.fromhex(b"".join(parts).decode("ascii"))
+    except ValueError:
+        return None
+
+
 class MalformedSections(ValueError):
     """An AMQP 1.0 message that cannot be read: which section, at which byte, what is wrong.
 
@@ -95,6 +108,8 @@ class SectionsRead(NamedTuple):
     row         of a table: (flags << 8 | priority) << 32 | ttl_ms
     pieces      (start, end) of the body's parts in the message
     durable     None: the header does not say
+    sections    descriptor -> (first byte, first after the count, end, count): annotations,
+                properties, application properties, and the footer of a body of data
     to, user_id fields of the properties section; None: not set
     """
 
@@ -102,5 +117,18 @@ class SectionsRead(NamedTuple):
     row: int
     pieces: tuple[tuple[int, int], ...]
     durable: bool | None
+    sections: dict[int, tuple[int, int, int, int]]
     to: bytes | None
     user_id: bytes | None
+
+
+class KeptSections(NamedTuple):
+    """What is written instead of what the properties would give; None: what they give.
+
+    annotations  (count, content) of the map
+    properties, application   the whole section, nothing for none
+    """
+
+    annotations: tuple[int, bytes] | None = None
+    properties: bytes | None = None
+    application: bytes | None = None

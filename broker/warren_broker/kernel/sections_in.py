@@ -58,6 +58,7 @@ class _MessageReader(ValueReader):
     priority: cython.int
     ttl: cython.longlong
     short: dict
+    sections: dict
     timestamp: cython.longlong
     timed: cython.bint
     to: object
@@ -72,6 +73,7 @@ class _MessageReader(ValueReader):
         self.durable = self.priority = -1
         self.ttl = -1
         self.short = {}
+        self.sections = {}
         self.timed = False
         self.to = self.user_id = self.basic_type = None
 
@@ -149,7 +151,9 @@ class _MessageReader(ValueReader):
         else:
             row = walk(properties, len(properties))
         assert row >= 0, properties
-        return SectionsRead(properties, row, tuple(self.pieces), durable, self.to, self.user_id)
+        return SectionsRead(
+            properties, row, tuple(self.pieces), durable, self.sections, self.to, self.user_id
+        )
 
     @cython.cfunc
     def listed(self, code: cython.uint) -> cython.int:
@@ -160,6 +164,8 @@ class _MessageReader(ValueReader):
         after: cython.Py_ssize_t = self.after
         at: cython.Py_ssize_t = self.counted(code, self.start, after)
         count: cython.Py_ssize_t = min(self.count, 1 << 32)
+        if self.section == 0x73:
+            self.sections[0x73] = (self.section_at, at, after, count)
         if count > len(names):
             self.refuse(f"it has {count} fields; the limit is {len(names)}")
         i: cython.int
@@ -271,6 +277,8 @@ class _MessageReader(ValueReader):
         after: cython.Py_ssize_t = self.after
         at: cython.Py_ssize_t = self.counted(code, self.start, after)
         pairs: cython.ulonglong = self.pairs(at)
+        if self.section > 0x71 and self.encoded < 0:
+            self.sections[self.section] = (self.section_at, at, after, self.count)
         _i: cython.ulonglong
         key: cython.uint
         for _i in range(pairs):
@@ -392,6 +400,20 @@ def _is_utf8(text: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def map_entries(data: memoryview, at: int, count: int) -> list[tuple[bytes, bytes]]:
+    """Return (key, whole entry) of a map's content; the key without its constructor."""
+    reader: _MessageReader = _MessageReader(data)
+    found: list = []
+    begin: cython.Py_ssize_t = at
+    for _ in range(count >> 1):
+        reader.element(begin)
+        name = bytes(data[reader.start : reader.after])
+        end = reader.skip(reader.after, 0)
+        found.append((name, bytes(data[begin:end])))
+        begin = end
+    return found
 
 
 def read_sections(data: memoryview) -> SectionsRead:

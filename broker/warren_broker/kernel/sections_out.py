@@ -25,15 +25,15 @@ else:
     from warren_broker.kernel.section_values import put_number
 
 from warren_broker.kernel.deaths import encode_deaths
-from warren_broker.kernel.section_types import ENCODED_TYPE, QUEUES
+from warren_broker.kernel.section_types import ENCODED_TYPE, QUEUES, UUID_BYTES, uuid_of
 
 STRING_BYTES_MAX = 4096
 """A longer string of a header is sent as binary, without a look at its characters."""
 
-_UUID_BYTES = 45
+_OWNED = (b"x-first-death-", b"x-last-death-", b"x-delivery-count", b"x-acquired-count")
 _ORDER = (0x80, 0x10, 0, 0, 0x200, 0x400, 0x8000, 0x4000, 0, 0x40, 0x08)
 """The fields of the properties section, each as the bit of its 0.9.1 property; 0: it has none."""
-_OWN = (b"x-exchange", b"x-routing-key", b"x-basic-type")
+_OWN = (b"x-exchange", b"x-routing-key")
 _MILLISECONDS_MAX = cython.declare(cython.longlong, (1 << 63) - 1)
 
 
@@ -136,12 +136,19 @@ def _timestamp(out: bytearray, seconds: cython.longlong) -> cython.int:
     return 0
 
 
+def is_owned(name: bytes) -> bool:
+    """Return whether an annotation is the broker's: it does not come from what was kept."""
+    return name.startswith(_OWNED) or name in _OWN or name in (b"x-opt-deaths", b"x-death")
+
+
 @cython.cclass
 class _MessageWriter:
     """One message that is written.
 
     annotations, fields, application   contents of the maps and of the list of properties, so far
     given                              names of annotations that are set by the broker
+    kept_annotations, kept_application the message has its own ones: only the headers are written
+                                       that the broker added
     """
 
     data: bytes
@@ -152,6 +159,8 @@ class _MessageWriter:
     annotation_count: cython.uint
     application_count: cython.uint
     given: object
+    kept_annotations: cython.bint
+    kept_application: cython.bint
     shorts: dict
     before: cython.Py_ssize_t
 
@@ -165,6 +174,7 @@ class _MessageWriter:
         self.application = bytearray()
         self.annotation_count = self.application_count = 0
         self.given = given
+        self.kept_annotations = self.kept_application = False
         self.shorts = {}
 
     # -------------------------------------------------------------- values
@@ -300,7 +310,7 @@ class _MessageWriter:
             if size > 1 and p[start] == 0x78 and p[start + 1] == 0x2D:  # x-
                 at = self.annotation(name, start + size)
                 continue
-            if size == 2 and kind == 0x41 and name == b"CC":
+            if size == 2 and kind == 0x41 and name == b"CC" and not self.kept_annotations:
                 _string_key(self.annotations, b"x-cc")
                 at = self.value(start + size, self.annotations)
                 self.annotation_count += 2
@@ -309,7 +319,13 @@ class _MessageWriter:
             _string(self.application, name)
             size = len(self.application)
             at = self.value(start + len(name), self.application)
-            if kind == 0x41 or kind == 0x46 or len(self.application) == size or not _is_text(name):
+            if (
+                self.kept_application
+                or kind == 0x41
+                or kind == 0x46
+                or len(self.application) == size
+                or not _is_text(name)
+            ):
                 del self.application[mark:]
             else:
                 self.application_count += 2
@@ -333,7 +349,14 @@ class _MessageWriter:
         _string_key(out, name)
         between = len(out)
         end = self.value(at, out)
-        if len(out) == between or name in self.given or name in _OWN or not name.isascii():
+        if (
+            len(out) == between
+            or name in self.given
+            or name in _OWN
+            or name == b"x-basic-type"
+            or not name.isascii()
+            or (self.kept_annotations and not is_owned(name))
+        ):
             del out[mark:]
         else:
             self.annotation_count += 2
@@ -387,9 +410,8 @@ class _MessageWriter:
         return 0
 
     @cython.cfunc
-    def properties(self, out: bytearray) -> cython.int:
-        """Append the properties section, unless it has no field."""
-        fields: bytearray = bytearray()
+    def properties(self, fields: bytearray) -> cython.int:
+        """Append the properties, without nulls at the end; return their number."""
         used: cython.int = 0
         at: cython.int
         size: cython.Py_ssize_t = 0
@@ -403,9 +425,17 @@ class _MessageWriter:
                 size = len(fields)
             else:
                 fields.append(0x40)
-        if used:
-            out += b"\x00\x53\x73"
-            _compound(out, 0xC0, 0xD0, used, fields[:size])
+        del fields[size:]
+        return used
+
+    @cython.cfunc
+    def typed(self) -> cython.int:
+        """Append the type to the annotations, unless it says that the body is encoded."""
+        kind = self.shorts.get(0x20)
+        if kind is not None and kind != ENCODED_TYPE and _is_text(kind):
+            _string_key(self.annotations, b"x-basic-type")
+            _string(self.annotations, kind)
+            self.annotation_count += 2
         return 0
 
     @cython.cfunc
@@ -426,7 +456,7 @@ class _MessageWriter:
                 return False
             _string(out, text)
         else:
-            uuid = _uuid(text) if len(text) == _UUID_BYTES else None
+            uuid = uuid_of(text) if len(text) == UUID_BYTES else None
             if uuid is not None:
                 out.append(0x98)
                 out += uuid
@@ -441,71 +471,125 @@ def _string_key(out: bytearray, name: bytes) -> cython.int:
     return _long_or_short(out, 0xA3, 0xB3, name)
 
 
-def _uuid(text: bytes) -> object:
-    """Return the 16 bytes of `urn:uuid:` and a UUID; None for anything else."""
-    parts = text[9:].split(b"-")
-    if not text.startswith(b"urn:uuid:") or [len(part) for part in parts] != [8, 4, 4, 4, 12]:
-        return None
-    try:
-        return bytes.fromhex(b"".join(parts).decode("ascii"))
-    except ValueError:
-        return None
+def _unlike(
+    data: memoryview, there: tuple[int, int, int, int] | None, count: int, content: bytearray
+) -> bool:
+    """Return whether a section differs from what would be written instead of it.
 
-
-def write_sections(
-    properties: bytes,
-    body_bytes: int,
-    exchange: bytes,
-    routing_key: bytes,
-    priority: int,
-    ttl_ms: int,
-    first_acquirer: bool,
-    delivery_count: int,
-    given: dict[bytes, bytes],
-    encoded: bool,
-) -> bytes:
-    """Return everything of a message that precedes the bytes of its body.
-
-    properties      AMQP 0.9.1 flags and list; malformed ones are replaced (`properties.readable`)
-    priority        -1: that of the properties
-    ttl_ms          -1: the expiration of the properties
-    given           annotations set by the broker: name -> encoded value
-    encoded         the body consists of encoded sections if the type is ENCODED_TYPE
+    Not by the width of its size, nor by nulls at the end of a list.
     """
-    writer: _MessageWriter = _MessageWriter(readable(properties), given)
-    header: bytearray = bytearray()
+    if there is None:
+        return count > 0
+    _, at, end, own = there
+    nulls = own - count
+    return nulls < 0 or bytes(data[at:end]) != bytes(content) + b"\x40" * nulls
+
+
+def sections_to_keep(
+    properties: bytes,
+    data: memoryview,
+    sections: dict[int, tuple[int, int, int, int]],
+    pieces: tuple[tuple[int, int], ...],
+) -> bytes:
+    """Return the sections of a received message that its 0.9.1 properties would not give back.
+
+    As they came, in their order; one that must not be made of the headers is an empty one. A data
+    section follows with the lengths of the message's data sections, where it has several.
+    """
+    kept: list = []
+    empty: bytes
+    if 0x72 in sections or 0x73 in sections or 0x74 in sections:
+        writer: _MessageWriter = _MessageWriter(properties, {})
+        fields: bytearray = bytearray()
+        writer.read(-1, -1, bytearray())
+        writer.typed()
+        used = writer.properties(fields)
+        for code, count, content, empty in (
+            (0x72, writer.annotation_count, writer.annotations, b"\xc1\x01\x00"),
+            (0x73, used, fields, b"\x45"),
+            (0x74, writer.application_count, writer.application, b"\xc1\x01\x00"),
+        ):
+            there = sections.get(code)
+            if _unlike(data, there, count, content):
+                section = b"\x00\x53%c%b" % (code, empty)
+                kept.append(section if there is None else bytes(data[there[0] : there[2]]))
+    lengths = [end - start for start, end in pieces] if len(pieces) > 1 else []
+    if kept or lengths or 0x78 in sections:
+        kept.append(b"\x00\x53\x75\xb0" + (4 * len(lengths)).to_bytes(4, "big"))
+        kept += [length.to_bytes(4, "big") for length in lengths]
+    if 0x78 in sections:
+        kept.append(bytes(data[sections[0x78][0] : sections[0x78][2]]))
+    return b"".join(kept)
+
+
+@cython.cfunc
+def _annotate(
+    writer: _MessageWriter, exchange: bytes, routing_key: bytes, encoded: cython.bint, kept: object
+) -> cython.int:
+    """Append the annotations that do not come from headers."""
     annotations: bytearray = writer.annotations
-    writer.read(priority, ttl_ms, header)
-    header.append(0x41 if first_acquirer else 0x42)
-    _uint(header, delivery_count)
-    kind = writer.shorts.get(0x20)
-    whole: cython.bint = encoded and kind == ENCODED_TYPE
-    if kind is not None and not whole and _is_text(kind):
-        _string_key(annotations, b"x-basic-type")
-        _string(annotations, kind)
-        writer.annotation_count += 2
-    for name, value in given.items():
+    if writer.kept_annotations:
+        annotations += kept[1]
+        writer.annotation_count += kept[0]
+    else:
+        writer.typed()
+        if writer.shorts.get(0x20) == ENCODED_TYPE and not encoded:
+            _string_key(annotations, b"x-basic-type")
+            _string(annotations, ENCODED_TYPE)
+            writer.annotation_count += 2
+    for name, value in writer.given.items():
         _string_key(annotations, name)
         annotations += value
     _string_key(annotations, b"x-exchange")
     _text(annotations, exchange)
     _string_key(annotations, b"x-routing-key")
     _text(annotations, routing_key)
-    writer.annotation_count += 4 + 2 * len(given)
+    writer.annotation_count += 4 + 2 * len(writer.given)
+    return 0
+
+
+def write_sections(
+    properties: bytes,
+    exchange: bytes,
+    routing_key: bytes,
+    header: tuple[int, int, bool, int],
+    given: dict[bytes, bytes],
+    encoded: bool,
+    kept: object = None,
+) -> bytes:
+    """Return the sections of a message that precede its body.
+
+    properties      AMQP 0.9.1 flags and list; malformed ones are replaced (`properties.readable`)
+    header          priority, ttl_ms (-1: as the properties), first acquirer, delivery count
+    given           annotations set by the broker: name -> encoded value
+    encoded         the body consists of encoded sections, as the type says
+    kept            a KeptSections; None: nothing was kept
+    """
+    writer: _MessageWriter = _MessageWriter(readable(properties), given)
+    first: bytearray = bytearray()
+    priority, ttl_ms, first_acquirer, delivery_count = header
+    if kept is not None:
+        writer.kept_annotations = kept.annotations is not None
+        writer.kept_application = kept.application is not None
+    writer.read(priority, ttl_ms, first)
+    first.append(0x41 if first_acquirer else 0x42)
+    _uint(first, delivery_count)
+    _annotate(writer, exchange, routing_key, encoded, None if kept is None else kept.annotations)
     out: bytearray = bytearray(b"\x00\x53\x70")
-    _compound(out, 0xC0, 0xD0, 5, header)
+    _compound(out, 0xC0, 0xD0, 5, first)
     out += b"\x00\x53\x72"
-    _compound(out, 0xC1, 0xD1, writer.annotation_count, annotations)
-    writer.properties(out)
-    if writer.application_count:
+    _compound(out, 0xC1, 0xD1, writer.annotation_count, writer.annotations)
+    if kept is not None and kept.properties is not None:
+        out += kept.properties
+    else:
+        fields: bytearray = bytearray()
+        used: cython.int = writer.properties(fields)
+        if used:
+            out += b"\x00\x53\x73"
+            _compound(out, 0xC0, 0xD0, used, fields)
+    if writer.kept_application:
+        out += kept.application
+    elif writer.application_count:
         out += b"\x00\x53\x74"
         _compound(out, 0xC1, 0xD1, writer.application_count, writer.application)
-    if not whole:
-        out += b"\x00\x53\x75"
-        if body_bytes <= 255:
-            out.append(0xA0)
-            out.append(body_bytes)
-        else:
-            out.append(0xB0)
-            put_number(out, body_bytes, 4)
     return bytes(out)

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import uuid
+from typing import Any
+
 import pytest
-from proton import Message, symbol
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from proton import Message, char, symbol, timestamp, ulong
 
 from warren_broker.amqp091.wire import properties
+from warren_broker.amqp091.wire.fields import Field, Timestamp
 from warren_broker.amqp10.message.received import MalformedSections, read_message
 from warren_broker.amqp10.message.sent import encode_message
+from warren_broker.block.block import Block
+from warren_broker.block.block import encode as encode_block
 from warren_broker.block.layout import FORM_AMQP091
-from warren_broker.kernel import CC, HEADERS, PERSISTENT, USER_ID
+from warren_broker.kernel import (
+    CC,
+    HEADERS,
+    PERSISTENT,
+    USER_ID,
+    format_deliveries,
+    format_get_ok,
+)
+from warren_broker.kernel.properties import SECTIONS, examine
+
+ROUTE = (b"", b"q")
 
 
 def test_what_routing_and_storing_need() -> None:
@@ -33,6 +51,8 @@ def test_what_routing_and_storing_need() -> None:
 def test_what_is_not_set() -> None:
     found = read_message(memoryview(b"\x00\x53\x75\xa0\x01b\x00\x53\x75\xa0\x01c"))
     assert bytes(found.body) == b"bc"
+    assert found[3:] == (None, None, HEADERS, False, None, None)  # that there are two
+    found = read_message(memoryview(b"\x00\x53\x75\xa0\x01b"))
     assert found[3:] == (None, None, 0, False, None, None)
     assert found.properties == properties.NONE
 
@@ -74,3 +94,207 @@ def test_a_message_as_sent() -> None:
         "x-opt-c": b"\xff",
         "x-opt-d": False,
     }
+
+
+# ------------------------------------------------------------------ kept as they came
+
+ID = uuid.UUID("550e8400-e29b-41d4-a716-446655440000")
+FOOTER = b"\x00\x53\x78\xc1\x08\x02\xa3\x03x-f\x55\x01"
+
+
+def rich(**fields: Any) -> bytes:
+    """A message with much that 0.9.1 cannot express."""
+    made = Message(body=b"data", inferred=True, id=ulong(7), address="/queues/q", subject="s")
+    made.expiry_time = made.creation_time = 12345.678
+    made.group_id, made.group_sequence, made.reply_to_group_id = "g", 3, "r"
+    made.properties = {"a": ulong(3), "x-b": ID, "x-c": b"text", "d": [1, 2]}
+    made.annotations = {
+        symbol("x-a"): char("c"),
+        symbol("b"): {"c": ID},
+        symbol("x-cc"): ["k"],
+        symbol("x-basic-type"): "t",
+        symbol("x-opt-rabbitmq-received-time"): timestamp(5),
+    }
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return bytes(made.encode())
+
+
+def sections(data: bytes) -> dict[int, bytes]:
+    """The sections of a message from its annotations on; those of data one after another."""
+    found: dict[int, bytes] = {}
+    at = 0
+    while at < len(data):
+        code = data[at + 2]
+        short, width = data[at + 3] >> 4, 0
+        if short in (0xA, 0xC):
+            width = 1
+        elif short in (0xB, 0xD):
+            width = 4
+        end = at + 4 + width + int.from_bytes(data[at + 4 : at + 4 + width], "big")
+        if code > 0x71:
+            found[code] = found.get(code, b"") + data[at:end]
+        at = end
+    return found
+
+
+def through(data: bytes) -> tuple[bytes, bytes, bytes]:
+    """A message that was stored and sent: it, and what was stored."""
+    found = read_message(memoryview(data))
+    assert examine(found.properties) >> 40 == found.flags
+    parts = encode_message(
+        found.form, found.properties, bytes(found.body), exchange=b"ex", routing_key=b"key"
+    )
+    return b"".join(map(bytes, parts)), found.properties, bytes(found.body)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        rich(),
+        rich() + FOOTER,
+        rich() + b"\x00\x53\x75\xa0\x00\x00\x53\x75\xa0\x02ab" + FOOTER,
+        rich(body={"a": ID}, inferred=False),
+        rich(id=b"\x00\xff", correlation_id="c" * 300),
+        rich(annotations={}, properties={}),
+        rich(annotations={symbol("x-a"): 1}),
+        rich(properties={"plain": 1}),
+        b"\x00\x53\x76\xc0\x03\x01\x54\x01\x00\x53\x76\x45",
+        b"\x00\x53\x75\xa0\x01a\x00\x53\x75\xb0\x00\x00\x00\x01b",
+    ],
+    ids=["rich", "footer", "datas", "value", "ids", "few", "x", "plain", "sequences", "bare"],
+)
+def test_a_message_leaves_as_it_came(data: bytes) -> None:
+    out, _, _ = through(data)
+    came, left = sections(data), sections(out)
+    one, other = Message(), Message()
+    one.decode(data)
+    other.decode(out)
+    if 0x75 in came:
+        assert read_message(memoryview(out)).body == read_message(memoryview(data)).body
+        assert left.pop(0x75).count(b"\x00\x53\x75") == came.pop(0x75).count(b"\x00\x53\x75")
+    left.pop(0x72)
+    came.pop(0x72, None)
+    for code, value in list(came.items()):
+        if value[3:4] == b"\x45" or (value[3:4] == b"\xd1" and value[8:12] == bytes(4)):
+            del came[code]  # an empty section and none say the same
+    if came.get(0x74, b"")[3:4] == b"\xd1" and left.get(0x74, b"")[3:4] == b"\xc1":
+        assert left.pop(0x74)[6:] == came.pop(0x74)[12:]
+    assert left == came
+    annotations = dict(other.annotations or {})
+    assert annotations.pop(symbol("x-exchange")) == "ex"
+    assert annotations.pop(symbol("x-routing-key")) == "key"
+    assert annotations == dict(one.annotations or {})
+    again, _, _ = through(out)
+    assert sections(again).get(0x73) == left.get(0x73)
+
+
+def test_what_was_kept_is_hidden_from_091() -> None:
+    data = rich()
+    stored = read_message(memoryview(data))
+    assert b"x-warren-sections" in stored.properties
+    plain = encode_block([b"data"], [properties.encode(properties.Properties(priority=1))], ROUTE)
+    kept = encode_block([b"data"], [stored.properties], ROUTE)
+    for both, visible in ((plain, []), (kept, ["CC", "timestamp_in_ms", "x-c", "a", "d"])):
+        for more in (None, {"x-delivery-count": 2}):
+            out, single = bytearray(), bytearray()
+            block = Block.decode(both)
+            args = (1, "tag", 1, False, 4096, more)
+            assert format_deliveries(out, block, 0, 1, *args) == ()
+            format_get_ok(single, block, 0, 1, 1, False, 0, 4096, more)
+            for frames in (out, single):
+                raw = content_header(bytes(frames))
+                names = list(properties.headers(raw))
+                assert sorted(names) == sorted([*visible, *(more or {})])
+                assert properties.decode(raw).message_id == ("7" if visible else None)
+
+
+def content_header(frames: bytes) -> bytes:
+    """The properties in the second frame."""
+    at = 7 + int.from_bytes(frames[3:7], "big") + 1
+    assert frames[at] == 2
+    return frames[at + 7 + 12 : at + 7 + int.from_bytes(frames[at + 3 : at + 7], "big")]
+
+
+def test_a_dead_letter_keeps_its_sections() -> None:
+    data = rich() + FOOTER
+    stored = read_message(memoryview(data))
+    headers: dict[str, Any] = dict(properties.headers(stored.properties))
+    death = {"count": Field("l", 1), "reason": "rejected", "queue": "q", "time": Timestamp(7)}
+    headers["x-death"] = [death | {"exchange": "ex", "routing-keys": ["k"]}]
+    headers |= {"x-first-death-queue": "q", "x-last-death-queue": "q"}
+    raw = properties.replace(stored.properties, headers=headers, expiration=None)
+    parts = encode_message(0, raw, b"data", exchange=b"dlx", routing_key=b"k")
+    one, other = Message(), Message()
+    one.decode(data)
+    other.decode(b"".join(map(bytes, parts)))
+    found = dict(other.annotations or {})
+    (deaths,) = found.pop(symbol("x-opt-deaths")).elements
+    assert (deaths["queue"], deaths["reason"], deaths["count"]) == ("q", "rejected", 1)
+    assert found.pop(symbol("x-first-death-queue")) == "q"
+    assert found.pop(symbol("x-last-death-queue")) == "q"
+    assert (found.pop(symbol("x-exchange")), found.pop(symbol("x-routing-key"))) == ("dlx", "k")
+    assert found == dict(one.annotations or {})
+    assert other.properties == one.properties
+    assert (other.id, other.subject, other.address) == (ulong(7), "s", "/queues/q")
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [b"", b"x", FOOTER, b"\x00\x53\x73\xc0\x08\x02\x40\xa0\x05admin\x00\x53\x75\xa0\x00"],
+    ids=["nothing", "garbage", "no data", "another user"],
+)
+def test_sections_that_a_091_client_made_are_not_sent(sections: bytes) -> None:
+    headers = {SECTIONS: Field("x", sections), "x-a": 1}
+    for user in (None, "guest"):
+        raw = properties.encode(properties.Properties(headers=headers, user_id=user))
+        found = Message()
+        parts = encode_message(0, raw, b"data", exchange=b"", routing_key=b"q")
+        found.decode(b"".join(map(bytes, parts)))
+        assert (found.user_id or b"") == (user or "").encode()
+        assert (found.annotations or {})[symbol("x-a")] == 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    values=st.dictionaries(
+        st.text("abcx-", min_size=1, max_size=9).map(lambda name: "x-t" + name),
+        st.one_of(
+            st.integers(0, 2**64 - 1).map(ulong),
+            st.integers(-(2**63), 2**63 - 1),
+            st.uuids(),
+            st.binary(max_size=9),
+            st.text(max_size=300),
+            st.integers(-(2**50), 2**50).map(timestamp),
+            st.booleans(),
+            st.none(),
+            st.floats(allow_nan=False),
+        ),
+        max_size=5,
+    ),
+    identifier=st.one_of(
+        st.none(), st.uuids(), st.binary(max_size=9), st.text(max_size=300), st.just(ulong(3))
+    ),
+    user=st.none() | st.just(b"guest"),
+    body=st.binary(max_size=300),
+)
+def test_from_10_to_091_and_back(
+    values: dict[str, Any], identifier: Any, user: bytes | None, body: bytes
+) -> None:
+    one, other = Message(body=body, inferred=True, id=identifier), Message()
+    if user is not None:
+        one.user_id = user
+    one.properties = values
+    one.annotations = {symbol(name): value for name, value in values.items()}
+    data = bytes(one.encode())
+    one.decode(data)
+    other.decode(through(data)[0])
+    found = dict(other.annotations or {})
+    assert found.pop(symbol("x-exchange")) == "ex"
+    assert found.pop(symbol("x-routing-key")) == "key"
+    for name in ("x-exchange", "x-routing-key"):
+        values.pop(name, None)
+    assert found == values
+    assert (other.properties or {}) == (one.properties or {})
+    assert (other.id, other.user_id or b"") == (one.id, user or b"")
+    assert bytes(other.body) == body

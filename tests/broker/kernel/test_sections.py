@@ -16,7 +16,7 @@ from tests.broker.kernel.conftest import loaded
 from warren_broker.amqp091.wire import properties
 from warren_broker.amqp091.wire.fields import Field, Timestamp
 from warren_broker.kernel import Kernel
-from warren_broker.kernel.section_types import ENCODED_TYPE, MalformedSections, SectionsRead
+from warren_broker.kernel.section_types import MalformedSections, SectionsRead
 
 BODY = b"\x00\x53\x75\xa0\x01b"
 """A data section."""
@@ -46,12 +46,16 @@ def stored(kernel: Kernel, data: bytes) -> tuple[properties.Properties, bytes]:
 
 def written(kernel: Kernel, raw: bytes, body: bytes = b"data", **given: bytes) -> bytes:
     """The message that is sent of stored properties and a body."""
-    encoded = ENCODED_TYPE in raw and kernel.sections_in.is_body(memoryview(body))
+    found = properties.decode(kernel.deliver.readable(raw)).type
+    encoded = found == "amqp-1.0" and kernel.sections_in.is_body(memoryview(body))
     own = {name.replace("_", "-").encode(): value for name, value in given.items()}
-    head = kernel.sections_out.write_sections(
-        raw, len(body), b"ex", b"key", -1, -1, True, 0, own, encoded
+    head = bytes(
+        kernel.sections_out.write_sections(raw, b"ex", b"key", (-1, -1, True, 0), own, encoded)
     )
-    return bytes(head) + body
+    if encoded:
+        return head + body
+    size = bytes((0xA0, len(body))) if len(body) < 256 else struct.pack(">BI", 0xB0, len(body))
+    return head + b"\x00\x53\x75" + size + body
 
 
 def sent(kernel: Kernel, some: properties.Properties, body: bytes = b"data") -> Message:

@@ -1,6 +1,8 @@
 """An AMQP 1.0 message as it arrives: what is stored of it, and what routing needs.
 
-It is stored in AMQP 0.9.1 form, converted as RabbitMQ converts it (docs/compatibility.md).
+It is stored in AMQP 0.9.1 form, converted as RabbitMQ converts it (docs/compatibility.md). What the
+0.9.1 properties cannot express is kept beside them, in a header that only `sent` reads: a message
+leaves to an AMQP 1.0 client as it came.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from warren_broker.block.layout import FORM_AMQP091, PRIORITY_MAX, TTL_NONE, Buffer
-from warren_broker.kernel import read_sections
+from warren_broker.kernel import HEADERS, read_sections, sections_to_keep, with_sections
 from warren_broker.kernel.section_types import MalformedSections
 
 __all__ = ["MalformedSections", "ReceivedMessage", "read_message"]
@@ -52,13 +54,18 @@ def read_message(data: memoryview) -> ReceivedMessage:
         body: Buffer = data[start:end]
     else:
         body = b"".join([data[start:end] for start, end in read.pieces])
+    properties, flags = read.properties, read.row >> 40
+    if read.sections or len(read.pieces) > 1:
+        kept = sections_to_keep(properties, data, read.sections, read.pieces)
+        if kept:
+            properties, flags = with_sections(properties, kept), flags | HEADERS
     return ReceivedMessage(
         FORM_AMQP091,
-        read.properties,
+        properties,
         body,
         None if ttl_ms == TTL_NONE else ttl_ms,
         None if octet & ~PRIORITY_MAX else octet,
-        read.row >> 40,
+        flags,
         bool(read.durable),
         None if read.to is None else read.to.decode("utf-8", "surrogateescape"),
         read.user_id,

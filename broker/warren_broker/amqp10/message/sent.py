@@ -6,15 +6,29 @@ import struct
 from collections.abc import Mapping
 from typing import TypeAlias
 
+from warren_broker.amqp091.wire import properties as codec
 from warren_broker.block.layout import FORM_AMQP091, Buffer
-from warren_broker.kernel import is_body, write_sections
-from warren_broker.kernel.section_types import ENCODED_TYPE
+from warren_broker.kernel import (
+    is_body,
+    is_owned,
+    map_entries,
+    read_sections,
+    readable,
+    split_sections,
+    write_sections,
+)
+from warren_broker.kernel.properties import SECTIONS
+from warren_broker.kernel.section_types import ENCODED_TYPE, KeptSections, MalformedSections
 
 Annotation: TypeAlias = bool | int | str | bytes
 """true or false, a long of 64 bits, a string, or a binary."""
 
 _SIZED = struct.Struct(">BI")
 _LONG = struct.Struct(">Bq")
+_LENGTH = struct.Struct(">I")
+_SECTIONS = SECTIONS.encode()
+_TYPE = frozenset({"type"})
+_USER_ID = frozenset({"user_id"})
 _NONE: dict[bytes, bytes] = {}
 
 
@@ -39,23 +53,86 @@ def encode_message(
     annotations            set by the broker, instead of those of the message with their names
     """
     assert form == FORM_AMQP091, form
-    raw = bytes(properties)
+    raw, kept, footer = bytes(properties), None, b""
+    lengths: tuple[int, ...] = ()
+    given = _NONE
+    if annotations:
+        given = {name.encode("ascii"): _encoded(value) for name, value in annotations.items()}
+    if _SECTIONS in raw:
+        raw, sections = split_sections(readable(raw))
+        if sections:
+            kept, lengths, footer = _kept(sections, raw, given)
     encoded = ENCODED_TYPE in raw and is_body(memoryview(body))
+    if encoded:
+        encoded = codec.select(readable(raw), _TYPE).get("type") == ENCODED_TYPE.decode()
     head = write_sections(
         raw,
-        len(body),
         exchange,
         routing_key,
-        -1 if priority is None else priority,
-        -1 if ttl_ms is None else ttl_ms,
-        first_acquirer,
-        delivery_count,
-        {name.encode("ascii"): _encoded(value) for name, value in annotations.items()}
-        if annotations
-        else _NONE,
+        (
+            -1 if priority is None else priority,
+            -1 if ttl_ms is None else ttl_ms,
+            first_acquirer,
+            delivery_count,
+        ),
+        given,
         encoded,
+        kept,
     )
-    return [head, body] if len(body) else [head]
+    if encoded:
+        return [head, body]
+    if sum(lengths) != len(body):
+        lengths = (len(body),)
+    parts: list[Buffer] = []
+    start = 0
+    for length in lengths or (0,):
+        parts += (head + _data_head(length), memoryview(body)[start : start + length])
+        head, start = b"", start + length
+    return [part for part in (*parts, footer) if len(part)]
+
+
+def _data_head(length: int) -> bytes:
+    if length <= 255:
+        return b"\x00\x53\x75\xa0" + bytes((length,))
+    return b"\x00\x53\x75" + _SIZED.pack(0xB0, length)
+
+
+def _kept(
+    sections: bytes, raw: bytes, given: dict[bytes, bytes]
+) -> tuple[KeptSections | None, tuple[int, ...], bytes]:
+    """Return what was kept of a message: sections, lengths of the data sections, the footer.
+
+    Nothing of it is used when it is malformed, or has another user-id than the properties: then an
+    AMQP 0.9.1 client made it.
+    """
+    data = memoryview(sections)
+    try:
+        read = read_sections(data)
+    except MalformedSections:
+        return None, (), b""
+    user_id = codec.select(readable(raw), _USER_ID).get("user_id")
+    said = None if read.user_id is None else read.user_id.decode("utf-8", "surrogateescape")
+    if len(read.pieces) != 1 or said != (user_id if 0x73 in read.sections else None):
+        return None, (), b""
+    annotations = None
+    there = read.sections.get(0x72)
+    if there is not None:
+        entries = map_entries(data, there[1], there[3])
+        own = [entry for name, entry in entries if not is_owned(name) and name not in given]
+        annotations = (2 * len(own), b"".join(own))
+    whole = {
+        code: sections[begin:end] if count else b""
+        for code, (begin, _, end, count) in read.sections.items()
+    }
+    start, end = read.pieces[0]
+    lengths = tuple(
+        length for (length,) in _LENGTH.iter_unpack(sections[start : end - (end - start) % 4])
+    )
+    return (
+        KeptSections(annotations, whole.get(0x73), whole.get(0x74)),
+        lengths,
+        whole.get(0x78, b""),
+    )
 
 
 def _encoded(value: Annotation) -> bytes:

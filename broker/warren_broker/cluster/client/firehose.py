@@ -25,7 +25,7 @@ from warren_broker.cluster.client.node_messages import BestEffort, UnconfirmedBo
 from warren_broker.cluster.client.publisher import BCC, Publisher, QueuePart
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.config import NodeConfig
-from warren_broker.kernel import MessageTable, Route, readable
+from warren_broker.kernel import MessageTable, Route, readable, split_sections
 from warren_raft.runtime.loop import Loop
 
 log = logging.getLogger(__name__)
@@ -199,7 +199,7 @@ def _message(
     route: Route, raw: bytes | memoryview, body: bytes, more: dict[str, int] | None
 ) -> _Message:
     """Return a message; more: headers that were added to its own."""
-    data = readable(raw)
+    data, _ = split_sections(readable(raw))
     headers: dict[str, Any] = dict(properties.headers(data))
     for name, value in (more or {}).items():
         headers[name] = Field("l", value)

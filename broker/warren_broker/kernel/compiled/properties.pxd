@@ -1,4 +1,6 @@
 # What the other compiled modules of the kernel call without going through Python.
 
 cdef long long walk(const unsigned char* p, Py_ssize_t end) noexcept
+cdef Py_ssize_t own_headers(const unsigned char* p, Py_ssize_t at, Py_ssize_t end) noexcept
+cdef Py_ssize_t sections_at(const unsigned char* p, Py_ssize_t end) noexcept
 cdef Py_ssize_t value_end(const unsigned char* p, Py_ssize_t at, Py_ssize_t end, int depth) noexcept
