@@ -140,6 +140,28 @@ class Access:
             raise errors.AccessRefused(f"cannot publish to internal {shown}")
         self._topic("write", exchange, routing_keys)
 
+    def refused_route(
+        self, table: MessageTable, routes: Iterable[int], first: int, last: int
+    ) -> tuple[int, errors.Refusal | None]:
+        """Return the first message of first <= i < last that may not be published, and why not.
+
+        routes   the ids of their routes; looked up once for each
+        returns  (last, None) when all are allowed
+        """
+        refusal = None
+        for route in routes:
+            entry = table.routes.entries[route]
+            try:
+                self.publish(
+                    entry.exchange.decode("utf-8", "surrogateescape"),
+                    (entry.routing_key.decode("utf-8", "surrogateescape"),),
+                )
+            except errors.Refusal as refused:
+                at = next((i for i in range(first, last) if table.route_id(i) == route), last)
+                if at < last:
+                    last, refusal = at, refused
+        return last, refusal
+
     def refused_message(
         self, table: MessageTable, first: int, last: int, flags: int, exchange: str | None = None
     ) -> tuple[int, errors.Refusal | None]:

@@ -111,6 +111,12 @@ class NotFound(Refusal):
     condition, http_status = "amqp:not-found", 404
 
 
+class ResourceDeleted(NotFound):
+    """What a link was attached to was deleted."""
+
+    condition, http_status = "amqp:resource-deleted", 410
+
+
 class ResourceLocked(Refusal):
     """The resource belongs to another connection."""
 

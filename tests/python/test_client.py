@@ -322,7 +322,7 @@ def test_blocks_of_every_size_travel_unchanged(node: FakeNode, size: int) -> Non
 
 
 @pytest.mark.parametrize(
-    "address", ["q", "/queues/q", "/exchanges/x/key", "/queues/q/blocks?x=1", "/queues/q/browse"]
+    "address", ["q", "/exchanges/x/key", "/queues/q/blocks?x=1", "/queues/q/browse"]
 )
 def test_links_that_this_listener_lacks_are_refused(node: FakeNode, address: str) -> None:
     with connect(node) as connection, pytest.raises(PeerError) as caught:

@@ -10,6 +10,7 @@ from sim.planting import Replacement, by_name
 from warren_broker.cluster import definitions
 from warren_broker.metadata.incarnations import is_retired
 from warren_broker.queue import ack, commands, delayed_retry, machine, stage
+from warren_broker.queue.annotations import Annotations
 from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.deduplication import NumberSet, SeenIds
 from warren_broker.queue.delayed_queue import Delayed
@@ -26,8 +27,8 @@ def requeue_order_reversed() -> list[Replacement]:
     """Returned messages come first, but in reverse order."""
     let_go = ack.let_go
 
-    def backwards(context: QueueContext, consumer: Any, pieces: list[Any], outcome: Any) -> None:
-        let_go(context, consumer, pieces[::-1], outcome)
+    def backwards(context: QueueContext, consumer: Any, pieces: list[Any], *outcome: Any) -> None:
+        let_go(context, consumer, pieces[::-1], *outcome)
 
     return [(ack, "let_go", backwards)]
 
@@ -75,6 +76,37 @@ def priorities_are_not_in_the_snapshot() -> list[Replacement]:
         )
 
     return [(Order, "load", confused)]
+
+
+def annotations_are_not_in_the_snapshot() -> list[Replacement]:
+    """A member restored from a snapshot delivers messages as their publishers sent them."""
+
+    def forgetful(self: Annotations, rows: Any) -> None:
+        self.blocks = {}
+
+    return [(Annotations, "load", forgetful)]
+
+
+def a_return_ends_the_annotations() -> list[Replacement]:
+    """What was annotated and is returned without a word has no annotations any more."""
+    give_back = ack.give_back
+
+    def plain(context: QueueContext, run: Any, failed: bool, ready_ms: int = 0) -> None:
+        if not failed and not ready_ms:
+            context.state.annotations.forget(*run[:3])
+        give_back(context, run, failed, ready_ms)
+
+    return [(ack, "give_back", plain)]
+
+
+def the_time_that_a_consumer_said_is_ignored() -> list[Replacement]:
+    """What a consumer has returned until a time waits as all others."""
+    give_back = ack.give_back
+
+    def deaf(context: QueueContext, run: Any, failed: bool, ready_ms: int = 0) -> None:
+        give_back(context, run, failed)
+
+    return [(ack, "give_back", deaf)]
 
 
 def an_expired_claim_is_settled() -> list[Replacement]:
@@ -226,6 +258,9 @@ PLANTS = by_name(
     requeue_order_reversed,
     what_comes_back_goes_to_the_end,
     redelivered_is_not_in_the_snapshot,
+    annotations_are_not_in_the_snapshot,
+    a_return_ends_the_annotations,
+    the_time_that_a_consumer_said_is_ignored,
     priorities_are_not_in_the_snapshot,
     an_expired_claim_is_settled,
     a_missing_attempt_counts_as_empty,

@@ -48,6 +48,7 @@ FLOORS: dict[str, int] = {
     "warren_broker.queue.command_base": 0,
     "warren_broker.queue.commands": 0,
     "warren_broker.queue.delay_commands": 0,
+    "warren_broker.queue.modify_command": 0,
     "warren_broker.queue.effects": 0,
     "warren_broker.queue.config": 0,
     "warren_broker.metadata": 1,

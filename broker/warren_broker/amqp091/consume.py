@@ -206,6 +206,7 @@ def _new_part(consumer: ChannelConsumer, delivery: Delivery) -> Delivery:
         delivery.last,
         delivery.delivery_count,
         delivery.acquired_count,
+        delivery.annotations,
     )
 
 

@@ -27,6 +27,7 @@ def part_of(delivery: Delivery, start: int, end: int) -> Delivery:
         delivery.first + end - 1,
         delivery.delivery_count,
         delivery.acquired_count,
+        delivery.annotations,
     )
 
 

@@ -26,7 +26,7 @@ def publish(channel: Channel, item: TableRun) -> None:
     """Hand the run to the broker, up to the first refused message; raise its refusal."""
     first, last = item.run.first, item.run.last
     routes = _routes(item)
-    last, refusal = _refused_by_route(channel, item.table, routes, first, last)
+    last, refusal = channel.connection.access.refused_route(item.table, routes, first, last)
     last, refused = first_refused(item.table, first, last, item.run.flags, bool(channel.reply_name))
     refusal = refused or refusal
     if item.run.flags & (USER_ID | CC):
@@ -71,29 +71,6 @@ def _hand_over(channel: Channel, run: CheckedRun) -> None:
             flags=run.flags,
         )
     )
-
-
-# ------------------------------------------------------------------ checks
-
-
-def _refused_by_route(
-    channel: Channel, table: MessageTable, routes: list[int], first: int, last: int
-) -> tuple[int, Refusal | None]:
-    """Return where the run must end and why; looked up once per distinct route."""
-    refusal = None
-    access = channel.connection.access
-    for route in routes:
-        entry = table.routes.entries[route]
-        try:
-            access.publish(
-                entry.exchange.decode("utf-8", "surrogateescape"),
-                (entry.routing_key.decode("utf-8", "surrogateescape"),),
-            )
-        except Refusal as refused:
-            at = next((i for i in range(first, last) if table.route_id(i) == route), last)
-            if at < last:
-                last, refusal = at, refused
-    return last, refusal
 
 
 def _with_reply_name(

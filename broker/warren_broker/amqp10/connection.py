@@ -8,12 +8,11 @@ import msgspec
 from proton import Condition, Event, Link, ProtonException, Session, symbol
 
 from warren_broker.amqp10.addresses import (
-    BlocksTarget,
-    BrowseSource,
-    ClaimSource,
+    AnonymousTarget,
+    ExchangeTarget,
     ManagementNode,
-    StageTarget,
-    ViewSource,
+    QueueSource,
+    QueueTarget,
     parse_source,
     parse_target,
 )
@@ -25,6 +24,7 @@ from warren_broker.amqp10.connection_requests import (
     OpenVhost,
     VhostOpened,
 )
+from warren_broker.amqp10.consuming_link import ConsumingLink
 from warren_broker.amqp10.link import (
     Limits10,
     LinkFault,
@@ -38,21 +38,24 @@ from warren_broker.amqp10.link import (
     source_address,
     target_address,
 )
+from warren_broker.amqp10.link_requests import PublishOutcomes
 from warren_broker.amqp10.management_link import AnswersLink, RequestsLink
+from warren_broker.amqp10.publishing_link import PublishingLink
 from warren_broker.amqp10.receiver import BlocksLink
 from warren_broker.amqp10.sender import PiecesLink
 from warren_broker.amqp10.wire.engine import OUTPUT_BYTES, Engine
 from warren_broker.amqp10.wire.sasl import SaslFailed, SaslServer, SaslState
+from warren_broker.block.block import Block
 from warren_broker.errors import (
     ConnectionForced,
     NotAllowed,
-    NotImplementedHere,
     Refusal,
     ResourceError,
     SyntaxRefused,
     login_refused,
 )
 from warren_broker.management.resource import Token
+from warren_broker.queue import commands
 from warren_broker.sasl_login import Logins
 
 LINKS_MAX = 1024
@@ -91,6 +94,7 @@ class Connection10:
         self.in_flight_bytes = 0
         self.unfinished_bytes = 0
         self.short = False
+        self.consumers: dict[int, ConsumingLink] = {}
         self.user = ""
         self.vhost = ""
         self.client: dict[str, str] = {}
@@ -102,6 +106,7 @@ class Connection10:
         self._engine = Engine(server=True, container=container, idle_timeout_s=idle_timeout_s)
         self._engine.bind()
         self._links: dict[Link, LinkPart] = {}
+        self._to_flush: dict[LinkPart, None] = {}
         self._requests: list[AnyRequest] = []
         self._held: list[AnyRequest] = []
         self._waiting: dict[Token, OnAnswer] = {}
@@ -125,6 +130,7 @@ class Connection10:
             return
         for _ in self._engine.receive(data):
             self._handle_events()
+        self._flush_links()
 
     def end_of_input(self) -> None:
         """Handle the end of input: the connection is lost unless it was closed."""
@@ -152,6 +158,7 @@ class Connection10:
             size += sum(len(piece) for piece in pieces)
             if not self._wake_links() and not pieces:
                 break
+        self._flush_links()
         return out
 
     def take_faults(self) -> list[LinkFault]:
@@ -166,10 +173,34 @@ class Connection10:
 
     def answer(self, token: Token, result: AnyAnswer) -> None:
         """Handle a request's result; dropped after the end of the connection."""
-        on_answer = self._waiting.pop(token, None)
+        if isinstance(result, PublishOutcomes) and not result.last:
+            on_answer = self._waiting.get(token)
+        else:
+            on_answer = self._waiting.pop(token, None)
         if on_answer is not None and not self._ended:
             on_answer(result)
             self._handle_events()
+            self._flush_links()
+
+    def deliver(self, consumer: int, delivery: commands.Delivery, block: Block) -> None:
+        """Take a queue's messages for one of the consumers."""
+        part = self.consumers.get(consumer)
+        if part is not None:
+            part.deliver(delivery, block)
+            self._flush_links()
+
+    def missed(self, consumer: int, msg_id: int) -> None:
+        """Note that a consumer's deliveries below this one which are missing never come."""
+        part = self.consumers.get(consumer)
+        if part is not None:
+            part.missed(msg_id)
+            self._flush_links()
+
+    def cancelled(self, consumer: int, refusal: Refusal) -> None:
+        """End the link of a consumer that its queue has cancelled."""
+        part = self.consumers.get(consumer)
+        if part is not None:
+            part.cancelled(refusal)
 
     def tick(self, now_ms: int) -> int | None:
         """Send heartbeats and check the idle timeout; return when to call again at the latest."""
@@ -190,6 +221,8 @@ class Connection10:
         """Drop everything: the socket is closed."""
         self._end("the socket was closed")
         self._links.clear()
+        self.consumers.clear()
+        self._to_flush.clear()
         self._requests.clear()
         self._waiting.clear()
         self._early.clear()
@@ -210,6 +243,20 @@ class Connection10:
             self._close_with(
                 NotAllowed(f"more than {REQUESTS_HELD_MAX} requests before Open was answered")
             )
+
+    def tell(self, request: AnyRequest) -> None:
+        """Make a request that has no answer."""
+        self._requests.append(request)
+
+    def flush_later(self, part: LinkPart) -> None:
+        """Call the link's `flush` at the end of this pass."""
+        self._to_flush[part] = None
+
+    def _flush_links(self) -> None:
+        while self._to_flush:
+            parts, self._to_flush = self._to_flush, {}
+            for part in parts:
+                part.flush()
 
     def overrun(self) -> None:
         """End the connection: too many bytes of incomplete blocks."""
@@ -304,8 +351,8 @@ class Connection10:
     def _session_closed(self, event: Event) -> None:
         for link in [link for link in self._links if link.session == event.session]:
             part = self._links.pop(link)
-            part.ended = True
-            part.gone()
+            part.session_ended = True
+            _end_part(part)
         event.session.close()
 
     def _link_opened(self, event: Event) -> None:
@@ -327,13 +374,11 @@ class Connection10:
             accept_attach(link, self.limits.request_bytes_max, paired=True)
             self._links[link] = RequestsLink(link, self)
             self._pair_management(link.session)
-        elif isinstance(target, (BlocksTarget, StageTarget)):
+        elif isinstance(target, (QueueTarget, ExchangeTarget, AnonymousTarget)):
+            self._links[link] = PublishingLink(link, self, target)
+        else:
             accept_attach(link, self.limits.block_bytes_max)
             self._links[link] = BlocksLink(link, self, target)
-        else:
-            raise NotImplementedHere(
-                f"target {link.remote_target.address!r}: publish single messages over AMQP 0.9.1"
-            )
 
     def _attach_source(self, link: Link) -> None:
         source = parse_source(source_address(link))
@@ -341,13 +386,11 @@ class Connection10:
             accept_attach(link, paired=True)
             self._links[link] = AnswersLink(link, self)
             self._pair_management(link.session)
-        elif isinstance(source, (ClaimSource, BrowseSource, ViewSource)):
+        elif isinstance(source, QueueSource):
+            self._links[link] = ConsumingLink(link, self, source)
+        else:
             accept_attach(link)
             self._links[link] = PiecesLink(link, self, source)
-        else:
-            raise NotImplementedHere(
-                f"source {link.remote_source.address!r}: consume single messages over AMQP 0.9.1"
-            )
 
     def _pair_management(self, session: Session) -> None:
         """Connect each link of requests to the link of answers of the same name and session."""
@@ -363,8 +406,7 @@ class Connection10:
     def _link_closed(self, event: Event) -> None:
         part = self._links.pop(event.link, None)
         if part is not None:
-            part.ended = True
-            part.gone()
+            _end_part(part)
         if event.type == Event.LINK_REMOTE_DETACH:
             event.link.detach()
         else:
@@ -409,11 +451,19 @@ class Connection10:
         self.failure = self.failure or why
         self._held.clear()
         for part in self._links.values():
-            part.ended = True
+            part.session_ended = True
+            _end_part(part)
 
     def _end(self, why: str) -> None:
         self._forget(why)
         self._ended = True
+
+
+def _end_part(part: LinkPart) -> None:
+    if not part.ended:
+        part.flush()  # what the client has sent before it ended the link
+    part.ended = True
+    part.gone()
 
 
 _Handler = Callable[[Connection10, Event], None]

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from warren_broker.amqp10.addresses import StageTarget, ViewSource
+from warren_broker.amqp10.link_requests import LinkAnswer, LinkRequest
 from warren_broker.amqp10.wire.fetched import encode_runs
 from warren_broker.amqp10.wire.viewed import ViewHead, encode_view_head
 from warren_broker.errors import Refusal
@@ -111,6 +112,7 @@ AnyRequest: TypeAlias = (
     | FetchClaim
     | Browse
     | ViewQueue
+    | LinkRequest
     | AnyQueueRequest
     | AnyClaimRequest
     | AnyMemberRequest
@@ -191,6 +193,7 @@ AnyAnswer: TypeAlias = (
     | Staged
     | Published
     | Fetched
+    | LinkAnswer
     | Refusal
     | Performed
     | MessagesCounted

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from proton import Condition, Data, Delivery, Link, Terminus, symbol
 
@@ -22,6 +22,7 @@ class Limits10:
     """Bounds of one connection, in bytes.
 
     block_bytes_max      one block on a link; advertised as its max-message-size
+    message_bytes_max    one message on a publisher's link
     request_bytes_max    one management request
     unfinished_bytes_max incomplete blocks over all links; more ends the connection
     in_flight_bytes_max  blocks passed on and not answered; above it nothing more is read
@@ -29,6 +30,7 @@ class Limits10:
     """
 
     block_bytes_max: int = 32 << 20
+    message_bytes_max: int = 16 << 20
     request_bytes_max: int = 4 << 20
     unfinished_bytes_max: int = 128 << 20
     in_flight_bytes_max: int = 32 << 20
@@ -49,6 +51,7 @@ class LinkHost(Protocol):
     in_flight_bytes   of blocks that were passed on and not answered, over all links
     unfinished_bytes  of incomplete blocks, over all links
     short             a resource alarm is set: no block is accepted, no credit given for one
+    consumers         the links of consumers, by the consumers' numbers
     """
 
     limits: Limits10
@@ -56,6 +59,15 @@ class LinkHost(Protocol):
     in_flight_bytes: int
     unfinished_bytes: int
     short: bool
+    consumers: dict[int, Any]
+
+    def tell(self, request: AnyRequest) -> None:
+        """Make a request that has no answer."""
+        ...
+
+    def flush_later(self, part: LinkPart) -> None:
+        """Call the link's `flush` at the end of this pass."""
+        ...
 
     def ask(self, request: AnyRequest, on_answer: OnAnswer) -> None:
         """Make a request; `on_answer` gets the result, unless the connection ends first."""
@@ -73,6 +85,8 @@ class LinkHost(Protocol):
 class LinkPart:
     """One attached link.
 
+    session_ended  the link ends because its session or connection does
+
     Invariant: nothing is written to `link` once `ended`
     """
 
@@ -80,6 +94,7 @@ class LinkPart:
         self.link = link
         self.host = host
         self.ended = False
+        self.session_ended = False
 
     def delivery(self, delivery: Delivery) -> None:
         """Handle new bytes or a new state of a delivery."""
@@ -89,6 +104,9 @@ class LinkPart:
 
     def flow(self) -> None:
         """Handle a change of the client's credit or window."""
+
+    def flush(self) -> None:
+        """Pass on what was gathered in this pass."""
 
     def wake(self) -> bool:
         """Continue what waited for room; return whether anything was written or read."""

@@ -12,75 +12,40 @@ from warren_broker.amqp10.connection_requests import (
     StageBlock,
     Staged,
 )
-from warren_broker.amqp10.link import LinkFault, LinkHost, LinkPart, condition_of, drop
+from warren_broker.amqp10.incoming_link import IncomingLink
+from warren_broker.amqp10.link import LinkFault, LinkHost, condition_of
 from warren_broker.amqp10.wire.fetched import STAGED_STATE, MalformedPiece, decode_section
-from warren_broker.errors import ContentTooLarge, InvalidArgument, Refusal
+from warren_broker.errors import InvalidArgument, Refusal
 
 CREDIT = 16
 """Blocks in flight on one link; their bytes are bounded by the connection's window."""
 
 
-class BlocksLink(LinkPart):
+class BlocksLink(IncomingLink):
     """A link that receives blocks and answers with dispositions.
 
     A refused block of a stage ends the link: a later one must not be staged without it.
     """
 
+    what = "a block"
+
     def __init__(self, link: Link, host: LinkHost, target: BlocksTarget | StageTarget) -> None:
-        super().__init__(link, host)
+        super().__init__(link, host, host.limits.block_bytes_max)
         self._target = target
         self._next_seq = target.seq if isinstance(target, StageTarget) else 0
-        self._waiting = False  # a complete block waits because the connection has enough in flight
         self._credited = False
-        self._unfinished = 0  # bytes of an incomplete block
         self.wake()
 
-    def delivery(self, delivery: Delivery) -> None:
-        """Handle a block of which a part, or everything, has arrived."""
-        if self.ended or delivery.aborted:
-            drop(delivery)
-            return
-        if delivery.pending > self.host.limits.block_bytes_max:
-            size, limit = delivery.pending, self.host.limits.block_bytes_max
-            drop(delivery)
-            self.refuse(
-                ContentTooLarge(
-                    f"a block of {size} bytes or more; {limit} is the limit: send smaller blocks"
-                )
-            )
-            return
-        self._count(delivery.pending if delivery.partial else 0)
-        if not delivery.partial and delivery.readable:
-            self._waiting = True
-            self.wake()
+    def grant(self) -> bool:
+        """Give credit once; each block that is read gives one more."""
+        if self._credited or self.ended or self.host.short:
+            return False
+        self._credited = True
+        self.link.flow(CREDIT)
+        return True
 
-    def gone(self) -> None:
-        """Drop the link's incomplete block: the link has ended."""
-        self._count(0)
-
-    def _count(self, unfinished: int) -> None:
-        host = self.host
-        host.unfinished_bytes += unfinished - self._unfinished
-        self._unfinished = unfinished
-        if host.unfinished_bytes > host.limits.unfinished_bytes_max:
-            host.overrun()
-
-    def wake(self) -> bool:
-        """Read waiting blocks as long as there is room."""
-        moved = False
-        if not self._credited and not self.ended and not self.host.short:
-            self._credited = moved = True
-            self.link.flow(CREDIT)
-        while self._waiting and not self.ended and self.host.may_read():
-            current = self.link.current
-            if current is None or current.partial or not current.readable:
-                self._waiting = False
-                break
-            self._take(current)
-            moved = True
-        return moved
-
-    def _take(self, delivery: Delivery) -> None:
+    def take(self, delivery: Delivery) -> None:
+        """Pass a block on."""
         data = self.link.recv(delivery.pending) or b""
         self.link.advance()
         self.link.flow(1)

@@ -548,4 +548,5 @@ def _moved(delivery: Delivery) -> Delivery:
         delivery.last - delivery.first,
         delivery.delivery_count,
         delivery.acquired_count,
+        delivery.annotations,
     )

@@ -8,6 +8,7 @@ from warren_broker.queue import service_order
 from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.commands import AnyReply, Discard, Done, MsgIds, Return, Settle
 from warren_broker.queue.dead_letter import dead_letter_or_drop, give_back
+from warren_broker.queue.modify_command import Modify
 from warren_broker.queue.ranges import Held, take_ids
 from warren_broker.queue.state import Consumer
 
@@ -32,8 +33,23 @@ def discard(context: QueueContext, command: Discard) -> AnyReply:
     return _resolve(context, command.consumer, command.msg_ids, outcome)
 
 
+def modify(context: QueueContext, command: Modify) -> AnyReply:
+    """Return or discard messages that a consumer annotates."""
+    outcome: Outcome
+    if command.discard:
+        outcome = "rejected" if command.failed else "nacked"
+    else:
+        outcome = "failed" if command.failed else "returned"
+    change = None if context.config.kind == "classic" else command
+    return _resolve(context, command.consumer, command.msg_ids, outcome, change)
+
+
 def _resolve(
-    context: QueueContext, consumer_id: int, msg_ids: MsgIds, outcome: Outcome
+    context: QueueContext,
+    consumer_id: int,
+    msg_ids: MsgIds,
+    outcome: Outcome,
+    change: Modify | None = None,
 ) -> AnyReply:
     """Take the messages from their consumer; ignore unknown consumers and ids.
 
@@ -44,13 +60,21 @@ def _resolve(
     if consumer is None:
         return DONE
     for first_id, last_id in msg_ids:
-        let_go(context, consumer, take_ids(consumer.held, first_id, last_id), outcome)
+        let_go(context, consumer, take_ids(consumer.held, first_id, last_id), outcome, change)
     changed(context, consumer)
     return DONE
 
 
-def let_go(context: QueueContext, consumer: Consumer, pieces: list[Held], outcome: Outcome) -> None:
+def let_go(
+    context: QueueContext,
+    consumer: Consumer,
+    pieces: list[Held],
+    outcome: Outcome,
+    change: Modify | None = None,
+) -> None:
     """Apply the outcome to runs cut out of `held`; the caller then calls `changed`.
+
+    change  what else it says; None: nothing
 
     RabbitMQ counts a message as acquired when it comes back, so a delivery carries the number of
     earlier acquisitions.
@@ -64,13 +88,17 @@ def let_go(context: QueueContext, consumer: Consumer, pieces: list[Held], outcom
         count += size
         if consumer.windowed:
             consumer.held_bytes -= contents.size(index, first, last)
+        if change is not None and change.annotations:
+            state.annotations.put(index, first, last, change.annotations)
         if outcome == "settled":
-            contents.drop(index, size)
+            state.leave(index, first, last)
         elif outcome in ("rejected", "nacked"):
             failures = failed + (outcome == "rejected")
             dead_letter_or_drop(context, "rejected", (index, first, last, failures, acquired + 1))
         else:
-            give_back(context, (index, first, last, failed, acquired), outcome == "failed")
+            run = (index, first, last, failed, acquired)
+            ready_ms = 0 if change is None else change.ready_ms
+            give_back(context, run, outcome == "failed", ready_ms)
     consumer.held_count -= count
     if not consumer.no_ack:
         state.unacked -= count

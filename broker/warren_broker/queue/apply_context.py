@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import msgspec
+
 from warren_broker.queue.commands import Delivery
 from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.effects import (
@@ -36,6 +38,7 @@ class QueueContext:
     prompt_expiry  a ttl of 0 ends before a get, a count, and a second delivery
     counted_deaths  dead letters keep their delivery counts
     purges_letters  a purge drops letters, too
+    answers_drain  a drain is answered with its consumer's deliveries so far
     """
 
     __slots__ = (
@@ -49,6 +52,7 @@ class QueueContext:
         "_letters_gone",
         "_reconfigured",
         "_timer_before",
+        "answers_drain",
         "block",
         "counted_deaths",
         "in_place",
@@ -71,6 +75,7 @@ class QueueContext:
         self.in_place = version >= 4 and config.kind == "classic" and config.priority_max > 0
         self.prompt_expiry = version >= 4
         self.counted_deaths = self.purges_letters = version >= 10
+        self.answers_drain = version >= 11
         self.uplink: SeenUplink | None = None
         self._timer_before = state.timer_ms
         self._deliveries: dict[ConsumerKey, list[Delivery]] = {}
@@ -93,7 +98,16 @@ class QueueContext:
         first_id, last_id, index, first, failed, acquired, _ = held
         last = first + last_id - first_id
         delivery = Delivery(first_id, index, first, last, failed, acquired & COUNT_MASK)
+        if self.state.annotations:
+            delivery = self.annotated(delivery)
         self._deliveries.setdefault((consumer.uplink, consumer.id), []).append(delivery)
+
+    def annotated(self, delivery: Delivery) -> Delivery:
+        """Return the delivery with the annotations of its messages."""
+        at = delivery.first_msg_id
+        found = self.state.annotations.of_run(delivery.index, delivery.first, delivery.last)
+        notes = tuple((at + offset, pairs) for offset, pairs in found)
+        return msgspec.structs.replace(delivery, annotations=notes) if notes else delivery
 
     def drained(self, consumer: Consumer) -> None:
         """Report that the consumer's remaining credit was returned."""

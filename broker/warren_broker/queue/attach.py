@@ -10,6 +10,7 @@ from warren_broker.queue.commands import (
     AnyReply,
     Cancel,
     Checkout,
+    Count,
     Credit,
     Delivery,
     Done,
@@ -119,6 +120,8 @@ def credit(context: QueueContext, command: Credit) -> AnyReply:
         consumer.credit = 0
         service_order.review(state, consumer)
         context.drained(consumer)
+        if context.answers_drain:
+            return Count(consumer.next_msg_id)
     return DONE
 
 
@@ -208,6 +211,8 @@ def get(context: QueueContext, command: Get) -> AnyReply:
         return GetReply(None, 0)
     first_id, _, index, first, failed, acquired, _ = given
     delivery = Delivery(first_id, index, first, first, failed, acquired & COUNT_MASK)
+    if state.annotations:
+        delivery = context.annotated(delivery)
     if command.no_ack:
         ack.let_go(context, getter, take_ids(getter.held, first_id, first_id), "settled")
     if context.prompt_expiry:

@@ -246,7 +246,7 @@ def settle(context: QueueContext, command: SettleClaims) -> AnyReply:
         if number <= command.number:
             claim = _end(context, reader, number)
             for index, first, last, _, _ in claim.runs:
-                context.state.contents.drop(index, last - first + 1)
+                context.state.leave(index, first, last)
             settled += claim.messages
     context.state.claimed -= settled
     reader.settled = max(reader.settled, command.number)

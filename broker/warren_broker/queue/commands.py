@@ -12,6 +12,7 @@ import msgspec
 from warren_broker.queue.command_base import QueueCommand
 from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.delay_commands import EndDelay, EnqueueDelayed
+from warren_broker.queue.modify_command import Modify, Pairs
 
 UplinkId: TypeAlias = int
 """One process of one node: 64 random bits drawn when it starts; 0: no node (a timer)."""
@@ -58,7 +59,7 @@ class Credit(QueueCommand, frozen=True, array_like=True, tag="credit"):
     """Update the flow of one consumer, with a meaning per kind of consumer.
 
     explicit_credit   `credit` more after the `delivered`-th delivery; `drain` gives the rest back
-                      (effect Drained), as AMQP 1.0's flow has it
+                      (reply: Count, the deliveries so far), as AMQP 1.0's flow has it
     no_ack            deliveries with msg_id < `delivered` have left for the client, the window
                       moves. A node must send this as its socket drains, at the latest after half of
                       limits.NO_ACK_WINDOW deliveries or limits.WINDOW_BYTES / 2; deliveries that it
@@ -392,6 +393,7 @@ class DropStages(QueueCommand, frozen=True, array_like=True, tag="drop_stages"):
     batch: int
 
 
+_AnySink: TypeAlias = SinkStage | SinkPublish | SinkDrop | Stage | PublishBatch | DropStages
 AnyCommand: TypeAlias = (
     Enqueue
     | Checkout
@@ -402,6 +404,7 @@ AnyCommand: TypeAlias = (
     | Settle
     | Return
     | Discard
+    | Modify
     | Resume
     | Purge
     | Delete
@@ -415,12 +418,7 @@ AnyCommand: TypeAlias = (
     | RenewClaims
     | SettleClaims
     | ReleaseClaim
-    | SinkStage
-    | SinkPublish
-    | SinkDrop
-    | Stage
-    | PublishBatch
-    | DropStages
+    | _AnySink
     | Configure
     | RetryDelayed
     | SettleLetters
@@ -511,6 +509,7 @@ class Delivery(msgspec.Struct, frozen=True, array_like=True):
 
     delivery_count, acquired_count   as before this delivery (x-delivery-count, x-acquired-count);
                                      redelivered is acquired_count > 0
+    annotations                      (msg_id, annotations) of those that consumers have annotated
     """
 
     first_msg_id: MsgId
@@ -519,6 +518,7 @@ class Delivery(msgspec.Struct, frozen=True, array_like=True):
     last: int
     delivery_count: int = 0
     acquired_count: int = 0
+    annotations: tuple[tuple[MsgId, Pairs], ...] = ()
 
 
 class GetReply(Reply, frozen=True, array_like=True, tag="get"):

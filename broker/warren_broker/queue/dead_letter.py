@@ -24,7 +24,7 @@ def dead_letter_or_drop(context: QueueContext, reason: DeathReason, run: Run) ->
         state.letters.add(index, first, last, reason, context.now, failures)
         state.letters.size_bytes += state.contents.size(index, first, last)
         return
-    state.contents.drop(index, last - first + 1)
+    state.leave(index, first, last)
 
 
 def settle_letters(context: QueueContext, command: SettleLetters) -> AnyReply:
@@ -35,7 +35,7 @@ def settle_letters(context: QueueContext, command: SettleLetters) -> AnyReply:
         for index, low, high in state.letters.remove(number, first, last):
             count += high - low + 1
             size_bytes += state.contents.size(index, low, high)
-            state.contents.drop(index, high - low + 1)
+            state.leave(index, low, high)
     state.letters.size_bytes -= size_bytes
     context.letters_gone(count, size_bytes)
     return Count(count)
@@ -47,13 +47,15 @@ def drop_letters(context: QueueContext) -> int:
     count, size_bytes = state.letters.count, state.letters.size_bytes
     if count:
         for index, first, last in state.letters.clear():
-            state.contents.drop(index, last - first + 1)
+            state.leave(index, first, last)
         context.letters_gone(count, size_bytes, dropped=True)
     return count
 
 
-def give_back(context: QueueContext, run: Run, failed: bool) -> None:
+def give_back(context: QueueContext, run: Run, failed: bool, ready_ms: int = 0) -> None:
     """Return a run that was held to its place, now or after its delay, or drop it.
+
+    ready_ms  a time that its consumer has said; one that is over says nothing
 
     It was acquired once more than `run` says; with `failed` its delivery also failed once more.
     The limit is crossed when the delivery count exceeds it, as in RabbitMQ: a limit of 20 allows
@@ -68,6 +70,8 @@ def give_back(context: QueueContext, run: Run, failed: bool) -> None:
         dead_letter_or_drop(context, "delivery_limit", run)
         return
     wait_ms = delayed_retry.delay_ms(context.config, failures, failed)
+    if ready_ms > context.now:
+        wait_ms = min(ready_ms - context.now, delayed_retry.DELAY_MS_MAX)
     if wait_ms:
         delayed_retry.hold_back(context, run, wait_ms)
         return

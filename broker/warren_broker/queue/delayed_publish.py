@@ -52,7 +52,7 @@ def end_delay(context: QueueContext, command: EndDelay) -> AnyReply:
     size_bytes = state.contents.size(run[0], run[1], run[2])
     state.delayed.size_bytes -= size_bytes
     if command.drop:
-        state.contents.drop(run[0], 1)
+        state.leave(run[0], run[1], run[2])
     else:
         state.ready_bytes += size_bytes
         state.order.give_back(run)

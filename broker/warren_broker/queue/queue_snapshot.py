@@ -6,7 +6,7 @@ keys are sorted. It holds runs and counts, never a message.
 
 Blocks and ready messages are stored in the packed form of the state (`block_index`,
 `ready_queue`): a snapshot costs some microseconds per thousand blocks. Version 1 of the machine
-wrote format 1, with an array for each block and each run; formats 2 to 5 lack the last fields, and
+wrote format 1, with an array for each block and each run; formats 2 to 7 lack the last fields, and
 up to format 6 the messages that came back have an array for each run. All can still be read.
 """
 
@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from warren_broker.queue import snapshot1
+from warren_broker.queue.annotations import AnnotatedRow
 from warren_broker.queue.commands import AnyReply
 from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.deduplication import SeenIds
@@ -38,7 +39,7 @@ from warren_broker.queue.state import (
     StagePart,
 )
 
-FORMAT: Final = 7
+FORMAT: Final = 8
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _CONSUMER_FIELDS: Final = (
     "uplink",
@@ -103,6 +104,7 @@ class _Row(msgspec.Struct, array_like=True):
     letters: _LettersRow | None = None
     seen: _SeenRow | None = None
     came_back: _CameBackRow | None = None
+    annotations: list[AnnotatedRow] = []
 
 
 class _CameBackRow(msgspec.Struct, array_like=True):
@@ -212,6 +214,7 @@ def snapshot(state: QueueState) -> bytes:
             letters=_letters_row(state.letters) if state.letters.next_number > 1 else None,
             seen=_seen_row(state.seen) if state.seen.count or state.seen.dropped else None,
             came_back=_came_back_row(order) if order.returned_count else None,
+            annotations=state.annotations.dump(),
         )
     )
 
@@ -306,13 +309,7 @@ def restore(data: bytes) -> QueueState:
         back = row.came_back
         state.order.load_returned(back.count, back.leaves, back.back)
     state.over = dict(row.over)
-    if row.delayed is not None:
-        state.delayed.load(row.delayed.counts, row.delayed.forced, row.delayed.leaves)
-    if row.letters is not None:
-        state.letters.load(row.letters.counts, row.letters.leaves)
-    if row.seen is not None:
-        state.seen.dropped = row.seen.dropped
-        state.seen.load(row.seen.producers, row.seen.order, row.seen.times)
+    _load_beside(state, row)
     for one in row.uplinks:
         uplink = SeenUplink(
             one.id,
@@ -349,6 +346,18 @@ def restore(data: bytes) -> QueueState:
     for sink, rows in row.runs:
         state.runs[sink] = {each.run: _run(each) for each in rows}
     return state
+
+
+def _load_beside(state: QueueState, row: _Row) -> None:
+    """Load what is beside the order: delayed messages, annotations, letters, ids."""
+    if row.delayed is not None:
+        state.delayed.load(row.delayed.counts, row.delayed.forced, row.delayed.leaves)
+    state.annotations.load(row.annotations)
+    if row.letters is not None:
+        state.letters.load(row.letters.counts, row.letters.leaves)
+    if row.seen is not None:
+        state.seen.dropped = row.seen.dropped
+        state.seen.load(row.seen.producers, row.seen.order, row.seen.times)
 
 
 def _run(row: _RunRow) -> SinkRun:

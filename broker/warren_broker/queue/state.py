@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from warren_broker.queue.annotations import Annotations
 from warren_broker.queue.block_index import LIVE, SIZE_SHIFT, BlockIndex
 from warren_broker.queue.commands import AnyReply
 from warren_broker.queue.config import QueueConfig
@@ -241,6 +242,7 @@ class QueueState:
 
     __slots__ = (
         "active",
+        "annotations",
         "claim_floor",
         "claimed",
         "config",
@@ -270,6 +272,7 @@ class QueueState:
     def __init__(self, config: QueueConfig) -> None:
         self.config = config
         self.contents = BlockIndex()
+        self.annotations = Annotations()
         self.order = Order()
         self.delayed = Delayed()
         self.letters = LetterQueue()
@@ -293,6 +296,12 @@ class QueueState:
         self.ever_used = False
         self.unused_ms = 0
         self.timer_ms = 0
+
+    def leave(self, index: int, first: int, last: int) -> None:
+        """Forget a run that is in no place any more."""
+        self.contents.drop(index, last - first + 1)
+        if self.annotations:
+            self.annotations.forget(index, first, last)
 
     def all_consumers(self) -> Iterator[Consumer]:
         """Yield every consumer and getter, by uplink in order of appearance."""
@@ -384,10 +393,13 @@ class QueueState:
         self.contents.check()
         blocks = {index: block for index, block, _ in self.contents.rows()}
         assert sorted(places) == list(blocks), "blocks without messages, or missing"
+        assert places.keys() >= self.annotations.blocks.keys(), "annotations of blocks that left"
         for index, runs in places.items():
             runs.sort()
             for before, after in pairwise(runs):
                 assert before[1] < after[0], (index, before, after)
+            for ordinal in self.annotations.blocks.get(index, ()):
+                assert any(first <= ordinal <= last for first, last, _ in runs), (index, ordinal)
             live = sum(last - first + 1 for first, last, _ in runs)
             assert live == blocks[index] & LIVE, (index, live, blocks[index] & LIVE)
 

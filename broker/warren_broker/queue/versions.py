@@ -30,6 +30,8 @@ gets a new number here, and the handlers of the old version stay.
     in an older log lack these fields: every message is taken
 10  dead letters keep their delivery counts (Discard.failed, DeadLetter, `letter_queue`); under an
     older version they are 0. A purge drops letters, too
+11  consumers annotate messages that they return, and say when these are ready (Modify,
+    `annotations`). No log of an older version has the command. A drain has a reply (Credit)
 """
 
 from __future__ import annotations
@@ -55,10 +57,11 @@ from warren_broker.queue import (
 )
 from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.commands import AnyReply
+from warren_broker.queue.modify_command import Modify
 
 Handler: TypeAlias = Callable[[QueueContext, Any], AnyReply]
 
-VERSION: Final = 10
+VERSION: Final = 11
 
 HANDLERS: Final[Mapping[type, Handler]] = {
     commands.Enqueue: enqueue.enqueue,
@@ -74,6 +77,7 @@ HANDLERS: Final[Mapping[type, Handler]] = {
     commands.Settle: ack.settle,
     commands.Return: ack.return_,
     commands.Discard: ack.discard,
+    Modify: ack.modify,
     commands.Purge: whole_queue.purge,
     commands.RetryDelayed: delayed_retry.retry_delayed,
     commands.SettleLetters: dead_letter.settle_letters,
@@ -108,6 +112,7 @@ AFTER_DELETE: Final[frozenset[type]] = frozenset(
         commands.Settle,
         commands.Return,
         commands.Discard,
+        Modify,
         commands.SettleLetters,
         commands.Timer,
     }

@@ -6,6 +6,7 @@ from itertools import chain
 from typing import Final
 
 from warren_broker.queue import dead_letter, limits, service_order
+from warren_broker.queue.annotations import Annotations
 from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.block_index import BlockIndex
 from warren_broker.queue.commands import (
@@ -80,8 +81,9 @@ def _empty(state: QueueState) -> int:
     kept = state.claimed or state.staged or state.letters.count
     if kept or any(c.held for c in state.all_consumers()):
         for index, first, last, _, _ in gone:
-            state.contents.drop(index, last - first + 1)
+            state.leave(index, first, last)
     else:
+        state.annotations = Annotations()
         state.contents = BlockIndex()  # nothing else is referred to: O(1) for any backlog
     state.ready_bytes = 0
     return count
@@ -112,6 +114,7 @@ def delete(context: QueueContext, command: Delete) -> AnyReply:
     for uplink in state.uplinks.values():
         uplink.consumers.clear()
     state.contents = BlockIndex()
+    state.annotations = Annotations()
     state.service.clear()
     state.active = None
     state.readers.clear()

@@ -24,6 +24,8 @@ from warren_broker.management.user_service import USER_HANDLERS
 from warren_broker.sasl_login import Logins
 from warren_broker.server.blocks10 import BLOCK_HANDLERS
 from warren_broker.server.connection_faults import guarded, guarded_call
+from warren_broker.server.consumers10 import Consumers10
+from warren_broker.server.links10 import LINK_HANDLERS
 from warren_broker.server.login import log_in
 from warren_broker.server.protocol_client import ProtocolClient
 from warren_broker.server.views10 import VIEW_HANDLERS
@@ -44,9 +46,16 @@ class Client10(ProtocolClient):
             container=broker.settings.node,
             properties=config.properties,
             idle_timeout_s=float(config.heartbeat_s),
-            limits=Limits10(unfinished_bytes_max=broker.settings.limits.unfinished_bytes_max),
+            limits=Limits10(
+                unfinished_bytes_max=broker.settings.limits.unfinished_bytes_max,
+                message_bytes_max=broker.settings.limits.message_size_max,
+            ),
             logins=Logins(config.anonymous, config.external),
         )
+        self._consumers = Consumers10(
+            broker, self._connection, self._carry_out, partial(guarded_call, self)
+        )
+        self._handlers = {**_HANDLERS, **self._consumers.handlers()}
 
     @property
     def opened_as(self) -> tuple[str, str] | None:
@@ -71,6 +80,10 @@ class Client10(ProtocolClient):
     def closed(self, error: Exception | None) -> None:
         """Handle the end of the socket."""
         self._socket_ended(error)
+        self._connection.end_of_input()
+        self._run_requests()  # outcomes that were gathered
+        self._consumers.closed()
+        self._handlers = {}
         self._connection.free()
         self._events.closed()
         self._counts.closed()
@@ -134,7 +147,7 @@ class Client10(ProtocolClient):
     def _run_requests(self) -> None:
         while taken := self._connection.take_requests():
             for request in taken:
-                handler = _HANDLERS.get(type(request))
+                handler = self._handlers.get(type(request))
                 answer = self._answerer(request)
                 if isinstance(request, connection_requests.Login):
                     self._log_in(request, answer)
@@ -215,4 +228,5 @@ _HANDLERS: dict[type, Callable[[Asker, Any, Callable[[Any], None]], None]] = {
     **DEFINITION_HANDLERS,
     **BLOCK_HANDLERS,
     **VIEW_HANDLERS,
+    **LINK_HANDLERS,
 }

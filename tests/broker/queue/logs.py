@@ -10,6 +10,7 @@ from tests.broker.queue.world import Name, Queue, config, named_block
 from warren_broker.block.block import Block
 from warren_broker.queue import commands as c
 from warren_broker.queue import delay_commands
+from warren_broker.queue.modify_command import Modify
 from warren_broker.queue.state import SinkRun
 
 CONFIGS: tuple[dict[str, Any], ...] = (
@@ -120,6 +121,19 @@ def a_delayed(random: Random, queue: Queue) -> tuple[int, int, int]:
     return ready_ms, index, random.randint(first, last + (random.random() < 0.1))
 
 
+def a_modify(random: Random, queue: Queue, consumer: int) -> Modify:
+    """A modified outcome with annotations, a time, both or neither."""
+    pairs = ((random.choice("xyz"), bytes([random.randint(0, 9)])),)
+    return Modify(
+        consumer,
+        some_ids(random),
+        random.random() < 0.5,
+        random.random() < 0.2,
+        pairs if random.random() < 0.7 else (),
+        queue.now + random.choice((0, -5, 25, 90)),
+    )
+
+
 def a_command(random: Random, queue: Queue) -> c.AnyCommand:
     """Any command but those that own a block."""
     consumer, session = random.randint(1, 8), random.randint(1, 3)
@@ -158,6 +172,7 @@ def a_command(random: Random, queue: Queue) -> c.AnyCommand:
         (9, lambda: c.Settle(consumer, some_ids(random))),
         (5, lambda: c.Return(consumer, some_ids(random), random.random() < 0.5)),
         (2, lambda: c.Discard(consumer, some_ids(random), random.random() < 0.5)),
+        (3, lambda: a_modify(random, queue, consumer)),
         (2, lambda: c.Resume(consumer, random.randint(0, 30))),
         (1, lambda: c.Purge()),
         (1, lambda: c.RetryDelayed()),

@@ -122,14 +122,18 @@ class Model:
             while lane and lane[0].stale(self.now, True):
                 self.bury("expired", lane.pop(0))
 
-    def give_back(self, message: Message, failed: bool) -> None:
+    def give_back(self, message: Message, failed: bool, wait_ms: int = 0) -> None:
         message.failed += failed
         message.acquired += 1
         if 0 <= self.config.delivery_limit < message.failed:
             self.bury("delivery_limit", message)
             return
         kind, delay = self.config.delayed_retry_type, self.config.delayed_retry_min_ms
-        if not self.in_place and kind in ("all", "failed" if failed else "returned"):
+        if not self.in_place and wait_ms > 0:
+            message.ready = self.now + wait_ms
+            self.delayed.append(message)
+            self.delayed.sort(key=lambda m: (m.ready, m.name))
+        elif not self.in_place and kind in ("all", "failed" if failed else "returned"):
             longest = self.config.delayed_retry_max_ms or delay
             message.ready = self.now + min(delay * max(1, message.failed), longest)
             self.delayed.append(message)
@@ -279,7 +283,7 @@ class Model:
             self.elect()
         self.review(client)
 
-    def resolve(self, client: Client, ids: list[int], how: str) -> None:
+    def resolve(self, client: Client, ids: list[int], how: str, wait_ms: int = 0) -> None:
         for number in ids:
             message = client.held.pop(number, None)
             if message is None:
@@ -288,7 +292,7 @@ class Model:
                 message.failed += how == "rejected"
                 self.bury("rejected", message)
             elif how in ("failed", "returned"):
-                self.give_back(message, how == "failed")
+                self.give_back(message, how == "failed", wait_ms)
 
     def retire(self, client: Client) -> None:
         if client.cancelled:

@@ -21,6 +21,7 @@ from warren_broker.queue import commands as c
 from warren_broker.queue import delay_commands
 from warren_broker.queue.effects import CancelConsumer, DeadLetter, Drained, LettersGone
 from warren_broker.queue.letter_queue import Letter
+from warren_broker.queue.modify_command import Modify
 
 SIZES = st.sampled_from([0, 1, 7, 10, 10, 10, 100])
 PRIORITIES = st.sampled_from([0, 3, 4, 4, 4, 9, 31])
@@ -189,8 +190,21 @@ class AgainstModel(RuleBasedStateMachine):
             "rejected": c.Discard(client.key, ranges, True),
             "nacked": c.Discard(client.key, ranges, False),
         }[how]
+        wait_ms = data.draw(st.sampled_from([None, -5, 0, 20, 90]))
+        if wait_ms is None or how == "settled":
+            wait_ms = 0
+        else:
+            failed = how in ("failed", "rejected")
+            command = Modify(
+                client.key,
+                ranges,
+                failed,
+                how in ("rejected", "nacked"),
+                (("x", bytes([ids[0]])),),
+                self.queue.now + wait_ms,
+            )
         self.both(command)
-        self.model.resolve(client, ids, how)
+        self.model.resolve(client, ids, how, wait_ms)
         self.model.changed(client)
         self.end()
 

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from warren_broker.queue.commands import StatReply
+from warren_broker.queue.commands import Delivery, GetReply, StatReply
 from warren_broker.queue.config import QueueConfig
-from warren_broker.queue.effects import DeadLetter, Dropped
+from warren_broker.queue.effects import DeadLetter, Deliver, Dropped
 from warren_broker.queue.machine import QueueMachine
 from warren_raft.machine import Meta
 
@@ -39,6 +39,8 @@ STAT_FIELDS = {2: 10, 3: 10, 6: 12}
 
 def as_then(reply: Any, version: int) -> Any:
     """A reply in the bytes of that version."""
+    if isinstance(reply, GetReply):
+        return ["get", reply.delivery and delivery_then(reply.delivery), reply.messages_ready]
     if not isinstance(reply, StatReply):
         return reply
     fields = msgspec.structs.astuple(reply)
@@ -47,8 +49,18 @@ def as_then(reply: Any, version: int) -> Any:
     return ["stat", *known]
 
 
+def delivery_then(delivery: Delivery) -> list[Any]:
+    """A delivery in the bytes of those versions, which had no annotations."""
+    *fields, annotations = msgspec.structs.astuple(delivery)
+    assert not annotations, delivery
+    return fields
+
+
 def carried_out_then(effect: Any) -> Any:
     """An effect in the bytes of those versions, whose dead letters had no counts."""
+    if isinstance(effect, Deliver):
+        deliveries = [delivery_then(delivery) for delivery in effect.deliveries]
+        return ["deliver", effect.uplink, effect.consumer, deliveries]
     if not isinstance(effect, DeadLetter):
         return effect
     assert not effect.delivery_count, effect

@@ -75,7 +75,9 @@ def broker_of(loop: Loop) -> Any:
         settings=SimpleNamespace(
             node="a",
             loopback_users=(),
-            limits=SimpleNamespace(heartbeat_s=60, unfinished_bytes_max=1 << 27),
+            limits=SimpleNamespace(
+                heartbeat_s=60, unfinished_bytes_max=1 << 27, message_size_max=1 << 24
+            ),
         ),
         permissions=view.permissions,
         topic_permissions=view.topic_permissions,

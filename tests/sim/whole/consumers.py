@@ -13,12 +13,15 @@ from warren_broker.block.block import Block
 from warren_broker.errors import Refusal
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue import commands
+from warren_broker.queue.modify_command import Modify
 
 if TYPE_CHECKING:
     from sim.whole.process import Process
     from sim.whole.world import World
 
+ANNOTATION = "x-acquired-before"
 CREDIT = 3
+MODIFIED_MS = 700
 STEADY_WORK_MS = 5
 
 
@@ -104,10 +107,15 @@ class Subscription:
         )
         self.next_msg_id = delivery.first_msg_id
         world = self.owner.world
+        notes = {
+            number: int(dict(pairs).get(ANNOTATION, b"-1"))
+            for number, pairs in delivery.annotations
+        }
         for at in range(delivery.first, delivery.last + 1):
             body, msg_id = bytes(block.body(at)), self.next_msg_id
             self.next_msg_id += 1
             self.book.deliver(body, delivery.index, delivery.acquired_count)
+            self.book.check_annotation(body, notes.get(msg_id))
             if delivery.acquired_count == 0 and not self.book.plan.fed:
                 self.in_order(body, block.priority(at))
             if self.no_ack:
@@ -148,7 +156,7 @@ class Subscription:
                 self.book.rejected[body] = True
                 consuming.settle(commands.Discard(self.consumer, ids, msg_id % 2 == 0))
             else:
-                consuming.settle(commands.Return(self.consumer, ids, rng.random() < 0.5))
+                self.give_back(msg_id, body, acquired, rng.random() < 0.5)
             self.flow()
             return
         client = self.process.broker.queues.cluster.client(self.queue.group)
@@ -156,6 +164,27 @@ class Subscription:
             settle = commands.Settle(self.consumer, ids)
             client.command(settle, lambda reply, index: self.settled(reply, body, acquired))
         self.flow()
+
+    def give_back(self, msg_id: int, body: bytes, acquired: int, failed: bool) -> None:
+        """Return a message; every second one annotated, and some of these not before a time."""
+        ids = ((msg_id, msg_id),)
+        client = self.process.broker.queues.cluster.client(self.queue.group)
+        if msg_id % 2 or client is None:
+            self.process.broker.consuming.settle(commands.Return(self.consumer, ids, failed))
+            return
+        ready_ms = (
+            self.process.loop.now_ms + MODIFIED_MS if msg_id % 4 and self.book.plan.delays else 0
+        )
+        pairs = ((ANNOTATION, str(acquired).encode()),)
+        client.command(
+            Modify(self.consumer, ids, failed, annotations=pairs, ready_ms=ready_ms),
+            lambda reply, index: self.modified(reply, body, acquired),
+        )
+
+    def modified(self, reply: Any, body: bytes, acquired: int) -> None:
+        """Handle the answer to a modified outcome: the message has its annotation from now on."""
+        if not self.ended and isinstance(reply, commands.Done):
+            self.book.annotate(body, acquired)
 
     def settled(self, reply: Any, body: bytes, acquired: int) -> None:
         """Handle the answer to an acknowledgement."""

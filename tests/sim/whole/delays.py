@@ -13,6 +13,7 @@ from warren_broker.queue import commands
 from warren_broker.queue.commands import Submission
 from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.delay_commands import EndDelay, EnqueueDelayed
+from warren_broker.queue.modify_command import Modify
 from warren_broker.queue.state import QueueState
 
 Place: TypeAlias = tuple[int, int]
@@ -29,6 +30,14 @@ def delay_of(config: QueueConfig, failures: int, failed: bool) -> int:
     delays = [shortest * failures if failures else shortest]
     delays.append(config.delayed_retry_max_ms or shortest)
     return min(delays)
+
+
+def said(submission: Submission, now: int) -> tuple[set[int], bool]:
+    """Return the times that consumers say, and whether nothing else returns a message."""
+    told = [one.ready_ms for one in submission.commands if isinstance(one, Modify)]
+    kinds = {type(command) for command in submission.commands}
+    alone = kinds <= {Modify, commands.Settle, commands.Enqueue}
+    return set(told), bool(told) and alone and min(told) > now
 
 
 def published(submission: Submission) -> list[int]:
@@ -67,6 +76,7 @@ class Delays:
     ) -> None:
         """Compare the state after an entry with the one before it."""
         asked = published(submission)
+        told, only_told = said(submission, now)
         before = self.known.get(group, {})
         after: dict[Place, int] = {}
         for ready_ms, index, first, last, failures, _ in state.delayed:
@@ -77,7 +87,9 @@ class Delays:
                     delay_ms = ready_ms - now
                     require(delay_ms == asked[at], "published otherwise", group, index, at)
                 elif before.get((index, at)) != ready_ms:
-                    self.begins(group, (index, at), ready_ms - now, failures, state.config)
+                    if ready_ms not in told:
+                        require(not only_told, "not when its consumer said", group, index, at)
+                        self.begins(group, (index, at), ready_ms - now, failures, state.config)
         if not before and not after:
             return
         self.known[group] = after

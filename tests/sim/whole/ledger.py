@@ -20,6 +20,7 @@ class Book:
     seen       body -> index of the entry it was delivered, or claimed, from
     delivered  body -> the highest acquired count it was delivered with
     settled    body -> the acquired count of the delivery whose settle was answered
+    annotated  body -> the acquired count with which a consumer has annotated it, as was answered
     buried     (index, ordinal) -> why the queue dead-lettered or dropped it, and when
     rejected   bodies that a consumer has rejected
     claims     (reader, number) -> runs, as first answered
@@ -38,6 +39,7 @@ class Book:
         self.seen: dict[bytes, int] = {}
         self.delivered: dict[bytes, int] = {}
         self.settled: dict[bytes, int] = {}
+        self.annotated: dict[bytes, int] = {}
         self.rejected: dict[bytes, bool] = {}
         self.buried: dict[tuple[int, int], tuple[str, int]] = {}
         self.given_up: dict[bytes, str] = {}
@@ -131,6 +133,23 @@ class Book:
         acquired  as its delivery said
         """
         self.settled[body] = acquired
+
+    def annotate(self, body: bytes, acquired: int) -> None:
+        """Record that the queue has annotated a message with its acquired count."""
+        self.annotated[body] = max(acquired, self.annotated.get(body, 0))
+
+    def check_annotation(self, body: bytes, acquired: int | None) -> None:
+        """Check that a delivery has the newest annotation that was answered, or a newer one."""
+        known = self.annotated.get(body)
+        if known is not None and not self.plan.fed and not self.plan.takes_back:
+            require(
+                acquired is not None and acquired >= known,
+                "an annotation is lost",
+                self.group,
+                body,
+                known,
+                acquired,
+            )
 
     def bury(self, index: int, ordinal: int, body: bytes, reason: str, time_ms: int) -> None:
         """Record that a member dead-letters or drops a message; all members must agree."""

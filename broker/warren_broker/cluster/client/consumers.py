@@ -11,6 +11,7 @@ from warren_broker.cluster.client.queue_client import GroupClient, LocalConsumer
 from warren_broker.cluster.client.queues import QueueClients
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue import commands
+from warren_broker.queue.modify_command import Modify
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.storage.errors import EntryDamaged
 
@@ -48,10 +49,12 @@ class Consumers:
         receiver: Receiver,
         done: Answer,
         cancel_on_failover: bool = False,
+        missed: Callable[[int], None] | None = None,
     ) -> None:
         """Add a consumer; `done` is called before its first message.
 
         cancel_on_failover  cancel it when another node begins to lead the queue
+        missed              see `LocalConsumer`
         """
         number = command.consumer
         client = self._remember(number, command.session, queue)
@@ -65,6 +68,7 @@ class Consumers:
             timeout_ms=timeout_ms,
             ends=cancel_on_failover,
             led_by=self._queues.cluster.leader_of(queue.group) or "",
+            missed=missed,
         )
 
         def joined(reply: Any) -> None:
@@ -105,13 +109,17 @@ class Consumers:
             client.command(commands.Cancel(consumer))
         self._queues.ask(queue, commands.Cancel(consumer), cancelled)
 
-    def credit(self, command: commands.Credit) -> None:
+    def credit(
+        self, command: commands.Credit, on_reply: Callable[[Any, int], None] | None = None
+    ) -> None:
         """Pass on a consumer's flow."""
         client = self._client(command.consumer)
         if client is not None:
-            client.command(command)
+            client.command(command, on_reply)
 
-    def settle(self, command: commands.Settle | commands.Return | commands.Discard) -> None:
+    def settle(
+        self, command: commands.Settle | commands.Return | commands.Discard | Modify
+    ) -> None:
         """Pass on a consumer's acknowledgements."""
         client = self._client(command.consumer)
         if client is not None:

@@ -215,6 +215,7 @@ def _rest(delivery: Delivery, first: int) -> Delivery:
         delivery.last,
         delivery.delivery_count,
         delivery.acquired_count,
+        delivery.annotations,
     )
 
 

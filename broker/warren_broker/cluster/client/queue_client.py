@@ -356,6 +356,7 @@ class LocalConsumer:
     timeout_ms   how long it may hold a message; None: no limit
     ends         it is to be cancelled when another node begins to lead the queue
     led_by       the node that led when it was first known; "": none was. Only with `ends`
+    missed       told the next msg_id when deliveries before it will never come; None: not wanted
     """
 
     consumer: int
@@ -365,6 +366,7 @@ class LocalConsumer:
     timeout_ms: int | None = None
     ends: bool = False
     led_by: str = ""
+    missed: Callable[[int], None] | None = None
 
 
 class GroupClient:
@@ -485,8 +487,10 @@ class GroupClient:
         """
 
         def resumed(reply: Any, index: int) -> None:
-            if isinstance(reply, Resumed):
-                local.next_msg_id = max(local.next_msg_id, reply.first_msg_id)
+            if isinstance(reply, Resumed) and reply.first_msg_id > local.next_msg_id:
+                local.next_msg_id = reply.first_msg_id
+                if local.missed is not None:
+                    local.missed(reply.first_msg_id)
 
         self.command(Resume(local.consumer, local.next_msg_id), resumed)
 
@@ -544,6 +548,7 @@ class GroupClient:
                 delivery.last,
                 delivery.delivery_count,
                 delivery.acquired_count,
+                delivery.annotations,
             )
         local.next_msg_id = end_id
         local.receiver.deliver(consumer, delivery, block)

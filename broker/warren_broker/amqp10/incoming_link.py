@@ -1,0 +1,76 @@
+"""The base of links on which a client sends large or many messages: bounded, read in turn."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from proton import Delivery, Link
+
+from warren_broker.amqp10.link import LinkHost, LinkPart, drop
+from warren_broker.errors import ContentTooLarge
+
+
+class IncomingLink(LinkPart):
+    """A link of messages that are read whole, when the connection has room for them.
+
+    what, bytes_max  one message, for texts, and its limit
+    """
+
+    what = "a message"
+
+    def __init__(self, link: Link, host: LinkHost, bytes_max: int) -> None:
+        super().__init__(link, host)
+        self.bytes_max = bytes_max
+        self._waiting = False  # a whole message waits because the connection has enough in flight
+        self._unfinished = 0  # bytes of an incomplete message
+
+    def delivery(self, delivery: Delivery) -> None:
+        """Handle a message of which a part, or everything, has arrived."""
+        if self.ended or delivery.aborted:
+            self._count(0)
+            drop(delivery)
+            return
+        if delivery.pending > self.bytes_max:
+            size, limit = delivery.pending, self.bytes_max
+            drop(delivery)
+            self.refuse(
+                ContentTooLarge(
+                    f"{self.what} of {size} bytes or more; {limit} is the limit: send smaller ones"
+                )
+            )
+            return
+        self._count(delivery.pending if delivery.partial else 0)
+        if not delivery.partial and delivery.readable:
+            self._waiting = True
+            self.wake()
+
+    def gone(self) -> None:
+        """Drop the link's incomplete message: the link has ended."""
+        self._count(0)
+
+    def _count(self, unfinished: int) -> None:
+        host = self.host
+        more, self._unfinished = unfinished - self._unfinished, unfinished
+        host.unfinished_bytes += more
+        if more > 0 and host.unfinished_bytes > host.limits.unfinished_bytes_max:
+            host.overrun()
+
+    def wake(self) -> bool:
+        """Read waiting messages as long as there is room."""
+        moved = self.grant()
+        while self._waiting and not self.ended and self.host.may_read():
+            current = self.link.current
+            if current is None or current.partial or not current.readable:
+                self._waiting = False
+                break
+            self.take(current)
+            moved = True
+        return moved
+
+    @abstractmethod
+    def grant(self) -> bool:
+        """Give the client credit if it is time; return whether it got some."""
+
+    @abstractmethod
+    def take(self, delivery: Delivery) -> None:
+        """Read a whole message, the link's current one, and advance the link."""

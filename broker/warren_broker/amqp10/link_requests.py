@@ -1,0 +1,155 @@
+"""The requests of links that carry single messages: consumers and publishers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import msgspec
+
+from warren_broker.errors import Refusal
+from warren_broker.management.resource import Request
+from warren_broker.queue.modify_command import Pairs
+
+if TYPE_CHECKING:
+    from warren_broker.kernel import MessageTable
+
+Ranges: TypeAlias = tuple[tuple[int, int], ...]
+"""Closed ranges (first, last), ascending."""
+Outcome: TypeAlias = Literal["accepted", "rejected", "released"]
+
+
+class Consume(Request, frozen=True):
+    """Add a consumer to a queue. Answer: Consuming, before its first delivery, or Refusal.
+
+    settled     what is delivered counts as accepted
+    timeout_ms  how long it may hold a message; None: as the queue says
+    """
+
+    queue: str
+    link: str
+    settled: bool
+    priority: int = 0
+    timeout_ms: int | None = None
+
+
+class GrantCredit(Request, frozen=True):
+    """Let a consumer have `credit` messages after the `delivered`-th one.
+
+    drain  what the queue does not have now is given back. Answer: CreditDrained; otherwise none
+    """
+
+    consumer: int
+    delivered: int
+    credit: int
+    drain: bool = False
+
+
+class SettleMessages(Request, frozen=True):
+    """Tell the queue an outcome of messages. No answer."""
+
+    consumer: int
+    outcome: Outcome
+    msg_ids: Ranges
+
+
+class ModifyMessages(Request, frozen=True):
+    """Tell the queue the modified outcome of messages; see `queue.modify_command`. No answer."""
+
+    consumer: int
+    msg_ids: Ranges
+    failed: bool
+    undeliverable: bool
+    annotations: Pairs
+    ready_ms: int
+
+
+class EndConsumer(Request, frozen=True):
+    """Remove a link's consumer; what it holds returns to the queue. No answer.
+
+    failed  it counts as a failed delivery
+    """
+
+    consumer: int
+    failed: bool
+
+
+class OpenTarget(Request, frozen=True):
+    """Check that a client may publish there. Answer: TargetOpened or Refusal.
+
+    queue     publish to it; "": to the exchange; both "": the messages say where
+    """
+
+    queue: str
+    exchange: str
+    anonymous: bool = False
+
+
+class PublishMessages(Request, frozen=True):
+    """Publish a table's messages. Answers: PublishOutcomes, until one is the last.
+
+    settled    the client waits for no outcome
+    anonymous  a refused message is skipped; False: it is the last one that is looked at
+    """
+
+    table: MessageTable
+    flags: int
+    settled: bool
+    anonymous: bool
+
+
+LinkRequest: TypeAlias = (
+    Consume
+    | GrantCredit
+    | SettleMessages
+    | ModifyMessages
+    | EndConsumer
+    | OpenTarget
+    | PublishMessages
+)
+
+
+# ------------------------------------------------------------------ answers
+
+
+class Consuming(msgspec.Struct, frozen=True):
+    """The consumer's number."""
+
+    consumer: int
+
+
+class CreditDrained(msgspec.Struct, frozen=True):
+    """All that the consumer gets with its old credit are the deliveries below `delivered`."""
+
+    delivered: int
+
+
+class TargetOpened(msgspec.Struct, frozen=True):
+    """The target is there, and the user may publish to it."""
+
+
+class RejectedBy(msgspec.Struct, frozen=True):
+    """A queue has refused messages, or is out of reach."""
+
+    queue: str
+    unavailable: bool
+
+
+class PublishOutcomes(msgspec.Struct, frozen=True):
+    """Outcomes of messages, by their positions in the table; each is named once.
+
+    accepted  every queue has confirmed
+    released  no queue
+    rejected  a queue did not take it
+    refused   the message may not be published
+    last      every message has its outcome, or comes after one that was refused
+    """
+
+    accepted: Sequence[int] = ()
+    released: Sequence[int] = ()
+    rejected: Sequence[tuple[int, RejectedBy]] = ()
+    refused: Sequence[tuple[int, Refusal]] = ()
+    last: bool = False
+
+
+LinkAnswer: TypeAlias = Consuming | CreditDrained | TargetOpened | PublishOutcomes

@@ -1,0 +1,215 @@
+"""A link on which a client publishes messages."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Final
+
+from proton import Condition, Delivery, Link, symbol
+
+from warren_broker.amqp10.addresses import (
+    AnonymousTarget,
+    ExchangeTarget,
+    MessageTarget,
+    QueueTarget,
+    parse_to,
+)
+from warren_broker.amqp10.connection_requests import AnyAnswer
+from warren_broker.amqp10.incoming_link import IncomingLink
+from warren_broker.amqp10.link import (
+    LinkFault,
+    LinkHost,
+    accept_attach,
+    condition_of,
+    refuse_attach,
+)
+from warren_broker.amqp10.link_requests import (
+    OpenTarget,
+    PublishMessages,
+    PublishOutcomes,
+    RejectedBy,
+    TargetOpened,
+)
+from warren_broker.amqp10.message.received import ReceivedMessage, read_message
+from warren_broker.block.layout import PRIORITY_DEFAULT, TTL_NONE
+from warren_broker.errors import Refusal, SyntaxRefused
+from warren_broker.kernel import MessageTable, Route
+from warren_broker.kernel.section_types import MalformedSections
+
+MESSAGES_CREDIT: Final = 340
+"""Messages that the client may send, and those that wait for their queues, together."""
+
+
+class PublishingLink(IncomingLink):
+    """A publisher's link; the messages of one pass are published together.
+
+    A refused message ends the link, as in RabbitMQ; where each message says its own address, it is
+    rejected instead.
+    """
+
+    def __init__(self, link: Link, host: LinkHost, target: MessageTarget) -> None:
+        super().__init__(link, host, host.limits.message_bytes_max)
+        self._target = target
+        self._anonymous = isinstance(target, AnonymousTarget)
+        self._settled = link.remote_snd_settle_mode == Link.SND_SETTLED
+        self._opened = False
+        self._unanswered = 0
+        self._table = MessageTable()
+        self._flags = 0
+        self._gathered: list[tuple[Delivery | None, int]] = []
+        queue = target.queue if isinstance(target, QueueTarget) else ""
+        exchange = target.exchange if isinstance(target, ExchangeTarget) else ""
+        host.ask(OpenTarget(queue, exchange, self._anonymous), self._answered)
+
+    def _answered(self, answer: AnyAnswer) -> None:
+        if self.ended:
+            return
+        if isinstance(answer, Refusal):
+            self.ended = True
+            self.host.faults.append(LinkFault(self.link.name, answer))
+            refuse_attach(self.link, answer)
+            return
+        assert isinstance(answer, TargetOpened), answer
+        accept_attach(self.link, self.bytes_max)
+        self.link.rcv_settle_mode = Link.RCV_FIRST
+        self._opened = True
+        self.wake()
+
+    def grant(self) -> bool:
+        """Give credit when half of it is used, unless a resource alarm is set."""
+        if not self._opened or self.ended or self.host.short:
+            return False
+        wanted = MESSAGES_CREDIT - self._unanswered - len(self._gathered) - self.link.credit
+        if wanted < MESSAGES_CREDIT // 2:
+            return False
+        self.link.flow(wanted)
+        return True
+
+    # ------------------------------------------------------------ messages
+
+    def take(self, delivery: Delivery) -> None:
+        """Read a message; it is published with the others of this pass."""
+        data = self.link.recv(delivery.pending) or b""
+        self.link.advance()
+        settled = delivery.settled
+        try:
+            message = read_message(memoryview(data))
+            route = self._route(message)
+        except MalformedSections as error:
+            self.refuse(SyntaxRefused(f"failed to parse message: {error}"))
+            return
+        except Refusal as refusal:
+            self._refused(None if settled else delivery, refusal)
+            return
+        size = len(data)
+        self.host.in_flight_bytes += size
+        self._table.append(
+            route,
+            message.properties,
+            bytes(message.body),
+            PRIORITY_DEFAULT if message.priority is None else message.priority,
+            TTL_NONE if message.ttl_ms is None else message.ttl_ms,
+            message.flags,
+        )
+        self._flags |= message.flags
+        if settled:
+            delivery.settle()
+        self._gathered.append((None if settled else delivery, size))
+        self.host.flush_later(self)
+
+    def _route(self, message: ReceivedMessage) -> Route:
+        target = self._target
+        if isinstance(target, AnonymousTarget):
+            target = parse_to(message.to)
+        if isinstance(target, ExchangeTarget):
+            return Route(encoded(target.exchange), encoded(target.key), False)
+        return Route(b"", encoded(target.queue), False)
+
+    def flush(self) -> None:
+        """Publish what was gathered in this pass."""
+        if not self._gathered:
+            return
+        gathered, self._gathered = self._gathered, []
+        table, self._table = self._table, MessageTable()
+        flags, self._flags = self._flags, 0
+        self._unanswered += len(gathered)
+        left = array("B", bytes(len(gathered)))
+
+        def outcomes(answer: AnyAnswer) -> None:
+            if isinstance(answer, Refusal):
+                answer = PublishOutcomes(refused=[(at, answer) for at in range(len(gathered))])
+            assert isinstance(answer, PublishOutcomes), answer
+            self._tell(gathered, left, answer)
+            if answer.last:  # what comes after the message that ended the link has no outcome
+                for at, (_, size) in enumerate(gathered):
+                    if not left[at]:
+                        self._done(size)
+            self.wake()
+
+        settled = all(delivery is None for delivery, _ in gathered)
+        self.host.ask(PublishMessages(table, flags, settled, self._anonymous), outcomes)
+
+    # ------------------------------------------------------------ outcomes
+
+    def _tell(
+        self, gathered: list[tuple[Delivery | None, int]], left: array[int], said: PublishOutcomes
+    ) -> None:
+        for at in said.accepted:
+            self._settle(gathered, left, at, Delivery.ACCEPTED)
+        for at in said.released:
+            self._settle(gathered, left, at, Delivery.RELEASED)
+        for at, rejected in said.rejected:
+            self._settle(gathered, left, at, Delivery.REJECTED, rejection(rejected))
+        for at, refusal in said.refused:
+            left[at] = 1
+            self._done(gathered[at][1])
+            self._refused(gathered[at][0], refusal)
+
+    def _settle(
+        self,
+        gathered: list[tuple[Delivery | None, int]],
+        left: array[int],
+        at: int,
+        state: object,
+        condition: Condition | None = None,
+    ) -> None:
+        delivery, size = gathered[at]
+        left[at] = 1
+        self._done(size)
+        if delivery is not None and not self.ended:
+            if condition is not None:
+                delivery.local.condition = condition
+            delivery.update(state)
+            delivery.settle()
+
+    def _done(self, size: int) -> None:
+        self._unanswered -= 1
+        self.host.in_flight_bytes -= size
+
+    def _refused(self, delivery: Delivery | None, refusal: Refusal) -> None:
+        """Reject a message; end the link where the client could not know which one it was."""
+        if self.ended:
+            return
+        if not self._anonymous or delivery is None:
+            self.flush()
+            self.refuse(refusal)
+            return
+        self.host.faults.append(LinkFault(self.link.name, refusal))
+        delivery.local.condition = condition_of(refusal)
+        delivery.update(Delivery.REJECTED)
+        delivery.settle()
+
+
+def rejection(by: RejectedBy) -> Condition:
+    """Return the error of a rejected message, in RabbitMQ's words."""
+    if by.unavailable:
+        name, text, reason = "precondition-failed", "is unavailable", "unavailable"
+    else:
+        name, text, reason = "resource-limit-exceeded", "exceeded maximum length", "maxlen"
+    info = {symbol("queue"): by.queue, symbol("reason"): symbol(reason)}
+    return Condition(f"amqp:{name}", f"queue '{by.queue}' {text}", info)
+
+
+def encoded(name: str) -> bytes:
+    """Return a name or routing key as routes have it; an address bounds its length."""
+    return name.encode("utf-8", "surrogateescape")

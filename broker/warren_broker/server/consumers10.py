@@ -1,0 +1,161 @@
+"""The consumers of one AMQP 1.0 connection, between its links and their queues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from warren_broker import errors
+from warren_broker.amqp10 import link_requests
+from warren_broker.amqp10.caller import Answer, Asker
+from warren_broker.amqp10.connection import Connection10
+from warren_broker.block.block import Block
+from warren_broker.cluster.broker import Broker
+from warren_broker.queue import commands
+from warren_broker.queue.modify_command import Modify
+
+
+class Consumers10:
+    """One consumer for each link, in a session of its own: a link's end returns what it held.
+
+    carry_out  called when the connection has something to send or to request
+    guard      makes a fault end only this connection (`server.connection_faults`)
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        connection: Connection10,
+        carry_out: Callable[[], None],
+        guard: Callable[[Callable[..., Any]], Callable[..., None]],
+    ) -> None:
+        self._broker = broker
+        self._connection = connection
+        self._carry_out = carry_out
+        self.deliver = guard(self._deliver)
+        self.cancelled = guard(self._cancelled)
+        self._sessions: dict[int, tuple[int, str]] = {}
+
+    # ------------------------------------------------------------ for the queues
+
+    def _deliver(self, consumer: int, delivery: commands.Delivery, block: Block) -> None:
+        """Take messages for one of the links."""
+        self._connection.deliver(consumer, delivery, block)
+        self._carry_out()
+
+    def _cancelled(self, consumer: int, reason: str, timeout_ms: int | None) -> None:
+        """Handle the queue's cancellation of a consumer."""
+        known = self._sessions.get(consumer)
+        if known is not None:
+            self._connection.cancelled(consumer, _why(reason, known[1], timeout_ms))
+            self._carry_out()
+
+    # ------------------------------------------------------------ for the links
+
+    def consume(self, asker: Asker, request: link_requests.Consume, answer: Answer) -> None:
+        """Add a consumer."""
+        queue = asker.queue(request.queue)
+        consumer, session = self._broker.ids.consumer(), self._broker.ids.session()
+        command = commands.Checkout(
+            consumer,
+            session,
+            request.link[:255],
+            explicit_credit=True,
+            priority=request.priority,
+            no_ack=request.settled,
+            timeout_ms=request.timeout_ms,
+        )
+        self._sessions[consumer] = (session, request.queue)
+
+        def joined(reply: Any) -> None:
+            if isinstance(reply, errors.Refusal):
+                self._end(consumer, failed=False)
+                answer(reply)
+            else:
+                answer(link_requests.Consuming(consumer))
+
+        def missed(msg_id: int) -> None:
+            self._connection.missed(consumer, msg_id)
+            self._carry_out()
+
+        self._broker.consuming.checkout(
+            queue, command, self, asker.guard(joined), missed=asker.guard(missed)
+        )
+
+    def credit(self, asker: Asker, request: link_requests.GrantCredit, answer: Answer) -> None:
+        """Pass on a link's credit."""
+        command = commands.Credit(
+            request.consumer, request.delivered, request.credit, request.drain
+        )
+
+        def drained(reply: Any, index: int) -> None:
+            told = isinstance(reply, commands.Count)
+            answer(link_requests.CreditDrained(reply.messages if told else request.delivered))
+
+        self._broker.consuming.credit(command, asker.guard(drained) if request.drain else None)
+
+    def settle(self, asker: Asker, request: link_requests.SettleMessages, answer: Answer) -> None:
+        """Pass on an outcome."""
+        ids = request.msg_ids
+        if request.outcome == "accepted":
+            self._broker.consuming.settle(commands.Settle(request.consumer, ids))
+        elif request.outcome == "released":
+            self._broker.consuming.settle(commands.Return(request.consumer, ids, False))
+        else:
+            self._broker.consuming.settle(commands.Discard(request.consumer, ids, True))
+
+    def modify(self, asker: Asker, request: link_requests.ModifyMessages, answer: Answer) -> None:
+        """Pass on a modified outcome."""
+        self._broker.consuming.settle(
+            Modify(
+                request.consumer,
+                request.msg_ids,
+                request.failed,
+                request.undeliverable,
+                request.annotations,
+                request.ready_ms,
+            )
+        )
+
+    def end(self, asker: Asker, request: link_requests.EndConsumer, answer: Answer) -> None:
+        """Remove a consumer."""
+        self._end(request.consumer, request.failed)
+
+    def _end(self, consumer: int, failed: bool) -> None:
+        known = self._sessions.pop(consumer, None)
+        if known is not None:
+            self._broker.consuming.session_down(known[0], failed)
+
+    def closed(self) -> None:
+        """Remove all consumers: the connection is lost."""
+        for consumer in list(self._sessions):
+            self._end(consumer, failed=True)
+        # what refers to the client would keep it in memory until the garbage collector comes by
+        self._carry_out = self.deliver = self.cancelled = _nothing
+
+    def handlers(self) -> dict[type, Callable[[Asker, Any, Answer], None]]:
+        """Return the handlers of the links' requests."""
+        return {
+            link_requests.Consume: self.consume,
+            link_requests.GrantCredit: self.credit,
+            link_requests.SettleMessages: self.settle,
+            link_requests.ModifyMessages: self.modify,
+            link_requests.EndConsumer: self.end,
+        }
+
+
+def _nothing(*given: Any) -> None:
+    """Do nothing: the connection is lost."""
+
+
+def _why(reason: str, queue: str, timeout_ms: int | None) -> errors.Refusal:
+    if reason == "deleted":
+        return errors.ResourceDeleted(f"queue '{queue}' was deleted")
+    if reason == "timeout":
+        return errors.PreconditionFailed(
+            f"a delivery of queue '{queue}' was not settled within {timeout_ms} ms: it has "
+            "returned to the queue; attach again"
+        )
+    return errors.PreconditionFailed(
+        f"queue '{queue}' has cancelled the consumer ({reason}): attach again"
+    )

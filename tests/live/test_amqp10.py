@@ -1,0 +1,264 @@
+"""Ordinary AMQP 1.0 clients on a real cluster: Proton's blocking client."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pika
+import pytest
+from proton import Delivery, Link, Message, symbol
+from proton.reactor import LinkOption
+from proton.utils import BlockingConnection, LinkDetached, SendException
+
+from live.conftest import Broker, eventually
+from warren.admin import Admin
+from warren.connection import Connection
+from warren.local import LocalCluster
+
+pytestmark = [pytest.mark.live]
+WAIT_S = 60.0
+
+
+class AttachProperties(LinkOption):
+    """Properties of an attach."""
+
+    def __init__(self, **said: Any) -> None:
+        self.said = {symbol(f"rabbitmq:{key}"): value for key, value in said.items()}
+
+    def apply(self, link: Link) -> None:
+        link.properties = self.said
+
+
+def open_connection(address: str) -> BlockingConnection:
+    """A connection of Proton's blocking client."""
+    return BlockingConnection(
+        address, user="guest", password="guest", allowed_mechs="PLAIN", timeout=WAIT_S
+    )
+
+
+@contextmanager
+def connected(address: str) -> Iterator[BlockingConnection]:
+    """The same, closed in the end."""
+    connection = open_connection(address)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+@pytest.fixture
+def addresses(broker: Broker) -> list[str]:
+    """Of the nodes; skipped at another broker."""
+    if broker.cluster is None:
+        pytest.skip("a cluster of ours is needed")
+    return list(broker.cluster.addresses)
+
+
+def declare(channel: Any, queue: str, **arguments: Any) -> None:
+    """A quorum queue."""
+    named = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
+    channel.queue_declare(queue, durable=True, arguments={"x-queue-type": "quorum", **named})
+
+
+def publish(connection: BlockingConnection, queue: str, *bodies: str) -> None:
+    sender = connection.create_sender(f"/queues/{queue}")
+    for body in bodies:
+        assert sender.send(Message(body=body)).remote_state == Delivery.ACCEPTED
+    sender.close()
+
+
+def counts(channel: Any, queue: str) -> int:
+    return int(channel.queue_declare(queue, passive=True).method.message_count)
+
+
+def test_messages_go_both_ways_between_the_protocols(addresses, channel, queue_name):
+    declare(channel, queue_name)
+    with connected(addresses[0]) as connection:
+        publish(connection, queue_name, "one", "two")
+        _, _, body = channel.basic_get(queue_name, auto_ack=True)
+        assert b"one" in body
+        channel.basic_publish("", queue_name, b"three")
+        receiver = connection.create_receiver(f"/queues/{queue_name}", credit=10)
+        first = receiver.receive()
+        assert (first.body, first.first_acquirer, first.delivery_count) == ("two", True, 0)
+        receiver.accept()
+        second = receiver.receive()
+        assert bytes(second.body) == b"three"
+        assert second.annotations[symbol("x-routing-key")] == queue_name
+        receiver.accept()
+        receiver.close()
+    assert counts(channel, queue_name) == 0
+
+
+def test_what_a_publisher_is_told(addresses, channel, queue_name):
+    declare(channel, queue_name, max_length=1, overflow="reject-publish")
+    with connected(addresses[1]) as connection:
+        sender = connection.create_sender(f"/queues/{queue_name}")
+        assert sender.send(Message(body="first")).remote_state == Delivery.ACCEPTED
+        eventually(lambda: counts(channel, queue_name) == 1, "the queue is full")
+        with pytest.raises(SendException) as refused:
+            sender.send(Message(body="second"))
+        assert refused.value.state == Delivery.REJECTED
+        nowhere = connection.create_sender("/exchanges/amq.direct/nowhere")
+        with pytest.raises(SendException) as released:
+            nowhere.send(Message(body="x"))
+        assert released.value.state == Delivery.RELEASED
+        for missing in ("/queues/no.such", "/exchanges/no.such/key"):
+            with pytest.raises(LinkDetached, match="amqp:not-found"):
+                connection.create_sender(missing)
+        with pytest.raises(LinkDetached, match="amqp:not-found"):
+            connection.create_receiver("/queues/no.such")
+
+
+@pytest.mark.specification("quorum-queues: AMQP 1.0 released disposition")
+def test_outcomes_are_what_the_queue_does(addresses, channel, queue_name):
+    letters = f"{queue_name}.letters"
+    declare(channel, letters)
+    declare(channel, queue_name, dead_letter_exchange="", dead_letter_routing_key=letters)
+    with connected(addresses[2]) as connection:
+        publish(connection, queue_name, "m")
+        receiver = connection.create_receiver(f"/queues/{queue_name}", credit=1)
+        seen = []
+        for outcome in ("release", "modify", "fail", "reject"):
+            message = receiver.receive()
+            seen.append((message.first_acquirer, message.delivery_count))
+            if outcome == "reject":
+                receiver.reject()
+            elif outcome == "fail":
+                delivery = receiver.fetcher.unsettled[0]
+                delivery.local.failed = True
+                receiver.settle(Delivery.MODIFIED)
+            else:
+                receiver.release(delivered=outcome == "modify")
+        assert seen == [(True, 0), (False, 0), (False, 0), (False, 1)]
+        receiver.close()
+        eventually(lambda: counts(channel, letters) == 1, "it was dead-lettered")
+        _, properties, _ = channel.basic_get(letters, auto_ack=True)
+        assert properties.headers["x-death"][0]["reason"] == "rejected"
+    channel.queue_delete(letters)
+
+
+@pytest.mark.specification("quorum-queues: The x-opt-delivery-time annotation")
+def test_a_message_waits_for_the_time_that_its_consumer_says(
+    broker, addresses, channel, queue_name
+):
+    """Through a change of the leader, in a queue without delayed retry."""
+    declare(channel, queue_name)
+    with connected(addresses[0]) as connection:
+        publish(connection, queue_name, "late", "soon")
+        receiver = connection.create_receiver(f"/queues/{queue_name}", credit=1)
+        assert receiver.receive().body == "late"
+        wait_s = 4.0
+        ready_ms = int((time.time() + wait_s) * 1000)
+        delivery = receiver.fetcher.unsettled[0]
+        delivery.local.annotations = {
+            symbol("x-opt-delivery-time"): ready_ms,
+            symbol("x-opt-reason"): "busy",
+        }
+        receiver.settle(Delivery.MODIFIED)
+        assert receiver.receive().body == "soon"
+        receiver.accept()
+        old = broker.cluster.leader_of(queue_name)
+        other = broker.cluster.nodes[(old + 1) % 3].name
+        with Connection(broker.uri) as operator:
+            assert Admin(operator).transfer_leadership(queue_name, other).leader == other
+        assert counts(channel, queue_name) == 0, "delayed, not ready"
+        message = receiver.receive(timeout=WAIT_S)
+        assert time.time() * 1000 >= ready_ms
+        assert (message.body, message.first_acquirer) == ("late", False)
+        assert message.annotations[symbol("x-opt-reason")] == "busy"
+        receiver.accept()
+        receiver.close()
+
+
+LOSING = """
+import os, sys
+from proton.utils import BlockingConnection
+connection = BlockingConnection(
+    sys.argv[1], user="guest", password="guest", allowed_mechs="PLAIN", timeout=60
+)
+receiver = connection.create_receiver(sys.argv[2], credit=10)
+receiver.receive(), receiver.receive()
+receiver.accept()
+connection.create_sender(sys.argv[2])  # its answer comes after the acceptance was read
+os._exit(1)
+"""
+
+
+def test_what_a_lost_connection_held_comes_back_as_a_failure(addresses, channel, queue_name):
+    declare(channel, queue_name)
+    with connected(addresses[1]) as connection:
+        publish(connection, queue_name, "a", "b")
+        address = f"/queues/{queue_name}"
+        run = [sys.executable, "-c", LOSING, addresses[0], address]
+        assert subprocess.run(run, check=False, timeout=WAIT_S).returncode == 1
+        again = connection.create_receiver(address, credit=10)
+        message = again.receive(timeout=WAIT_S)
+        assert (message.body, message.delivery_count) == ("b", 1)
+        again.accept()
+        again.close()
+
+
+def test_a_deleted_queue_detaches_its_consumers(addresses, channel, queue_name):
+    declare(channel, queue_name)
+    with connected(addresses[0]) as connection:
+        receiver = connection.create_receiver(f"/queues/{queue_name}", credit=1)
+        channel.queue_delete(queue_name)
+        with pytest.raises(LinkDetached, match="amqp:resource-deleted"):
+            receiver.receive(timeout=WAIT_S)
+
+
+def test_the_higher_priority_and_the_single_active_consumer_get_the_messages(
+    addresses, channel, queue_name
+):
+    declare(channel, queue_name, single_active_consumer=True)
+    address = f"/queues/{queue_name}"
+    with connected(addresses[0]) as one, connected(addresses[1]) as two:
+        low = one.create_receiver(address, credit=5, options=AttachProperties(priority=-1))
+        high = two.create_receiver(address, credit=5, options=AttachProperties(priority=4))
+        publish(one, queue_name, "a", "b")
+        assert [high.receive().body for _ in "ab"] == ["a", "b"]
+        high.accept()
+        high.accept()
+        high.close()
+        publish(two, queue_name, "c")
+        assert low.receive(timeout=WAIT_S).body == "c"
+        low.accept()
+        low.close()
+
+
+@pytest.mark.slow
+def test_a_consumer_on_a_killed_node_loses_nothing_and_accepted_messages_stay_away(tmp_path):
+    with LocalCluster(nodes=3, directory=tmp_path) as cluster:
+        parameters = [
+            pika.URLParameters(f"amqp://guest:guest@{one}/%2F") for one in cluster.addresses
+        ]
+        with pika.BlockingConnection(parameters[0]) as connection:
+            declare(connection.channel(), "q")
+        leader = cluster.leader_of("q")
+        other, third = (n for n in range(3) if n != leader)
+        with connected(cluster.addresses[other]) as survivor:
+            publish(survivor, "q", *map(str, range(40)))
+            dying = open_connection(cluster.addresses[leader])
+            receiver = dying.create_receiver("/queues/q", credit=20)
+            got = [receiver.receive().body for _ in range(20)]
+            for _ in range(8):
+                receiver.accept()
+            dying.create_sender("/queues/q")  # its answer comes after the acceptances
+            with Connection(cluster.node_address(third)) as operator:
+                admin = Admin(operator)
+                eventually(lambda: admin.queue("q").messages == 32, "it has settled 8", WAIT_S)
+            cluster.kill(leader)
+            again = survivor.create_receiver("/queues/q", credit=10)
+            rest = []
+            while len(rest) < 32:
+                rest.append(again.receive(timeout=WAIT_S).body)
+                again.accept()
+            again.close()
+        assert not set(got[:8]) & set(rest), "accepted, and delivered again"
+        assert sorted({*got[:8], *rest}, key=int) == list(map(str, range(40)))
