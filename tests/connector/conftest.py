@@ -15,12 +15,21 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
-    """A Spark session with workers that import what this process imports."""
+    """A Spark session with workers that import what this process imports.
+
+    The sessions of one process share a JVM, whose workers have the environment of its start: what
+    any test's options name there is set here.
+    """
     from spark_world.pipeline import session
     from spark_world.runs import PATH
 
-    was = {name: os.environ.get(name) for name in ("PYTHONPATH", "PYSPARK_PYTHON")}
-    os.environ.update(PYTHONPATH=os.pathsep.join(PATH), PYSPARK_PYTHON=sys.executable)
+    needed = {
+        "PYTHONPATH": os.pathsep.join(PATH),
+        "PYSPARK_PYTHON": sys.executable,
+        "RABBITMQ_PASSWORD": "guest",
+    }
+    was = {name: os.environ.get(name) for name in needed}
+    os.environ.update(needed)
     made = session("local[2]")
     yield made
     made.stop()

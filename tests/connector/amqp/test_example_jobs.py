@@ -9,7 +9,6 @@ import re
 import sqlite3
 import uuid
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,14 +27,6 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 @pytest.fixture(scope="module")
 def cluster_size() -> int:
     return 1
-
-
-@pytest.fixture(scope="module", autouse=True)
-def password() -> Iterator[None]:
-    """The lake's password, in the environment before Spark starts."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RABBITMQ_PASSWORD", "guest")
-        yield
 
 
 def example(name: str) -> ModuleType:
@@ -132,7 +123,7 @@ def test_lake_from_rabbitmq(
     queue = f"events-{uuid.uuid4().hex[:8]}"
     lake = example("lake")
     monkeypatch.setenv("RABBITMQ_URI", f"amqp://guest@{rabbitmq.hosts}")
-    assert os.environ[lake.VARIABLE] == "guest", "the fixture names the same variable"
+    assert os.environ[lake.VARIABLE] == "guest", "set with the session"
     day = 1_709_164_800  # 2024-02-29
 
     def publish(first: int) -> None:
