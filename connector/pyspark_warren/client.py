@@ -50,6 +50,10 @@ class WarrenBroker:
         """Return the counts of a queue."""
         return Admin(self._connection).queue(name)
 
+    def queues(self, pattern: str) -> list[Queue]:
+        """Return the queues with names that match a pattern."""
+        return Admin(self._connection).queues(pattern)
+
     def reader(self, queue: str, reader: str) -> ClaimReader:
         """Make the driver's side of a claim reader."""
         return ClaimReader(self._connection, queue, reader)

@@ -6,12 +6,15 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from pyspark_warren.admission import Admission
 from pyspark_warren.errors import CheckpointError, ClaimLostError, FencedError
 from pyspark_warren.offset import ClaimInfo, Offset
 from pyspark_warren.options import Options
+from pyspark_warren.pace import Pace
 from pyspark_warren.plan import Slice, claims_between, cut
 from pyspark_warren.port import BrokerPort, ReaderPort
 from warren import errors as client_errors
+from warren.admin import Queue
 
 log = logging.getLogger("pyspark_warren")
 
@@ -29,8 +32,6 @@ _REMEDY = (
     "client. Start the query with onClaimLost=continue to continue from here, or with a new "
     "checkpoint"
 )
-IDLE_POLL_MS_MAX = 1000
-"""The longest poll interval of an idle query, which grows because each poll is a log entry."""
 
 
 class ClaimDriver:
@@ -70,15 +71,14 @@ class ClaimDriver:
         self._broker = broker
         self._options = options
         self._clock_ms = clock_ms
-        self._sleep_s = sleep_s
         self._mint = mint
+        self._admission = Admission(options, clock_ms)
+        self._pace = Pace(clock_ms, sleep_s, options.poll_interval_ms)
         self._initial: Offset | None = None
         self._reader: ReaderPort | None = None
         self._reader_name = ""
         self._opened = ("", 0)
         self._settled = 0
-        self._poll_at_ms = 0
-        self._idle_polls = 0
         self._budget: int | None = None
         self._open_at_start: dict[str, int] = {}
         self._backlog: dict[str, Any] | None = None
@@ -91,7 +91,7 @@ class ClaimDriver:
         if self._initial is None:
             name = self._options.reader_id
             if name:
-                self._initial = self._hello(name)
+                self._initial = self.hello(name)
             else:
                 self._initial = self._offset(self._mint(), 0, registered=False)
         return self._initial
@@ -101,16 +101,61 @@ class ClaimDriver:
 
         limit  maximum number of messages; None: all that are ready, whatever the options say
         """
+        if not start.registered:
+            self._check_is_ours(start)
+            try:
+                return self._first(start, limit)
+            except client_errors.ClaimLost as lost:
+                return self._lost(start, lost)
+        self._admission.ended()
+        standing = self.settled(start)
+        return standing if standing is not start else self._next(start, limit)
+
+    def settled(self, start: Offset) -> Offset:
+        """Settle up to `start`, the end of a committed batch; return it.
+
+        returns  another offset when a claim is lost, with onClaimLost=continue
+        """
         self._check_is_ours(start)
         try:
-            if not start.registered:
-                return self._first(start, limit)
             self._attach(start.reader)
             self._check_standing(start)
             self.settle(start)
-            return self._next(start, limit)
         except client_errors.ClaimLost as lost:
             return self._lost(start, lost)
+        return start
+
+    def take(self, start: Offset, most: int, most_bytes: int) -> Offset:
+        """Open the next claim of at most that much; `start` when nothing is ready.
+
+        returns  an offset without a claim when one is lost, with onClaimLost=continue
+        """
+        number = start.number + 1
+        was_open = self.was_open(start)
+        if self._budget is not None and not was_open:
+            if self._budget <= 0:
+                return start
+            most = min(most, self._budget)
+        assert self._reader is not None
+        try:
+            with _Fencing(start):
+                claim = self._reader.open(
+                    number,
+                    max_messages=most,
+                    max_bytes=most_bytes,
+                    ttl_ms=self._options.claim_ttl_ms,
+                )
+        except client_errors.ClaimLost as lost:
+            return self._lost(start, lost)
+        if not claim.open:
+            if self._budget is not None:
+                self._budget = 0  # other consumers took the rest: done
+            return start
+        assert claim.number == number, (claim, number)
+        self._opened = (start.reader, number)
+        if self._budget is not None and not was_open:
+            self._budget -= claim.messages
+        return start.after(ClaimInfo(number, claim.messages, claim.size_bytes))
 
     def plan(self, start: Offset, end: Offset) -> tuple[Slice, ...]:
         """Return the slices of a micro-batch; arithmetic, except for fencing and `_first`."""
@@ -122,7 +167,7 @@ class ClaimDriver:
         if start != end and end.claims and self._opened != (end.reader, end.number):
             self._attach(end.reader)
             if end.claims[-1].messages and self._gone(end.claims):
-                return self._plan_of_lost(end)
+                return self.plan_of_lost(end, "it expired or was released")
         opened = tuple(
             claim if claim.messages else self._open_planned(claim, end) for claim in claims
         )
@@ -139,11 +184,26 @@ class ClaimDriver:
 
     def prepare_available_now(self) -> None:
         """Limit further batches to the messages that are ready now."""
-        found = self._broker.queue(self._options.queue)
+        self.limit_to(self._broker.queue(self._options.queue))
+
+    def limit_to(self, found: Queue) -> None:
+        """Limit further batches to the messages that were ready then."""
         self._budget = found.messages_ready
+        self.note_open(found)
+
+    def allowed(self, messages: int) -> int:
+        """Return how many of that many messages may still be read."""
+        return messages if self._budget is None else min(messages, self._budget)
+
+    def note_open(self, found: Queue) -> None:
+        """Remember the claims that an earlier run has left open."""
         self._open_at_start = {
             reader.name: reader.settled + 1 for reader in found.readers if reader.open_claims
         }
+
+    def was_open(self, start: Offset) -> bool:
+        """Return whether an earlier run has opened the next claim."""
+        return self._open_at_start.get(start.reader) == start.number + 1
 
     def backlog(self) -> dict[str, Any]:
         """Return the queue's counts, at most BACKLOG_REFRESH_MS old, for the query's progress.
@@ -151,7 +211,7 @@ class ClaimDriver:
         An idle query does not request them again: there was nothing to open, so nothing is ready.
         """
         now = self._clock_ms()
-        if self._backlog is not None and self._idle_polls:
+        if self._backlog is not None and self._pace.idle:
             self._backlog.update(messages_ready=0, bytes_ready=0)
         elif self._backlog is None or now - self._backlog_at_ms >= BACKLOG_REFRESH_MS:
             found = self._broker.queue(self._options.queue)
@@ -169,6 +229,25 @@ class ClaimDriver:
     def attached(self) -> ReaderPort | None:
         """The registered reader, once there is one."""
         return self._reader
+
+    def reads_as(self, reader: str) -> bool:
+        """Return whether this run has registered under that name."""
+        return self._reader is not None and self._reader_name == reader
+
+    def leave(self, offset: Offset) -> None:
+        """End the reader at `offset`, which is settled; what was opened after it is given back.
+
+        1. A driver that stands still knows that the queue is left.  2. Another one has left it, had
+        it join again and opened a claim.  3. The first one continues: it must not give that back.
+        So nothing is done to a reader that stands elsewhere: it was ended before.
+        """
+        self._check_is_ours(offset)
+        self._attach(offset.reader)
+        assert self._reader is not None
+        if self._settled == offset.number:
+            with _Fencing(offset):
+                self._reader.release()
+        self._reader, self._reader_name = None, ""
 
     # -------------------------------------------------------------- steps
 
@@ -194,7 +273,7 @@ class ClaimDriver:
         everything by then: the claim is empty, and stays so (keep_empty), because the batch must
         not have rows when it is planned again.
         """
-        hello = self._hello(start.reader)
+        hello = self.hello(start.reader)
         if limit is not None:
             return hello
         if not self._broker.queue(self._options.queue).messages_ready:
@@ -226,12 +305,14 @@ class ClaimDriver:
         first, last = claims[0].number, claims[-1].number
         return mine is None or not mine.settled < first <= last <= mine.settled + mine.open_claims
 
-    def _plan_of_lost(self, end: Offset) -> tuple[Slice, ...]:
+    def plan_of_lost(self, end: Offset, why: str) -> tuple[Slice, ...]:
+        """Return no slices for a batch with a claim that is gone; ClaimLostError."""
+        if not end.claims:
+            return ()
         if self._options.on_claim_lost == "fail":
             raise ClaimLostError(
                 f"queue {self._options.queue!r}: claim {end.number} of reader {end.reader!r} is "
-                "not open, and the unfinished batch of the checkpoint reads it: it expired or "
-                f"was released. {_REMEDY}"
+                f"not open, and the unfinished batch of the checkpoint reads it: {why}. {_REMEDY}"
             )
         log.warning(
             "queue %r: claim %d of reader %r was given back before its batch was "
@@ -243,7 +324,7 @@ class ClaimDriver:
         )
         return ()
 
-    def _hello(self, reader: str) -> Offset:
+    def hello(self, reader: str) -> Offset:
         """Return a reader's offset before its first claim, or after an earlier checkpoint's."""
         self._attach(reader)
         return self._offset(reader, self._settled)
@@ -270,43 +351,30 @@ class ClaimDriver:
             )
 
     def _next(self, start: Offset, limit: int | None) -> Offset:
-        most, most_bytes = self._options.max_messages, self._options.max_bytes
-        if limit is None:
-            most, most_bytes = BATCH_MESSAGES_MAX, CLAIM_BYTES_MAX
-        else:
-            most = max(1, limit)
-        number = start.number + 1
-        was_open = self._open_at_start.get(start.reader) == number
-        if self._budget is not None and not was_open:
-            if self._budget <= 0:
-                return start
-            most = min(most, self._budget)
-        self._wait_for_poll()
-        assert self._reader is not None
-        with _Fencing(start):
-            claim = self._reader.open(
-                number, max_messages=most, max_bytes=most_bytes, ttl_ms=self._options.claim_ttl_ms
-            )
-        if not claim.open:
-            pause_ms = self._options.poll_interval_ms << min(self._idle_polls, 16)
-            longest_ms = max(self._options.poll_interval_ms, IDLE_POLL_MS_MAX)
-            self._poll_at_ms = self._clock_ms() + min(pause_ms, longest_ms)
-            self._idle_polls += 1
-            if self._budget is not None:
-                self._budget = 0  # other consumers took the rest: done
+        if self._budget is not None and self._budget <= 0 and not self.was_open(start):
             return start
-        assert claim.number == number, (claim, number)
-        self._opened = (start.reader, number)
-        self._idle_polls = 0
-        if self._budget is not None and not was_open:
-            self._budget -= claim.messages
-        return start.after(ClaimInfo(number, claim.messages, claim.size_bytes))
+        self._pace.wait()
+        if limit is None:
+            end = self.take(start, BATCH_MESSAGES_MAX, CLAIM_BYTES_MAX)
+        elif self._enough(start):
+            end = self.take(start, self._admission.most(limit), self._options.max_bytes)
+        else:
+            end = start
+        if end is start:
+            self._pace.found_nothing(self._admission.pause_ms())
+        elif end.claims:
+            self._pace.found_messages()
+            self._admission.began(end.claims[-1].messages)
+        return end
 
-    def _wait_for_poll(self) -> None:
-        """Wait between polls: Spark polls 95 times a second when idle, the queue less often."""
-        wait_ms = self._poll_at_ms - self._clock_ms()
-        if wait_ms > 0:
-            self._sleep_s(wait_ms / 1000)
+    def _enough(self, start: Offset) -> bool:
+        """Return whether a batch may begin: with minima when they are reached, or it was begun."""
+        if not self._admission.waits or self._budget is not None:
+            return True
+        found = self._broker.queue(self._options.queue)
+        return any(
+            each.name == start.reader and each.open_claims for each in found.readers
+        ) or self._admission.may_begin(found.messages_ready, found.bytes_ready)
 
     def _lost(self, start: Offset, lost: Exception) -> Offset:
         """Handle the loss of a claim of the checkpoint: fail, or continue from the queue's head.
@@ -337,7 +405,7 @@ class ClaimDriver:
         except client_errors.PeerError as refused:
             log.info("reader %r did not exist any more: %s", start.reader, refused)
         wanted = self._options.reader_id
-        return self._hello(f"{wanted}{_AFTER_LOSS}{self._mint()}" if wanted else self._mint())
+        return self.hello(f"{wanted}{_AFTER_LOSS}{self._mint()}" if wanted else self._mint())
 
 
 class _Fencing:

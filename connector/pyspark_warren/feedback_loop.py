@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 from pyspark_warren.errors import CheckpointError, SameQueueError
 from pyspark_warren.offset import Offset
 from pyspark_warren.options import Options
+from pyspark_warren.queue_offsets import QueueOffsets
 from warren.admin import Queue
 
 
@@ -58,11 +59,12 @@ def offsets_of(checkpoint: str, batch: int) -> list[Offset]:
         lines = (Path(path) / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         return []
-    found = []
+    found: list[Offset] = []
     for line in lines[2:]:  # after a version and the batch's metadata
         try:
             stored = json.loads(line)
-            found.append(Offset.from_dict(stored if isinstance(stored, dict) else {}))
+            offsets = QueueOffsets.from_dict(stored if isinstance(stored, dict) else {})
+            found += offsets.queues.values()
         except (ValueError, CheckpointError):
             continue  # the offset of another source
     return found

@@ -78,6 +78,12 @@ class Offset:
                 "the checkpoint was written with broker=amqp, the query reads with broker=warren; "
                 "connect to that broker, or use another checkpointLocation"
             )
+        if stored.get("kind") == "queues":
+            raise CheckpointError(
+                "the checkpoint is of several queues, the query has the option queue: give the "
+                "option queues with that queue to continue this checkpoint, or use another "
+                "checkpointLocation"
+            )
         version = stored.get("version")
         if "reader" not in stored or not isinstance(version, int):
             raise foreign_offset(stored)

@@ -14,11 +14,14 @@ from pyspark_warren.option_values import (
     parse_duration_ms,
     parse_hosts,
     parse_mechanism,
+    parse_names,
+    parse_pattern,
     parse_size,
     parse_states,
     parse_variable,
     word_of,
 )
+from pyspark_warren.share import BACKLOG, FAIR
 from warren.uri import PORT, SASL_PLAIN
 
 AUTO: Final = "auto"
@@ -134,6 +137,39 @@ SPECS: Final[tuple[Spec, ...]] = (
     # -------- source
     Spec("queue", "queue", str, None, "the queue to read", "read"),
     Spec(
+        "queues",
+        "queues",
+        parse_names,
+        (),
+        "the queues to read as one stream, with commas between, or as a JSON list; instead of "
+        "queue",
+        "read",
+        how="stream",
+        broker=WARREN,
+    ),
+    Spec(
+        "queuePattern",
+        "queue_pattern",
+        parse_pattern,
+        "",
+        "a regular expression: read every queue with a name that it is found in, also new ones; "
+        "instead of queue",
+        "read",
+        how="stream",
+        broker=WARREN,
+    ),
+    Spec(
+        "queueSharing",
+        "queue_sharing",
+        word_of(FAIR, BACKLOG),
+        FAIR,
+        "how several queues share a micro-batch's limits: fair: in equal parts; backlog: in "
+        "proportion to what is ready",
+        "read",
+        how="stream",
+        broker=WARREN,
+    ),
+    Spec(
         "maxMessagesPerTrigger",
         "max_messages",
         parse_count,
@@ -154,6 +190,57 @@ SPECS: Final[tuple[Spec, ...]] = (
         1,
         1 << 50,
         "stream",
+    ),
+    Spec(
+        "minMessagesPerTrigger",
+        "min_messages",
+        parse_count,
+        0,
+        "a micro-batch begins when so many messages are ready, or minBytesPerTrigger, or after "
+        "maxTriggerDelay; 0: no such minimum",
+        "read",
+        0,
+        _INT_MAX,
+        "stream",
+        WARREN,
+    ),
+    Spec(
+        "minBytesPerTrigger",
+        "min_bytes",
+        parse_size,
+        0,
+        "a micro-batch begins when so many bytes are ready, or minMessagesPerTrigger, or after "
+        "maxTriggerDelay; 0: no such minimum",
+        "read",
+        0,
+        1 << 50,
+        "stream",
+        WARREN,
+    ),
+    Spec(
+        "maxTriggerDelay",
+        "max_trigger_delay_ms",
+        parse_duration_ms,
+        900_000,
+        "how long messages wait for a minimum",
+        "read",
+        0,
+        _DAY_MS,
+        "stream",
+        WARREN,
+    ),
+    Spec(
+        "targetBatchDuration",
+        "target_batch_ms",
+        parse_duration_ms,
+        0,
+        "how long a micro-batch should take: its number of messages follows, up to "
+        "maxMessagesPerTrigger; 0: that is the limit",
+        "read",
+        0,
+        _DAY_MS,
+        "stream",
+        WARREN,
     ),
     Spec(
         "claimTtl",

@@ -6,13 +6,18 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from warren.uri import PORT, SASL_PLAIN
 from warren_broker.certificate_login import EXTERNAL
 from warren_broker.message_states import STATES
+from warren_broker.name_patterns import Pattern
 
 _SIZE_UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 TIME_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 ALL_STATES: Final = "all"
+PATTERN_CLASSES: Final = re.UNICODE
+"""What a class like `\\w` contains in a queuePattern: as in the broker's list of queues."""
 _TRUE: Final = ("true", "1", "yes", "on")
 _FALSE: Final = ("false", "0", "no", "off")
 
@@ -60,6 +65,29 @@ def parse_states(text: str) -> tuple[str, ...]:
             f"commas between, or {ALL_STATES}"
         )
     return tuple(state for state in STATES if state in given)
+
+
+def parse_names(text: str) -> tuple[str, ...]:
+    """Parse names from `a,b,c`, or from a JSON list where names have commas or spaces at ends."""
+    if text.lstrip().startswith("["):
+        try:
+            found = msgspec.json.decode(text, type=list[str])
+        except msgspec.MsgspecError as wrong:
+            raise ValueError(f'{wrong}; give a JSON list such as ["a","b"]') from None
+    else:
+        found = [piece.strip() for piece in text.split(",")]
+    if not all(found):
+        raise ValueError("a name is empty; give names with commas between")
+    twice = next((name for name in found if found.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"{twice!r} is there twice; give each name once")
+    return tuple(found)
+
+
+def parse_pattern(text: str) -> str:
+    """Parse a regular expression over names; BadPattern is a ValueError."""
+    Pattern(text, PATTERN_CLASSES)
+    return text
 
 
 def parse_hosts(text: str, default: int = PORT) -> tuple[tuple[str, int], ...]:

@@ -11,6 +11,7 @@ from pyspark_warren.columns import COLUMNS, CORRUPT_DEFAULT, STATE_COLUMNS
 from pyspark_warren.errors import OptionError, UnsupportedError
 from pyspark_warren.option_table import AMQP, AUTO, EITHER, SPECS, WARREN, Spec
 from pyspark_warren.option_values import TIME_UNITS_MS, parse_duration_ms, parse_hosts, parse_size
+from pyspark_warren.share import FAIR, SELECTED_MAX
 from warren.errors import UsageError
 from warren.uri import PORT_TLS, SASL_PLAIN, Address, ClientTls, parse_uri
 from warren_broker.amqp091.wire.fields import SHORT_STRING_BYTES_MAX
@@ -60,8 +61,15 @@ class Options:
     heartbeat_s: float = 20.0
     uri: None = field(default=None, repr=False)
     queue: str = ""
+    queues: tuple[str, ...] = ()
+    queue_pattern: str = ""
+    queue_sharing: str = FAIR
     max_messages: int = 200_000
     max_bytes: int = 256 << 20
+    min_messages: int = 0
+    min_bytes: int = 0
+    max_trigger_delay_ms: int = 900_000
+    target_batch_ms: int = 0
     claim_ttl_ms: int = 0
     partitions: int = 0
     on_claim_lost: str = "fail"
@@ -99,6 +107,20 @@ class Options:
     def corrupt(self) -> str | None:
         """Return the column for property lists that cannot be decoded; None: those are errors."""
         return self.corrupt_column if self.mode == "permissive" else None
+
+    @property
+    def several(self) -> bool:
+        """Return whether the source has an offset for several queues."""
+        return bool(self.queues or self.queue_pattern)
+
+    def read_text(self) -> str:
+        """Return what is read, for messages."""
+        if self.queue_pattern:
+            return f"queues like {self.queue_pattern!r}"
+        if self.queues:
+            more = "" if len(self.queues) <= 5 else f" and {len(self.queues) - 5} more"
+            return f"queues {', '.join(map(repr, self.queues[:5]))}{more}"
+        return f"queue {self.queue!r}"
 
     def addresses(self) -> str:
         """Return hosts and user as text, for messages."""
@@ -294,9 +316,9 @@ def _apply_uri(values: dict[str, Any], given: set[str]) -> None:
 
 
 def _check(values: dict[str, Any], where: str, given: Mapping[str, str]) -> None:
-    if where == "read" and not values["queue"]:
-        hint = "" if given else f" ({NO_TABLES})"
-        raise OptionError(f"option queue is missing: give the name of the queue to read{hint}")
+    if where == "read":
+        _check_queues(values, given)
+        _check_admission(values, given)
     ttl = values.get("claim_ttl_ms", 0)
     if 0 < ttl < 10_000:
         raise OptionError(
@@ -329,6 +351,47 @@ def _check(values: dict[str, Any], where: str, given: Mapping[str, str]) -> None
                 raise OptionError(f"option {name} needs sinkId: the name of this output")
 
 
+def _check_queues(values: dict[str, Any], given: Mapping[str, str]) -> None:
+    """Check that one option says what is read."""
+    names = (("queue", "queue"), ("queues", "queues"), ("queuePattern", "queue_pattern"))
+    said = [spelled for spelled, name in names if values[name]]
+    if not said:
+        hint = "" if given else f" ({NO_TABLES})"
+        raise OptionError(
+            "option queue is missing: give the name of the queue to read (queues or queuePattern "
+            f"for several){hint}"
+        )
+    if len(said) > 1:
+        raise OptionError(f"options {' and '.join(said)}: give one of them")
+    if said == ["queue"] and "queuesharing" in {name.lower() for name in given}:
+        raise OptionError("option queueSharing needs queues or queuePattern")
+    if len(values["queues"]) > SELECTED_MAX:
+        raise OptionError(
+            f"option queues has {len(values['queues'])} names, {SELECTED_MAX} is the limit of one "
+            "query: divide them among several queries"
+        )
+
+
+def _check_admission(values: dict[str, Any], given: Mapping[str, str]) -> None:
+    """Check that minima are below maxima, and that an option has the one that it belongs to."""
+    least, least_bytes = values["min_messages"], values["min_bytes"]
+    if least > values["max_messages"]:
+        raise OptionError(
+            f"option minMessagesPerTrigger={least} is above "
+            f"maxMessagesPerTrigger={values['max_messages']}; give that or less"
+        )
+    if least_bytes > values["max_bytes"]:
+        raise OptionError(
+            f"option minBytesPerTrigger={least_bytes} is above "
+            f"maxBytesPerTrigger={values['max_bytes']}; give that or less"
+        )
+    if "maxtriggerdelay" in {name.lower() for name in given} and not least and not least_bytes:
+        raise OptionError(
+            "option maxTriggerDelay needs minMessagesPerTrigger or minBytesPerTrigger: without "
+            "them no batch waits"
+        )
+
+
 def options_table(where: str) -> list[tuple[str, str, str]]:
     """Return (name, default as text, meaning) of every option of a source or sink, for docs."""
     return [
@@ -339,7 +402,7 @@ def options_table(where: str) -> list[tuple[str, str, str]]:
 
 
 def _default_text(spec: Spec) -> str:
-    if spec.default is None:
+    if spec.default in (None, ()):
         return ""
     if spec.parse is parse_hosts:
         return ",".join(f"{host}:{port}" for host, port in spec.default)
@@ -349,5 +412,5 @@ def _default_text(spec: Spec) -> str:
                 return f"{spec.default // TIME_UNITS_MS[unit]}{unit}"
         return f"{spec.default}ms" if spec.default else "0"
     if spec.parse is parse_size:
-        return f"{spec.default >> 20}m"
+        return f"{spec.default >> 20}m" if spec.default else "0"
     return str(spec.default).lower() if isinstance(spec.default, bool) else str(spec.default)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pyspark_warren.errors import CheckpointError
@@ -22,12 +23,22 @@ VIEW_TASKS_MAX: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The work of one Spark task: messages first <= i < last of a claim, in claim order."""
+    """Messages first <= i < last of a claim, in claim order: a Spark task, or a part of one.
+
+    size_bytes  about that much, for the division into tasks
+    queue       "": the one of the option `queue`
+    """
 
     reader: str
     number: int
     first: int
     last: int
+    size_bytes: int = field(default=0, compare=False)
+    queue: str = ""
+
+    def of_queue(self, queue: str) -> Slice:
+        """Return the slice with the name of its queue."""
+        return replace(self, queue=queue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +96,31 @@ def cut(claims: tuple[ClaimInfo, ...], reader: str, partitions: int) -> tuple[Sl
         pieces = max(1, min(wanted, claim.messages))
         edges = [claim.messages * i // pieces for i in range(pieces + 1)]
         slices += [
-            Slice(reader, claim.number, first, last)
+            Slice(
+                reader,
+                claim.number,
+                first,
+                last,
+                claim.size_bytes * (last - first) // claim.messages,
+            )
             for first, last in itertools.pairwise(edges)
             if first < last
         ]
     return tuple(slices)
+
+
+def pack(slices: Iterable[Slice]) -> tuple[tuple[Slice, ...], ...]:
+    """Return tasks: neighbours together while they stay within SLICE_MESSAGES and SLICE_BYTES.
+
+    A hundred queues with ten messages each are one task and not a hundred.
+    """
+    tasks: list[list[Slice]] = []
+    messages = size_bytes = 0
+    for each in slices:
+        messages += each.last - each.first
+        size_bytes += each.size_bytes
+        if not tasks or messages > SLICE_MESSAGES or size_bytes > SLICE_BYTES:
+            tasks.append([])
+            messages, size_bytes = each.last - each.first, each.size_bytes
+        tasks[-1].append(each)
+    return tuple(map(tuple, tasks))

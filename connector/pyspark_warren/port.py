@@ -16,7 +16,14 @@ from warren.stages import SinkDriver, StagedPart, StageKey
 from warren.views import ViewedBlock
 
 
-class ReaderPort(Protocol):
+class RenewedReader(Protocol):
+    """A reader, or several, with claims that are renewed while Spark works on a batch."""
+
+    def renew(self) -> None:
+        """Renew claims with a time to live."""
+
+
+class ReaderPort(RenewedReader, Protocol):
     """A registered claim reader; see `warren.claims.ClaimReader`."""
 
     def register(self, *, go_on_after: int = 0) -> Registration:
@@ -38,9 +45,6 @@ class ReaderPort(Protocol):
 
     def settle(self, number: int) -> int:
         """Settle claims up to `number`."""
-
-    def renew(self) -> None:
-        """Renew claims with a time to live."""
 
     def release(self, number: int = 0, *, failed: bool = False) -> int:
         """Give claims back to the queue."""
@@ -64,6 +68,9 @@ class BrokerPort(Protocol):
 
     def queue(self, name: str) -> Queue:
         """Return the counts of a queue."""
+
+    def queues(self, pattern: str) -> list[Queue]:
+        """Return the queues with names that match a pattern; zeros for counts not known."""
 
     def reader(self, queue: str, reader: str) -> ReaderPort:
         """Return the driver's side of a claim reader."""

@@ -33,17 +33,18 @@ def read_slice(
     again and will be in a later batch.
     """
     wanted = part.last - part.first
+    queue = part.queue or options.queue
     got = 0
     doing = (
         f"reading claim {part.number} ({part.first} to {part.last}) of queue "
-        f"{options.queue!r} at {options.addresses()}"
+        f"{queue!r} at {options.addresses()}"
     )
     with named_conditions(doing):
         try:
             for fetched in connect(options).fetch(
-                options.queue, part.reader, part.number, part.first, part.last
+                queue, part.reader, part.number, part.first, part.last
             ):
-                piece = ClaimedBlock.decode(fetched.data, fetched.runs, options.queue)
+                piece = ClaimedBlock.decode(fetched.data, fetched.runs, queue)
                 got += piece.block.count
                 yield from batches_of(piece, schema, options.corrupt)
         except client_errors.ClaimLost as lost:

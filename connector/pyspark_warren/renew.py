@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 
-from pyspark_warren.port import ReaderPort
+from pyspark_warren.port import RenewedReader
 from warren.errors import Fenced, WarrenError
 
 log = logging.getLogger("pyspark_warren")
@@ -18,7 +18,7 @@ class Renewer:
     only, in the object that is never pickled.
     """
 
-    def __init__(self, reader: ReaderPort, ttl_ms: int) -> None:
+    def __init__(self, reader: RenewedReader, ttl_ms: int) -> None:
         assert ttl_ms > 0, ttl_ms
         self.reader = reader
         self._every_s = ttl_ms / 3000

@@ -19,11 +19,10 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from pyspark_warren.claim_source import ClaimSource, claim_source
 from pyspark_warren.conditions import named_conditions
-from pyspark_warren.driver import ClaimDriver
 from pyspark_warren.errors import BrokerUnavailableError, ClaimLostError, WarrenSparkError
 from pyspark_warren.fault_boundary import told, told_rows
-from pyspark_warren.offset import Offset
 from pyspark_warren.options import Options
 from pyspark_warren.plan import Slice
 from pyspark_warren.port import Connect
@@ -43,11 +42,11 @@ def arrow_schema(schema: StructType, corrupt: str | None) -> pa.Schema:
 
 
 class SlicePartition(InputPartition):
-    """A Spark partition: a slice of a claim."""
+    """A Spark partition: slices of claims, in order."""
 
-    def __init__(self, part: Slice) -> None:
-        super().__init__(part)
-        self.part = part
+    def __init__(self, *parts: Slice) -> None:
+        super().__init__(parts)
+        self.parts = parts
 
 
 class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -62,9 +61,9 @@ class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._connect = connect
         self._schema = arrow_schema(schema, options.corrupt)
-        self._driver: ClaimDriver | None = None
+        self._driver: ClaimSource | None = None
         self._renewer: Renewer | None = None
-        self._doing = f"reading queue {options.queue!r} at {options.addresses()}"
+        self._doing = f"reading {options.read_text()} at {options.addresses()}"
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_driver": None, "_renewer": None}
@@ -75,7 +74,7 @@ class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         """Return the offset of a new reader, for a query without a checkpoint."""
         with named_conditions(self._doing):
-            return self._claims().initial().to_dict()
+            return self._claims().initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return maxMessagesPerTrigger; the broker enforces the limit in bytes."""
@@ -92,11 +91,10 @@ class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if isinstance(limit, ReadAllAvailable)
             else (limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_messages)
         )
-        offset = Offset.from_dict(start)
         with named_conditions(self._doing):
-            end = self._claims().latest(offset, rows)
+            end = self._claims().latest(start, rows)
         self._keep_alive()
-        return start if end == offset else end.to_dict()
+        return end
 
     @told
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -118,16 +116,16 @@ class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the slices of a batch; after a crash this is the first call."""
         with named_conditions(self._doing):
-            slices = self._claims().plan(Offset.from_dict(start), Offset.from_dict(end))
+            tasks = self._claims().plan(start, end)
         self._keep_alive()
-        return [SlicePartition(part) for part in slices]
+        return [SlicePartition(*parts) for parts in tasks]
 
     @told
     def commit(self, end: dict[str, Any]) -> None:
         """Settle once more, which is harmless: this call may be late, or never come."""
         try:
             with named_conditions(self._doing):
-                self._claims().settle(Offset.from_dict(end))
+                self._claims().settle(end)
         except (BrokerUnavailableError, ClaimLostError) as wrong:
             log.warning("claims not settled yet, the next poll will retry: %s", wrong)
 
@@ -142,13 +140,14 @@ class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a slice; may be called repeatedly and concurrently for one."""
         assert isinstance(partition, SlicePartition), partition
-        yield from read_slice(self._connect, self._options, partition.part, self._schema)
+        for part in partition.parts:
+            yield from read_slice(self._connect, self._options, part, self._schema)
 
     # -------------------------------------------------------------- steps
 
-    def _claims(self) -> ClaimDriver:
+    def _claims(self) -> ClaimSource:
         if self._driver is None:
-            self._driver = ClaimDriver(
+            self._driver = claim_source(
                 self._connect(self._options),
                 self._options,
                 clock_ms=lambda: time.monotonic_ns() // 1_000_000,

@@ -65,12 +65,16 @@ class Admin(MembershipCalls, UserCalls, PolicyCalls, LimitCalls, DefinitionCalls
         """Return one queue; NotFound."""
         return _queue(self.connection.request("GET", _queue_path(name)))
 
-    def queues(self) -> list[Queue]:
-        """Return all queues of the vhost, by name."""
+    def queues(self, pattern: str = "") -> list[Queue]:
+        """Return the queues of the vhost, by name; with zeros for counts that no leader gave.
+
+        pattern  only those with names in which this regular expression is found
+        """
         found: list[Queue] = []
+        chosen = f"&pattern={quote(pattern, safe='')}" if pattern else ""
         while True:  # one page of the answer
             after = f"&after={quote(found[-1].name, safe='')}" if found else ""
-            page = self.connection.request("GET", f"/queues?count={QUEUES_PER_PAGE}{after}")
+            page = self.connection.request("GET", f"/queues?count={QUEUES_PER_PAGE}{after}{chosen}")
             found += [_queue(body) for body in page]
             if len(page) < QUEUES_PER_PAGE:
                 return found

@@ -347,7 +347,7 @@ def test_continue_goes_on_as_a_new_reader() -> None:
     world.broker.release_claims("q")
     again = world.driver()
     hello = again.latest(start, 10)
-    assert (hello.reader, hello.number, hello.claims) == ("r2", 0, ())
+    assert (hello.reader, hello.number, hello.claims) == ("r2", 2, ())
     end = again.latest(hello, 10)
     assert end.claims[0].messages == 10 and world.state["readers"] == ["r2"]
     assert again.plan(hello, end)

@@ -51,6 +51,30 @@ def test_a_driver_killed_at_every_step_of_one_query(world: RealWorld) -> None:
     world.check_exact(bodies)
 
 
+def test_a_driver_killed_amid_a_batch_of_several_queues(world: RealWorld) -> None:
+    """Claims of three queues in one batch; one of them joins between two runs.
+
+    after_claim    the claims are open, no log has them
+    after_publish  every row is visible in the target, the commit log does not know it
+    """
+    queues = [f"{world.source}-{i}" for i in range(3)]
+    source = {"queuePattern": f"^{world.source}-", "maxMessagesPerTrigger": "400"}
+    bodies: list[bytes] = []
+    for turn, step in enumerate(("after_claim", "after_publish", "")):
+        for queue in queues[: 2 if turn == 0 else 3]:
+            bodies += world.publish(150, len(bodies), queue)
+        if step:
+            world.arm(step)
+            died = world.run(source=source)
+            assert world.killed and died.returncode != 0, (step, died.stderr[-2000:])
+        else:
+            world.finish(source=source)
+    world.check_exact(bodies)
+    for queue in queues:
+        left = world.broker.queue(queue)
+        assert (left.messages_ready, left.messages_claimed) == (0, 0), left
+
+
 def test_a_driver_that_stood_still_goes_on_after_another_took_over(world: RealWorld) -> None:
     bodies = world.publish(2 * BATCH)
     driver_is_overtaken(world, "before_publish")  # `build.py crash` has the other steps

@@ -76,6 +76,7 @@ FLOORS: dict[str, int] = {
     "pyspark_warren.options": 1,
     "pyspark_warren.option_table": 1,
     "pyspark_warren.option_values": 1,
+    "pyspark_warren.share": 1,
     "pyspark_warren.errors": 1,
     "pyspark_warren.properties": 1,
     "pyspark_warren.encode": 1,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 from bisect import bisect_right
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from warren_broker import errors
@@ -17,6 +18,7 @@ from warren_broker.management.resource import MessagesCounted, Performed
 from warren_broker.metadata import commands as metadata
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.metadata.view import MetadataView
+from warren_broker.name_patterns import NameMatcher, Pattern
 from warren_broker.queue import commands
 from warren_broker.queue.config import QueueConfig
 
@@ -118,11 +120,20 @@ def _get_queue(asker: Asker, request: requests.GetQueueRequest, answer: Answer) 
     asker.broker.queue_counts(queue, False, asker.guard(counted))
 
 
+@lru_cache(maxsize=16)
+def _matcher(pattern: str) -> NameMatcher:
+    """Return the matcher of a pattern; the states that it has computed serve the next request."""
+    return NameMatcher([Pattern(pattern, re.UNICODE)])
+
+
 def _list_queues(asker: Asker, request: requests.ListQueuesRequest, answer: Answer) -> None:
     """Answer the queues by name; without counts if no leader answers within LIST_PATIENCE_MS."""
     queues = MetadataView(asker.broker.definitions.state).queues(asker.vhost)
     if request.after:
         queues = queues[bisect_right(queues, request.after, key=lambda queue: queue.name) :]
+    if request.pattern:
+        found_in = _matcher(request.pattern).first
+        queues = [queue for queue in queues if found_in(queue.name) is not None]
     if max(request.count, 0 if request.count else len(queues)) > QUEUES_LISTED_MAX:
         raise errors.InvalidArgument(
             f"{request.count or len(queues)} queues in one answer, {QUEUES_LISTED_MAX} fit; "

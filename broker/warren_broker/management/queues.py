@@ -49,14 +49,16 @@ class GetQueueRequest(ManagementRequest, frozen=True):
 
 
 class ListQueuesRequest(ManagementRequest, frozen=True):
-    """GET /queues?after=&count=. Answer: QueueList.
+    """GET /queues?after=&count=&pattern=. Answer: QueueList.
 
-    after  only those with names after this one, ascending
-    count  at most this number, 1 to QUEUES_LISTED_MAX; 0: all of them, refused if there are more
+    after    only those with names after this one, ascending
+    count    at most this number, 1 to QUEUES_LISTED_MAX; 0: all of them, refused if there are more
+    pattern  only those with names in which this is found (`name_patterns`); "": all
     """
 
     after: str = ""
     count: int = 0
+    pattern: str = ""
 
 
 class DeleteQueueRequest(ManagementRequest, frozen=True):
@@ -237,7 +239,10 @@ def _list_queues(names: Names, query: Query, body: Any) -> ManagementRequest:
     count = query.get("count", "0")
     if not count.isdecimal() or len(count) > 9:
         raise InvalidArgument(f"count={count[:40]}: a number of queues is expected")
-    return ListQueuesRequest(query.get("after", ""), int(count))
+    pattern = query.get("pattern", "")
+    if pattern:
+        resource.checked_pattern("pattern", pattern)
+    return ListQueuesRequest(query.get("after", ""), int(count), pattern)
 
 
 def _declare_queue(names: Names, query: Query, body: Any) -> ManagementRequest:

@@ -6,16 +6,16 @@ behind a socket, so that it outlives the Spark drivers that the crash tests kill
 
 from __future__ import annotations
 
-import pickle
+import re
 import socket
 import socketserver
-import struct
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark_warren.plan import ViewPiece
+from spark_world.pickles import receive, send
 from warren import errors
 from warren.admin import Queue, Reader
 from warren.claims import Claim, FetchedBlock, Registration
@@ -61,6 +61,8 @@ class QueueState:
     published: dict[tuple[str, str, int], tuple[list[str], int]] = field(default_factory=dict)
     epochs: dict[tuple[str, str], int] = field(default_factory=dict)
     acknowledged: int = 0
+    floor: int = 0
+    epoch: int = 0
     next_index: int = 1
 
     def enqueue(self, data: bytes) -> None:
@@ -178,13 +180,19 @@ class FakeBroker:
             name,
             messages_ready=len(state.ready),
             messages_claimed=claimed,
+            bytes_ready=state.size_bytes(state.ready),
             readers=readers,
         )
 
+    def names(self, pattern: str) -> list[str]:
+        """Names in which a pattern is found."""
+        return [name for name in sorted(self.queues) if re.search(pattern, name)]
+
     def register(self, queue: str, reader: str, go_on_after: int = 0) -> Registration:
         """Get a new epoch."""
-        state = self._queue(queue).readers.setdefault(reader, ReaderState())
-        state.epoch += 1
+        found = self._queue(queue)
+        state = found.readers.setdefault(reader, ReaderState(found.epoch, found.floor))
+        state.epoch = found.epoch = max(found.epoch, state.epoch) + 1
         if not any(number <= go_on_after for number in state.claims):
             state.settled = max(state.settled, go_on_after)
         self.calls.append(("register", reader, state.epoch))
@@ -251,6 +259,8 @@ class FakeBroker:
             back += len(messages)
             self._queue(queue).give_back(messages)
         if number == 0:
+            used = max(state.settled, *state.lost, 0)
+            self._queue(queue).floor = max(self._queue(queue).floor, used + 1)
             del self._queue(queue).readers[reader]
         return back
 
@@ -419,6 +429,10 @@ class FakeClient:
         """Counts."""
         return self._call("queue", name)
 
+    def queues(self, pattern: str) -> list[Queue]:
+        """Queues by pattern."""
+        return [self._call("queue", name) for name in self._call("names", pattern)]
+
     def reader(self, queue: str, reader: str) -> FakeReader:
         """A driver's side."""
         return FakeReader(self._call, queue, reader)
@@ -541,28 +555,6 @@ class FakeWriter:
 
 
 # ------------------------------------------------------------------ over a socket
-
-
-def send(stream: socket.socket, value: Any) -> None:
-    """One length-prefixed pickle."""
-    data = pickle.dumps(value)
-    stream.sendall(struct.pack(">I", len(data)) + data)
-
-
-def receive(stream: socket.socket) -> Any:
-    """One length-prefixed pickle."""
-    (length,) = struct.unpack(">I", _exactly(stream, 4))
-    return pickle.loads(_exactly(stream, length))
-
-
-def _exactly(stream: socket.socket, count: int) -> bytes:
-    data = bytearray()
-    while len(data) < count:
-        some = stream.recv(min(1 << 20, count - len(data)))
-        if not some:
-            raise ConnectionError("closed")
-        data += some
-    return bytes(data)
 
 
 class _Handler(socketserver.BaseRequestHandler):

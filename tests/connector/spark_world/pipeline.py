@@ -56,11 +56,12 @@ def start(spark: SparkSession, plan: dict[str, Any]) -> Any:
     """The query that the plan asks for."""
     hosts, name = plan["hosts"], plan.get("format", "warren_dying")
     source, target = plan.get("source_queue", "in"), plan.get("target_queue", "out")
+    given = plan.get("source", {})
+    several = "queues" in given or "queuePattern" in given
     rows = (
         spark.readStream.format(name)
         .option("hosts", hosts)
-        .option("queue", source)
-        .options(**plan.get("source", {}))
+        .options(**{**({} if several else {"queue": source}), **given})
         .load()
     )
     rows = rows.selectExpr("body", "priority", "message_id", "position", "redelivered")

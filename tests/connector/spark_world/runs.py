@@ -162,8 +162,11 @@ class RealWorld(Runs):
             for name in (self.source, self.target):
                 Admin(connection).declare_queue(name, arguments={"x-queue-type": "quorum"})
 
-    def publish(self, count: int, first: int = 0) -> list[bytes]:
-        """Numbered messages of three priorities into the source."""
+    def publish(self, count: int, first: int = 0, queue: str = "") -> list[bytes]:
+        """Numbered messages of three priorities into the source, or into a queue it declares."""
+        if queue:
+            with self.cluster.connect() as connection:
+                Admin(connection).declare_queue(queue, arguments={"x-queue-type": "quorum"})
         bodies = [b"message %06d" % i for i in range(first, first + count)]
         rows = pa.record_batch(
             {
@@ -172,7 +175,12 @@ class RealWorld(Runs):
             }
         )
         options = parse_options(
-            {"hosts": self.cluster.hosts, "routingKey": self.source, "blockBytes": "16k"}, "write"
+            {
+                "hosts": self.cluster.hosts,
+                "routingKey": queue or self.source,
+                "blockBytes": "16k",
+            },
+            "write",
         )
         attempt = Attempt.drawn(SinkDriver(self.source, "run", 1), 0, first)
         write_direct(self.broker, options, attempt, iter([rows]))

@@ -76,6 +76,12 @@ def maybe_kill_task(point: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def claims_until(offset: dict[str, Any]) -> int:
+    """How many claims precede an offset of the source, in all its queues together."""
+    queues = offset.get("queues", {"": offset})
+    return sum(each["number"] for each in queues.values())
+
+
 class DyingBehindTheOffsetLog(DataSourceStreamReader):
     """The place that every stream reader has."""
 
@@ -93,10 +99,10 @@ class DyingReader(DyingBehindTheOffsetLog, WarrenStreamReader):
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:
         """(c) before settling what is committed; (a) after the claim, before the offset log; (b) is
         `DyingBehindTheOffsetLog`."""
-        if start["number"]:
+        if claims_until(start):
             maybe_kill_driver("before_settle")
         end = super().latestOffset(start, limit)
-        if end["number"] > start["number"]:
+        if claims_until(end) > claims_until(start):
             maybe_kill_driver("after_claim")
         return end
 

@@ -1,0 +1,92 @@
+"""When a micro-batch begins, and how many messages it may have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from pyspark_warren.options import Options
+from pyspark_warren.pace import IDLE_POLL_MS_MAX
+
+ADAPTIVE_FIRST: Final = 10_000
+"""Most messages of the first batch with targetBatchDuration: nothing is known of the query yet."""
+ADAPTIVE_LEAST: Final = 100
+"""The lowest limit: where so few take too long, fewer would not help."""
+
+
+class Admission:
+    """The limits of the options, and what was learnt of the query's speed.
+
+    clock_ms  monotonic milliseconds
+
+    A batch's duration is the time from its plan to the next call of latestOffset: with a trigger
+    interval that contains the wait for the next trigger. It does not matter when the target is as
+    long as the interval or longer.
+    """
+
+    def __init__(self, options: Options, clock_ms: Callable[[], int]) -> None:
+        self._options = options
+        self._clock_ms = clock_ms
+        self._waiting_since_ms: int | None = None
+        self._adaptive = min(ADAPTIVE_FIRST, options.max_messages)
+        self._began: tuple[int, int] | None = None
+
+    # -------------------------------------------------------------- minima
+
+    @property
+    def waits(self) -> bool:
+        """Return whether a batch has a minimum."""
+        return bool(self._options.min_messages or self._options.min_bytes)
+
+    def may_begin(self, messages: int, size_bytes: int) -> bool:
+        """Return whether what is ready is enough: one of the minima, or waiting for too long."""
+        options = self._options
+        if not messages:
+            self._waiting_since_ms = None
+            return False
+        enough = (options.min_messages and messages >= options.min_messages) or (
+            options.min_bytes and size_bytes >= options.min_bytes
+        )
+        return bool(enough) or self.patience_ms() <= 0
+
+    def patience_ms(self) -> int:
+        """Return how long messages may wait yet; counts from the first call."""
+        now = self._clock_ms()
+        if self._waiting_since_ms is None:
+            self._waiting_since_ms = now
+        return self._waiting_since_ms + self._options.max_trigger_delay_ms - now
+
+    def pause_ms(self) -> int:
+        """Return the longest pause before the next poll: a second, or what messages may wait."""
+        if self._waiting_since_ms is None:
+            return IDLE_POLL_MS_MAX
+        return max(1, min(IDLE_POLL_MS_MAX, self.patience_ms()))
+
+    # -------------------------------------------------------------- maxima
+
+    def most(self, limit: int) -> int:
+        """Return the most messages of the next batch, 1 or more."""
+        if self._options.target_batch_ms:
+            limit = min(limit, self._adaptive)
+        return max(1, limit)
+
+    def began(self, messages: int) -> None:
+        """Note a batch of that many messages."""
+        self._waiting_since_ms = None
+        self._began = (messages, self._clock_ms())
+
+    def ended(self) -> None:
+        """Note that the last batch is committed, and learn from its duration; may be repeated."""
+        if self._began is None:
+            return
+        messages, began_ms = self._began
+        self._began = None
+        target_ms = self._options.target_batch_ms
+        if not target_ms:
+            return
+        took_ms = max(1, self._clock_ms() - began_ms)
+        if messages < self._adaptive // 2 and took_ms <= target_ms:
+            return  # a small batch that was quick says nothing about a full one
+        wanted = min(messages * target_ms // took_ms, 2 * self._adaptive)
+        learnt = (min(messages, self._adaptive) + wanted) // 2 if took_ms > target_ms else wanted
+        self._adaptive = max(ADAPTIVE_LEAST, min(learnt, self._options.max_messages))
