@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_warren.amqp.stream_reader import SpoolStreamReader
+    from pyspark_warren.amqp.streams.spark import OffsetBatchReader, OffsetStreamReader
     from pyspark_warren.port import BrokerPort
     from pyspark_warren.sink import WarrenBatchWriter, WarrenStreamWriter
     from pyspark_warren.source import (
@@ -74,21 +75,26 @@ class WarrenDataSource(DataSource):
         return ", ".join(columns)
 
     @told
-    def reader(self, schema: StructType) -> WarrenBatchReader:
+    def reader(self, schema: StructType) -> WarrenBatchReader | OffsetBatchReader:
         """`spark.read`."""
         from pyspark_warren.table import WarrenBatchReader
 
         options = self._detected("read", "batch")
+        if options.starting_offset is not None:
+            from pyspark_warren.amqp.streams.spark import OffsetBatchReader
+
+            return OffsetBatchReader(options, schema)
         if options.broker == AMQP:
             raise UnsupportedError(
-                "spark.read with broker=amqp: AMQP 0.9.1 cannot look at messages without taking "
-                "them; use spark.readStream with trigger(availableNow=True)"
+                "spark.read with broker=amqp: AMQP 0.9.1 cannot look at messages of a queue "
+                "without taking them; use spark.readStream with trigger(availableNow=True), or "
+                "startingOffset where it is a stream"
             )
         return WarrenBatchReader(options, schema, self.connect)
 
     def streamReader(
         self, schema: StructType
-    ) -> WarrenStreamReader | SpoolStreamReader | RefusedStreamReader:
+    ) -> WarrenStreamReader | SpoolStreamReader | OffsetStreamReader | RefusedStreamReader:
         """`spark.readStream`."""
         from pyspark_warren.source import RefusedStreamReader
 
@@ -97,7 +103,9 @@ class WarrenDataSource(DataSource):
         except WarrenSparkError as wrong:
             return RefusedStreamReader(wrong)
 
-    def _stream_reader(self, schema: StructType) -> WarrenStreamReader | SpoolStreamReader:
+    def _stream_reader(
+        self, schema: StructType
+    ) -> WarrenStreamReader | SpoolStreamReader | OffsetStreamReader:
         found = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
         if found < SPARK_MIN:
             raise UnsupportedError(
@@ -107,6 +115,10 @@ class WarrenDataSource(DataSource):
         from pyspark_warren.source import WarrenStreamReader
 
         options = self._detected("read", "stream")
+        if options.starting_offset is not None:
+            from pyspark_warren.amqp.streams.spark import OffsetStreamReader
+
+            return OffsetStreamReader(options, schema)
         if options.broker == AMQP:
             from pyspark_warren.amqp.stream_reader import SpoolStreamReader
 

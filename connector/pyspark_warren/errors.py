@@ -112,3 +112,9 @@ class SpoolLostError(WarrenSparkError):
     """The spool lacks rows that the checkpoint counts on."""
 
     condition = "WARREN_SPOOL_LOST"
+
+
+class OffsetLostError(WarrenSparkError):
+    """A stream lacks offsets that the checkpoint counts on: removed, or it was declared again."""
+
+    condition = "WARREN_OFFSET_LOST"

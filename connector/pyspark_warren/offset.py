@@ -73,7 +73,7 @@ class Offset:
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Offset:
         """Parse the stored form of a checkpoint; raises CheckpointError."""
-        if stored.get("kind") == "spool":
+        if stored.get("kind") in ("spool", "stream"):
             raise CheckpointError(
                 "the checkpoint was written with broker=amqp, the query reads with broker=warren; "
                 "connect to that broker, or use another checkpointLocation"

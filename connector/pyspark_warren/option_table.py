@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pyspark_warren.columns import CORRUPT_DEFAULT
 from pyspark_warren.option_values import (
+    END,
     TIME_UNITS_MS,
     parse_bool,
     parse_count,
@@ -18,6 +19,8 @@ from pyspark_warren.option_values import (
     parse_pattern,
     parse_size,
     parse_states,
+    parse_stream_end,
+    parse_stream_start,
     parse_variable,
     word_of,
 )
@@ -369,11 +372,42 @@ SPECS: Final[tuple[Spec, ...]] = (
         AMQP,
     ),
     Spec(
+        "startingOffset",
+        "starting_offset",
+        parse_stream_start,
+        None,
+        "broker=amqp: the queue is a stream, read from there by a query without a checkpoint: "
+        "first; last: the latest chunk; next: what comes; an offset; a time such as "
+        "2026-01-31T12:00:00Z",
+        "read",
+        broker=AMQP,
+    ),
+    Spec(
+        "endingOffset",
+        "ending_offset",
+        parse_stream_end,
+        END,
+        "spark.read of a stream: the offset before which it ends; end: what is there",
+        "read",
+        how="batch",
+        broker=AMQP,
+    ),
+    Spec(
+        "failOnDataLoss",
+        "fail_on_data_loss",
+        parse_bool,
+        True,
+        "stream: whether a query fails when offsets that it has not read are gone; false: it logs "
+        "that and continues with what is there",
+        "read",
+        broker=AMQP,
+    ),
+    Spec(
         "maxMessages",
         "browse_max",
         parse_count,
         0,
-        "spark.read: browse at most that many; 0: all that were ready",
+        "spark.read: browse at most that many; 0: all that were ready; of a stream: offsets",
         "read",
         0,
         _INT_MAX,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
@@ -20,6 +21,12 @@ PATTERN_CLASSES: Final = re.UNICODE
 """What a class like `\\w` contains in a queuePattern: as in the broker's list of queues."""
 _TRUE: Final = ("true", "1", "yes", "on")
 _FALSE: Final = ("false", "0", "no", "off")
+FIRST: Final = "first"
+LAST: Final = "last"
+NEXT: Final = "next"
+"""Words for places in a stream, which AMQP 0.9.1 brokers know."""
+END: Final = "end"
+OFFSET_MAX: Final = 2**62
 
 
 def parse_size(text: str) -> int:
@@ -128,3 +135,38 @@ def parse_variable(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text):
         raise ValueError("give a variable's name, of letters, digits and _")
     return text
+
+
+def parse_stream_start(text: str) -> str:
+    """Parse a place in a stream: first, last, next, an offset, or a time in UTC as ISO 8601."""
+    word = text.strip()
+    if word.lower() in (FIRST, LAST, NEXT):
+        return word.lower()
+    if re.fullmatch(r"\d+", word):
+        return _offset(word)
+    try:
+        found = datetime.fromisoformat(word)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise ValueError(
+            "give first, last, next, an offset such as 1200, or a time with its zone such as "
+            "2026-01-31T12:00:00Z"
+        )
+    return found.astimezone(UTC).isoformat()
+
+
+def parse_stream_end(text: str) -> str:
+    """Parse the end of a part of a stream: end, or an offset."""
+    word = text.strip().lower()
+    if word == END:
+        return word
+    if not re.fullmatch(r"\d+", word):
+        raise ValueError("give end, or the offset after the last one that is wanted")
+    return _offset(word)
+
+
+def _offset(digits: str) -> str:
+    if int(digits) > OFFSET_MAX:
+        raise ValueError(f"an offset above {OFFSET_MAX}")
+    return str(int(digits))

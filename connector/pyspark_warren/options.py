@@ -10,7 +10,13 @@ from typing import Any, Final
 from pyspark_warren.columns import COLUMNS, CORRUPT_DEFAULT, STATE_COLUMNS
 from pyspark_warren.errors import OptionError, UnsupportedError
 from pyspark_warren.option_table import AMQP, AUTO, EITHER, SPECS, WARREN, Spec
-from pyspark_warren.option_values import TIME_UNITS_MS, parse_duration_ms, parse_hosts, parse_size
+from pyspark_warren.option_values import (
+    END,
+    TIME_UNITS_MS,
+    parse_duration_ms,
+    parse_hosts,
+    parse_size,
+)
 from pyspark_warren.share import FAIR, SELECTED_MAX
 from warren.errors import UsageError
 from warren.uri import PORT_TLS, SASL_PLAIN, Address, ClientTls, parse_uri
@@ -26,6 +32,15 @@ NO_TABLES: Final = (
     "and hands none of them to a Python data source that is read or written; use CREATE TEMPORARY "
     "VIEW … USING warren OPTIONS (…) instead"
 )
+_OF_SPOOL: Final = (
+    "spoolLocation",
+    "ackMode",
+    "prefetch",
+    "receivers",
+    "consumerTimeout",
+    "deliveryLimit",
+)
+_OF_STREAM: Final = ("endingOffset", "failOnDataLoss")
 _CALLS: Final = {
     ("read", "batch"): "spark.read",
     ("read", "stream"): "spark.readStream",
@@ -101,6 +116,9 @@ class Options:
     delivery_limit: int = 20
     publish_window: int = 1_000
     deduplication_header: bool = False
+    starting_offset: str | None = None
+    ending_offset: str = END
+    fail_on_data_loss: bool = True
     given: tuple[str, ...] = field(default=(), repr=False)
 
     @property
@@ -201,7 +219,21 @@ def for_broker(options: Options, broker: str, told: str) -> Options:
             f"option atomicBatch=true needs a Warren broker; this is {told}, which cannot publish "
             "a micro-batch as a whole: leave it out, and rows are published at least once"
         )
+    _check_kind_of_queue(options)
     return replace(options, broker=broker, atomic_batch=False)
+
+
+def _check_kind_of_queue(options: Options) -> None:
+    """Refuse options of queues for a stream, and those of streams for a queue."""
+    stream = options.starting_offset is not None
+    for name in _OF_SPOOL if stream else _OF_STREAM:
+        if name.lower() in options.given:
+            raise OptionError(
+                f"option {name} is for queues, and startingOffset says that {options.queue!r} is a "
+                "stream; leave one of them out"
+                if stream
+                else f"option {name} is for streams and needs startingOffset, such as first"
+            )
 
 
 def _parsed(spec: Spec, text: str) -> Any:

@@ -74,6 +74,10 @@ def test_values(name: str, text: str, field: str, value: object) -> None:
         ("maxMessagePerTrigger", "1", "did you mean maxMessagesPerTrigger?"),
         ("exchange", "x", "is for writing"),
         ("mode", "dropmalformed", "failfast or permissive"),
+        ("startingOffset", "-1", "give first, last, next, an offset such as 1200"),
+        ("startingOffset", "2026-01-31T12:00:00", "a time with its zone"),
+        ("startingOffset", "1" + "0" * 20, "an offset above"),
+        ("endingOffset", "last", "give end, or the offset"),
         ("columnNameOfCorruptRecord", "body", "the name of another column"),
         ("zzz", "1", "known ones: uri, hosts"),
     ],
@@ -106,6 +110,12 @@ def test_what_is_wrong_is_said(name: str, text: str, says: str) -> None:
             "stream",
             "spark.read and means nothing with spark.readStream",
             {"lastIndex": "7"},
+        ),
+        (
+            "read",
+            "stream",
+            "spark.read and means nothing with spark.readStream",
+            {"startingOffset": "first", "endingOffset": "7"},
         ),
         *(
             ("read", "batch", "spark.readStream and means nothing with spark.read", {name: text})
@@ -140,6 +150,21 @@ def test_an_option_of_the_other_kind_of_call_was_ignored(
         ("read", "warren", {"prefetch": "10"}, "prefetch is for broker=amqp"),
         ("read", "warren", {"ackMode": "spool"}, "ackMode is for broker=amqp"),
         ("read", "warren", {"spoolLocation": "/tmp/x"}, "spoolLocation is for broker=amqp"),
+        ("read", "warren", {"startingOffset": "first"}, "startingOffset is for broker=amqp"),
+        ("read", "warren", {"failOnDataLoss": "true"}, "failOnDataLoss is for broker=amqp"),
+        *(
+            ("read", "amqp", {"startingOffset": "7", name: text}, f"{name} is for queues")
+            for name, text in (
+                ("spoolLocation", "/tmp/x"),
+                ("ackMode", "spool"),
+                ("prefetch", "10"),
+                ("receivers", "2"),
+                ("consumerTimeout", "1h"),
+                ("deliveryLimit", "5"),
+            )
+        ),
+        ("read", "amqp", {"endingOffset": "7"}, "endingOffset is for streams and needs starting"),
+        ("read", "amqp", {"failOnDataLoss": "false"}, "failOnDataLoss is for streams and needs"),
         ("write", "amqp", {"blockBytes": "1m"}, "blockBytes is for broker=warren"),
         ("write", "amqp", {"onBatchConflict": "keep"}, "onBatchConflict is for broker=warren"),
         ("write", "amqp", {"atomicBatch": "true"}, "atomicBatch=true needs a Warren broker"),
@@ -158,6 +183,16 @@ def test_an_option_of_the_other_kind_of_broker_is_refused(
     with pytest.raises(OptionError, match=says):
         for_broker(options, broker, "RabbitMQ 3.10.8 at a:5672")
     for_broker(parse_options({**queue, "uri": "amqp://a"}, where), broker, "said")
+
+
+def test_where_a_stream_begins() -> None:
+    for text, stored in (
+        (" First ", "first"),
+        ("0007", "7"),
+        ("2026-01-31T13:00:00+01:00", "2026-01-31T12:00:00+00:00"),
+        ("2026-01-31T12:00:00Z", "2026-01-31T12:00:00+00:00"),
+    ):
+        assert read(startingOffset=text).starting_offset == stored
 
 
 def test_a_sink_of_another_broker_publishes_directly() -> None:

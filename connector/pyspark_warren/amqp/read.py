@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,22 +43,26 @@ def read_spooled(
     for stretch in part.stretches:
         stored = read_stretch(place, part.reader, part.lane, stretch, wanted or ["redelivered"])
         for first in range(0, stored.num_rows, ROWS_MAX):
-            piece = _Piece(
-                stored.slice(first, ROWS_MAX), stretch.position + first, int(part.lane), queue
-            )
+            rows = stored.slice(first, ROWS_MAX)
+            at = stretch.position + first
+            piece = DeliveredRows(rows, range(at, at + rows.num_rows), int(part.lane), queue)
             yield piece.to_arrow(schema, corrupt)
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
-    """Rows of a file; `position` is the first one's."""
+class DeliveredRows:
+    """Messages as a broker delivered them, with the position of each.
+
+    ordinal  the position's second number: the lane
+    """
 
     stored: pa.RecordBatch
-    position: int
-    lane: int
+    positions: Sequence[int]
+    ordinal: int
     queue: str
 
     def to_arrow(self, schema: pa.Schema, corrupt: str | None) -> pa.RecordBatch:
+        """Make the columns that the schema names; `corrupt` as in `read_spooled`."""
         wanted = PROPERTY_COLUMNS.intersection(schema.names)
         if corrupt is not None and corrupt in schema.names:
             wanted = PROPERTY_COLUMNS
@@ -84,7 +88,9 @@ class _Piece:
         elif found.malformed:
             row = found.malformed[0]
             why = found.why(row)
-            raise MalformedMessageError(malformed(self.queue, self.position + row, self.lane, why))
+            raise MalformedMessageError(
+                malformed(self.queue, self.positions[row], self.ordinal, why)
+            )
         return columns
 
     def _column(self, field: pa.Field) -> pa.Array:
@@ -92,9 +98,9 @@ class _Piece:
         if field.name == "queue":
             return pa.repeat(pa.scalar(self.queue, field.type), rows)
         if field.name == "position":
-            positions = pa.array(range(self.position, self.position + rows), pa.int64())
-            lanes = pa.repeat(pa.scalar(self.lane, pa.int64()), rows)
-            return pa.StructArray.from_arrays([positions, lanes], fields=list(field.type))
+            positions = pa.array(self.positions, pa.int64())
+            ordinals = pa.repeat(pa.scalar(self.ordinal, pa.int64()), rows)
+            return pa.StructArray.from_arrays([positions, ordinals], fields=list(field.type))
         if field.name == "body":
             return body_as(self.stored.column("body"), field.type, self.queue)
         if field.name in ("exchange", "routing_key"):

@@ -6,7 +6,7 @@ whatever went wrong first; the next one begins with delivery tag 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 import pika
@@ -85,7 +85,8 @@ class SessionEvents(Protocol):
 class Session:
     """A consumer, from its connection's first byte to its end.
 
-    doing  such as "reading queue 'flights'", for errors
+    doing      such as "reading queue 'flights'", for errors
+    arguments  of the consumer
     """
 
     def __init__(
@@ -96,8 +97,10 @@ class Session:
         prefetch: int,
         doing: str,
         events: SessionEvents,
+        arguments: Mapping[str, Any] = _PRIORITY,
     ) -> None:
         self._queue, self._prefetch, self._events = queue, prefetch, events
+        self._arguments = dict(arguments)
         self._at = f"{parameters.host}:{parameters.port}"
         self._doing = doing
         self._why: WarrenSparkError | None = None
@@ -140,6 +143,15 @@ class Session:
         if len(self._probes) == 1:
             self._next_probe()
 
+    def mark(self, answer: Callable[[int], None]) -> None:
+        """Ask for the queue's messages on the consumer's channel: after what is sent before."""
+        if self.consuming and self._channel.is_open:
+            self._channel.queue_declare(
+                self._queue,
+                passive=True,
+                callback=lambda frame: answer(frame.method.message_count),
+            )
+
     def close(self) -> None:
         """End it; acknowledgements leave before."""
         self._closing = True
@@ -169,7 +181,7 @@ class Session:
 
         def limited(_: Any) -> None:
             self._channel.basic_consume(
-                self._queue, _not_called, arguments=_PRIORITY, callback=consuming
+                self._queue, _not_called, arguments=self._arguments, callback=consuming
             )
 
         self._channel.basic_qos(prefetch_count=self._prefetch, callback=limited)
@@ -214,9 +226,8 @@ class Session:
             if wrong.reply_code == spec.PRECONDITION_FAILED and _NO_PRIORITY in text:
                 return UnsupportedError(
                     f"{self._doing}: it is a stream (x-queue-type: stream), which has offsets and "
-                    "keeps its messages; the source reads classic and quorum queues. Bind a "
-                    "quorum queue to the stream's exchange, or copy the stream into one with a "
-                    f"shovel, and read that. {text}"
+                    "keeps its messages; give startingOffset, such as first, and leave out what is "
+                    f"for queues (spoolLocation, ackMode, prefetch, receivers). {text}"
                 )
             if wrong.reply_code == spec.PRECONDITION_FAILED and self.consuming:
                 return BrokerUnavailableError(

@@ -67,6 +67,11 @@ class SpoolOffset:
                 "the checkpoint was written with broker=warren, the query reads with broker=amqp; "
                 "connect to that broker, or use another checkpointLocation"
             )
+        if stored.get("kind") == "stream":
+            raise CheckpointError(
+                "the checkpoint was written with startingOffset, for a stream; give startingOffset "
+                "again, or use another checkpointLocation"
+            )
         version = stored.get("version")
         if stored.get("kind") != SPOOL_KIND or not isinstance(version, int):
             raise foreign_offset(stored)

@@ -1,10 +1,11 @@
-"""The class that Spark calls for reading a stream from any AMQP broker."""
+"""The classes that Spark calls for reading a stream from any AMQP broker."""
 
 from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -38,29 +39,33 @@ class SpoolPartition(InputPartition):
         self.part = part
 
 
-class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A streaming query's source with a spool.
+class PositionStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A streaming query's source with positions that can be read again.
 
-    One exists in the query's driver-side process, where it has the receiver's process; pickled
-    copies without one are sent to the executors, which only call `read`. Spark does not call `stop`
-    when a query stops: the receiver ends when this process does.
+    One exists in the query's driver-side process, where `_begin` makes its driver; pickled copies
+    without one are sent to the executors, which only call `read`. Spark does not call `stop` when a
+    query stops.
+
+    _offsets    the class of its offsets
+    _partition  the class of its Spark partitions
     """
 
+    _offsets: type[Any]
+    _partition: Callable[[Any], InputPartition]
+
     def __init__(self, options: Options, schema: StructType) -> None:
-        self._options = replace(options, spool_location=spool_location(options))
+        self._options = options
         self._schema = arrow_schema(schema, options.corrupt)
-        self._driver: SpoolDriver | None = None
+        self._driver: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # `read` needs the spool only: the password does not travel with the tasks.
-        return {**self.__dict__, "_driver": None, "_options": replace(self._options, password="")}
-
-    # -------------------------------------------------------------- on the driver
+        return {**self.__dict__, "_driver": None}
 
     @told
     def initialOffset(self) -> dict[str, Any]:
-        """Return the offset of a new reader, for a query without a checkpoint."""
-        return self._spool().initial().to_dict()
+        """Return the offset for a query without a checkpoint."""
+        found: dict[str, Any] = self._run().initial().to_dict()
+        return found
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return maxMessagesPerTrigger; `latestOffset` cuts at maxBytesPerTrigger, too."""
@@ -70,38 +75,39 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
-        """Settle up to `start`, the end of a committed batch, and return the next one's end."""
+        """Take note of `start`, the end of a committed batch, and return the next one's end."""
         assert start is not None, "Spark 4.2 and later pass the start"
         rows: int | None = self._options.max_messages
         if isinstance(limit, ReadAllAvailable):
             rows = None
         elif isinstance(limit, ReadMaxRows):
             rows = limit.max_rows
-        offset = SpoolOffset.from_dict(start)
-        end = self._spool().latest(offset, rows)
-        return start if end == offset else end.to_dict()
+        offset = self._offsets.from_dict(start)
+        end = self._run().latest(offset, rows)
+        return start if end == offset else dict(end.to_dict())
 
     @told
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the backlog, shown as `latestOffset` in the query's progress."""
-        return self._spool().backlog()
+        found: dict[str, Any] | None = self._run().backlog()
+        return found
 
     @told
     def prepareForTriggerAvailableNow(self) -> None:
         """Limit the query to what is ready now."""
-        self._spool().prepare_available_now()
+        self._run().prepare_available_now()
 
     @told
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the slices of a batch; after a crash this is the first call."""
-        found = self._spool().plan(SpoolOffset.from_dict(start), SpoolOffset.from_dict(end))
-        return [SpoolPartition(part) for part in found]
+        found = self._run().plan(self._offsets.from_dict(start), self._offsets.from_dict(end))
+        return [self._partition(part) for part in found]
 
     @told
     def commit(self, end: dict[str, Any]) -> None:
         """Settle once more, which is harmless: this call may be late, or never come."""
         try:
-            self._spool().settle(SpoolOffset.from_dict(end))
+            self._run().settle(self._offsets.from_dict(end))
         except BrokerUnavailableError as wrong:
             log.warning("not settled yet, the next poll will retry: %s", wrong)
 
@@ -110,7 +116,28 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._driver is not None:
             self._driver.close()
 
-    # -------------------------------------------------------------- on an executor
+    def _run(self) -> Any:
+        if self._driver is None:
+            self._driver = self._begin()
+        return self._driver
+
+    @abstractmethod
+    def _begin(self) -> Any:
+        """Return the driver's side: what SpoolDriver and StreamDriver have in common."""
+
+
+class SpoolStreamReader(PositionStreamReader):
+    """The source with a spool; its receiver ends when this process does."""
+
+    _offsets = SpoolOffset
+    _partition = SpoolPartition
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        super().__init__(replace(options, spool_location=spool_location(options)), schema)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # `read` needs the spool only: the password does not travel with the tasks.
+        return {**super().__getstate__(), "_options": replace(self._options, password="")}
 
     @told_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -121,9 +148,5 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             options.spool_location, partition.part, options.queue, self._schema, options.corrupt
         )
 
-    # -------------------------------------------------------------- steps
-
-    def _spool(self) -> SpoolDriver:
-        if self._driver is None:
-            self._driver = SpoolDriver(self._options, mint=lambda: f"spark-{uuid.uuid4().hex}")
-        return self._driver
+    def _begin(self) -> SpoolDriver:
+        return SpoolDriver(self._options, mint=lambda: f"spark-{uuid.uuid4().hex}")

@@ -210,7 +210,7 @@ def test_a_stream_is_refused_before_anything_is_read(
     queue.publish(count)
     with Query(queue, tmp_path) as query:
         for attempt in range(2):  # a restart from the checkpoint says the same
-            with pytest.raises(errors.UnsupportedError, match="it is a stream .*shovel"):
+            with pytest.raises(errors.UnsupportedError, match="a stream .*give startingOffset"):
                 query.run(100)
             assert lane_of(query).end == 0, attempt
         query.stop()

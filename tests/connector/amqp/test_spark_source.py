@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from spark_world.rabbit import RabbitWorld
 
 from connector.amqp.rabbitmq import OneRabbitMQ
+from connector.amqp.stream_query import Stream
 
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.slow]
 
@@ -29,3 +31,34 @@ def test_a_driver_and_a_task_killed_in_one_query(rabbitmq: OneRabbitMQ, tmp_path
     assert world.killed
     world.check_exact()
     assert world.offsets()["lanes"] == {"0": len(world.bodies)}
+
+
+def test_a_stream_as_a_stream_and_as_a_table(
+    rabbitmq: OneRabbitMQ, spark: Any, tmp_path: Path
+) -> None:
+    """Two runs of one query from a checkpoint; then parts of it by offsets."""
+    stream = Stream(rabbitmq)
+    stream.publish(30)
+    given = {"hosts": rabbitmq.hosts, "queue": stream.name, "startingOffset": "first"}
+    out = str(tmp_path / "out")
+    for partitions in ("1", "3"):
+        source = spark.readStream.format("warren").options(**given, partitions=partitions)
+        source = source.option("maxMessagesPerTrigger", "20")
+        query = (
+            source.load()
+            .writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(out)
+        )
+        query.awaitTermination(120)
+        stream.publish(15)
+    rows = spark.read.parquet(out).orderBy("position.index").collect()
+    assert [bytes(row.body) for row in rows] == stream.bodies[:45]
+    assert [row.headers["x-stream-offset"].long for row in rows] == list(range(45))
+    assert {row.queue for row in rows} == {stream.name}
+    batch = spark.read.format("warren").options(**given | {"startingOffset": "40"})
+    assert [bytes(row.body) for row in batch.load().collect()] == stream.bodies[40:]
+    assert batch.option("endingOffset", "50").load().count() == 10
+    assert batch.option("maxMessages", "3").load().select("body").count() == 3
+    with pytest.raises(Exception, match="WARREN_OPTION.*endingOffset=99.*ends at 60"):
+        batch.option("endingOffset", "99").load().collect()

@@ -1,0 +1,72 @@
+"""The position of a source in a stream in the checkpoint: the broker's own offset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark_warren import offset as common
+from pyspark_warren.errors import CheckpointError
+from pyspark_warren.option_values import OFFSET_MAX
+
+STREAM_VERSION: Final = 1
+STREAM_KIND: Final = "stream"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOffset:
+    """The place before an offset of a stream.
+
+    at          the offset that is read next
+    registered  False only for the start of a query without a checkpoint: `at` means nothing yet
+    first       where the batch that ends here begins, if that is not the start Spark names
+    """
+
+    vhost: str
+    queue: str
+    at: int = 0
+    registered: bool = True
+    first: int | None = None
+
+    def moved(self, at: int, first: int | None = None) -> StreamOffset:
+        """Return the end of a batch, registered."""
+        return StreamOffset(self.vhost, self.queue, at, True, first)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the stored form. Keys are sorted, because Spark compares offsets as text."""
+        return {
+            "first": self.first,
+            "kind": STREAM_KIND,
+            "offset": self.at,
+            "queue": self.queue,
+            "registered": self.registered,
+            "version": STREAM_VERSION,
+            "vhost": self.vhost,
+        }
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> StreamOffset:
+        """Parse the stored form of a checkpoint; raises CheckpointError."""
+        if "claims" in stored or stored.get("kind") == "spool":
+            raise CheckpointError(
+                "the checkpoint was written for a queue, and startingOffset says that it is a "
+                "stream; leave startingOffset out, or use another checkpointLocation"
+            )
+        version = stored.get("version")
+        if stored.get("kind") != STREAM_KIND or not isinstance(version, int):
+            raise common.foreign_offset(stored)
+        common.check_version(version, STREAM_VERSION)
+        try:
+            first = None if stored["first"] is None else int(stored["first"])
+            at = int(stored["offset"])
+            if not 0 <= (first or 0) <= at <= OFFSET_MAX:
+                raise ValueError(at)
+            names = str(stored["vhost"]), str(stored["queue"])
+            return cls(*names, at, bool(stored["registered"]), first)
+        except (KeyError, TypeError, ValueError):
+            raise common.damaged_offset(stored) from None
+
+    def check_is_of(self, vhost: str, queue: str) -> None:
+        """Raise CheckpointError when the checkpoint was written for another queue."""
+        common.check_same_queue((self.vhost, self.queue), (vhost, queue))
