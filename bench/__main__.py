@@ -18,9 +18,9 @@ from bench.rounds import Plan
 
 def spark(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Run the Spark part; its import needs pyspark."""
-    from bench.spark import source
+    from bench.spark import pairs
 
-    return source(options.rows)
+    return pairs(options.rows, options.master)
 
 
 def decoding() -> list[dict[str, Any]]:
@@ -65,6 +65,7 @@ def main() -> int:
     parser.add_argument("--large", type=int, default=default.large, help="of the large backlog")
     parser.add_argument("--tls", action="store_true", help="throughput of Warren over TLS, too")
     parser.add_argument("--rows", type=int, default=500_000, help="of the Spark part")
+    parser.add_argument("--master", default="local[2]", help="of the Spark part")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that started processes are stopped
     sizes = ("seconds", "rounds", "only", "queues", "messages", "large", "tls")

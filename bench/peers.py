@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from bench import rabbitmq
 from bench.generator import PLACE, Missing
 from bench.processes import disk_bytes
+from warren.connection import Connection
 from warren.local import LocalCluster
 from warren_broker.node_files import READY_FILE
 
@@ -94,6 +95,10 @@ class Warren:
 
     def pids(self) -> list[int]:
         return [self._running().pid(i) for i in range(NODES)]
+
+    def connect(self) -> Connection:
+        """Open a connection to the cluster."""
+        return self._running().connect()
 
     def leader(self, queue: str) -> int:
         return self._running().leader_of(queue)

@@ -1,80 +1,138 @@
-"""Rows per second through the Spark source, compared with a source in memory."""
+"""The connector beside Python sources and sinks of Arrow batches in memory, pair by pair.
+
+Each pair is one streaming query with the connector and the same query with the peer, one after the
+other in one Spark session: rows per second, CPU per row, and the time of a small micro-batch.
+"""
 
 from __future__ import annotations
 
+import os
+import statistics
 import tempfile
-import time
-from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
 
-import pyarrow as pa
-from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, SupportsTriggerAvailableNow
+from pyspark.sql import DataFrame, SparkSession
 
-from bench import generator
+from bench.memory_spark import BLOCK_ROWS, PARTITIONS, MemorySource, block
 from bench.peers import Warren
 from bench.report import show
+from bench.spark_cpu import KINDS, SparkMeter
+from pyspark_warren.columns import COLUMNS
+from warren.admin import Admin
+from warren.outgoing import SEND_WINDOW_BYTES, BlockSender
 
-BODY_BYTES = 1024
-BATCH_ROWS = 100_000
-PARTITIONS = 2
-ARROW_ROWS = 10_000
-
-
-class MemoryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A reader that repeats the same Arrow batch: the upper bound for a Python source."""
-
-    def __init__(self, rows: int) -> None:
-        self.rows = rows
-
-    def initialOffset(self) -> dict[str, int]:
-        return {"at": 0}
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        return None
-
-    def getDefaultReadLimit(self) -> Any:
-        return ReadAllAvailable()
-
-    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
-        return {"at": min(self.rows, start["at"] + BATCH_ROWS)}
-
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        each = (end["at"] - start["at"]) // PARTITIONS
-        return [InputPartition(each) for _ in range(PARTITIONS)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        left = int(partition.value)
-        body = pa.array([b"x" * BODY_BYTES] * ARROW_ROWS, pa.binary())
-        batch = pa.RecordBatch.from_arrays([body], names=["body"])
-        while left > 0:
-            yield batch.slice(0, min(left, ARROW_ROWS))
-            left -= ARROW_ROWS
+BODY_BYTES: Final = (1024, 100)
+BATCHES: Final = 4
+SMALL_ROWS: Final = 1_000
+SMALL_BATCHES: Final = 12
+CHEAP: Final = ("body", "routing_key", "message_id")
+QUEUE: Final = "rows"
+WRITTEN: Final = "written"
+MS_PER_S: Final = 1000
+MICROS_PER_S: Final = 1_000_000
 
 
-class MemorySource(DataSource):
-    """`format("memory_arrow")`."""
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One query's measurement; the first batch with rows, in which workers start, is left out."""
 
-    @classmethod
-    def name(cls) -> str:
-        return "memory_arrow"
-
-    def schema(self) -> str:
-        return "body binary"
-
-    def streamReader(self, schema: Any) -> MemoryReader:
-        return MemoryReader(int(self.options["rows"]))
+    rows: int
+    rows_per_s: float
+    batch_ms: float
+    cpu_us: dict[str, float]
 
 
-def session() -> SparkSession:
-    """Start a Spark session with two cores and little logging."""
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What is compared: columns that are read, and whether the connector reads and writes."""
+
+    name: str
+    columns: tuple[str, ...]
+    reads: bool = True
+    writes: bool = False
+
+
+PAIRS: Final = (
+    Pair("source, body and cheap columns", CHEAP),
+    Pair("source, every column", tuple(COLUMNS)),
+    Pair("sink, atomicBatch", CHEAP, reads=False, writes=True),
+    Pair("queue to queue", CHEAP, writes=True),
+)
+
+
+class Bench:
+    """A Spark session beside a running cluster."""
+
+    def __init__(self, spark: SparkSession, warren: Warren) -> None:
+        self.spark, self.warren = spark, warren
+        self.connection = warren.connect()
+        for name in (QUEUE, WRITTEN):
+            Admin(self.connection).declare_queue(name)
+
+    def fill(self, body_bytes: int, rows: int) -> None:
+        """Publish messages to the queue that is read."""
+        sender = BlockSender.to_exchange(
+            self.connection, "", window_bytes=SEND_WINDOW_BYTES, timeout_s=120
+        )
+        made = block(body_bytes)
+        for _ in range(rows // BLOCK_ROWS):
+            sender.send(made)
+        sender.flush()
+        sender.close()
+
+    def frame(self, pair: Pair, peer: bool, body_bytes: int, rows: int, batch: int) -> DataFrame:
+        """Return the rows of one side."""
+        reader = self.spark.readStream.schema(", ".join(f"{c} {COLUMNS[c]}" for c in pair.columns))
+        if pair.reads and not peer:
+            options = {"queue": QUEUE, "maxMessagesPerTrigger": batch, "partitions": PARTITIONS}
+            return reader.format("warren").options(hosts=self.warren.targets(), **options).load()
+        sizes = {"rows": rows, "batch": batch, "body_bytes": body_bytes}
+        return reader.format("memory_arrow").options(**sizes).load()
+
+    def measured(self, pair: Pair, peer: bool, body_bytes: int, rows: int, batch: int) -> Side:
+        """Run one query until it has read everything."""
+        if pair.reads and not peer:
+            self.fill(body_bytes, rows)
+        writer = self.frame(pair, peer, body_bytes, rows, batch).writeStream
+        if not pair.writes:
+            writer = writer.format("noop")
+        elif peer:
+            writer = writer.format("memory_arrow")
+        else:
+            target = {"hosts": self.warren.targets(), "routingKey": WRITTEN}
+            writer = writer.format("warren").options(**target)
+        meter = SparkMeter(self.warren.pids())
+        with tempfile.TemporaryDirectory(prefix="warren-bench-") as checkpoint:
+            query = (
+                writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+            )
+            query.awaitTermination()
+        batches = [each for each in query.recentProgress if each.numInputRows]
+        cpu = meter.stop(_ended(batches[0]))
+        read = sum(each.numInputRows for each in batches)
+        assert read == rows, (pair.name, peer, read, rows)
+        times = [each.durationMs["triggerExecution"] for each in batches[1:]]
+        counted = sum(each.numInputRows for each in batches[1:])
+        return Side(
+            rows,
+            counted * MS_PER_S / sum(times),
+            statistics.median(times),
+            {kind: seconds * MICROS_PER_S / counted for kind, seconds in cpu.items()},
+        )
+
+
+def session(master: str) -> SparkSession:
+    """Start a Spark session with little logging."""
     spark = (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master(master)
         .appName("warren-bench")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.executorEnv.PYTHONPATH", os.environ.get("PYTHONPATH", ""))
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
@@ -82,68 +140,83 @@ def session() -> SparkSession:
     return spark
 
 
-def timed(frame: Any) -> tuple[int, float]:
-    """Run a stream into the noop sink until it has read everything; return rows, seconds."""
-    with tempfile.TemporaryDirectory(prefix="warren-bench-") as checkpoint:
-        began = time.monotonic()
-        query = (
-            frame.writeStream.format("noop")
-            .option("checkpointLocation", checkpoint)
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-        seconds = time.monotonic() - began
-        return sum(progress.numInputRows for progress in query.recentProgress), seconds
-
-
-def source(rows: int) -> list[dict[str, Any]]:
-    """Fill a queue, read it with Spark; then the same number of rows from memory."""
-    program = generator.find()
-    spark = session()
+def pairs(rows: int, master: str) -> list[dict[str, Any]]:
+    """Measure every pair at every size, and each pair's small micro-batches."""
+    batch = max(1, rows // BATCHES // BLOCK_ROWS) * BLOCK_ROWS
+    runs = [(size, BATCHES * batch, batch) for size in BODY_BYTES]
+    runs.append((BODY_BYTES[-1], SMALL_BATCHES * SMALL_ROWS, SMALL_ROWS))
     results: list[dict[str, Any]] = []
-    timed(spark.readStream.format("memory_arrow").option("rows", 2 * BATCH_ROWS).load())  # warm
-    with Warren() as warren:
-        filled = generator.run(
-            program,
-            "fill",
-            targets=warren.targets(),
-            queue="rows",
-            size=BODY_BYTES,
-            count=rows,
-        )
-        frame = (
-            spark.readStream.format("warren")
-            .option("hosts", warren.targets())
-            .option("queue", "rows")
-            .option("maxMessagesPerTrigger", BATCH_ROWS)
-            .load()
-        )
-        for name, stream in (
-            ("Warren source, every column", frame),
-            (
-                "Arrow batches from memory",
-                spark.readStream.format("memory_arrow").option("rows", rows).load(),
-            ),
-        ):
-            read, seconds = timed(stream)
-            results.append(
-                {"source": name, "rows": read, "seconds": seconds, "rows_per_s": read / seconds}
-            )
-        results[0]["filled_per_s"] = filled["published_per_s"]
-    spark.stop()
+    spark = session(master)
+    try:
+        with Warren() as warren:
+            bench = Bench(spark, warren)
+            for size, total, each in runs:
+                for pair in PAIRS:
+                    peer, ours = (
+                        bench.measured(pair, peer, size, total, each) for peer in (True, False)
+                    )
+                    results.append(_result(pair, size, each, ours, peer))
+                    print(f"\n{results[-1]}", flush=True)
+    finally:
+        spark.stop()
+    _show(results, master)
+    return results
+
+
+def _ended(batch: Any) -> float:
+    """Return when a micro-batch had ended, in seconds since 1970."""
+    began = datetime.fromisoformat(batch.timestamp).timestamp()
+    return began + float(batch.durationMs["triggerExecution"]) / MS_PER_S
+
+
+def _result(pair: Pair, size: int, batch: int, ours: Side, peer: Side) -> dict[str, Any]:
+    return {
+        "pair": pair.name,
+        "body_bytes": size,
+        "batch_rows": batch,
+        "rows_per_s": ours.rows_per_s,
+        "peer_rows_per_s": peer.rows_per_s,
+        "ratio": ours.rows_per_s / peer.rows_per_s,
+        "batch_ms": ours.batch_ms,
+        "peer_batch_ms": peer.batch_ms,
+        "cpu_us": ours.cpu_us,
+        "peer_cpu_us": peer.cpu_us,
+    }
+
+
+def _show(results: list[dict[str, Any]], master: str) -> None:
     show(
-        f"Spark: rows of {BODY_BYTES} B, {BATCH_ROWS:,} a batch, local[2], noop sink",
+        f"Spark, {master}: the connector beside Arrow in memory",
+        [_row(one) for one in results if one["batch_rows"] != SMALL_ROWS],
+        [f"CPU in µs per row by kind of process: {', '.join(KINDS)}"],
+    )
+    show(
+        f"a micro-batch of {SMALL_ROWS:,} rows, ms at the median",
         [
             {
-                "source": one["source"],
-                "rows": f"{one['rows']:,}",
-                "seconds": f"{one['seconds']:.1f}",
-                "rows/s": f"{one['rows_per_s']:,.0f}",
+                "pair": one["pair"],
+                "connector": f"{one['batch_ms']:.0f}",
+                "in memory": f"{one['peer_batch_ms']:.0f}",
+                "more": f"{one['batch_ms'] - one['peer_batch_ms']:.0f}",
             }
             for one in results
+            if one["batch_rows"] == SMALL_ROWS
         ],
         [],
     )
-    assert results[0]["rows"] == rows, (results[0]["rows"], rows)
-    return results
+
+
+def _row(one: dict[str, Any]) -> dict[str, str]:
+    return {
+        "body": f"{one['body_bytes']} B",
+        "pair": one["pair"],
+        "rows/s": f"{one['rows_per_s']:,.0f}",
+        "in memory": f"{one['peer_rows_per_s']:,.0f}",
+        "ratio": f"{one['ratio']:.2f}",
+        "CPU": _cpu(one["cpu_us"]),
+        "its CPU": _cpu(one["peer_cpu_us"]),
+    }
+
+
+def _cpu(micros: dict[str, float]) -> str:
+    return " ".join(f"{micros[kind]:.1f}" for kind in KINDS)

@@ -1,0 +1,105 @@
+"""The peers of the connector in the bench: a source of Arrow in memory, a sink that discards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, SupportsTriggerAvailableNow
+
+from pyspark_warren.blocks import blocks_of
+from pyspark_warren.encode import encode_rows
+from pyspark_warren.rows import ClaimedBlock, to_arrow
+from warren_broker.block.block import Block
+
+BLOCK_ROWS = 4_000
+PARTITIONS = 2
+
+
+def block(body_bytes: int) -> bytes:
+    """Encode BLOCK_ROWS messages with four properties, of which the message ids are unique."""
+    columns = {
+        "body": pa.array([b"x" * body_bytes] * BLOCK_ROWS),
+        "message_id": pa.array([f"id-{row:012d}" for row in range(BLOCK_ROWS)]),
+        "content_type": pa.array(["application/json"] * BLOCK_ROWS),
+        "timestamp": pa.array(
+            [row * 1_000_000 for row in range(BLOCK_ROWS)], pa.timestamp("us", tz="UTC")
+        ),
+    }
+    (made,) = blocks_of(encode_rows(pa.record_batch(columns), None, "rows", True), 64 << 20)
+    return bytes(made)
+
+
+class MemoryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A reader that repeats one Arrow batch: the upper bound for a Python source of these rows."""
+
+    def __init__(self, options: dict[str, str], schema: Any) -> None:
+        self.rows, self.batch = int(options["rows"]), int(options["batch"])
+        self.body_bytes = int(options["body_bytes"])
+        self.wanted = to_arrow_schema(schema, timezone="UTC")
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"at": 0}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        return None
+
+    def getDefaultReadLimit(self) -> Any:
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
+        return {"at": min(self.rows, start["at"] + self.batch)}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        each = (end["at"] - start["at"]) // PARTITIONS
+        return [InputPartition(each) for _ in range(PARTITIONS)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        left = int(partition.value)
+        runs = [(1, 0, BLOCK_ROWS - 1, 0, 0)]
+        made = ClaimedBlock(Block.decode(block(self.body_bytes)), runs, "rows")
+        batch = to_arrow(made, self.wanted)
+        while left > 0:
+            yield batch.slice(0, min(left, BLOCK_ROWS))
+            left -= BLOCK_ROWS
+
+
+class Discarding(DataSourceStreamArrowWriter):
+    """A writer that takes Arrow batches and does nothing with them."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
+
+    def commit(self, messages: list[Any], batchId: int) -> None:
+        return None
+
+    def abort(self, messages: list[Any], batchId: int) -> None:
+        return None
+
+
+class MemorySource(DataSource):
+    """`format("memory_arrow")`, with a schema of the user's; as a sink it discards."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "memory_arrow"
+
+    def schema(self) -> str:
+        return "body binary"
+
+    def streamReader(self, schema: Any) -> MemoryReader:
+        return MemoryReader(dict(self.options), schema)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> Discarding:
+        return Discarding()
