@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 def spark() -> Iterator[Any]:
     """A Spark session with workers that import what this process imports.
 
-    The sessions of one process share a JVM, whose workers have the environment of its start: what
+    The sessions of one process share a JVM, and its workers have the environment of its start: what
     any test's options name there is set here.
     """
     from spark_world.pipeline import session
