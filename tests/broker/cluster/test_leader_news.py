@@ -220,7 +220,7 @@ def test_a_new_leader_costs_the_reads_of_its_own_queue_only(cluster):
     reading._again = lambda request, pending: looked_at.append(pending.group)
     cluster.leader_changed(4, "c", 4, False)
     assert looked_at == [4]
-    reading._finish(4, None)
+    reading.finish(4, None)
     assert sorted(reading._of_group) == [1, 2, 3, 5]
 
 
