@@ -113,7 +113,11 @@ def test_every_folder_of_tests_is_in_one_section() -> None:
         if path.is_dir() and not path.name.startswith(("_", "."))
     }
     named = [name for group in (*suite.FIRST, suite.others()) for name in group]
-    assert sorted([*named, "tidy"]) == sorted(folders)
+    whole = [name for name in named if "/" not in name]
+    assert sorted([*whole, "tidy"]) == sorted(folders)
+    for name in {*named} - {*whole}:
+        assert (ROOT / "tests" / name).is_dir()
+        assert f"--ignore=tests/{name}" in suite.paths([name.rpartition("/")[0]])
 
 
 def test_the_shim_drops_one_option_only(tmp_path: Path) -> None:
