@@ -11,7 +11,7 @@ from proton import Delivery, Link, symbol, timestamp
 
 from warren_broker.amqp10.addresses import QueueSource
 from warren_broker.amqp10.connection_requests import AnyAnswer
-from warren_broker.amqp10.link import LinkFault, LinkHost, LinkPart, accept_attach, refuse_attach
+from warren_broker.amqp10.link import LinkHost, LinkPart, accept_attach
 from warren_broker.amqp10.link_requests import (
     Consume,
     Consuming,
@@ -80,9 +80,7 @@ class ConsumingLink(LinkPart):
                 self.host.tell(EndConsumer(answer.consumer, failed=False))
             return
         if isinstance(answer, Refusal):
-            self.ended = True
-            self.host.faults.append(LinkFault(self.link.name, answer))
-            refuse_attach(self.link, answer)
+            self.refuse_opening(answer)
             return
         assert isinstance(answer, Consuming), answer
         self.consumer = answer.consumer

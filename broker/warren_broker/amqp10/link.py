@@ -120,6 +120,12 @@ class LinkPart:
             self.link.condition = condition_of(refusal)
             self.link.close()
 
+    def refuse_opening(self, refusal: Refusal) -> None:
+        """Answer the attach with an error, after what it asks for was looked up."""
+        self.ended = True
+        self.host.faults.append(LinkFault(self.link.name, refusal))
+        refuse_attach(self.link, refusal)
+
     def finish(self) -> None:
         """End the link without an error."""
         if not self.ended:

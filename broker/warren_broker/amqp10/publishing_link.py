@@ -21,7 +21,6 @@ from warren_broker.amqp10.link import (
     LinkHost,
     accept_attach,
     condition_of,
-    refuse_attach,
 )
 from warren_broker.amqp10.link_requests import (
     OpenTarget,
@@ -65,9 +64,7 @@ class PublishingLink(IncomingLink):
         if self.ended:
             return
         if isinstance(answer, Refusal):
-            self.ended = True
-            self.host.faults.append(LinkFault(self.link.name, answer))
-            refuse_attach(self.link, answer)
+            self.refuse_opening(answer)
             return
         assert isinstance(answer, TargetOpened), answer
         accept_attach(self.link, self.bytes_max)
