@@ -21,7 +21,7 @@ SIM_WHOLE_SEEDS = 300
 DEMO_FRACTION = "0.1"
 INTERPRETED = ["tests/broker/kernel", "tests/broker/amqp091/wire"]
 """Run a second time with the kernel interpreted."""
-FIRST = (("connector/amqp",), ("live",), ("connector",), ("sim",), ("broker",), ("raft",))
+FIRST = (("connector",), ("connector/amqp",), ("live",), ("raft",), ("broker",), ("sim",))
 """Folders of tests in starting order, the longest first; the others form one more section. What
 another section has is left out of a folder."""
 HALVED = ("live",)
