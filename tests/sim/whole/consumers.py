@@ -182,8 +182,12 @@ class Subscription:
         )
 
     def modified(self, reply: Any, body: bytes, acquired: int) -> None:
-        """Handle the answer to a modified outcome: the message has its annotation from now on."""
-        if not self.ended and isinstance(reply, commands.Done):
+        """Handle the answer to a modified outcome: the message has its annotation from now on.
+
+        Not that of a classic queue, which keeps none.
+        """
+        classic = self.book.plan.arguments.get("x-queue-type") == "classic"
+        if not self.ended and isinstance(reply, commands.Done) and not classic:
             self.book.annotate(body, acquired)
 
     def settled(self, reply: Any, body: bytes, acquired: int) -> None:
