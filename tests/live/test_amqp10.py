@@ -262,3 +262,57 @@ def test_a_consumer_on_a_killed_node_loses_nothing_and_accepted_messages_stay_aw
             again.close()
         assert not set(got[:8]) & set(rest), "accepted, and delivered again"
         assert sorted({*got[:8], *rest}, key=int) == list(map(str, range(40)))
+
+
+def test_kept_sections_that_a_0_9_1_client_forges_harm_nobody(addresses, channel, queue_name):
+    """The header in which sections are kept is an ordinary one for a client that writes it."""
+    declare(channel, queue_name)
+    data_lengths = b"\x00\x53\x75\xb0" + (8).to_bytes(4, "big") + b"\xff\xff\xff\xff" * 2
+    forged = [
+        b"",
+        b"\x00",
+        b"\x00\x53\x73",
+        b"\x00\x53\x73\xd0\xff\xff\xff\xff\x00\x00\x00\x09",
+        b"\x00\x53\x72\xc1\x7f\x7f",
+        data_lengths,
+        b"\x00\x53\x78\xc1\x03\x02\xa1\x05",
+        b"\x00\x53\x74\xd1" + b"\xff" * 8,
+        bytes(range(256)),
+        "a text",
+        7,
+        {"nested": {"table": [1, 2]}},
+    ]
+    channel.confirm_delivery()
+    for number, value in enumerate(forged):
+        for body in (b"%d" % number, b""):
+            properties = pika.BasicProperties(headers={"x-warren-sections": value, "x": number})
+            channel.basic_publish("", queue_name, body, properties)
+    with connected(addresses[0]) as connection:
+        receiver = connection.create_receiver(f"/queues/{queue_name}", credit=100)
+        got = []
+        for _ in range(2 * len(forged)):
+            message = receiver.receive(timeout=WAIT_S)
+            got.append(bytes(message.body or b""))
+            receiver.accept()
+        wanted = [body for number in range(len(forged)) for body in (b"%d" % number, b"")]
+        assert got == wanted
+        receiver.close()
+    eventually(lambda: counts(channel, queue_name) == 0, "all are settled")
+
+
+def test_properties_above_a_frame_of_0_9_1_are_refused_at_the_door(addresses, channel, queue_name):
+    """A consumer over 0.9.1 could never have them, and they would stay in the queue."""
+    declare(channel, queue_name)
+    with connected(addresses[0]) as connection:
+        sender = connection.create_sender(f"/queues/{queue_name}")
+        for size in (100_000, 131_000):
+            kept = Message(body="m", properties={"large": "x" * size})
+            assert sender.send(kept).remote_state == Delivery.ACCEPTED
+        for size in (131_072, 1_000_000):
+            with pytest.raises((SendException, LinkDetached), match="is the limit"):
+                sender.send(Message(body="m", properties={"large": "x" * size}))
+            sender = connection.create_sender(f"/queues/{queue_name}", name=f"after {size}")
+    for size in (100_000, 131_000):
+        _, properties, _ = channel.basic_get(queue_name, auto_ack=True)
+        assert len(properties.headers["large"]) == size
+    assert counts(channel, queue_name) == 0

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from proton import Condition, Data, Delivery, Link, Terminus, symbol
 
+from warren_broker.amqp091.wire.fitting import HEADER_FRAME_BYTES
 from warren_broker.amqp10.addresses import BLOCKS_CAPABILITY, WARREN_ANSWERS
 from warren_broker.amqp10.connection_requests import AnyAnswer, AnyRequest
 from warren_broker.errors import InvalidArgument, NotImplementedHere, Refusal
@@ -23,6 +24,7 @@ class Limits10:
 
     block_bytes_max      one block on a link; advertised as its max-message-size
     message_bytes_max    one message on a publisher's link
+    properties_bytes_max one message's properties as stored: what a 0.9.1 frame holds
     request_bytes_max    one management request
     unfinished_bytes_max incomplete blocks over all links; more ends the connection
     in_flight_bytes_max  blocks passed on and not answered; above it nothing more is read
@@ -31,6 +33,7 @@ class Limits10:
 
     block_bytes_max: int = 32 << 20
     message_bytes_max: int = 16 << 20
+    properties_bytes_max: int = (128 << 10) - HEADER_FRAME_BYTES
     request_bytes_max: int = 4 << 20
     unfinished_bytes_max: int = 128 << 20
     in_flight_bytes_max: int = 32 << 20

@@ -31,8 +31,8 @@ from warren_broker.amqp10.link_requests import (
 )
 from warren_broker.amqp10.message.received import ReceivedMessage, read_message
 from warren_broker.block.layout import PRIORITY_DEFAULT, TTL_NONE
-from warren_broker.errors import Refusal, SyntaxRefused
-from warren_broker.kernel import MessageTable, Route
+from warren_broker.errors import ContentTooLarge, Refusal, SyntaxRefused
+from warren_broker.kernel import MessageTable, Route, split_sections
 from warren_broker.kernel.section_types import MalformedSections
 
 MESSAGES_CREDIT: Final = 340
@@ -91,6 +91,7 @@ class PublishingLink(IncomingLink):
         settled = delivery.settled
         try:
             message = read_message(memoryview(data))
+            self._check_properties(message)
             route = self._route(message)
         except MalformedSections as error:
             self.refuse(SyntaxRefused(f"failed to parse message: {error}"))
@@ -113,6 +114,18 @@ class PublishingLink(IncomingLink):
             delivery.settle()
         self._gathered.append((None if settled else delivery, size))
         self.host.flush_later(self)
+
+    def _check_properties(self, message: ReceivedMessage) -> None:
+        """Refuse what no consumer over AMQP 0.9.1 could be sent: properties are one frame there."""
+        limit = self.host.limits.properties_bytes_max
+        if len(message.properties) <= limit:
+            return
+        size = len(split_sections(message.properties)[0])  # what is kept for 1.0 stays here
+        if size > limit:
+            raise ContentTooLarge(
+                f"properties and annotations of {size} bytes; {limit} is the limit: put more of it "
+                "into the body"
+            )
 
     def _route(self, message: ReceivedMessage) -> Route:
         target = self._target

@@ -8,6 +8,7 @@ from typing import Any
 
 from warren_broker import errors
 from warren_broker.amqp091.connection_config import ConnectionConfig
+from warren_broker.amqp091.wire.fitting import HEADER_FRAME_BYTES
 from warren_broker.amqp10 import connection_requests
 from warren_broker.amqp10.caller import Asker
 from warren_broker.amqp10.connection import Connection10
@@ -49,6 +50,7 @@ class Client10(ProtocolClient):
             limits=Limits10(
                 unfinished_bytes_max=broker.settings.limits.unfinished_bytes_max,
                 message_bytes_max=broker.settings.limits.message_size_max,
+                properties_bytes_max=broker.settings.limits.frame_max - HEADER_FRAME_BYTES,
             ),
             logins=Logins(config.anonymous, config.external),
         )
