@@ -76,7 +76,10 @@ def broker_of(loop: Loop) -> Any:
             node="a",
             loopback_users=(),
             limits=SimpleNamespace(
-                heartbeat_s=60, unfinished_bytes_max=1 << 27, message_size_max=1 << 24
+                heartbeat_s=60,
+                unfinished_bytes_max=1 << 27,
+                message_size_max=1 << 24,
+                frame_max=1 << 17,
             ),
         ),
         permissions=view.permissions,
