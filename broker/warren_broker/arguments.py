@@ -36,6 +36,7 @@ NAME_BYTES_MAX: Final = 255
 DURATION_MS_MAX: Final = 315_360_000_000
 """Ten years: the bound of every time-to-live."""
 GROUP_SIZE_MAX: Final = 9
+"""Members of one queue; a larger initial size is cut to it, as to the number of nodes."""
 ARGUMENT_DEPTH_MAX: Final = 128
 """More than any decoder accepts: a bound for values built here."""
 
@@ -238,7 +239,7 @@ TABLE: Final[tuple[Argument, ...]] = (
     Argument("x-delivery-limit", integer(None), policy="delivery-limit"),
     Argument("x-consumer-timeout", _DURATION, policy="consumer-timeout"),
     Argument("x-consumer-disconnected-timeout", _DURATION, policy="consumer-disconnected-timeout"),
-    Argument("x-quorum-initial-group-size", integer(1, GROUP_SIZE_MAX), only="quorum"),
+    Argument("x-quorum-initial-group-size", integer(1), only="quorum"),
     Argument(
         "x-quorum-target-group-size",
         integer(1, GROUP_SIZE_MAX),

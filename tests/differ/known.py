@@ -110,8 +110,8 @@ KNOWN: tuple[Known, ...] = (
         warren=((r"^Channel.Close 406 .*'x-queue-mode'.*", "accepted"),),
     ),
     Known(
-        "| a target size that is no positive integer; an initial size above the number of nodes |",
-        "^declaring.group_sizes (?:5|7|8|10)[.]",
+        "| a target size that is no positive integer |",
+        "^declaring.group_sizes (?:7|8|10)[.]",
         rabbitmq=((rf"^{OK}", "accepted"),),
         warren=((r"^Channel.Close 406 .*invalid arg 'x-quorum-\w+-group-size'.*", "accepted"),),
     ),

@@ -152,7 +152,7 @@ def test_the_last_node_that_serves_is_not_drained(cluster: LocalCluster, admin: 
 
 @pytest.mark.specification("quorum-queues: The group size argument provided should be")
 def test_group_sizes_that_cannot_be(cluster: LocalCluster, admin: Admin) -> None:
-    for size in (0, -1, 4, 9, 10**6, "3"):
+    for size in (0, -1, "3"):
         with connect(cluster, 0) as connection:
             channel = connection.channel()
             with pytest.raises(ChannelClosedByBroker) as caught:
@@ -166,11 +166,11 @@ def test_group_sizes_that_cannot_be(cluster: LocalCluster, admin: Admin) -> None
         with pytest.raises(PeerError, match="x-quorum-initial-group-size"):
             admin.declare_queue("sized", arguments={**QUORUM, "x-quorum-initial-group-size": size})
     assert "sized" not in {queue.name for queue in admin.queues()}
-    for size in (1, 2, 3):
+    for size, members in ((1, 1), (2, 2), (3, 3), (4, 3), (10**6, 3)):
         made = admin.declare_queue(
             "sized", arguments={**QUORUM, "x-quorum-initial-group-size": size}
         )
-        assert len(made.replicas) == size
+        assert len(made.replicas) == members
         admin.delete_queue("sized")
 
 

@@ -350,9 +350,6 @@ class Broker:
                 arguments=arguments,
                 defaults=self._defaults.of_type(self.default_queue_type(vhost)),
             )
-            if self.definitions.state.queue(vhost, name) is None:
-                asked = checked.arguments.get("x-quorum-initial-group-size")
-                self.placement.check_size(vhost, name, asked or 1)
         except errors.Refusal as refusal:
             done(refusal)
             return

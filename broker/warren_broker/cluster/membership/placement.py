@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from warren_broker import errors
+from warren_broker.arguments import GROUP_SIZE_MAX
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 
@@ -39,25 +39,18 @@ class Placement:
         host = self._cluster.host
         return node == host.node_id or (host.connected(node) and not host.suspected(node))
 
-    def check_size(self, vhost: str, name: str, size: int) -> None:
-        """Raise InvalidArgument when the cluster has fewer nodes than the queue wants members."""
-        nodes = self._definitions.nodes()
-        if size > len(nodes):
-            raise errors.InvalidArgument(
-                f"invalid arg 'x-quorum-initial-group-size' for "
-                f"{errors.named('queue', name, vhost)}: {{value_too_large,{size}}}: the cluster "
-                f"has {len(nodes)} nodes; give {len(nodes)} or less, or leave it out"
-            )
-
     def members(self, kind: str, size: int) -> tuple[str, ...]:
-        """Draw the members of a queue: this node, random others (fit ones first) if not classic."""
+        """Draw the members of a queue: this node, random others (fit ones first) if not classic.
+
+        size  asked for; cut to the number of nodes and to GROUP_SIZE_MAX
+        """
         own = self._cluster.host.node_id
         if kind == "classic":
             return (own,)
         others = list(self._definitions.others())
         self._rng.shuffle(others)
         others.sort(key=lambda node: (not self.fit(node), not self.running(node)))
-        return tuple(sorted([own, *others[: size - 1]]))
+        return tuple(sorted([own, *others[: min(size, GROUP_SIZE_MAX) - 1]]))
 
     def drawn(self) -> tuple[str, ...]:
         """Draw an order of the nodes on which a member may be placed now."""

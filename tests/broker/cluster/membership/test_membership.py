@@ -340,11 +340,8 @@ def test_queues_grow_by_themselves_when_a_node_joins() -> None:
     universe.close()
 
 
-def test_a_group_larger_than_the_cluster_is_refused(universe: Universe) -> None:
-    call = declaration("wide", {**QUORUM, "x-quorum-initial-group-size": 4})
-    answer = universe.call("a", call)
-    assert isinstance(answer, errors.InvalidArgument)
-    assert answer.detail.startswith(
-        "invalid arg 'x-quorum-initial-group-size' for queue 'wide' in vhost '/': "
-        "{value_too_large,4}: the cluster has 3 nodes; give 3 or less"
-    )
+@pytest.mark.parametrize("size", [4, 2**62])
+def test_a_group_larger_than_the_cluster_is_cut_to_its_nodes(universe: Universe, size: int) -> None:
+    call = declaration("wide", {**QUORUM, "x-quorum-initial-group-size": size})
+    assert not isinstance(universe.call("a", call), errors.Refusal)
+    assert wanted(universe, "wide") == ("a", "b", "c")
