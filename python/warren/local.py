@@ -334,7 +334,7 @@ class LocalCluster:
                 return False
             time.sleep(POLL_S)
         self._dismiss_guard(node)
-        _forget_files(node)
+        forget_files(node)
         return True
 
     def _dismiss_guard(self, node: LocalNode) -> None:
@@ -364,12 +364,12 @@ def spawn_node(node: LocalNode, inside: Sequence[str] = ()) -> subprocess.Popen[
 
     inside  the command that runs it elsewhere, as in another network namespace
     """
-    _forget_files(node)
+    forget_files(node)
     with node.log_file.open("ab") as log:
         return subprocess.Popen(
             [*inside, sys.executable, "-m", "warren_broker", "--config", str(node.config_file)],
             cwd=node.directory,
-            env=_environment(),
+            env=node_environment(),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -377,7 +377,7 @@ def spawn_node(node: LocalNode, inside: Sequence[str] = ()) -> subprocess.Popen[
         )
 
 
-def _forget_files(node: LocalNode) -> None:
+def forget_files(node: LocalNode) -> None:
     """Remove the files that a killed process could not remove."""
     for name in (READY_FILE, LISTENING_FILE):
         (node.data_dir / name).unlink(missing_ok=True)
@@ -397,7 +397,7 @@ def guard(pid: int) -> subprocess.Popen[bytes]:
     )
 
 
-def _environment() -> dict[str, str]:
+def node_environment() -> dict[str, str]:
     """Return this process's environment, with its own import paths in PYTHONPATH."""
     environment = dict(os.environ)
     places = []

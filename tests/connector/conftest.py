@@ -13,6 +13,15 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def nodes_are_warm() -> Iterator[None]:
+    """Clusters of these tests start their nodes without importing the broker each time."""
+    from tests.warm_nodes import warm_nodes
+
+    with warm_nodes():
+        yield
+
+
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
     """A Spark session with workers that import what this process imports.

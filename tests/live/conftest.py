@@ -47,6 +47,15 @@ class Broker:
         return pika.BlockingConnection(self.parameters(node))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def nodes_are_warm() -> Iterator[None]:
+    """Clusters of these tests start their nodes without importing the broker each time."""
+    from tests.warm_nodes import warm_nodes
+
+    with warm_nodes():
+        yield
+
+
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A cluster of three that lives as long as the test session."""

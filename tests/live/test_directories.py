@@ -16,7 +16,7 @@ import pytest
 from live.conftest import eventually
 from live.load import connect
 from warren.admin import Admin
-from warren.local import LocalCluster, _environment
+from warren.local import LocalCluster, node_environment
 from warren.local_node import LocalNode, new_nodes
 from warren_raft.storage.identity import Identity
 
@@ -50,7 +50,7 @@ def run(place: LocalNode, /, **changed: str) -> tuple[int, str]:
     config.write_text(text)
     ended = subprocess.run(
         [sys.executable, "-m", "warren_broker", "--config", str(config)],
-        env=_environment(),
+        env=node_environment(),
         capture_output=True,
         text=True,
         timeout=30,

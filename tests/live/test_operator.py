@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from live.conftest import eventually
+from tests.warm_nodes import COLD_NODES
 from warren import Connection, Producer
 from warren.cli.app import app
 from warren.errors import Conflict
@@ -51,8 +52,9 @@ class Shell:
 
 
 @pytest.fixture
-def warren(tmp_path: Path) -> Iterator[Shell]:
+def warren(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
     """A shell with an empty directory; what was started there is stopped."""
+    monkeypatch.setenv(COLD_NODES, "1")  # a later command knows a node by its command line
     made = Shell(tmp_path / "cluster")
     yield made
     if (made.directory / "cluster.json").exists():
