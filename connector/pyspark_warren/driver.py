@@ -8,6 +8,7 @@ from typing import Any
 
 from pyspark_warren.admission import Admission
 from pyspark_warren.errors import CheckpointError, ClaimLostError, FencedError
+from pyspark_warren.idle import IdleReader
 from pyspark_warren.offset import ClaimInfo, Offset
 from pyspark_warren.options import Options
 from pyspark_warren.pace import Pace
@@ -79,6 +80,8 @@ class ClaimDriver:
         self._reader_name = ""
         self._opened = ("", 0)
         self._settled = 0
+        self._epoch = 0
+        self._idle = IdleReader(clock_ms)
         self._budget: int | None = None
         self._open_at_start: dict[str, int] = {}
         self._backlog: dict[str, Any] | None = None
@@ -137,6 +140,7 @@ class ClaimDriver:
                 return start
             most = min(most, self._budget)
         assert self._reader is not None
+        self._idle.sends(uses=True)
         try:
             with _Fencing(start):
                 claim = self._reader.open(
@@ -150,6 +154,7 @@ class ClaimDriver:
         if not claim.open:
             if self._budget is not None:
                 self._budget = 0  # other consumers took the rest: done
+            self._idle.found_nothing(number)
             return start
         assert claim.number == number, (claim, number)
         self._opened = (start.reader, number)
@@ -178,6 +183,7 @@ class ClaimDriver:
         self._attach(upto.reader)
         if upto.number > self._settled:
             assert self._reader is not None
+            self._idle.sends()
             with _Fencing(upto):
                 self._reader.settle(upto.number)
             self._settled = upto.number
@@ -336,8 +342,13 @@ class ClaimDriver:
         """Register as that reader, once per run: older drivers of it are fenced from here on."""
         if self._reader_name == name:
             return
+        self._register(name)
+
+    def _register(self, name: str, go_on_after: int = 0) -> None:
         reader = self._broker.reader(self._options.queue, name)
-        self._settled = reader.register().settled
+        self._idle = IdleReader(self._clock_ms)
+        found = reader.register(go_on_after=go_on_after)
+        self._settled, self._epoch = found.settled, found.epoch
         self._reader, self._reader_name = reader, name
 
     def _check_standing(self, start: Offset) -> None:
@@ -356,7 +367,7 @@ class ClaimDriver:
         self._pace.wait()
         if limit is None:
             end = self.take(start, BATCH_MESSAGES_MAX, CLAIM_BYTES_MAX)
-        elif self._enough(start):
+        elif self._may_begin(start):
             end = self.take(start, self._admission.most(limit), self._options.max_bytes)
         else:
             end = start
@@ -367,14 +378,54 @@ class ClaimDriver:
             self._admission.began(end.claims[-1].messages)
         return end
 
-    def _enough(self, start: Offset) -> bool:
-        """Return whether a batch may begin: with minima when they are reached, or it was begun."""
-        if not self._admission.waits or self._budget is not None:
+    def _may_begin(self, start: Offset) -> bool:
+        """Return whether to request the next claim now.
+
+        The first request after a batch is sent at once, so that a busy query sends no other; after
+        one that found nothing, or with minima, the counts decide. The last batches of a query that
+        ends by itself are not left to counts, which may be a moment old.
+        """
+        waits = self._admission.waits
+        if self._budget is not None or not (waits or self._idle.has_asked_for(start.number + 1)):
             return True
         found = self._broker.queue(self._options.queue)
-        return any(
-            each.name == start.reader and each.open_claims for each in found.readers
-        ) or self._admission.may_begin(found.messages_ready, found.bytes_ready)
+        enough = found.messages_ready > 0
+        if waits:
+            enough = self._admission.may_begin(found.messages_ready, found.bytes_ready)
+        if enough or self.owes_request(start, found):
+            return True
+        self.stay_known(start)
+        return False
+
+    def owes_request(self, start: Offset, found: Queue) -> bool:
+        """Return whether the next claim is to be requested although nothing is ready.
+
+        When the counts show the reader elsewhere than it stands, because another driver has taken
+        over, an operator has released it or the queue was declared again, the answer to the request
+        says so, and fails the query. A claim that an earlier run has opened is shown, too: it is
+        the next batch. And the request keeps a queue with `x-expires`.
+
+        found  the queue's counts; when they are older than what this driver did, the request is
+               unnecessary, and harmless
+        """
+        stands = any(
+            (each.name, each.epoch, each.settled, each.open_claims)
+            == (start.reader, self._epoch, start.number, 0)
+            for each in found.readers
+        )
+        return not stands or self._idle.unused_for_long(found)
+
+    def stay_known(self, start: Offset) -> None:
+        """Send a sign of life after long silence, so that the queue does not forget the reader."""
+        if self._reader is None or not self._idle.silent_for_long():
+            return
+        self._idle.sends()
+        try:
+            with _Fencing(start):
+                self._reader.renew()
+        except client_errors.ClaimLost as lost:
+            # The counts will not show the reader either, and the next claim request is told.
+            log.info("queue %r: %s", self._options.queue, lost)
 
     def _lost(self, start: Offset, lost: Exception) -> Offset:
         """Handle the loss of a claim of the checkpoint: fail, or continue from the queue's head.
@@ -394,9 +445,7 @@ class ClaimDriver:
             _DOUBLED if committed else "",
         )
         if committed:
-            reader = self._broker.reader(self._options.queue, start.reader)
-            self._settled = reader.register(go_on_after=start.number).settled
-            self._reader, self._reader_name = reader, start.reader
+            self._register(start.reader, go_on_after=start.number)
             if self._settled == start.number:
                 return self._offset(start.reader, start.number)
         try:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 IDLE_POLL_MS_MAX: Final = 1000
-"""The longest poll interval of an idle query, which grows because a poll may be a log entry."""
+"""The longest poll interval of an idle query, which grows because each poll is a request."""
 
 
 class Pace:

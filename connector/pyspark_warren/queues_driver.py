@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -260,11 +260,8 @@ class QueuesDriver:
         # Where settling ended elsewhere, a claim was lost: that is told in a batch of its own.
         still = {name: offset for name, offset in at.items() if offset is start.queues[name]}
         begun = {name for name in still if self._lanes[name].was_open(still[name])}
-        shares = self._shares({name: found[name] for name in still if name not in begun}, limit)
-        if begun or not self._enough(shares, found, limit):
-            # What an earlier run has opened is its batch, alone: the others would not be repeated.
-            shares = {}
-        shares |= dict.fromkeys(begun, (1, 1))
+        # What an earlier run has opened is its batch, alone: the others would not be repeated.
+        shares = dict.fromkeys(begun, (1, 1)) if begun else self._wanted(still, found, limit)
         messages = 0
         for name, (most, most_bytes) in shares.items():
             try:
@@ -282,6 +279,41 @@ class QueuesDriver:
         if messages:
             self._admission.began(messages)
         return at
+
+    def _wanted(
+        self, still: dict[str, Offset], found: dict[str, Queue], limit: int | None
+    ) -> dict[str, tuple[int, int]]:
+        """Return the most messages and bytes for each queue to request a claim of.
+
+        Where a claim is requested only because the reader owes a request, it has one message at
+        most, if one has just come, and the other queues have that many less.
+        """
+        ready = {name: found[name] for name in still}
+        shares = self._shares(ready, limit)
+        if limit is None or self._now is not None:
+            return shares
+        if not self._enough(shares, found, limit):
+            shares = {}
+        owing = self._owing(still, found, shares)
+        most = self._admission.most(limit)
+        owing = owing[: most - 1 if shares else most]
+        if shares and owing:
+            shares = self._shares({name: found[name] for name in shares}, most - len(owing))
+        return shares | dict.fromkeys(owing, (1, 1))
+
+    def _owing(
+        self, still: dict[str, Offset], found: dict[str, Queue], shares: Collection[str]
+    ) -> list[str]:
+        """Return the queues, of those that have no share, to which the reader owes a request."""
+        owing = []
+        for name, offset in still.items():
+            if name in shares or not found[name].readers:
+                continue  # without readers the counts did not come in time, or `settled` will tell
+            if self._lanes[name].owes_request(offset, found[name]):
+                owing.append(name)
+            else:
+                self._lanes[name].stay_known(offset)
+        return owing
 
     def _shares(self, ready: dict[str, Queue], limit: int | None) -> dict[str, tuple[int, int]]:
         """Return the most messages and bytes for each queue that has some."""

@@ -85,6 +85,32 @@ def channel_of(cluster: LocalCluster) -> Any:
     return channel
 
 
+def test_an_idle_query_adds_no_entry_to_its_queues_log(cluster: LocalCluster, queue: str) -> None:
+    """At each poll it would add one. New messages, and the end of the reader, are seen."""
+    given = options(cluster, queue=queue, pollInterval="10ms")
+    driver = driver_of(given)
+    start = driver.latest(driver.initial(), 10)
+    assert driver.latest(start, 10) is start
+    with cluster.connect() as connection:
+        admin = Admin(connection)
+        before = admin.queue_members(queue).last_index
+        for _ in range(8):
+            assert driver.latest(start, 10) is start
+        added = admin.queue_members(queue).last_index - before
+        # A change of the leader adds one; a machine that stands still for long, a renewal.
+        assert added <= 2, added
+        channel_of(cluster).basic_publish("", queue, b"x")
+        deadline = time.monotonic() + 60
+        while (end := driver.latest(start, 10)) is start:
+            assert time.monotonic() < deadline
+        assert end.claims[0].messages == 1
+        end = driver.latest(end, 10)
+        assert driver.latest(end, 10) is end
+        admin.release_claims(queue, start.reader)
+        with pytest.raises(errors.ClaimLostError):
+            driver.latest(end, 10)
+
+
 PROPERTIES: Final[dict[str, Any]] = {
     "content_type": "text/plain",
     "content_encoding": "utf-8",

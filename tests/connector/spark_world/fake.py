@@ -64,6 +64,7 @@ class QueueState:
     floor: int = 0
     epoch: int = 0
     next_index: int = 1
+    arguments: dict[str, Any] = field(default_factory=dict)
 
     def enqueue(self, data: bytes) -> None:
         """A block's messages join the ready ones; priorities first, then arrival."""
@@ -182,6 +183,7 @@ class FakeBroker:
             messages_claimed=claimed,
             bytes_ready=state.size_bytes(state.ready),
             readers=readers,
+            arguments=state.arguments,
         )
 
     def names(self, pattern: str) -> list[str]:
