@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import tempfile
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -88,31 +89,44 @@ def start(spark: SparkSession, plan: dict[str, Any]) -> Any:
     )
 
 
-def main() -> None:
-    """Run the query until it ends."""
-    plan = json.loads(sys.argv[1])
-    spark = session(plan.get("master", "local[2]"))
+def run(spark: SparkSession, plan: dict[str, Any]) -> dict[str, Any]:
+    """Run the query until it ends; its batches."""
     query = start(spark, plan)
+    if "until" in plan:
+        wait_until_read(spark, query, plan["until"])
+        query.stop()
+    else:
+        assert query.awaitTermination(QUERY_S_MAX), f"not ended: {query.status}"
+    progress = [json.loads(each.json) for each in query.recentProgress]
+    return {
+        "batches": [
+            {"rows": each["numInputRows"], "backlog": each["sources"][0]["latestOffset"]}
+            for each in progress
+        ]
+    }
+
+
+def serve(spark: SparkSession) -> None:
+    """Run the plan of each input line, one after the other; print what came of it."""
+    for line in sys.stdin:
+        try:
+            done = run(spark, json.loads(line))
+        except Exception:
+            for query in spark.streams.active:
+                query.stop()
+            done = {"failed": traceback.format_exc()}
+        print(json.dumps(done), flush=True)
+
+
+def main() -> None:
+    """Run the query of the plan in the argument; without one, those of the input."""
+    plan = json.loads(sys.argv[1]) if sys.argv[1:] else {}
+    spark = session(plan.get("master", "local[2]"))
     try:
-        if "until" in plan:
-            wait_until_read(spark, query, plan["until"])
-            query.stop()
+        if plan:
+            print(json.dumps(run(spark, plan)))
         else:
-            assert query.awaitTermination(QUERY_S_MAX), f"not ended: {query.status}"
-        progress = [json.loads(each.json) for each in query.recentProgress]
-        print(
-            json.dumps(
-                {
-                    "batches": [
-                        {
-                            "rows": each["numInputRows"],
-                            "backlog": each["sources"][0]["latestOffset"],
-                        }
-                        for each in progress
-                    ]
-                }
-            )
-        )
+            serve(spark)
     finally:
         spark.stop()
 
