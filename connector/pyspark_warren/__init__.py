@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark_warren.datasource import WarrenDataSource as DefaultSource
+    from pyspark_warren.figures import batch_log, observed, progress
 
-__all__ = ["DefaultSource"]
+__all__ = ["DefaultSource", "batch_log", "observed", "progress"]
 
 
 def __getattr__(name: str) -> Any:
@@ -19,4 +20,8 @@ def __getattr__(name: str) -> Any:
         from pyspark_warren.datasource import WarrenDataSource
 
         return WarrenDataSource
+    if name in ("batch_log", "observed", "progress"):
+        from pyspark_warren import figures
+
+        return getattr(figures, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

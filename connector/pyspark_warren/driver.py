@@ -12,10 +12,12 @@ from pyspark_warren.idle import IdleReader
 from pyspark_warren.offset import ClaimInfo, Offset
 from pyspark_warren.options import Options
 from pyspark_warren.pace import Pace
-from pyspark_warren.plan import Slice, claims_between, cut
+from pyspark_warren.plan import Slice, ViewPiece, claims_between, cut
 from pyspark_warren.port import BrokerPort, ReaderPort
 from warren import errors as client_errors
 from warren.admin import Queue
+from warren.views import EVERYTHING
+from warren_broker.message_states import READY
 
 log = logging.getLogger("pyspark_warren")
 
@@ -218,18 +220,30 @@ class ClaimDriver:
         """
         now = self._clock_ms()
         if self._backlog is not None and self._pace.idle:
-            self._backlog.update(messages_ready=0, bytes_ready=0)
+            self._backlog.update(messages_ready=0, bytes_ready=0, head_entered_ms=None)
         elif self._backlog is None or now - self._backlog_at_ms >= BACKLOG_REFRESH_MS:
             found = self._broker.queue(self._options.queue)
             self._backlog_at_ms = now
             self._backlog = {
                 "bytes_ready": found.bytes_ready,
+                "head_entered_ms": self._head_entered_ms() if found.messages_ready else None,
                 "messages_claimed": found.messages_claimed,
                 "messages_ready": found.messages_ready,
                 "messages_unacknowledged": found.messages_unacknowledged,
                 "queue": self._options.queue,
             }
         return self._backlog
+
+    def _head_entered_ms(self) -> int | None:
+        """Return when the message that is next entered the queue, by its leader's clock."""
+        head = ViewPiece(0, EVERYTHING, max_messages=1)
+        try:
+            for viewed in self._broker.view(self._options.queue, (READY,), head, True, False):
+                for _, entered_ms in viewed.head.times:
+                    return entered_ms
+        except client_errors.WarrenError as wrong:
+            log.info("queue %r: age of its head is not known: %s", self._options.queue, wrong)
+        return None
 
     @property
     def attached(self) -> ReaderPort | None:

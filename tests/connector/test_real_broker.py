@@ -111,6 +111,19 @@ def test_an_idle_query_adds_no_entry_to_its_queues_log(cluster: LocalCluster, qu
             driver.latest(end, 10)
 
 
+def test_the_backlog_says_when_the_next_message_came(cluster: LocalCluster, queue: str) -> None:
+    driver = driver_of(options(cluster, queue=queue))
+    assert driver.backlog()["head_entered_ms"] is None
+    before = int(time.time() * 1000)
+    channel = channel_of(cluster)
+    for _ in range(3):
+        channel.basic_publish("", queue, b"x")
+    channel.connection.close()
+    after = int(time.time() * 1000)
+    driver = driver_of(options(cluster, queue=queue))
+    assert before <= driver.backlog()["head_entered_ms"] <= after
+
+
 PROPERTIES: Final[dict[str, Any]] = {
     "content_type": "text/plain",
     "content_encoding": "utf-8",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,7 @@ from typing import Any
 import pytest
 from spark_world.fake import FakeServer
 
+from pyspark_warren import batch_log, observed, progress
 from warren_broker.block.block import encode
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -407,3 +411,41 @@ def test_a_released_claim_fails_the_query_or_is_read_again(
         stream(spark, server, tmp_path, "in").awaitTermination(60)
     stream(spark, server, tmp_path, "in", onClaimLost="continue").awaitTermination(60)
     assert server.broker.state("in")["acknowledged"] == 50
+
+
+def test_progress_with_observed_rows_and_a_line_per_batch(
+    spark: Any, server: FakeServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.broker.publish("in", [b"%02d" % i for i in range(30)])
+    source = spark.readStream.format("warren_dying").options(**options(server, queue="in"))
+    rows = observed(source.option("maxMessagesPerTrigger", "20").load())
+    listener = batch_log()
+    spark.streams.addListener(listener)
+    try:
+        with caplog.at_level(logging.INFO, "pyspark_warren"):
+            query = (
+                rows.select("body")
+                .writeStream.format("warren_dying")
+                .options(**options(server, routingKey="out"))
+                .option("checkpointLocation", str(tmp_path / "checkpoint"))
+                .queryName("observed")
+                .trigger(availableNow=True)
+                .start()
+            )
+            assert query.awaitTermination(120)
+            lines: list[str] = []
+            deadline = time.monotonic() + 60
+            while len(lines) < 3 and time.monotonic() < deadline:  # events come after the batch
+                lines = [each for each in caplog.messages if each.startswith("warren batch {")]
+                time.sleep(0.02)
+    finally:
+        spark.streams.removeListener(listener)
+    batches = [progress(each) for each in query.recentProgress]
+    assert [json.loads(line.removeprefix("warren batch ")) for line in lines] == batches
+    assert progress(query) == batches[-1]
+    first, second, third = ((each["sources"][0], each["sink"]) for each in batches if each)
+    assert (first[0]["batch_messages"], first[0]["redelivered"]) == (0, 0)
+    assert (second[0]["batch_messages"], second[0]["batch_bytes"]) == (20, 100)
+    assert (third[0]["batch_messages"], third[0]["redelivered"]) == (10, 0)
+    assert [each["messages_confirmed"] for _, each in (first, second, third)] == [0, 20, 10]
+    assert batches[2]["name"] == "observed" and third[0]["claims"] == {"in": 2}

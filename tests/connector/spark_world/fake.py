@@ -460,7 +460,9 @@ class FakeClient:
         self, queue: str, states: Sequence[str], piece: ViewPiece, times: bool, blocks: bool
     ) -> Iterator[ViewedBlock]:
         """Ready messages."""
-        for runs, data in self._call("browse", queue, 1 << 30, piece.first, piece.last):
+        for runs, data in self._call(
+            "browse", queue, piece.max_messages or 1 << 30, piece.first, piece.last
+        ):
             rows = tuple((0, -1, *run, 0, 0, 0) for run in runs)
             yield ViewedBlock(ViewHead((), rows, ()), memoryview(data))
 
