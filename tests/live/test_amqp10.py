@@ -8,10 +8,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import unquote
 
 import pika
 import pytest
-from proton import Delivery, Link, Message, symbol
+from proton import UNDESCRIBED, Array, Data, Delivery, Link, Message, Terminus, Timeout, symbol
 from proton.reactor import LinkOption
 from proton.utils import BlockingConnection, LinkDetached, SendException
 
@@ -316,3 +317,163 @@ def test_properties_above_a_frame_of_0_9_1_are_refused_at_the_door(addresses, ch
         _, properties, _ = channel.basic_get(queue_name, auto_ack=True)
         assert len(properties.headers["large"]) == size
     assert counts(channel, queue_name) == 0
+
+
+class DynamicSource(LinkOption):
+    """A source that the broker makes, with a capability."""
+
+    def __init__(self, capability: str, *, settled: bool = True, expires: Any = None) -> None:
+        self.capability, self.settled = capability, settled
+        self.expires = Terminus.EXPIRE_WITH_LINK if expires is None else expires
+
+    def apply(self, link: Link) -> None:
+        link.source.expiry_policy = self.expires
+        link.source.capabilities.put_object(
+            Array(UNDESCRIBED, Data.SYMBOL, symbol(self.capability))
+        )
+        if self.settled:
+            link.snd_settle_mode = Link.SND_SETTLED
+
+
+def dynamic(connection: BlockingConnection, source: DynamicSource, credit: int = 10) -> Any:
+    return connection.create_receiver(None, credit=credit, dynamic=True, options=source)
+
+
+REPLIES = DynamicSource("rabbitmq:volatile-queue")
+TEMPORARY = DynamicSource("temporary-queue", settled=False)
+
+
+def test_replies_over_1_0_from_another_node(addresses, channel, queue_name):
+    declare(channel, queue_name)
+    with connected(addresses[0]) as asking, connected(addresses[1]) as answering:
+        replies = dynamic(asking, REPLIES)
+        address = replies.link.remote_source.address
+        assert address.startswith("/queues/amq.rabbitmq.reply-to.")
+        ask = asking.create_sender(f"/queues/{queue_name}")
+        for number in range(3):
+            ask.send(Message(body=f"question {number}", reply_to=address, correlation_id=number))
+        questions = answering.create_receiver(f"/queues/{queue_name}", credit=10)
+        for number in range(3):
+            question = questions.receive()
+            assert question.reply_to == address
+            back = answering.create_sender(question.reply_to)
+            back.send(Message(body=question.body + "!", correlation_id=question.correlation_id))
+            back.close()
+            questions.accept()
+            reply = replies.receive()
+            assert (reply.body, reply.correlation_id) == (f"question {number}!", number)
+        anonymous = answering.create_sender(None)
+        anonymous.send(Message(address=address, body="once more"))
+        assert replies.receive().body == "once more"
+        replies.close()
+        with pytest.raises(LinkDetached, match="amqp:not-found"):
+            answering_on_its_node = asking.create_sender(address)
+            answering_on_its_node.send(Message(body="too late"))
+
+
+def test_replies_between_the_protocols(addresses, broker, channel, queue_name):
+    declare(channel, queue_name)
+    with connected(addresses[2]) as connection:
+        # a client over 1.0 asks, one over 0.9.1 answers
+        replies = dynamic(connection, REPLIES)
+        ask = connection.create_sender(f"/queues/{queue_name}")
+        ask.send(Message(body=b"question", reply_to=replies.link.remote_source.address))
+        _, asked, _ = channel.basic_get(queue_name, auto_ack=True)
+        channel.basic_publish("", asked.reply_to, b"answer")
+        assert bytes(replies.receive().body) == b"answer"
+        # the other way round
+        got: list[bytes] = []
+        channel.basic_consume(
+            "amq.rabbitmq.reply-to", lambda c, m, p, body: got.append(body), auto_ack=True
+        )
+        properties = pika.BasicProperties(reply_to="amq.rabbitmq.reply-to")
+        channel.basic_publish("", queue_name, b"question", properties)
+        questions = connection.create_receiver(f"/queues/{queue_name}", credit=1)
+        question = questions.receive()
+        connection.create_sender(question.reply_to).send(Message(body=b"answer", inferred=True))
+        questions.accept()
+
+        def answered() -> bool:
+            channel.connection.process_data_events(0.1)
+            return got == [b"answer"]
+
+        eventually(answered, "the answer")
+
+
+def test_a_reply_without_credit_is_dropped_and_the_next_one_comes(addresses):
+    with connected(addresses[0]) as asking, connected(addresses[0]) as answering:
+        replies = dynamic(asking, REPLIES, credit=0)
+        back = answering.create_sender(replies.link.remote_source.address)
+        assert back.send(Message(body="dropped")).remote_state == Delivery.ACCEPTED
+        replies.flow(1)
+        asking.wait(lambda: replies.link.credit == 1)
+        with connected(addresses[0]) as other:  # its answer comes after the credit
+            other.create_sender("/exchanges/amq.fanout")
+        got: list[str] = []
+
+        def arrived() -> bool:
+            back.send(Message(body="sent"))
+            try:
+                got.append(replies.receive(timeout=0.5).body)
+            except Timeout:
+                pass
+            return bool(got)
+
+        eventually(arrived, "a reply for which there is credit")
+        assert got == ["sent"]
+
+
+def test_a_temporary_queue_is_its_connections_and_ends_with_its_link(addresses, broker, channel):
+    with connected(addresses[0]) as connection, connected(addresses[1]) as other:
+        receiver = dynamic(connection, TEMPORARY)
+        address = receiver.link.remote_source.address
+        name = unquote(address.removeprefix("/queues/"))
+        assert name.startswith("amq.dyn-")
+        sender = other.create_sender(address)
+        sender.send(Message(body="kept"))
+        assert receiver.receive().body == "kept"
+        receiver.accept()
+        with pytest.raises(LinkDetached, match="amqp:resource-locked"):
+            other.create_receiver(address)
+        receiver.close()
+        with broker.cluster.connect() as admin:
+            names = lambda: {queue.name for queue in Admin(admin).queues()}  # noqa: E731
+            eventually(lambda: name not in names(), "it is deleted")
+
+
+def test_a_temporary_queue_of_a_publisher(addresses, broker):
+    class DynamicTarget(LinkOption):
+        def apply(self, link: Link) -> None:
+            link.target.dynamic = True
+            link.target.capabilities.put_object(
+                Array(UNDESCRIBED, Data.SYMBOL, symbol("temporary-queue"))
+            )
+
+    connection = open_connection(addresses[0])
+    sender = connection.create_sender(None, options=DynamicTarget())
+    address = sender.link.remote_target.address
+    sender.send(Message(body="mine"))
+    receiver = connection.create_receiver(address, credit=1)
+    assert receiver.receive().body == "mine"
+    receiver.accept()
+    connection.close()
+    name = unquote(address.removeprefix("/queues/"))
+    with broker.cluster.connect() as admin:
+        names = lambda: {queue.name for queue in Admin(admin).queues()}  # noqa: E731
+        eventually(lambda: name not in names(), "it went with its connection")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        DynamicSource("shared-queue"),
+        DynamicSource("rabbitmq:volatile-queue", settled=False),
+        DynamicSource("rabbitmq:volatile-queue", expires=Terminus.EXPIRE_NEVER),
+    ],
+)
+def test_other_dynamic_sources_are_refused(addresses, source):
+    with (
+        connected(addresses[0]) as connection,
+        pytest.raises(LinkDetached, match="amqp:not-implemented"),
+    ):
+        dynamic(connection, source)

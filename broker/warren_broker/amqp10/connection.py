@@ -25,6 +25,7 @@ from warren_broker.amqp10.connection_requests import (
     VhostOpened,
 )
 from warren_broker.amqp10.consuming_link import ConsumingLink
+from warren_broker.amqp10.dynamic_nodes import VOLATILE_QUEUE, dynamic_source, dynamic_target
 from warren_broker.amqp10.link import (
     Limits10,
     LinkFault,
@@ -42,6 +43,7 @@ from warren_broker.amqp10.link_requests import PublishOutcomes
 from warren_broker.amqp10.management_link import AnswersLink, RequestsLink
 from warren_broker.amqp10.publishing_link import PublishingLink
 from warren_broker.amqp10.receiver import BlocksLink
+from warren_broker.amqp10.replies_link import RepliesLink
 from warren_broker.amqp10.sender import PiecesLink
 from warren_broker.amqp10.wire.engine import OUTPUT_BYTES, Engine
 from warren_broker.amqp10.wire.sasl import SaslFailed, SaslServer, SaslState
@@ -54,6 +56,7 @@ from warren_broker.errors import (
     SyntaxRefused,
     login_refused,
 )
+from warren_broker.kernel import MessageTable
 from warren_broker.management.resource import Token
 from warren_broker.queue import commands
 from warren_broker.sasl_login import Logins
@@ -95,6 +98,7 @@ class Connection10:
         self.unfinished_bytes = 0
         self.short = False
         self.consumers: dict[int, ConsumingLink] = {}
+        self.reply_links: dict[str, RepliesLink] = {}
         self.user = ""
         self.vhost = ""
         self.client: dict[str, str] = {}
@@ -202,6 +206,12 @@ class Connection10:
         if part is not None:
             part.cancelled(refusal)
 
+    def reply(self, name: str, table: MessageTable, at: int) -> None:
+        """Take a reply, message `at` of a table, for one of the names."""
+        part = self.reply_links.get(name)
+        if part is not None:
+            part.reply(table, at)
+
     def tick(self, now_ms: int) -> int | None:
         """Send heartbeats and check the idle timeout; return when to call again at the latest."""
         if self._sasl is not None or self._ended:
@@ -222,6 +232,7 @@ class Connection10:
         self._end("the socket was closed")
         self._links.clear()
         self.consumers.clear()
+        self.reply_links.clear()
         self._to_flush.clear()
         self._requests.clear()
         self._waiting.clear()
@@ -369,6 +380,10 @@ class Connection10:
             refuse_attach(link, refusal)
 
     def _attach_target(self, link: Link) -> None:
+        if dynamic_target(link) is not None:
+            container = self.client["container"]
+            self._links[link] = PublishingLink(link, self, None, temporary_of=container)
+            return
         target = parse_target(target_address(link), blocks=announces_blocks(link))
         if isinstance(target, ManagementNode):
             accept_attach(link, self.limits.request_bytes_max, paired=True)
@@ -381,6 +396,14 @@ class Connection10:
             self._links[link] = BlocksLink(link, self, target)
 
     def _attach_source(self, link: Link) -> None:
+        dynamic = dynamic_source(link)
+        if dynamic == VOLATILE_QUEUE:
+            self._links[link] = RepliesLink(link, self)
+            return
+        if dynamic is not None:
+            container = self.client["container"]
+            self._links[link] = ConsumingLink(link, self, None, temporary_of=container)
+            return
         source = parse_source(source_address(link))
         if isinstance(source, ManagementNode):
             accept_attach(link, paired=True)

@@ -11,6 +11,7 @@ from proton import Delivery, Link, symbol, timestamp
 
 from warren_broker.amqp10.addresses import QueueSource
 from warren_broker.amqp10.connection_requests import AnyAnswer
+from warren_broker.amqp10.dynamic_nodes import TEMPORARY_QUEUE, TemporaryQueue, describe
 from warren_broker.amqp10.link import LinkHost, LinkPart, accept_attach
 from warren_broker.amqp10.link_requests import (
     Consume,
@@ -52,12 +53,16 @@ class ConsumingLink(LinkPart):
     gives no more than the client's credit. Credit and outcomes of one pass go to the queue at its
     end (`flush`).
 
-    consumer  0: the queue has not answered yet
+    consumer      0: the queue has not answered yet
+    source        None: a temporary queue is made
+    temporary_of  the client's container, of which a temporary queue has its name
 
     Invariant: every delivery below `_next_msg_id` is in `_waiting`, or was sent or missed
     """
 
-    def __init__(self, link: Link, host: LinkHost, source: QueueSource) -> None:
+    def __init__(
+        self, link: Link, host: LinkHost, source: QueueSource | None, temporary_of: str = ""
+    ) -> None:
         super().__init__(link, host)
         self.consumer = 0
         self.settled = link.remote_snd_settle_mode == Link.SND_SETTLED
@@ -68,11 +73,15 @@ class ConsumingLink(LinkPart):
         self._drained_at = -1  # where the queue's answer to a drain said that the old credit ends
         self._unreported = self._unreported_bytes = 0
         self._outcomes: dict[Outcome, list[tuple[int, int]]] = {}
-        said = wanted(link)
-        host.ask(
-            Consume(source.queue, link.name, self.settled, *said),
-            self._answered,
-        )
+        self._said = wanted(link)
+        self._temporary: TemporaryQueue | None = None
+        if source is None:
+            self._temporary = TemporaryQueue(self, temporary_of, self._consume)
+        else:
+            self._consume(source.queue)
+
+    def _consume(self, queue: str) -> None:
+        self.host.ask(Consume(queue, self.link.name, self.settled, *self._said), self._answered)
 
     def _answered(self, answer: AnyAnswer) -> None:
         if self.ended:
@@ -86,6 +95,8 @@ class ConsumingLink(LinkPart):
         self.consumer = answer.consumer
         self.host.consumers[answer.consumer] = self
         accept_attach(self.link)
+        if self._temporary is not None:
+            describe(self.link.source, self._temporary.name, TEMPORARY_QUEUE)
         self.link.snd_settle_mode = Link.SND_SETTLED if self.settled else Link.SND_UNSETTLED
         self.flow()
 
@@ -135,6 +146,8 @@ class ConsumingLink(LinkPart):
         if consumer:
             self.host.consumers.pop(consumer, None)
             self.host.tell(EndConsumer(consumer, failed))
+        if self._temporary is not None:
+            self._temporary.delete()
 
     def delivery(self, delivery: Delivery) -> None:
         """Handle the outcome of a delivery."""

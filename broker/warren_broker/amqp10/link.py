@@ -55,6 +55,7 @@ class LinkHost(Protocol):
     unfinished_bytes  of incomplete blocks, over all links
     short             a resource alarm is set: no block is accepted, no credit given for one
     consumers         the links of consumers, by the consumers' numbers
+    reply_links       the links that get replies, by the names to which these are published
     """
 
     limits: Limits10
@@ -63,6 +64,7 @@ class LinkHost(Protocol):
     unfinished_bytes: int
     short: bool
     consumers: dict[int, Any]
+    reply_links: dict[str, Any]
 
     def tell(self, request: AnyRequest) -> None:
         """Make a request that has no answer."""
@@ -158,7 +160,7 @@ def announces_blocks(link: Link) -> bool:
     That is the target's capability. Clients of before November 2026 do not send it; they
     name their links like `link-12`, and their Open has no properties, unlike other clients.
     """
-    if BLOCKS_CAPABILITY in _symbols(link.remote_target.capabilities):
+    if BLOCKS_CAPABILITY in symbols(link.remote_target.capabilities):
         return True
     return _is_of_former_client(link)
 
@@ -177,7 +179,7 @@ def _is_of_former_client(link: Link) -> bool:
     return _FORMER_LINK_NAME.fullmatch(link.name or "") is not None
 
 
-def _symbols(data: Data) -> list[str]:
+def symbols(data: Data) -> list[str]:
     """Return the symbols of a field that is one symbol or an array of them; others are ignored."""
     data.rewind()
     kind = data.next()

@@ -98,6 +98,32 @@ class PublishMessages(Request, frozen=True):
     anonymous: bool
 
 
+class OpenReplies(Request, frozen=True):
+    """Make a name for replies to this connection. Answer: RepliesOpened."""
+
+
+class CloseReplies(Request, frozen=True):
+    """Forget a name for replies. No answer."""
+
+    name: str
+
+
+class DeclareTemporary(Request, frozen=True):
+    """Make a queue that is exclusive to the connection. Answer: TemporaryDeclared or Refusal.
+
+    container, link  of the client; the queue's name has both
+    """
+
+    container: str
+    link: str
+
+
+class DeleteTemporary(Request, frozen=True):
+    """Delete such a queue. No answer."""
+
+    queue: str
+
+
 LinkRequest: TypeAlias = (
     Consume
     | GrantCredit
@@ -106,6 +132,10 @@ LinkRequest: TypeAlias = (
     | EndConsumer
     | OpenTarget
     | PublishMessages
+    | OpenReplies
+    | CloseReplies
+    | DeclareTemporary
+    | DeleteTemporary
 )
 
 
@@ -152,4 +182,18 @@ class PublishOutcomes(msgspec.Struct, frozen=True):
     last: bool = False
 
 
-LinkAnswer: TypeAlias = Consuming | CreditDrained | TargetOpened | PublishOutcomes
+class RepliesOpened(msgspec.Struct, frozen=True):
+    """The queue name to which replies are published."""
+
+    name: str
+
+
+class TemporaryDeclared(msgspec.Struct, frozen=True):
+    """The queue's name."""
+
+    queue: str
+
+
+LinkAnswer: TypeAlias = (
+    Consuming | CreditDrained | TargetOpened | PublishOutcomes | RepliesOpened | TemporaryDeclared
+)

@@ -15,6 +15,7 @@ from warren_broker.amqp10.addresses import (
     parse_to,
 )
 from warren_broker.amqp10.connection_requests import AnyAnswer
+from warren_broker.amqp10.dynamic_nodes import TEMPORARY_QUEUE, TemporaryQueue, describe
 from warren_broker.amqp10.incoming_link import IncomingLink
 from warren_broker.amqp10.link import (
     LinkFault,
@@ -44,11 +45,17 @@ class PublishingLink(IncomingLink):
 
     A refused message ends the link, as in RabbitMQ; where each message says its own address, it is
     rejected instead.
+
+    target        None: a temporary queue is made
+    temporary_of  the client's container, of which a temporary queue has its name
     """
 
-    def __init__(self, link: Link, host: LinkHost, target: MessageTarget) -> None:
+    def __init__(
+        self, link: Link, host: LinkHost, target: MessageTarget | None, temporary_of: str = ""
+    ) -> None:
         super().__init__(link, host, host.limits.message_bytes_max)
-        self._target = target
+        self._target: MessageTarget = target or AnonymousTarget()
+        self._temporary: TemporaryQueue | None = None
         self._anonymous = isinstance(target, AnonymousTarget)
         self._settled = link.remote_snd_settle_mode == Link.SND_SETTLED
         self._opened = False
@@ -56,18 +63,32 @@ class PublishingLink(IncomingLink):
         self._table = MessageTable()
         self._flags = 0
         self._gathered: list[tuple[Delivery | None, int]] = []
+        if target is None:
+            self._temporary = TemporaryQueue(self, temporary_of, self._declared)
+        else:
+            self._open()
+
+    def _declared(self, queue: str) -> None:
+        self._target = QueueTarget(queue)
+        self._open()
+
+    def _open(self) -> None:
+        target = self._target
         queue = target.queue if isinstance(target, QueueTarget) else ""
         exchange = target.exchange if isinstance(target, ExchangeTarget) else ""
-        host.ask(OpenTarget(queue, exchange, self._anonymous), self._answered)
+        self.host.ask(OpenTarget(queue, exchange, self._anonymous), self._answered)
 
     def _answered(self, answer: AnyAnswer) -> None:
         if self.ended:
             return
         if isinstance(answer, Refusal):
             self.refuse_opening(answer)
+            self._delete_temporary()
             return
         assert isinstance(answer, TargetOpened), answer
         accept_attach(self.link, self.bytes_max)
+        if self._temporary is not None:
+            describe(self.link.target, self._temporary.name, TEMPORARY_QUEUE)
         self.link.rcv_settle_mode = Link.RCV_FIRST
         self._opened = True
         self.wake()
@@ -81,6 +102,20 @@ class PublishingLink(IncomingLink):
             return False
         self.link.flow(wanted)
         return True
+
+    def gone(self) -> None:
+        """Delete the link's own queue, if there is one: the link has ended."""
+        super().gone()
+        self._delete_temporary()
+
+    def refuse(self, refusal: Refusal) -> None:
+        """End the link with an error."""
+        super().refuse(refusal)
+        self._delete_temporary()
+
+    def _delete_temporary(self) -> None:
+        if self._temporary is not None:
+            self._temporary.delete()
 
     # ------------------------------------------------------------ messages
 

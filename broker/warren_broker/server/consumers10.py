@@ -11,6 +11,7 @@ from warren_broker.amqp10.caller import Answer, Asker
 from warren_broker.amqp10.connection import Connection10
 from warren_broker.block.block import Block
 from warren_broker.cluster.broker import Broker
+from warren_broker.kernel import MessageTable
 from warren_broker.queue import commands
 from warren_broker.queue.modify_command import Modify
 
@@ -35,6 +36,7 @@ class Consumers10:
         self.deliver = guard(self._deliver)
         self.cancelled = guard(self._cancelled)
         self._sessions: dict[int, tuple[int, str]] = {}
+        self._reply_names: set[str] = set()
 
     # ------------------------------------------------------------ for the queues
 
@@ -126,8 +128,34 @@ class Consumers10:
         if known is not None:
             self._broker.consuming.session_down(known[0], failed)
 
+    def open_replies(
+        self, asker: Asker, request: link_requests.OpenReplies, answer: Answer
+    ) -> None:
+        """Make a name for replies."""
+        name = self._broker.ids.reply_name()
+
+        def take(table: MessageTable, at: int) -> None:
+            self._connection.reply(name, table, at)
+            self._carry_out()
+
+        self._reply_names.add(name)
+        self._broker.replies.open(name, asker.guard(take))
+        answer(link_requests.RepliesOpened(name))
+
+    def close_replies(
+        self, asker: Asker, request: link_requests.CloseReplies, answer: Answer
+    ) -> None:
+        """Forget a name for replies."""
+        self._close_replies(request.name)
+
+    def _close_replies(self, name: str) -> None:
+        self._reply_names.discard(name)
+        self._broker.replies.close(name)
+
     def closed(self) -> None:
-        """Remove all consumers: the connection is lost."""
+        """Remove all consumers and names: the connection is lost."""
+        for name in sorted(self._reply_names):
+            self._close_replies(name)
         for consumer in list(self._sessions):
             self._end(consumer, failed=True)
         # what refers to the client would keep it in memory until the garbage collector comes by
@@ -141,6 +169,8 @@ class Consumers10:
             link_requests.SettleMessages: self.settle,
             link_requests.ModifyMessages: self.modify,
             link_requests.EndConsumer: self.end,
+            link_requests.OpenReplies: self.open_replies,
+            link_requests.CloseReplies: self.close_replies,
         }
 
 

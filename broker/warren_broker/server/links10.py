@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from warren_broker import errors
 from warren_broker.amqp10 import link_requests
@@ -13,16 +14,30 @@ from warren_broker.cluster.client.publisher import QueuePart
 from warren_broker.counters import AMQP_10
 from warren_broker.kernel import CC, USER_ID, Selection, distinct_routes
 from warren_broker.message_checks import first_refused
+from warren_raft.quoting import quoted
+
+log = logging.getLogger(__name__)
+CLASSIC: Final = {"x-queue-type": "classic"}
+NAMED_BYTES: Final = 150
+"""A temporary queue's name has the client's container and link if these are shorter together."""
 
 
 def _open_target(asker: Asker, request: link_requests.OpenTarget, answer: Answer) -> None:
     if not request.anonymous:
         if request.queue:
             asker.access.publish("", ())
-            asker.broker.queues.find(asker.vhost, request.queue, asker.connection)
+            _must_exist(asker, request.queue)
         else:
             asker.access.publish(request.exchange, ())
     answer(link_requests.TargetOpened())
+
+
+def _must_exist(asker: Asker, name: str) -> None:
+    """Raise unless there is such a queue; publishing asks no owner, as with any other exchange."""
+    if not asker.broker.replies.exists(name):
+        queue = asker.broker.queues.find(asker.vhost, name)
+        if queue.store_of:
+            raise errors.store_refused(name, asker.vhost, queue.store_of)
 
 
 class _PublishedRun:
@@ -157,7 +172,48 @@ def _publish(asker: Asker, request: link_requests.PublishMessages, answer: Answe
     _PublishedRun(asker, request, answer).publish()
 
 
+def _declare_temporary(
+    asker: Asker, request: link_requests.DeclareTemporary, answer: Answer
+) -> None:
+    name = asker.broker.ids.name(_prefix(request.container, request.link))
+    asker.access.declare_queue(name, {})
+
+    def declared(reply: Any) -> None:
+        refused = isinstance(reply, errors.Refusal)
+        answer(reply if refused else link_requests.TemporaryDeclared(name))
+
+    asker.broker.declare_queue(
+        asker.vhost,
+        name,
+        durable=True,
+        exclusive=True,
+        arguments=CLASSIC,
+        connection=asker.connection,
+        server_named=True,
+        done=asker.guard(declared),
+    )
+
+
+def _prefix(container: str, link: str) -> str:
+    """Return what a temporary queue's name begins with, as in RabbitMQ."""
+    if len(container.encode()) + len(link.encode()) < NAMED_BYTES:
+        return f"amq.dyn-{container}-{link}-"
+    return "amq.dyn.gen-"
+
+
+def _delete_temporary(asker: Asker, request: link_requests.DeleteTemporary, answer: Answer) -> None:
+    def deleted(reply: Any) -> None:
+        if isinstance(reply, errors.Refusal) and not isinstance(reply, errors.NotFound):
+            log.info("temporary queue %s: %s", quoted(request.queue), reply.detail)
+
+    asker.broker.delete_queue(
+        asker.vhost, request.queue, False, False, asker.connection, asker.guard(deleted)
+    )
+
+
 LINK_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {
     link_requests.OpenTarget: _open_target,
     link_requests.PublishMessages: _publish,
+    link_requests.DeclareTemporary: _declare_temporary,
+    link_requests.DeleteTemporary: _delete_temporary,
 }
