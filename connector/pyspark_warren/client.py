@@ -22,6 +22,7 @@ from warren.stages import (
 )
 from warren.uri import Address
 from warren.views import ViewedBlock, view, view_edges
+from warren_broker.block.layout import AREAS
 
 _CONNECTIONS_MAX = 8
 _connections: dict[Address, Connection] = {}
@@ -59,21 +60,21 @@ class WarrenBroker:
         return ClaimReader(self._connection, queue, reader)
 
     def fetch(
-        self, queue: str, reader: str, number: int, first: int, last: int
+        self, queue: str, reader: str, number: int, first: int, last: int, areas: int
     ) -> Iterator[FetchedBlock]:
         """Fetch a slice of a claim; continue through another node when one is lost."""
-        return fetch_claim(self._connection, queue, reader, number, first, last)
+        return fetch_claim(self._connection, queue, reader, number, first, last, areas)
 
-    def browse(self, queue: str, max_messages: int) -> Iterator[FetchedBlock]:
+    def browse(self, queue: str, max_messages: int, areas: int = AREAS) -> Iterator[FetchedBlock]:
         """Yield ready messages without a change."""
-        return browse(self._connection, queue, max_messages)
+        return browse(self._connection, queue, max_messages, areas)
 
     def view_edges(self, queue: str, states: Sequence[str], pieces: int) -> list[int]:
         """Return log indexes that cut what is in these states into equal pieces."""
         return view_edges(self._connection, queue, states, pieces)
 
     def view(
-        self, queue: str, states: Sequence[str], piece: ViewPiece, times: bool, blocks: bool
+        self, queue: str, states: Sequence[str], piece: ViewPiece, times: bool, areas: int | None
     ) -> Iterator[ViewedBlock]:
         """Yield messages with their states without a change."""
         return view(
@@ -84,7 +85,8 @@ class WarrenBroker:
             last=piece.last,
             max_messages=piece.max_messages,
             times=times,
-            blocks=blocks,
+            blocks=areas is not None,
+            areas=areas or 0,
         )
 
     def draw_epoch(self, timeout_s: float) -> int:

@@ -238,7 +238,7 @@ class ClaimDriver:
         """Return when the message that is next entered the queue, by its leader's clock."""
         head = ViewPiece(0, EVERYTHING, max_messages=1)
         try:
-            for viewed in self._broker.view(self._options.queue, (READY,), head, True, False):
+            for viewed in self._broker.view(self._options.queue, (READY,), head, True, None):
                 for _, entered_ms in viewed.head.times:
                     return entered_ms
         except client_errors.WarrenError as wrong:

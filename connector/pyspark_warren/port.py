@@ -14,6 +14,7 @@ from warren.admin import Queue
 from warren.claims import Claim, FetchedBlock, Registration
 from warren.stages import SinkDriver, StagedPart, StageKey
 from warren.views import ViewedBlock
+from warren_broker.block.layout import AREAS
 
 
 class RenewedReader(Protocol):
@@ -76,20 +77,26 @@ class BrokerPort(Protocol):
         """Return the driver's side of a claim reader."""
 
     def fetch(
-        self, queue: str, reader: str, number: int, first: int, last: int
+        self, queue: str, reader: str, number: int, first: int, last: int, areas: int
     ) -> Iterator[FetchedBlock]:
-        """Yield messages first <= i < last of an open claim; changes nothing."""
+        """Yield messages first <= i < last of an open claim; changes nothing.
 
-    def browse(self, queue: str, max_messages: int) -> Iterator[FetchedBlock]:
+        areas  of the blocks; messages are empty in the others
+        """
+
+    def browse(self, queue: str, max_messages: int, areas: int = AREAS) -> Iterator[FetchedBlock]:
         """Yield ready messages without a change."""
 
     def view_edges(self, queue: str, states: Sequence[str], pieces: int) -> list[int]:
         """Return log indexes that cut what is in these states into equal pieces."""
 
     def view(
-        self, queue: str, states: Sequence[str], piece: ViewPiece, times: bool, blocks: bool
+        self, queue: str, states: Sequence[str], piece: ViewPiece, times: bool, areas: int | None
     ) -> Iterator[ViewedBlock]:
-        """Yield messages with their states without a change; see `warren.views.view`."""
+        """Yield messages with their states without a change; see `warren.views.view`.
+
+        areas  None: no blocks
+        """
 
     def draw_epoch(self, timeout_s: float) -> int:
         """Draw a number above all that were drawn before, for a driver."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from pyspark_warren.columns import BARE_COLUMNS
+from pyspark_warren.columns import BARE_COLUMNS, PROPERTY_COLUMNS
 from pyspark_warren.conditions import named_conditions
 from pyspark_warren.errors import BrokerRefusedError
 from pyspark_warren.options import Options
@@ -16,6 +16,7 @@ from pyspark_warren.port import Connect
 from pyspark_warren.rows import ClaimedBlock, to_arrow
 from pyspark_warren.states import viewed_rows
 from warren import errors as client_errors
+from warren_broker.block.layout import AREA_BODIES, AREA_PROPERTIES
 from warren_broker.message_states import READY
 
 log = logging.getLogger("pyspark_warren")
@@ -42,7 +43,12 @@ def read_slice(
     with named_conditions(doing):
         try:
             for fetched in connect(options).fetch(
-                queue, part.reader, part.number, part.first, part.last
+                queue,
+                part.reader,
+                part.number,
+                part.first,
+                part.last,
+                wanted_areas(schema, options),
             ):
                 piece = ClaimedBlock.decode(fetched.data, fetched.runs, queue)
                 got += piece.block.count
@@ -61,7 +67,8 @@ def read_browsed(
 ) -> Iterator[pa.RecordBatch]:
     """Yield up to that many ready messages, in delivery order, without a change."""
     with named_conditions(f"browsing queue {options.queue!r} at {options.addresses()}"):
-        for fetched in connect(options).browse(options.queue, max_messages):
+        areas = wanted_areas(schema, options)
+        for fetched in connect(options).browse(options.queue, max_messages, areas):
             piece = ClaimedBlock.decode(fetched.data, fetched.runs, options.queue)
             yield from batches_of(piece, schema, options.corrupt)
 
@@ -77,11 +84,20 @@ def read_viewed(
             options.states or (READY,),
             piece,
             "entered" in columns,
-            not columns <= BARE_COLUMNS,
+            None if columns <= BARE_COLUMNS else wanted_areas(schema, options),
         ):
             rows = viewed_rows(viewed, options.queue, schema, options.corrupt)
             for first in range(0, rows.num_rows, ROWS_MAX):
                 yield rows.slice(first, ROWS_MAX)
+
+
+def wanted_areas(schema: pa.Schema, options: Options) -> int:
+    """Return the areas of blocks that the columns are made of; the broker sends no others."""
+    columns = set(schema.names)
+    areas = AREA_BODIES if "body" in columns else 0
+    if PROPERTY_COLUMNS & columns or options.corrupt in columns:
+        areas |= AREA_PROPERTIES
+    return areas
 
 
 def batches_of(

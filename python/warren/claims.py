@@ -13,7 +13,9 @@ from urllib.parse import quote
 
 from warren.connection import Connection
 from warren.errors import PeerError, UsageError
+from warren_broker.amqp10.addresses import area_words
 from warren_broker.amqp10.wire.fetched import Run, decode_piece
+from warren_broker.block.layout import AREAS
 
 CLAIM_MESSAGES_MAX = 1 << 31
 
@@ -172,8 +174,12 @@ def fetch_claim(
     number: int,
     first: int,
     last: int,
+    areas: int = AREAS,
 ) -> Iterator[FetchedBlock]:
     """Yield messages first ≤ i < last of an open claim, in claim order, from any node.
+
+    areas  of the blocks: AREA_PROPERTIES, AREA_BODIES; in another one every message is empty, and
+           is not sent. Routes, priorities and expiry are always there
 
     Changes nothing; may be called any number of times, concurrently, by any client. When a
     connection is lost, the next one continues where it stopped. Raises ClaimLost when there is no
@@ -187,7 +193,7 @@ def fetch_claim(
         return
 
     def source() -> str:
-        return f"{path}?first={position}&last={last}"
+        return f"{path}?first={position}&last={last}{_want(areas)}"
 
     for message in connection.stream(source):
         piece = FetchedBlock(*decode_piece(message))
@@ -201,13 +207,22 @@ def fetch_claim(
     )
 
 
-def browse(connection: Connection, queue: str, max_messages: int) -> Iterator[FetchedBlock]:
+def _want(areas: int) -> str:
+    """Return the part of a fetch's address that says which areas; both: nothing."""
+    return "" if areas == AREAS else f"&want={','.join(area_words(areas))}"
+
+
+def browse(
+    connection: Connection, queue: str, max_messages: int, areas: int = AREAS
+) -> Iterator[FetchedBlock]:
     """Yield up to that many ready messages, in delivery order, without a change.
+
+    areas  as in `fetch_claim`
 
     A connection lost after the first piece raises ConnectionLost: browsing cannot be continued.
     """
     if max_messages < 1:
         raise UsageError(f"browse {max_messages} messages: at least 1")
-    source = f"/queues/{quote(queue, safe='')}/browse?max={max_messages}"
+    source = f"/queues/{quote(queue, safe='')}/browse?max={max_messages}{_want(areas)}"
     for message in connection.stream(lambda: source, resumable=False):
         yield FetchedBlock(*decode_piece(message))

@@ -8,8 +8,9 @@ from urllib.parse import quote
 
 from warren.connection import Connection
 from warren.errors import UsageError
-from warren_broker.amqp10.addresses import WANT_BLOCKS, WANT_TIMES
+from warren_broker.amqp10.addresses import WANT_BLOCKS, WANT_OUTLINES, WANT_TIMES, area_words
 from warren_broker.amqp10.wire.viewed import ViewHead, decode_view
+from warren_broker.block.layout import AREAS
 from warren_broker.message_states import STATES
 
 EVERYTHING = 1 << 62
@@ -45,6 +46,7 @@ def view(
     max_messages: int = 0,
     times: bool = True,
     blocks: bool = True,
+    areas: int = AREAS,
 ) -> Iterator[ViewedBlock]:
     """Yield the messages in these states, state by state, as they are at one moment.
 
@@ -54,9 +56,12 @@ def view(
     max_messages  0: all
     times         with the times at which they entered the queue
     blocks        with the messages themselves
+    areas         of the blocks, as in `warren.claims.fetch_claim`
     raises        ConnectionLost after the first piece: the moment cannot be returned to
     """
-    wanted = [word for word, yes in ((WANT_TIMES, times), (WANT_BLOCKS, blocks)) if yes]
+    wanted = [WANT_TIMES] if times else []
+    if blocks:
+        wanted += [WANT_BLOCKS] if areas == AREAS else [WANT_OUTLINES, *area_words(areas)]
     source = (
         f"{_path(queue, states)}&first={first}&last={last}&max={max_messages}"
         f"&want={','.join(wanted)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,17 +16,19 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from pyspark_warren import errors
-from pyspark_warren.client import connect
+from pyspark_warren.client import WarrenBroker, connect
 from pyspark_warren.columns import STATE_COLUMNS
 from pyspark_warren.conditions import named_conditions
 from pyspark_warren.driver import ClaimDriver
 from pyspark_warren.options import Options, parse_options
+from pyspark_warren.plan import Slice
 from pyspark_warren.reader import read_browsed, read_slice
 from pyspark_warren.rows import ARROW_TYPES
 from pyspark_warren.states import ARROW_TYPES as STATE_TYPES
 from pyspark_warren.table import WarrenBatchReader
 from pyspark_warren.writer import Attempt, write_direct, write_staged
 from warren.admin import Admin
+from warren.claims import FetchedBlock
 from warren.local import LocalCluster
 from warren.stages import SinkDriver
 
@@ -122,6 +125,58 @@ def test_the_backlog_says_when_the_next_message_came(cluster: LocalCluster, queu
     after = int(time.time() * 1000)
     driver = driver_of(options(cluster, queue=queue))
     assert before <= driver.backlog()["head_entered_ms"] <= after
+
+
+def rows_of(
+    given: Options, part: Slice, schema: pa.Schema, sent: list[int] | None = None
+) -> list[dict[str, Any]]:
+    """The rows of a slice; adds the sizes of what the broker sent for them."""
+
+    class Weighing(WarrenBroker):
+        def fetch(self, *what: Any) -> Iterator[FetchedBlock]:
+            for piece in super().fetch(*what):
+                if sent is not None:
+                    sent.append(len(piece.data))
+                yield piece
+
+    def weighed(given: Options) -> WarrenBroker:
+        return Weighing(connect(given)._connection)
+
+    return [row for batch in read_slice(weighed, given, part, schema) for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("kind", ["quorum", "classic"])
+def test_only_what_the_schema_needs_is_sent(cluster: LocalCluster, queue: str, kind: str) -> None:
+    """Every node reads a quorum queue's messages itself, a classic one's only its leader."""
+    name = f"{queue}-{kind}"
+    with cluster.connect() as connection:
+        Admin(connection).declare_queue(name, arguments={"x-queue-type": kind})
+    channel = channel_of(cluster)
+    for i in range(60):
+        named = pika.BasicProperties(message_id=f"{i:0100}", priority=i % 3)
+        channel.basic_publish("", name, bytes([i]) * 1000, named)
+    driver = driver_of(options(cluster, queue=name))
+    start = driver.latest(driver.initial(), 100)
+    end = driver.latest(start, 100)
+    (part,) = driver.plan(start, end)
+    whole = rows_of(options(cluster, queue=name), part, SCHEMA)
+    assert {len(row["body"]) for row in whole} == {1000}
+    for node in cluster.nodes:
+        here = {"hosts": f"127.0.0.1:{node.amqp_port}", "queue": name}
+        given = parse_options(here, "read")
+        for columns, low, high in (
+            (["body", "priority"], 60_000, 66_000),
+            (["message_id", "routing_key"], 6_000, 12_000),
+            (["position", "priority", "queue"], 0, 3_000),
+        ):
+            schema = pa.schema([SCHEMA.field(column) for column in columns])
+            sent: list[int] = []
+            rows = rows_of(given, part, schema, sent)
+            assert rows == [{column: row[column] for column in columns} for row in whole]
+            assert low < sum(sent) < high, (columns, sent)
+            claimed = parse_options({**here, "state": "claimed"}, "read")
+            viewed = table_of(claimed, from_arrow_schema(schema))
+            assert sorted(map(str, viewed)) == sorted(map(str, rows))
 
 
 PROPERTIES: Final[dict[str, Any]] = {

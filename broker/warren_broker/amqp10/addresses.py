@@ -15,12 +15,13 @@ says what it is by the target's capability BLOCKS_CAPABILITY.
 from __future__ import annotations
 
 import re
-from typing import TypeAlias
+from typing import Final, TypeAlias
 from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
 from warren_broker.arguments import NAME_BYTES_MAX
+from warren_broker.block.layout import AREA_BODIES, AREA_PROPERTIES, AREAS
 from warren_broker.errors import InvalidArgument, PreconditionFailed
 
 MANAGEMENT = "/management"
@@ -29,6 +30,10 @@ ADDRESS_CHARACTERS_MAX = 4096
 WANT_TIMES = "times"
 WANT_BLOCKS = "blocks"
 """What a view of a queue may be asked for beside its rows."""
+WANT_OUTLINES = "outlines"
+WANT_AREAS: Final = {"properties": AREA_PROPERTIES, "bodies": AREA_BODIES}
+"""What may be asked for instead of whole blocks: outlines, in which properties and bodies are
+empty, with one of these areas or none. A fetch says `want=` and the areas, or nothing for both."""
 STAGE_KEYS = ("sink", "run", "epoch", "batch", "partition", "attempt", "seq")
 BLOCKS_CAPABILITY = "warren:blocks"
 """Capability of the target of a link that carries blocks, not single messages."""
@@ -68,20 +73,25 @@ class BlocksTarget(msgspec.Struct, frozen=True):
 
 
 class ClaimSource(msgspec.Struct, frozen=True):
-    """`/queues/:q/readers/:reader/claims/:number?first=&last=`."""
+    """`/queues/:q/readers/:reader/claims/:number?first=&last=&want=`.
+
+    areas  of the blocks: AREA_PROPERTIES, AREA_BODIES
+    """
 
     queue: str
     reader: str
     number: int
     first: int
     last: int
+    areas: int = AREAS
 
 
 class BrowseSource(msgspec.Struct, frozen=True):
-    """`/queues/:q/browse?max=`."""
+    """`/queues/:q/browse?max=&want=`; areas: as in ClaimSource."""
 
     queue: str
     max_messages: int
+    areas: int = AREAS
 
 
 class ViewSource(msgspec.Struct, frozen=True):
@@ -92,6 +102,7 @@ class ViewSource(msgspec.Struct, frozen=True):
     count   messages; 0: all
     times   with the times at which the messages entered the queue
     blocks  with the messages themselves
+    areas   of the blocks, as in ClaimSource
     """
 
     queue: str
@@ -101,6 +112,7 @@ class ViewSource(msgspec.Struct, frozen=True):
     count: int
     times: bool
     blocks: bool
+    areas: int = AREAS
 
 
 class QueueSource(msgspec.Struct, frozen=True):
@@ -173,8 +185,8 @@ def parse_source(address: str | None) -> Source:
         return ManagementNode()
     segments, query = _split(address)
     if len(segments) == 3 and segments[0] == "queues" and segments[2] == "browse":
-        _only(address, query, ("max",))
-        return BrowseSource(segments[1], _number(address, query, "max"))
+        _only(address, query, ("max", "want"))
+        return BrowseSource(segments[1], _number(address, query, "max"), _areas(address, query))
     if len(segments) == 3 and segments[0] == "queues" and segments[2] == "view":
         return _view_source(address, segments[1], query)
     if len(segments) == 6 and segments[0::2] == ["queues", "readers", "claims"]:
@@ -277,12 +289,8 @@ def _stage_target(address: str, exchange: str, query: dict[str, str]) -> StageTa
 
 def _view_source(address: str, queue: str, query: dict[str, str]) -> ViewSource:
     _only(address, query, ("states", "first", "last", "max", "want"))
-    wanted = tuple(word for word in query.get("want", "").split(",") if word)
-    for word in wanted:
-        if word not in (WANT_TIMES, WANT_BLOCKS):
-            raise InvalidArgument(
-                f"address {address[:200]!r}: want={word[:40]!r}; known: {WANT_TIMES}, {WANT_BLOCKS}"
-            )
+    wanted = _wanted(address, query, (WANT_TIMES, WANT_BLOCKS, WANT_OUTLINES, *WANT_AREAS))
+    areas = AREAS if WANT_BLOCKS in wanted else _areas_of(wanted)
     return ViewSource(
         queue,
         tuple(query.get("states", "").split(",")),
@@ -290,18 +298,47 @@ def _view_source(address: str, queue: str, query: dict[str, str]) -> ViewSource:
         _number(address, query, "last"),
         _number(address, query, "max"),
         WANT_TIMES in wanted,
-        WANT_BLOCKS in wanted,
+        areas > 0 or WANT_OUTLINES in wanted,
+        areas,
     )
 
 
+def area_words(areas: int) -> list[str]:
+    """Return the words of `want` for these areas."""
+    return [word for word, area in WANT_AREAS.items() if areas & area]
+
+
+def _areas(address: str, query: dict[str, str]) -> int:
+    """Return the areas that a fetch wants; without a word about it both."""
+    if "want" not in query:
+        return AREAS
+    return _areas_of(_wanted(address, query, tuple(WANT_AREAS)))
+
+
+def _areas_of(wanted: tuple[str, ...]) -> int:
+    return sum(area for word, area in WANT_AREAS.items() if word in wanted)
+
+
+def _wanted(address: str, query: dict[str, str], known: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the words of `want`; raises InvalidArgument."""
+    wanted = tuple(word for word in query.get("want", "").split(",") if word)
+    for word in wanted:
+        if word not in known:
+            raise InvalidArgument(
+                f"address {address[:200]!r}: want={word[:40]!r}; known: {', '.join(known)}"
+            )
+    return wanted
+
+
 def _claim_source(address: str, segments: list[str], query: dict[str, str]) -> ClaimSource:
-    _only(address, query, ("first", "last"))
+    _only(address, query, ("first", "last", "want"))
     source = ClaimSource(
         segments[1],
         segments[3],
         _parse_number("claim", segments[5]),
         _number(address, query, "first"),
         _number(address, query, "last"),
+        _areas(address, query),
     )
     if source.first > source.last:
         raise InvalidArgument(

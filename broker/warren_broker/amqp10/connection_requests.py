@@ -10,6 +10,7 @@ from warren_broker.amqp10.addresses import StageTarget, ViewSource
 from warren_broker.amqp10.link_requests import LinkAnswer, LinkRequest
 from warren_broker.amqp10.wire.fetched import encode_runs
 from warren_broker.amqp10.wire.viewed import ViewHead, encode_view_head
+from warren_broker.block.layout import AREAS
 from warren_broker.errors import Refusal
 from warren_broker.management.claims import AnyClaimRequest, AnyClaimResult
 from warren_broker.management.members import AnyMemberRequest, AnyMemberResult
@@ -65,7 +66,9 @@ class PublishBlock(Request, frozen=True):
 class FetchClaim(Request, frozen=True):
     """Fetch messages first ≤ i < last of a claim, in claim order. Answer: Fetched or Refusal.
 
-    max_bytes  a hint: the answer holds about that much, at least one block
+    max_bytes  a hint: the answer holds about that much, at least one block; whatever its areas,
+               messages count as they are in the queue, because that is what is read
+    areas      of the blocks: AREA_PROPERTIES, AREA_BODIES
     """
 
     queue: str
@@ -74,6 +77,7 @@ class FetchClaim(Request, frozen=True):
     first: int
     last: int
     max_bytes: int
+    areas: int = AREAS
 
 
 class Browse(Request, frozen=True):
@@ -82,12 +86,14 @@ class Browse(Request, frozen=True):
     cursor        None at first, then the cursor of the last answer
     max_messages  the number of messages still wanted
     max_bytes     a hint, as in FetchClaim
+    areas         as in FetchClaim
     """
 
     queue: str
     cursor: Any
     max_messages: int
     max_bytes: int
+    areas: int = AREAS
 
 
 class ViewQueue(Request, frozen=True):

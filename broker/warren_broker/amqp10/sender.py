@@ -91,12 +91,19 @@ class PiecesLink(LinkPart):
         request: FetchClaim | Browse | ViewQueue
         if isinstance(source, ClaimSource):
             request = FetchClaim(
-                source.queue, source.reader, source.number, self._position, self._last, FETCH_BYTES
+                source.queue,
+                source.reader,
+                source.number,
+                self._position,
+                self._last,
+                FETCH_BYTES,
+                source.areas,
             )
         elif isinstance(source, ViewSource):
             request = ViewQueue(source, self._cursor, FETCH_BYTES)
         else:
-            request = Browse(source.queue, self._cursor, self._last - self._position, FETCH_BYTES)
+            left = self._last - self._position
+            request = Browse(source.queue, self._cursor, left, FETCH_BYTES, source.areas)
         self.host.ask(request, self._answered)
 
     def _answered(self, answer: AnyAnswer) -> None:

@@ -16,6 +16,9 @@ from collections.abc import Iterable, Sequence
 from warren_broker.block.block_encoding import encode, encode_columns
 from warren_broker.block.compression import compress, plain
 from warren_broker.block.layout import (
+    AREA_BODIES,
+    AREA_PROPERTIES,
+    AREAS,
     BLOCK_BYTES_MAX,
     BLOCK_MESSAGES_MAX,
     CODEC_LZ4_AREAS,
@@ -47,6 +50,9 @@ from warren_broker.block.layout import (
 )
 
 __all__ = [
+    "AREAS",
+    "AREA_BODIES",
+    "AREA_PROPERTIES",
     "BLOCK_BYTES_MAX",
     "BLOCK_MESSAGES_MAX",
     "Block",
@@ -278,11 +284,16 @@ class Block:
         return concat([(self, first, last)])
 
 
-def concat(parts: Iterable[tuple[Block, int, int]], bytes_max: int = BLOCK_BYTES_MAX) -> bytes:
+def concat(
+    parts: Iterable[tuple[Block, int, int]], bytes_max: int = BLOCK_BYTES_MAX, areas: int = AREAS
+) -> bytes:
     """Concatenate the ranges (block, first, last) to one block; their order is kept.
 
     If priorities then do not descend, the block has a priority column. All blocks must have the
     same form: a caller with both makes two blocks.
+
+    areas  AREA_PROPERTIES, AREA_BODIES: in an area that is left out every message is empty; to read
+           such a block is all that may be done with it
     """
     chosen = [part for part in parts if part[1] != part[2]]
     for block, first, last in chosen:
@@ -307,8 +318,8 @@ def concat(parts: Iterable[tuple[Block, int, int]], bytes_max: int = BLOCK_BYTES
     return encode_parts(
         form=forms.pop() if forms else FORM_AMQP091,
         count=sum(last - first for _, first, last in chosen),
-        properties=_joined(properties),
-        bodies=_joined(bodies),
+        properties=_joined(properties) if areas & AREA_PROPERTIES else _left_out(chosen),
+        bodies=_joined(bodies) if areas & AREA_BODIES else _left_out(chosen),
         routes=tuple(routes),
         route_column=b"".join(route_parts) if len(routes) > 1 else None,
         ttl_column=ttl,
@@ -397,6 +408,11 @@ def _mapped_routes(block: Block, first: int, last: int, routes: dict[Route, int]
     if all(old == new for old, new in mapping.items()):
         return column[first:last].tobytes()
     return struct.pack(f"<{last - first}I", *map(mapping.__getitem__, column[first:last]))
+
+
+def _left_out(parts: Sequence[tuple[Block, int, int]]) -> Area:
+    """Return an area in which every message is empty."""
+    return bytes(4 * (1 + sum(last - first for _, first, last in parts))), b""
 
 
 def _joined(parts: Sequence[tuple[memoryview, memoryview, int, int]]) -> Area:

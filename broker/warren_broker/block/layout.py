@@ -49,6 +49,9 @@ TTL_NONE = 0xFFFFFFFF
 MESSAGE_BYTES_MAX = 16 << 20
 LENGTH_MAX = 0xFFFFFFFF
 """Offsets and lengths are 32-bit numbers."""
+AREA_PROPERTIES, AREA_BODIES = 1, 2
+AREAS = AREA_PROPERTIES | AREA_BODIES
+"""The areas of a block, as bits: a reader may want one of them, or none."""
 BLOCK_MESSAGES_MAX = 65_536
 """Maximum number of messages in a block, a client's or the broker's: one pass of the loop."""
 BLOCK_BYTES_MAX = 64 << 20

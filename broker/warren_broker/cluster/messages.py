@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from warren_broker.block.layout import AREAS
 from warren_broker.queue.commands import (
     ConsumerId,
     Delivery,
@@ -183,6 +184,7 @@ class ReadKept(Numbered, frozen=True, array_like=True, tag="read_kept"):
 
     times   with the times of their entries
     blocks  False: without the block
+    areas   of the block, as in ReadBlock
     """
 
     group: int
@@ -190,6 +192,7 @@ class ReadKept(Numbered, frozen=True, array_like=True, tag="read_kept"):
     max_bytes: int
     times: bool
     blocks: bool
+    areas: int = AREAS
 
 
 class KeptIs(Numbered, frozen=True, array_like=True, tag="kept"):
@@ -206,11 +209,15 @@ class KeptIs(Numbered, frozen=True, array_like=True, tag="kept"):
 
 
 class ReadBlock(Numbered, frozen=True, array_like=True, tag="read_block"):
-    """Ask for the first of these messages as one block of about max_bytes, at least one message."""
+    """Ask for the first of these messages as one block of about max_bytes, at least one message.
+
+    areas  of the block (`block.layout`); a node that does not know the field sends both
+    """
 
     group: int
     runs: tuple[tuple[int, int, int, int, int], ...]
     max_bytes: int
+    areas: int = AREAS
 
 
 class BlockIs(Numbered, frozen=True, array_like=True, tag="block"):

@@ -181,7 +181,7 @@ def _fetch(asker: Asker, request: connection_requests.FetchClaim, answer: Answer
         )
 
     def found(runs: Runs | ReadFailed) -> None:
-        _read(asker, queue, runs, request.max_bytes, answer, browsed=False)
+        _read(asker, queue, runs, request, answer)
 
     def found_at_first(runs: Runs | ReadFailed) -> None:
         if not isinstance(runs, ReadFailed) or runs.unavailable:
@@ -205,7 +205,7 @@ def _browse(asker: Asker, request: connection_requests.Browse, answer: Answer) -
     queue = asker.queue(request.queue, store=True)
 
     def found(runs: Runs | ReadFailed) -> None:
-        _read(asker, queue, runs, request.max_bytes, answer, browsed=True)
+        _read(asker, queue, runs, request, answer)
 
     if request.cursor is not None:
         found(request.cursor)  # the rest of the first answer's snapshot
@@ -217,12 +217,10 @@ def _read(
     asker: Asker,
     queue: QueueRecord,
     runs: Runs | ReadFailed,
-    max_bytes: int,
+    request: connection_requests.FetchClaim | connection_requests.Browse,
     answer: Answer,
-    *,
-    browsed: bool,
 ) -> None:
-    """Answer with the first messages of the runs; browsed: with a cursor for the others."""
+    """Answer with the first messages of the runs; to Browse with a cursor for the others."""
     if isinstance(runs, ReadFailed):
         answer(_failed(runs))
         return
@@ -236,12 +234,15 @@ def _read(
             return
         count, data = result
         taken, rest = cut_runs(runs, count)
+        browsed = isinstance(request, connection_requests.Browse)
         cursor = rest or None if browsed else None
         answer(
             connection_requests.Fetched((connection_requests.Piece(taken, data),), count, cursor)
         )
 
-    asker.broker.reading.block(queue.group, runs, max_bytes, asker.guard(read))
+    asker.broker.reading.block(
+        queue.group, runs, request.max_bytes, asker.guard(read), request.areas
+    )
 
 
 BLOCK_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {

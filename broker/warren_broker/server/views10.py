@@ -96,7 +96,13 @@ def _read(
     if now and (source.times or source.blocks):
         runs = tuple(row[2:7] for row in now)
         asker.broker.viewing.kept(
-            queue.group, runs, request.max_bytes, source.times, source.blocks, asker.guard(read)
+            queue.group,
+            runs,
+            request.max_bytes,
+            source.times,
+            source.blocks,
+            source.areas,
+            asker.guard(read),
         )
     else:
         answer(_fetched(names, now, later, Kept((), 0, (), b"")))

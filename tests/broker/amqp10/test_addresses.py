@@ -19,10 +19,12 @@ from warren_broker.amqp10.addresses import (
     QueueTarget,
     StageTarget,
     ViewSource,
+    area_words,
     parse_source,
     parse_target,
     parse_to,
 )
+from warren_broker.block.layout import AREA_BODIES, AREA_PROPERTIES, AREAS
 from warren_broker.errors import InvalidArgument, PreconditionFailed, Refusal
 
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=60)
@@ -214,10 +216,37 @@ def slow(address: str) -> tuple[str, ...] | None:
 def test_a_view_of_a_queue() -> None:
     asked = "/queues/q%2F1/view?states=ready,dead&first=3&last=9&max=0&want=times,blocks"
     assert parse_source(asked) == ViewSource("q/1", ("ready", "dead"), 3, 9, 0, True, True)
+    for want, blocks, areas in (
+        ("", False, 0),
+        ("blocks", True, AREAS),
+        ("outlines", True, 0),
+        ("outlines,bodies", True, AREA_BODIES),
+        ("properties", True, AREA_PROPERTIES),
+        ("properties,bodies", True, AREAS),
+    ):
+        found = parse_source(f"/queues/q/view?states=held&first=0&last=9&max=0&want={want}")
+        assert found == ViewSource("q", ("held",), 0, 9, 0, False, blocks, areas)
     for wrong, says in (
-        ("want=bodies", "want='bodies'; known: times, blocks"),
+        ("want=body", "want='body'; known: times, blocks, outlines, properties, bodies"),
         ("want=&order=1", "unknown 'order'"),
         ("last=-1", "last='-1' is not a number"),
     ):
         with pytest.raises(InvalidArgument, match=says):
             parse_source(f"/queues/q/view?states=ready&first=0&last=9&max=0&{wrong}")
+
+
+def test_areas_of_a_fetch() -> None:
+    claim, browse = "/queues/q/readers/r/claims/7?first=1&last=3", "/queues/q/browse?max=5"
+    for want, areas in (
+        ("", AREAS),
+        ("&want=", 0),
+        ("&want=bodies", AREA_BODIES),
+        ("&want=properties", AREA_PROPERTIES),
+        ("&want=bodies,properties", AREAS),
+    ):
+        assert parse_source(claim + want) == ClaimSource("q", "r", 7, 1, 3, areas)
+        assert parse_source(browse + want) == BrowseSource("q", 5, areas)
+        assert parse_source(f"{browse}&want={','.join(area_words(areas))}").areas == areas
+    for address in (claim, browse):
+        with pytest.raises(InvalidArgument, match="want='times'; known: properties, bodies"):
+            parse_source(address + "&want=times")

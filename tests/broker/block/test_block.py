@@ -46,6 +46,26 @@ def runs(messages: list[Message]) -> list[tuple[int, int, int]]:
     return found
 
 
+@given(MESSAGES.filter(bool), st.integers(0, b.AREAS), st.data())
+def test_an_area_that_is_left_out_is_empty(
+    messages: list[Message], areas: int, data: st.DataObject
+) -> None:
+    whole = Block.decode(encoded(messages))
+    first = data.draw(st.integers(0, len(messages) - 1))
+    last = data.draw(st.integers(first + 1, len(messages)))
+    made = Block.decode(b.concat([(whole, first, last), (whole, 0, first + 1)], areas=areas))
+    expected = messages_of(whole)[first:last] + messages_of(whole)[: first + 1]
+    assert messages_of(made) == [
+        (
+            route,
+            properties if areas & b.AREA_PROPERTIES else b"",
+            body if areas & b.AREA_BODIES else b"",
+            *rest,
+        )
+        for route, properties, body, *rest in expected
+    ]
+
+
 @given(MESSAGES.filter(bool))
 def test_what_is_encoded_is_read_back_sorted(messages: list[Message]) -> None:
     block = Block.decode(encoded(messages))

@@ -22,7 +22,7 @@ from warren.claims import Claim, FetchedBlock, Registration
 from warren.stages import SinkDriver, StagedPart, StageKey
 from warren.views import ViewedBlock
 from warren_broker.amqp10.wire.viewed import ViewHead
-from warren_broker.block.block import Block, concat, encode
+from warren_broker.block.block import AREAS, Block, concat, encode
 
 FETCH_MESSAGES = 700
 """Messages in one piece: few, so that a slice comes in several."""
@@ -267,28 +267,28 @@ class FakeBroker:
         return back
 
     def fetch(
-        self, queue: str, reader: str, number: int, first: int, last: int
+        self, queue: str, reader: str, number: int, first: int, last: int, areas: int
     ) -> list[tuple[tuple[Any, ...], bytes]]:
         """Runs and block of each piece."""
         state = self._queue(queue).readers.get(reader)
         if state is None or number not in state.claims:
             raise _lost(reader, number)
-        self.calls.append(("fetch", reader, number, first, last))
-        return self._pieces(self._queue(queue), state.claims[number][first:last])
+        self.calls.append(("fetch", reader, number, first, last, areas))
+        return self._pieces(self._queue(queue), state.claims[number][first:last], areas)
 
     def browse(
-        self, queue: str, most: int, first: int = 0, last: int = 1 << 62
+        self, queue: str, most: int, areas: int, first: int = 0, last: int = 1 << 62
     ) -> list[tuple[tuple[Any, ...], bytes]]:
         """Ready ones of blocks with first <= index < last, untouched."""
         found = [m for m in self._queue(queue).ready if first <= m.index < last]
-        return self._pieces(self._queue(queue), found[:most])
+        return self._pieces(self._queue(queue), found[:most], areas)
 
     def ready_indexes(self, queue: str) -> list[int]:
         """Numbers of the blocks with ready messages, ascending."""
         return sorted({m.index for m in self._queue(queue).ready})
 
     def _pieces(
-        self, queue: QueueState, messages: list[Message]
+        self, queue: QueueState, messages: list[Message], areas: int
     ) -> list[tuple[tuple[Any, ...], bytes]]:
         pieces = []
         for at in range(0, len(messages), FETCH_MESSAGES):
@@ -296,9 +296,8 @@ class FakeBroker:
             runs = tuple(
                 (m.index, m.ordinal, m.ordinal, m.delivery_count, m.acquired_count) for m in some
             )
-            pieces.append(
-                (runs, concat([(queue.blocks[m.index], m.ordinal, m.ordinal + 1) for m in some]))
-            )
+            parts = [(queue.blocks[m.index], m.ordinal, m.ordinal + 1) for m in some]
+            pieces.append((runs, concat(parts, areas=areas)))
         return pieces
 
     def _routed(self, exchange: str, data: bytes) -> dict[str, bytes]:
@@ -440,15 +439,15 @@ class FakeClient:
         return FakeReader(self._call, queue, reader)
 
     def fetch(
-        self, queue: str, reader: str, number: int, first: int, last: int
+        self, queue: str, reader: str, number: int, first: int, last: int, areas: int
     ) -> Iterator[FetchedBlock]:
         """A slice."""
-        for runs, data in self._call("fetch", queue, reader, number, first, last):
+        for runs, data in self._call("fetch", queue, reader, number, first, last, areas):
             yield FetchedBlock(runs, memoryview(data))
 
-    def browse(self, queue: str, max_messages: int) -> Iterator[FetchedBlock]:
+    def browse(self, queue: str, max_messages: int, areas: int = AREAS) -> Iterator[FetchedBlock]:
         """Yield ready messages."""
-        for runs, data in self._call("browse", queue, max_messages):
+        for runs, data in self._call("browse", queue, max_messages, areas):
             yield FetchedBlock(runs, memoryview(data))
 
     def view_edges(self, queue: str, states: Sequence[str], pieces: int) -> list[int]:
@@ -457,12 +456,11 @@ class FakeClient:
         return [*indexes[::2], indexes[-1] + 1] if indexes else []
 
     def view(
-        self, queue: str, states: Sequence[str], piece: ViewPiece, times: bool, blocks: bool
+        self, queue: str, states: Sequence[str], piece: ViewPiece, times: bool, areas: int | None
     ) -> Iterator[ViewedBlock]:
         """Ready messages."""
-        for runs, data in self._call(
-            "browse", queue, piece.max_messages or 1 << 30, piece.first, piece.last
-        ):
+        most = piece.max_messages or 1 << 30
+        for runs, data in self._call("browse", queue, most, areas or 0, piece.first, piece.last):
             rows = tuple((0, -1, *run, 0, 0, 0) for run in runs)
             yield ViewedBlock(ViewHead((), rows, ()), memoryview(data))
 

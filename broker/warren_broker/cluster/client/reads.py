@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from warren_broker.block.block import BLOCK_MESSAGES_MAX, Block, BlockError, concat
+from warren_broker.block.block import AREAS, BLOCK_MESSAGES_MAX, Block, BlockError, concat
 from warren_broker.cluster import messages
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.request_timeouts import RequestTimeouts
@@ -119,13 +119,16 @@ class RemoteReads:
         runs: Runs,
         max_bytes: int,
         done: Callable[[tuple[int, bytes] | ReadFailed], None],
+        areas: int = AREAS,
     ) -> None:
         """Read the first messages of `runs` as one block: their number, and its bytes."""
         try:
-            found: tuple[int, bytes] | ReadFailed = self.local_block(group, runs, max_bytes)
+            found: tuple[int, bytes] | ReadFailed = self.local_block(group, runs, max_bytes, areas)
         except (UnknownGroup, KeyError):
             self.start(
-                group, lambda request: messages.ReadBlock(request, group, runs, max_bytes), done
+                group,
+                lambda request: messages.ReadBlock(request, group, runs, max_bytes, areas),
+                done,
             )
             return
         except BlockError as error:
@@ -293,7 +296,9 @@ class RemoteReads:
         rows = delayed_rows(host.state(message.group).delayed, message.count)
         self.say(node, messages.DelayedAre(request, rows))
 
-    def local_block(self, group: int, runs: Runs, max_bytes: int) -> tuple[int, bytes]:
+    def local_block(
+        self, group: int, runs: Runs, max_bytes: int, areas: int = AREAS
+    ) -> tuple[int, bytes]:
         """Read the first messages of `runs` from this member; raises UnknownGroup, KeyError.
 
         1. This member was a leader, and appended entry 7.  2. Another leader was elected without
@@ -318,7 +323,7 @@ class RemoteReads:
             size += block.size_bytes(first, end + 1)
             if end < last:
                 break
-        return taken, bytes(concat(parts))
+        return taken, bytes(concat(parts, areas=areas))
 
     def unreadable(self, group: int, runs: Runs, error: BlockError) -> str:
         """Log an unreadable block, and return the text for the client."""
@@ -329,7 +334,9 @@ class RemoteReads:
     def _on_read_block(self, node: str, message: messages.ReadBlock, rest: memoryview) -> None:
         request = message.request
         try:
-            taken, data = self.local_block(message.group, message.runs, message.max_bytes)
+            taken, data = self.local_block(
+                message.group, message.runs, message.max_bytes, message.areas
+            )
         except (UnknownGroup, KeyError):
             self.say(node, messages.ReadRefused(request, True, "not held here"))
             return

@@ -91,15 +91,18 @@ class ViewReads:
         max_bytes: int,
         times: bool,
         blocks: bool,
+        areas: int,
         done: Callable[[Kept | ReadFailed], None],
     ) -> None:
-        """Read the first of these messages; times, blocks: what of them."""
+        """Read the first of these messages; times, blocks, areas: what of them."""
         try:
-            found: Kept | ReadFailed = self._local(group, runs, max_bytes, times, blocks)
+            found: Kept | ReadFailed = self._local(group, runs, max_bytes, times, blocks, areas)
         except (UnknownGroup, KeyError, EntryDamaged):
             self._reads.start(
                 group,
-                lambda request: messages.ReadKept(request, group, runs, max_bytes, times, blocks),
+                lambda request: messages.ReadKept(
+                    request, group, runs, max_bytes, times, blocks, areas
+                ),
                 done,
             )
             return
@@ -109,12 +112,14 @@ class ViewReads:
 
     # ------------------------------------------------------------ answering
 
-    def _local(self, group: int, runs: Runs, max_bytes: int, times: bool, blocks: bool) -> Kept:
+    def _local(
+        self, group: int, runs: Runs, max_bytes: int, times: bool, blocks: bool, areas: int
+    ) -> Kept:
         """Read from this member; raises UnknownGroup, KeyError, EntryDamaged, BlockError."""
         host, applied = self._cluster.host, self._cluster.host.applied_index(group)
         taken, data = 0, b""
         if blocks:
-            taken, data = self._reads.local_block(group, runs, max_bytes)
+            taken, data = self._reads.local_block(group, runs, max_bytes, areas)
         found: dict[int, int] = {}
         count = 0
         for index, first, last, _, _ in runs:
@@ -157,7 +162,9 @@ class ViewReads:
             self._reads.say(node, messages.KeptIs(request, gone, 0, (), 0))
             return
         try:
-            found = self._local(group, runs, message.max_bytes, message.times, message.blocks)
+            found = self._local(
+                group, runs, message.max_bytes, message.times, message.blocks, message.areas
+            )
         except EntryDamaged as damage:
             host.repair.when(group, damage.index, lambda: self._on_read_kept(node, message, rest))
             return
