@@ -46,6 +46,7 @@ from warren_broker.amqp10.receiver import BlocksLink
 from warren_broker.amqp10.replies_link import RepliesLink
 from warren_broker.amqp10.sender import PiecesLink
 from warren_broker.amqp10.wire.engine import OUTPUT_BYTES, Engine
+from warren_broker.amqp10.wire.fields import read_map
 from warren_broker.amqp10.wire.sasl import SaslFailed, SaslServer, SaslState
 from warren_broker.block.block import Block
 from warren_broker.errors import (
@@ -321,8 +322,8 @@ class Connection10:
         connection = self._engine.connection
         hostname = connection.remote_hostname or ""
         self.client = {"container": str(connection.remote_container or "")}
-        told = connection.remote_properties
-        for key, value in dict(told).items() if told is not None else ():
+        told = read_map("properties of open", lambda: connection.remote_properties)
+        for key, value in told.items():
             if str(key) in ("product", "version"):
                 self.client[str(key)] = str(value)
         self.vhost = (
@@ -350,6 +351,8 @@ class Connection10:
                 continue
             try:
                 handler(self, event)
+            except Refusal as refusal:
+                self._close_with(refusal)
             except (UnicodeDecodeError, ProtonException) as error:
                 # names that are not UTF-8, maps that are not maps: the engine decodes them late
                 self._close_with(SyntaxRefused(f"a field that cannot be read: {error}"))

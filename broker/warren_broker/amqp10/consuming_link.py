@@ -24,6 +24,7 @@ from warren_broker.amqp10.link_requests import (
     SettleMessages,
 )
 from warren_broker.amqp10.message.sent import encode_message
+from warren_broker.amqp10.wire.fields import read_map
 from warren_broker.block.block import Block
 from warren_broker.errors import ContentTooLarge, InvalidArgument, Refusal
 from warren_broker.queue import commands
@@ -176,7 +177,8 @@ class ConsumingLink(LinkPart):
         """Return whether the outcome could be read."""
         remote = delivery.remote
         try:
-            annotations, ready_ms = read_annotations(remote.annotations)
+            given = read_map("annotations of modified", lambda: remote.annotations)
+            annotations, ready_ms = read_annotations(given)
         except Refusal as refusal:
             self.refuse(refusal)
             return False
@@ -311,8 +313,7 @@ class ConsumingLink(LinkPart):
 
 def wanted(link: Link) -> tuple[int, int | None]:
     """Return the (priority, timeout_ms) that an attach asks for; raises InvalidArgument."""
-    properties = link.remote_properties
-    said: Mapping[Any, Any] = dict(properties) if properties is not None else {}
+    said = read_map("link properties", lambda: link.remote_properties)
     priority = _integer(said, PRIORITY, -(1 << 31), (1 << 31) - 1)
     return priority or 0, _integer(said, CONSUMER_TIMEOUT, 1, (1 << 32) - 1)
 
@@ -328,11 +329,11 @@ def _integer(said: Mapping[Any, Any], key: str, least: int, most: int) -> int | 
     return int(value)
 
 
-def read_annotations(given: Mapping[Any, Any] | None) -> tuple[Pairs, int]:
+def read_annotations(given: Mapping[Any, Any]) -> tuple[Pairs, int]:
     """Return a modified outcome's (annotations, delivery time, 0: none); raises InvalidArgument."""
     pairs: dict[str, bytes] = {}
     ready_ms = 0
-    for key, value in (given or {}).items():
+    for key, value in given.items():
         if not isinstance(key, symbol) or not key.startswith("x-"):
             raise InvalidArgument(
                 f"annotation {str(key)[:80]!r} of a modified outcome: keys are symbols that begin "

@@ -12,6 +12,7 @@ from proton import Condition, Data, Delivery, Link, Terminus, symbol
 from warren_broker.amqp091.wire.fitting import HEADER_FRAME_BYTES
 from warren_broker.amqp10.addresses import BLOCKS_CAPABILITY, WARREN_ANSWERS
 from warren_broker.amqp10.connection_requests import AnyAnswer, AnyRequest
+from warren_broker.amqp10.wire.fields import read_map
 from warren_broker.errors import InvalidArgument, NotImplementedHere, Refusal
 
 _FORMER_LINK_NAME = re.compile(r"(?:link|management)-[0-9]+", re.ASCII)
@@ -167,8 +168,8 @@ def announces_blocks(link: Link) -> bool:
 
 def takes_answers_of_warren(link: Link) -> bool:
     """Return whether the client of a link to `/management` reads answers in Warren's form."""
-    told = link.remote_properties
-    if told is not None and any(str(key) == WARREN_ANSWERS for key in dict(told)):
+    told = read_map("link properties", lambda: link.remote_properties)
+    if any(str(key) == WARREN_ANSWERS for key in told):
         return True
     return _is_of_former_client(link)
 
@@ -226,7 +227,8 @@ def refuse_attach(link: Link, refusal: Refusal) -> None:
 
 def condition_of(refusal: Refusal) -> Condition:
     """Return an AMQP error; its info has the status that `/management` would answer."""
-    return Condition(refusal.condition, refusal.detail, {"status": refusal.http_status})
+    shown = refusal.detail.encode("utf-8", "backslashreplace").decode()  # it may quote the client
+    return Condition(refusal.condition, shown, {"status": refusal.http_status})
 
 
 def drop(delivery: Delivery) -> None:

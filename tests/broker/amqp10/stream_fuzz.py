@@ -1,0 +1,227 @@
+"""Damaged streams of frames: what a client sends, with frames changed, lost, doubled, out of order.
+
+`python -m tests.broker.amqp10.stream_fuzz FIRST SECONDS` runs seeds from FIRST on, and prints each
+kind of fault once with its seed; with 0 SECONDS it
+replays that seed alone.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+import sys
+import time
+import traceback
+from typing import Any, Final
+
+from proton import UNDESCRIBED, Array, Data, Delivery, Link, Message, Terminus, symbol
+
+from tests.broker.amqp10.test_connection import Client, attach_management, new, output, send
+from warren_broker import errors
+from warren_broker.amqp10 import connection_requests, link_requests
+from warren_broker.amqp10.connection import Connection10
+from warren_broker.block.block import Block, encode
+from warren_broker.queue.commands import Delivery as Run
+
+CONSUMER = 7
+BLOCK = Block.decode(encode([b"late" * 5, b"x"], [b"", b""], (b"", b"q"), 4, None))
+RUN = Run(0, 1, 0, 1)
+ANSWERS: Final[dict[type, Any]] = {
+    connection_requests.Login: connection_requests.LoggedIn(),
+    connection_requests.OpenVhost: connection_requests.VhostOpened("n", "c"),
+    link_requests.Consume: link_requests.Consuming(CONSUMER),
+    link_requests.OpenTarget: link_requests.TargetOpened(),
+    link_requests.OpenReplies: link_requests.RepliesOpened("amq.rabbitmq.reply-to.x"),
+    link_requests.DeclareTemporary: link_requests.TemporaryDeclared("amq.dyn-x"),
+}
+PIECES: Final = tuple(
+    bytes((number,)) for number in b"\x00\xff\x7f\x80\x43\x40\xc0\xd0\xe0\xf0\x45\xa1\xb1\x9c"
+) + (b"\xff" * 4, b"\x7f\xff\xff\xff", b"\x00\x53")
+"""Bytes that mean something to a decoder: sizes, counts, constructors."""
+
+
+def recorded() -> list[bytes]:
+    """Return the frames of a client that uses every kind of link for single messages."""
+    client = Client(new())
+    client.answers.update(ANSWERS)
+    taken: list[bytes] = []
+    take = client.connection.receive
+
+    def receive(data: bytes | bytearray | memoryview) -> None:
+        taken.append(bytes(data))
+        take(data)
+
+    client.connection.receive = receive  # type: ignore[method-assign]
+    client.turn()
+    receiver = client.session.receiver("r")
+    receiver.source.address = "/queues/q"
+    receiver.properties = {symbol("rabbitmq:priority"): 3}
+    receiver.open()
+    client.turn()
+    receiver.flow(10)
+    client.turn()
+    client.connection.deliver(CONSUMER, RUN, BLOCK)
+    client.turn()
+    while (delivery := receiver.current) is not None:
+        receiver.recv(delivery.pending)
+        receiver.advance()
+        delivery.local.annotations = {symbol("x-opt-delivery-time"): 5, symbol("x-a"): "b"}
+        delivery.local.failed = True
+        delivery.update(Delivery.MODIFIED)
+        delivery.settle()
+    receiver.drain(5)
+    client.turn()
+    sender = client.session.sender("s")
+    sender.target.address = "/exchanges/x/k"
+    sender.open()
+    client.turn()
+    send(sender, Message(body=b"b" * 3000, id=1, properties={"k": [1, {"a": 1}]}).encode())
+    anonymous = client.session.sender("a")
+    anonymous.open()
+    client.turn()
+    send(anonymous, Message(address="/queues/q", annotations={symbol("x-a"): 1}).encode())
+    replies = client.session.receiver("v")
+    replies.source.dynamic = True
+    replies.source.expiry_policy = Terminus.EXPIRE_WITH_LINK
+    named = Array(UNDESCRIBED, Data.SYMBOL, symbol("rabbitmq:volatile-queue"))
+    replies.source.capabilities.put_object(named)
+    replies.snd_settle_mode = Link.SND_SETTLED
+    replies.open()
+    requests, _ = attach_management(client)
+    send(requests, Message(id=1, address="/queues", subject="GET").encode())
+    second = client.engine.connection.session()
+    second.open()
+    client.turn()
+    second.close()
+    anonymous.close()
+    receiver.detach()
+    client.turn()
+    client.engine.connection.close()
+    client.turn()
+    return frames(b"".join(taken))
+
+
+def frames(data: bytes) -> list[bytes]:
+    """Cut a stream into its protocol headers and frames."""
+    found, at = [], 0
+    while at < len(data):
+        head = data[at : at + 4]
+        size = 8 if head == b"AMQP" else int.from_bytes(head, "big")
+        found.append(data[at : at + size])
+        at += size
+    return found
+
+
+FRAMES: Final = recorded()
+LOGIN: Final = 3
+"""So many are the first header, the login, and the second header."""
+
+
+def damaged(rng: random.Random, frame: bytes) -> bytes:
+    """Change a frame in some places; mostly its size is right again."""
+    made = bytearray(frame)
+    for _ in range(rng.choice((1, 1, 1, 2, 4))):
+        if len(made) < 9:
+            break
+        at = rng.randrange(0 if rng.random() < 0.15 else 8, len(made))
+        piece = rng.choice(PIECES)
+        other = rng.choice(FRAMES[LOGIN:])
+        start = rng.randrange(8, len(other)) if len(other) > 8 else 0
+        change = rng.randrange(6)
+        if change == 0:
+            made[at] ^= 1 << rng.randrange(8)
+        elif change == 1:
+            made[at] = rng.randrange(256)
+        elif change == 2:
+            made[at : at + len(piece)] = piece
+        elif change == 3:
+            made[at:at] = piece
+        elif change == 4:
+            del made[at : at + rng.randrange(1, 5)]
+        else:
+            made[at:at] = other[start : start + rng.randrange(1, 24)]
+    if rng.random() < 0.9 and len(made) >= 8:
+        made[:4] = struct.pack(">I", len(made))
+    return bytes(made)
+
+
+def stream(rng: random.Random) -> list[bytes]:
+    """Return a client's frames after the login, some of them damaged or at other places."""
+    sent: list[bytes] = []
+    for frame in FRAMES[LOGIN:]:
+        drawn = rng.random()
+        if drawn < 0.08:
+            sent.append(damaged(rng, frame))
+        elif drawn < 0.11:
+            continue
+        elif drawn < 0.14:
+            sent += [frame, frame]
+        elif drawn < 0.17:
+            sent += [frame, damaged(rng, rng.choice(FRAMES[LOGIN:]))]
+        else:
+            sent.append(frame)
+    if rng.random() < 0.2:
+        one, other = rng.randrange(len(sent)), rng.randrange(len(sent))
+        sent[one], sent[other] = sent[other], sent[one]
+    return sent
+
+
+def carry_out(connection: Connection10) -> None:
+    """Answer what the connection asks for, and read what it sends."""
+    for _ in range(4):
+        for request in connection.take_requests():
+            answer = ANSWERS.get(type(request))
+            if isinstance(request, link_requests.PublishMessages):
+                accepted = list(range(request.table.count))
+                answer = link_requests.PublishOutcomes(accepted=accepted, last=True)
+            elif isinstance(request, link_requests.GrantCredit):
+                answer = link_requests.CreditDrained(request.delivered)
+            connection.answer(request.token, answer or errors.NotFound("no"))
+            if isinstance(request, link_requests.Consume):
+                connection.deliver(CONSUMER, RUN, BLOCK)
+        output(connection)
+
+
+def play(seed: int) -> str:
+    """Play one damaged stream; returns why the connection ended. It must not raise."""
+    rng = random.Random(seed)
+    connection = new()
+    for frame in FRAMES[:LOGIN] + stream(rng):
+        cut = rng.randrange(len(frame) + 1) if rng.random() < 0.1 else 0
+        connection.receive(frame[:cut])
+        carry_out(connection)
+        connection.receive(frame[cut:])
+        carry_out(connection)
+        drawn = rng.random()
+        if drawn < 0.02:
+            connection.tick(rng.randrange(1 << 40))
+        elif drawn < 0.03:
+            connection.cancelled(CONSUMER, errors.ResourceDeleted("queue 'q' was deleted"))
+    why = connection.failure
+    connection.end_of_input()
+    carry_out(connection)
+    connection.free()
+    return why
+
+
+def main(first: int, seconds: float) -> int:
+    """Play seeds until the time is over; return 1 if there was a fault."""
+    known: set[str] = set()
+    deadline, seed = time.monotonic() + seconds, first
+    while seed == first or time.monotonic() < deadline:
+        try:
+            play(seed)
+        except Exception as error:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            fault = f"{type(error).__name__} in {where.filename}:{where.lineno}"
+            if fault not in known:
+                known.add(fault)
+                traceback.print_exc()
+                print(f"replay: python -m tests.broker.amqp10.stream_fuzz {seed} 0", flush=True)
+        seed += 1
+    print(f"{seed - first} streams, {len(known)} kinds of faults")
+    return 1 if known else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), float(sys.argv[2])))

@@ -1,0 +1,62 @@
+"""A client that damages its frames gets a refusal in AMQP's own form: no exception of ours."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+from proton import Link
+
+from tests.broker.amqp10.stream_fuzz import FRAMES, LOGIN, carry_out, play
+from tests.broker.amqp10.test_connection import new, send
+from tests.broker.amqp10.test_links import consumer, opened
+from warren_broker.amqp10.wire.fields import read_map
+from warren_broker.errors import InvalidArgument
+
+STREAMS = 600
+
+
+def test_damaged_streams_are_refused_or_harmless() -> None:
+    ends = [play(seed) for seed in range(STREAMS)]
+    assert sum(1 for why in ends if why and "the client closed" not in why) > STREAMS // 10
+    assert sum(1 for why in ends if "the client closed" in why) > STREAMS // 10
+
+
+@pytest.mark.parametrize("properties", [7, "text", [1, 2]])
+def test_link_properties_that_are_no_map_refuse_the_link(properties: Any) -> None:
+    client = opened()
+    receiver = consumer(client, properties=properties)
+    assert receiver.remote_condition.name == "amqp:invalid-field"
+    assert "link properties" in receiver.remote_condition.description
+
+
+def test_properties_of_open_that_are_no_map_end_the_connection() -> None:
+    connection = new()
+    fields = b"\xa1\x01c" + b"\x40" * 8 + b"\x52\x07"  # the container, eight nulls, the number 7
+    body = b"\x02\x00\x00\x00\x00\x53\x10\xc0" + bytes([len(fields) + 1, 10]) + fields
+    for frame in [*FRAMES[:LOGIN], struct.pack(">I", 4 + len(body)) + body]:
+        connection.receive(frame)
+        carry_out(connection)
+    assert connection.failure == "properties of open must be a map, not a value of type uint"
+
+
+def test_a_text_that_is_not_utf_8_is_shown_in_the_refusal() -> None:
+    client = opened()
+    sender = client.session.sender("a")
+    sender.open()
+    client.turn()
+    to = b"/queues/\xff"
+    properties = b"\x00\x53\x73\xc0" + bytes([len(to) + 5, 3]) + b"\x40\x40\xa1"
+    send(sender, properties + bytes([len(to)]) + to + b"\x00\x53\x75\xa0\x01x")
+    client.turn()
+    assert sender.state & Link.REMOTE_ACTIVE, "a message is refused, not the link"
+
+
+def test_a_map_that_the_engine_cannot_build() -> None:
+    def unhashable() -> Any:
+        return {[]: 1}
+
+    with pytest.raises(InvalidArgument, match="annotations cannot be read: unhashable"):
+        read_map("annotations", unhashable)
+    assert read_map("annotations", lambda: None) == {}
