@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sqlite3
+import time
 import uuid
 from collections import Counter
 from pathlib import Path
@@ -17,6 +18,7 @@ import pika
 import pytest
 
 from connector.amqp.rabbitmq import OneRabbitMQ
+from warren.admin import Admin
 from warren.local import LocalCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.slow]
@@ -112,6 +114,53 @@ def test_enrichment_with_dead_letters(
     assert {row.body for row in dead if row.headers["x-reason"].string == "not a payment"} == {
         b"no payment"
     }
+
+
+def test_a_dashboard_counts_each_task_once(
+    spark: Any,
+    cluster: LocalCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("WARREN_URI", cluster.uri)
+    monkeypatch.syspath_prepend(EXAMPLES / "celery_dashboard")
+    dashboard = example("celery_dashboard")
+    dashboard.declare(cluster.uri)
+    broker_url = f"amqp://guest:guest@{cluster.hosts}//"
+    dashboard.send_tasks(broker_url, 40)
+    tasks = dashboard.shop_tasks
+    # Orders 1 to 5 are shipped under one id: as a worker that died before it acknowledged runs
+    # its task again.
+    for order in range(1, 6):
+        tasks.ship.apply_async((order,), task_id="again")
+    with dashboard.worker(broker_url, tmp_path):
+        deadline = time.monotonic() + 120
+        with cluster.connect() as connection:
+            done = Admin(connection).queue
+            while done("shop-tasks").messages > 0 or dashboard.results(cluster.uri) < 41:
+                assert time.monotonic() < deadline, (tmp_path / "worker.log").read_text()
+                time.sleep(0.05)
+    tasks.app.close()
+    plain = dashboard.write_page
+
+    def written_and_killed(rows: Any, page: Path) -> None:
+        plain(rows, page)
+        if rows:  # a query's first batch is an empty one
+            raise RuntimeError("killed after the page has the batch")
+
+    monkeypatch.setattr(dashboard, "write_page", written_and_killed)
+    with pytest.raises(Exception, match="killed after the page"):
+        dashboard.main([str(tmp_path)])
+    monkeypatch.setattr(dashboard, "write_page", plain)
+    page = tmp_path / "dashboard.html"
+    first = page.read_text()
+    page.unlink()
+    assert dashboard.main([str(tmp_path)]) == 0
+    assert page.read_text() == first, "the batch that ran again"
+    found = re.findall(r"<tr><td>(\S+?)</td><td>(\d+)</td><td>(\d+)</td>", first)
+    # Orders 0 to 19 of each kind, 0 and 10 refused; the repeated id is one more.
+    assert found == [("shop.charge", "18", "2"), ("shop.ship", "21", "0")]
+    assert '<p id="total">41 results</p>' in first
 
 
 def test_lake_from_rabbitmq(
