@@ -160,6 +160,18 @@ def wheel(options: argparse.Namespace) -> int:
     return 0
 
 
+def sparks(options: argparse.Namespace) -> int:
+    """Run Spark with the built wheel: two releases, standalone, Spark Connect; name some or all."""
+    prepare()
+    built = wheel(options)
+    if built != 0:
+        return built
+    command = [str(python()), "-m", "sparks.run", *options.rest]
+    paths = os.pathsep.join(str(ROOT / name) for name in ("tests/connector", "tests", "."))
+    env = dict(environment.java_environment(), PYTHONPATH=paths)
+    return console.loud(command, env=env, cwd=ROOT)
+
+
 def cluster(options: argparse.Namespace) -> int:
     """Start, stop or inspect a local cluster."""
     prepare()
@@ -205,10 +217,12 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "differ": differ,
     "specification": specification,
     "crash": crash,
+    "sparks": sparks,
 }
 PASSES_ON = (
     "demo",
     "crash",
+    "sparks",
     "bench",
     "sim",
     "nemesis",

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import sys
 
-from warren.cli.app import app
-from warren.cli.output import EXIT_REFUSED, fail
 from warren.errors import StillUnderWay, WarrenError
+
+try:
+    from warren.cli.app import app
+    from warren.cli.output import EXIT_REFUSED, fail
+except ModuleNotFoundError as missing:
+    if missing.name not in ("rich", "typer"):
+        raise
+    sys.exit(
+        f"the command warren needs the package {missing.name}, which Spark's executors do not: "
+        "pip install 'warrenmq[cli]'"
+    )
 
 EXIT_STILL_UNDER_WAY = 75
 """The exit code of RabbitMQ's tools after a timeout (sysexits: try later)."""

@@ -1,0 +1,69 @@
+"""A query from queue to queue, by PySpark alone: it is run where no file of Warren is.
+
+    python job.py '{"hosts": "…", "source": "in", "target": "out", "checkpoint": "…"}'
+
+`SPARK_REMOTE` or `MASTER` says where Spark is. Prints one line of JSON when the source is empty:
+Spark's version and the number of rows that a batch read of the target finds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+QUERY_S_MAX = 300
+
+
+def session() -> SparkSession:
+    """Connect to the server that SPARK_REMOTE names, or start a driver for MASTER."""
+    builder = SparkSession.builder.appName("warren-everywhere")
+    if "SPARK_REMOTE" not in os.environ:
+        builder = (
+            builder.master(os.environ["MASTER"])
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.driver.memory", "512m")
+            .config("spark.ui.enabled", "false")
+        )
+    return builder.getOrCreate()
+
+
+def copy(spark: SparkSession, plan: dict[str, Any]) -> None:
+    """Read the source until it is empty, write each batch to the target."""
+    rows = (
+        spark.readStream.format("warren")
+        .option("hosts", plan["hosts"])
+        .option("queue", plan["source"])
+        .option("maxMessagesPerTrigger", plan["batch"])
+        .option("partitions", 2)
+        .load()
+    )
+    query = (
+        rows.select("body", "priority")
+        .writeStream.format("warren")
+        .option("hosts", plan["hosts"])
+        .option("routingKey", plan["target"])
+        .option("checkpointLocation", plan["checkpoint"])
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(QUERY_S_MAX), f"not ended: {query.status}"
+
+
+def main() -> None:
+    """Run the query and count its target."""
+    plan = json.loads(sys.argv[1])
+    spark = session()
+    copy(spark, plan)
+    target = spark.read.format("warren").option("hosts", plan["hosts"])
+    found = target.option("queue", plan["target"]).load().count()
+    print(json.dumps({"spark": spark.version, "rows": found}))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""The wheel of Warren wherever Spark runs: exactly once from queue to queue, with kills.
+
+    python3 build.py sparks
+    python3 build.py sparks standalone connect
+
+For each deployment: numbered messages in a queue of a three-node cluster, a streaming query into
+another queue, and a kill when a third of the messages is there: of the driver, of an executor, of
+the Spark Connect server. At the end each message must be in the target once and nowhere else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from spark_world.runs import POLL_S, RUN_S_MAX, RealWorld
+
+from sparks import job, places, venvs
+from sparks.places import Place, Process
+from warren.local import LocalCluster
+
+LATEST, BEFORE = "4.3.0", "4.2.1"
+CLIENT = "4.2.0"
+"""The latest pyspark-client on PyPI."""
+MESSAGES, BATCH = 4_000, 250
+
+PLACES: dict[str, Callable[[str, Path], AbstractContextManager[Place]]] = {
+    BEFORE: lambda java, directory: places.local(BEFORE, java, directory),
+    LATEST: lambda java, directory: places.local(LATEST, java, directory),
+    "standalone": lambda java, directory: places.standalone(LATEST, java, directory),
+    "connect": lambda java, directory: places.connect(LATEST, java, directory, CLIENT),
+}
+
+
+class Query:
+    """The query of one place, from one queue to another, run again after a kill."""
+
+    def __init__(self, place: Place, cluster: LocalCluster, directory: Path) -> None:
+        self.place, self.directory = place, directory
+        self.world = RealWorld(cluster, directory)
+        self.bodies: list[bytes] = []
+
+    def publish(self) -> None:
+        """Publish the next messages into the source."""
+        self.bodies += self.world.publish(MESSAGES, len(self.bodies))
+
+    def start(self) -> Process:
+        """Start the program; the checkpoint says where it continues."""
+        plan = {
+            "hosts": self.world.cluster.hosts,
+            "source": self.world.source,
+            "target": self.world.target,
+            "checkpoint": str(self.directory / "checkpoint"),
+            "batch": BATCH,
+        }
+        command = [str(self.place.python), job.__file__, json.dumps(plan)]
+        log = self.directory / "job.log"
+        log.unlink(missing_ok=True)
+        return Process(command, self.place.env, log)
+
+    def wait_for_a_third(self, process: Process) -> int:
+        """Wait until a third of the latest messages is in the target; return how many are."""
+        wanted = len(self.bodies) - MESSAGES * 2 // 3
+        deadline = time.monotonic() + RUN_S_MAX
+        while True:
+            there = self.world.broker.queue(self.world.target).messages_ready
+            assert process.popen.poll() is None and time.monotonic() < deadline, process.tail()
+            if there >= wanted:
+                assert there < len(self.bodies), "the query was done before the kill"
+                return there
+            time.sleep(POLL_S)
+
+    def finish(self, process: Process) -> str:
+        """Wait for the program's end, check both queues; return what it printed."""
+        process.popen.wait(RUN_S_MAX)
+        assert process.popen.returncode == 0, process.tail()
+        said = json.loads(process.tail().strip().splitlines()[-1])
+        assert said["rows"] == len(self.bodies), said
+        self.world.check_exact(self.bodies)
+        return f"Spark {said['spark']}"
+
+
+def kill_executor(query: Query) -> str:
+    """Kill an executor; Spark starts another one and repeats its tasks."""
+    query.publish()
+    with query.start() as program:
+        there = query.wait_for_a_third(program)
+        victims = [pid for worker in query.place.workers for pid in places.executors(worker)]
+        assert len(victims) == len(query.place.workers), victims
+        os.kill(victims[0], signal.SIGKILL)
+        query.finish(program)
+    return f"an executor killed at {there:,}"
+
+
+def kill_driver(query: Query) -> str:
+    """Kill the process with the driver; the program is started again and continues."""
+    query.publish()
+    server = query.place.server
+    with query.start() as program:
+        there = query.wait_for_a_third(program)
+        if server is not None:
+            server.kill()
+            server.start()  # the client asks for up to ten minutes before it gives up
+            assert program.popen.wait(RUN_S_MAX) != 0, program.tail()
+    with query.start() as program:
+        query.finish(program)
+    return f"the {'server' if server else 'driver'} killed at {there:,}"
+
+
+def one_place(name: str, cluster: LocalCluster, directory: Path) -> str:
+    """Run the query with kills in that deployment; return the line that says what held."""
+    with PLACES[name](os.environ["JAVA_HOME"], directory) as place:
+        began = time.monotonic()
+        query = Query(place, cluster, directory)
+        done = [kill_executor(query)] if place.workers else []
+        done.append(kill_driver(query))
+        seconds = time.monotonic() - began
+        return (
+            f"{place.name}: {len(query.bodies):,} messages, {', '.join(done)}: "
+            f"lost 0, doubled 0, {seconds:.0f} s"
+        )
+
+
+def main() -> int:
+    """Run the named deployments, or all; the first failure ends it."""
+    parser = argparse.ArgumentParser(prog="build.py sparks", description=__doc__)
+    parser.add_argument("places", nargs="*", metavar="PLACE", help=f"of {', '.join(PLACES)}")
+    wanted = parser.parse_args().places or list(PLACES)
+    for name in wanted:
+        if name not in PLACES:
+            parser.error(f"unknown place {name!r}; there are {', '.join(PLACES)}")
+    with tempfile.TemporaryDirectory(prefix="warren-sparks-") as top:
+        venvs.make_wheels()
+        with LocalCluster(nodes=3) as cluster:
+            for name in wanted:
+                directory = Path(top) / name
+                directory.mkdir()
+                print(one_place(name, cluster, directory), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""What an executor has to install."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from spark_world.runs import PATH
+
+PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
+
+IMPORT_ALL = """
+import importlib, pkgutil, sys
+for name in sys.argv[1].split(","):
+    sys.modules[name] = None  # importing it fails
+import pyspark_warren
+loaded = [
+    importlib.import_module(module.name)
+    for module in pkgutil.walk_packages(pyspark_warren.__path__, "pyspark_warren.")
+    if not module.name.endswith("__main__")
+]
+print(len(loaded))
+"""
+WITHOUT_CLI = """
+import sys
+sys.modules["typer"] = None
+from warren.cli import main
+"""
+
+
+def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a program with Warren's packages on its path."""
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(PATH)},
+        timeout=120,
+        check=False,
+    )
+
+
+def test_the_connector_imports_nothing_that_its_extra_does_not_install() -> None:
+    project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    asked = {
+        name: {re.split(r"[<>=\[]", one)[0].replace("-", "_") for one in wanted}
+        for name, wanted in extras.items()
+    }
+    others = asked["cli"] | asked["broker"] | {"pandas", "numpy"}
+    assert {"rich", "typer", "pydantic", "prometheus_client"} < others
+    others -= asked["connector"] | {"warrenmq"}
+    done = run(IMPORT_ALL, ",".join(sorted(others)))
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 30
+
+
+def test_the_command_names_the_extra_that_it_needs() -> None:
+    done = run(WITHOUT_CLI)
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines() == [
+        "the command warren needs the package typer, which Spark's executors do not: "
+        "pip install 'warrenmq[cli]'"
+    ]
