@@ -7,7 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from pyspark_warren.admission import Admission
-from pyspark_warren.errors import CheckpointError, ClaimLostError, FencedError
+from pyspark_warren.errors import (
+    CheckpointBehindError,
+    CheckpointError,
+    ClaimLostError,
+    FencedError,
+)
 from pyspark_warren.idle import IdleReader
 from pyspark_warren.offset import ClaimInfo, Offset
 from pyspark_warren.options import Options
@@ -122,6 +127,8 @@ class ClaimDriver:
         returns  another offset when a claim is lost, with onClaimLost=continue
         """
         self._check_is_ours(start)
+        if self.is_older_copy(start, start.number):
+            return self._as_another_reader()
         try:
             self._attach(start.reader)
             self._check_standing(start)
@@ -172,6 +179,8 @@ class ClaimDriver:
         # An earlier run has begun the batch unless this one has opened its claim. An attached
         # reader proves nothing: `initial` attaches one by the name in readerId.
         if start != end and end.claims and self._opened != (end.reader, end.number):
+            if self.is_older_copy(end, end.claims[0].number - 1):
+                return ()
             self._attach(end.reader)
             if end.claims[-1].messages and self._gone(end.claims):
                 return self.plan_of_lost(end, "it expired or was released")
@@ -268,6 +277,45 @@ class ClaimDriver:
             with _Fencing(offset):
                 self._reader.release()
         self._reader, self._reader_name = None, ""
+
+    def is_older_copy(self, offset: Offset, settled_max: int) -> bool:
+        """Return whether claims are settled that the checkpoint does not have as read.
+
+        It is asked before this run registers, so that the query that has settled them, and may be
+        running, is not fenced by a copy of its checkpoint.
+
+        settled_max  the last claim that a driver with this checkpoint may have settled
+        raises       CheckpointBehindError; with onClaimLost=continue it is logged. ClaimLostError
+                     for a reader that the queue does not know: if it registered, it would stand
+                     elsewhere at the next start, and look like an older copy
+        """
+        if offset.reader == self._reader_name:
+            return False
+        fails = self._options.on_claim_lost == "fail"
+        readers = self._broker.queue(self._options.queue).readers
+        mine = next((each for each in readers if each.name == offset.reader), None)
+        if mine is None and fails:
+            raise ClaimLostError(
+                f"queue {self._options.queue!r}: the checkpoint ends at claim {offset.number} of "
+                f"reader {offset.reader!r}, which the queue does not know: it was released, or "
+                f"forgotten after long silence, or the queue was declared again. {_REMEDY}"
+            )
+        settled = 0 if mine is None else mine.settled
+        if settled <= settled_max:
+            return False
+        text = (
+            f"queue {self._options.queue!r}: the checkpoint has claims of reader "
+            f"{offset.reader!r} up to {settled_max} as read, and those up to {settled} are "
+            "settled: it is an older copy, or a query has gone on with a copy of it, or the "
+            "claims were settled by hand (warren claims settle), or the queue was declared again"
+        )
+        if fails:
+            raise CheckpointBehindError(
+                f"{text}. Use the newest copy, or a new checkpoint, or onClaimLost=continue: the "
+                "query then continues as another reader, with what is ready"
+            )
+        log.warning("%s. Continuing without these claims (onClaimLost=continue)", text)
+        return True
 
     # -------------------------------------------------------------- steps
 
@@ -467,6 +515,9 @@ class ClaimDriver:
                 self._reader.release()
         except client_errors.PeerError as refused:
             log.info("reader %r did not exist any more: %s", start.reader, refused)
+        return self._as_another_reader()
+
+    def _as_another_reader(self) -> Offset:
         wanted = self._options.reader_id
         return self.hello(f"{wanted}{_AFTER_LOSS}{self._mint()}" if wanted else self._mint())
 

@@ -24,6 +24,12 @@ class CheckpointError(WarrenSparkError):
     condition = "WARREN_CHECKPOINT"
 
 
+class CheckpointBehindError(CheckpointError):
+    """Claims that the checkpoint does not have as read are settled: it is an older copy."""
+
+    condition = "WARREN_CHECKPOINT_BEHIND"
+
+
 class ClaimLostError(WarrenSparkError):
     """A claim of the checkpoint is lost: released, expired, or its queue was declared again."""
 

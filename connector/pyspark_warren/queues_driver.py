@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -63,6 +64,7 @@ class QueuesDriver:
         self._initial: QueueOffsets | None = None
         self._found: dict[str, Queue] | None = None
         self._looked = False
+        self._compared = False
         self._now: frozenset[str] | None = None
         self._left: dict[str, Offset] = {}
         self._turn = 0
@@ -111,6 +113,8 @@ class QueuesDriver:
         for offset in (start, end):
             self._check_is_ours(offset)
         slices: list[Slice] = []
+        begun = {name: last for name, last in end.queues.items() if last.claims}
+        self._check_copies(begun, {name: last.claims[0].number - 1 for name, last in begun.items()})
         for name, last in sorted(end.queues.items()):
             lane = self._lane(name)
             try:
@@ -203,6 +207,9 @@ class QueuesDriver:
         """Settle what is committed; return the positions in queues still read, and in others."""
         at: dict[str, Offset] = {}
         leaving: dict[str, Offset] = {}
+        self._check_copies(
+            start.queues, {name: offset.number for name, offset in start.queues.items()}
+        )
         for name, offset in start.queues.items():
             selected = self._selection.selects(name)
             try:
@@ -212,6 +219,15 @@ class QueuesDriver:
                     raise
                 self._vanished(name)
         return at, {name: replace(offset, claims=()) for name, offset in leaving.items()}
+
+    def _check_copies(self, offsets: Mapping[str, Offset], settled_max: Mapping[str, int]) -> None:
+        """Raise CheckpointBehindError for an older copy, before any reader is taken over."""
+        if self._compared:
+            return
+        self._compared = True
+        for name, offset in offsets.items():
+            with suppress(client_errors.NotFound):
+                self._lane(name).is_older_copy(offset, settled_max[name])
 
     def _leave(self, start: QueueOffsets) -> None:
         """End the reader in the queues of which the checkpoint says that they are left."""

@@ -19,7 +19,12 @@ import pytest
 from spark_world.fake import quorum_queue
 
 from pyspark_warren.driver import ClaimDriver
-from pyspark_warren.errors import ClaimLostError, FencedError, WarrenSparkError
+from pyspark_warren.errors import (
+    CheckpointBehindError,
+    ClaimLostError,
+    FencedError,
+    WarrenSparkError,
+)
 from pyspark_warren.offset import Offset
 from pyspark_warren.options import parse_options
 from tests.broker.queue.world import Queue as Machine
@@ -308,7 +313,7 @@ class Run:
             self.over = True
         except (Died, FencedError, errors.Fenced, errors.Unavailable):
             self.over = True
-        except (ClaimLostError, errors.ClaimLost):
+        except (CheckpointBehindError, ClaimLostError, errors.ClaimLost):
             self.over = True
             world.hears_of_loss()
         except WarrenSparkError as wrong:

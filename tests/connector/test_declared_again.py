@@ -108,7 +108,7 @@ def test_a_driver_that_runs_on_has_nothing_of_the_queue_declared_after_it(
     assert (found.messages_ready, found.messages_claimed) == (0, 0)
 
 
-def test_a_checkpoint_of_the_deleted_queue_is_told_that_its_claim_is_lost(
+def test_a_checkpoint_of_the_deleted_queue_does_not_take_over_the_new_ones_reader(
     cluster: LocalCluster, given: Options
 ) -> None:
     _old, start, end = first_batch(cluster, given)
@@ -117,13 +117,14 @@ def test_a_checkpoint_of_the_deleted_queue_is_told_that_its_claim_is_lost(
     new_end = new.latest(new.initial(), 10)
 
     # The unfinished batch, and the finished one, of a query that is started again.
-    with pytest.raises(errors.ClaimLostError):
+    with pytest.raises(errors.CheckpointBehindError):
         driver_of(cluster, given).plan(start, end)
-    with pytest.raises(errors.ClaimLostError):
+    with pytest.raises(errors.CheckpointBehindError):
         driver_of(cluster, given).latest(end, 10)
     assert new_end.number > end.number
     with cluster.connect() as connection:
         assert Admin(connection).queue(given.queue).messages_claimed == len(NEW)
+    assert new.latest(new_end, 10) == new_end  # it was not fenced
 
 
 def test_a_client_that_goes_on_after_a_lost_claim_does_not_pass_over_the_new_queues(

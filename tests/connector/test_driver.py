@@ -6,7 +6,12 @@ import pytest
 from spark_world.fake import FakeBroker, FakeClient, ReaderState
 
 from pyspark_warren.driver import ClaimDriver
-from pyspark_warren.errors import CheckpointError, ClaimLostError, FencedError
+from pyspark_warren.errors import (
+    CheckpointBehindError,
+    CheckpointError,
+    ClaimLostError,
+    FencedError,
+)
 from pyspark_warren.offset import Offset
 from pyspark_warren.options import parse_options
 from warren import errors as client_errors
@@ -442,9 +447,12 @@ def test_a_reader_that_was_forgotten_is_told() -> None:
     end = driver.latest(started(world, driver), 10)
     driver.settle(end)
     del world.broker.queues["q"].readers[end.reader]
-    world.broker.queues["q"].readers[end.reader] = ReaderState(settled=2)  # above what it had
-    with pytest.raises(ClaimLostError, match="forgotten after long silence"):
-        world.driver().latest(end, 10)
+    world.broker.queues["q"].floor = 2  # above what it had
+    for _ in range(2):
+        with pytest.raises(ClaimLostError, match="forgotten after long silence"):
+            world.driver().latest(end, 10)
+    assert end.reader not in world.state["readers"]
+    assert world.driver(onClaimLost="continue").latest(end, 10).reader == "r2"
 
 
 @pytest.mark.parametrize("settled", [0, 2])
@@ -459,11 +467,50 @@ def test_a_checkpoint_that_broker_and_offset_disagree_on_is_lost(settled: int) -
     if settled == 0:  # the queue was declared again
         world.broker.declare("q")
         world.publish(5)
-        with pytest.raises(ClaimLostError, match="has settled claims up to 0"):
+        with pytest.raises(ClaimLostError, match="the queue was declared again"):
             world.driver().latest(offsets[3], 10)
     else:  # an old copy of the checkpoint
-        with pytest.raises(ClaimLostError, match="has settled claims up to 2"):
+        with pytest.raises(CheckpointBehindError, match="up to 1 as read, and those up to 2"):
             world.driver().latest(offsets[1], 10)
+
+
+def test_an_older_copy_of_the_checkpoint_does_not_disturb_the_query_that_runs() -> None:
+    world = World()
+    world.publish(50)
+    driver = world.driver()
+    offsets = [started(world, driver)]
+    for _ in range(3):
+        offsets.append(driver.latest(offsets[-1], 10))
+    epoch = world.broker.queues["q"].readers["r1"].epoch
+    with pytest.raises(CheckpointBehindError, match="a query has gone on with a copy of it"):
+        world.driver().latest(offsets[1], 10)
+    with pytest.raises(CheckpointBehindError, match="up to 0 as read, and those up to 2"):
+        world.driver().plan(offsets[0], offsets[1])
+    assert world.broker.queues["q"].readers["r1"].epoch == epoch
+    onward = world.driver(onClaimLost="continue")
+    assert onward.plan(offsets[0], offsets[1]) == ()  # and this batch is committed, empty
+    hello = onward.latest(offsets[1], 10)
+    assert (hello.reader, hello.claims) == ("r2", ())
+    assert onward.latest(hello, 10).claims[0].messages == 10
+    assert len(driver.plan(offsets[2], offsets[3])) == 1
+    assert driver.latest(offsets[3], 10).number == 4
+    assert world.state["settled"] == {"r1": 3, "r2": 0}
+
+
+def test_a_copy_that_is_not_behind_takes_over_and_reads_the_open_claim_too() -> None:
+    world = World()
+    world.publish(30)
+    first = world.driver()
+    start = started(world, first)
+    one = first.latest(start, 10)
+    copied = world.driver()
+    assert copied.plan(start, one) == first.plan(start, one)
+    two = copied.latest(one, 10)
+    with pytest.raises(FencedError, match="the same checkpoint or readerId is in use twice"):
+        first.latest(one, 10)
+    copied.settle(two)
+    with pytest.raises(CheckpointBehindError, match="up to 1 as read, and those up to 2"):
+        world.driver().latest(one, 10)
 
 
 def test_a_named_reader_goes_on_without_a_checkpoint() -> None:

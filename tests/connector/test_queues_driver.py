@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spark_world.fake import FakeBroker, FakeClient
 
-from pyspark_warren.errors import CheckpointError, ClaimLostError, FencedError, OptionError
+from pyspark_warren.errors import (
+    CheckpointBehindError,
+    CheckpointError,
+    ClaimLostError,
+    FencedError,
+    OptionError,
+)
 from pyspark_warren.offset import Offset
 from pyspark_warren.options import parse_options
 from pyspark_warren.plan import SLICE_MESSAGES, Slice, pack
@@ -228,6 +234,25 @@ def test_older_drivers_are_fenced_in_every_queue() -> None:
     world.publish("b", 3)
     with pytest.raises(FencedError):
         old.latest(end, 10)
+
+
+def test_an_older_copy_is_refused_before_it_takes_over_in_any_queue() -> None:
+    world = World("a", "b")
+    world.publish("b", 30)
+    running = world.driver()
+    first = running.latest(started(running), 10)
+    second = running.latest(first, 10)
+    third = running.latest(second, 10)
+    epochs = [state.readers["r1"].epoch for state in world.broker.queues.values()]
+    for copied in (
+        lambda: world.driver().latest(first, 10),
+        lambda: world.driver().plan(started(world.driver()), first),
+    ):
+        with pytest.raises(CheckpointBehindError, match="queue 'b'"):
+            copied()
+    assert epochs == [state.readers["r1"].epoch for state in world.broker.queues.values()]
+    world.publish("a", 1)
+    assert counts(running.latest(third, 10)) == {"a": 1}
 
 
 # ------------------------------------------------------------------ queues come and go

@@ -179,6 +179,40 @@ def test_only_what_the_schema_needs_is_sent(cluster: LocalCluster, queue: str, k
             assert sorted(map(str, viewed)) == sorted(map(str, rows))
 
 
+def test_a_copied_checkpoint_beside_the_query_and_behind_it(
+    cluster: LocalCluster, queue: str
+) -> None:
+    channel = channel_of(cluster)
+    for number in range(6):
+        channel.basic_publish("", queue, b"%d" % number)
+    channel.connection.close()
+    given = options(cluster, queue=queue)
+    first = driver_of(given)
+    ends = [first.latest(first.initial(), 1)]
+    for _ in range(3):
+        ends.append(first.latest(ends[-1], 1))
+    for copied in (
+        lambda: driver_of(given).latest(ends[1], 1),
+        lambda: driver_of(given).plan(ends[0], ends[1]),
+    ):
+        with pytest.raises(errors.CheckpointBehindError, match="it is an older copy"):
+            copied()
+    assert first.plan(ends[2], ends[3])  # and was not fenced
+    ends.append(first.latest(ends[3], 1))
+    # A copy of the newest checkpoint takes over, with the claim that is open.
+    second = driver_of(given)
+    assert second.plan(ends[3], ends[4]) == first.plan(ends[3], ends[4])
+    assert second.latest(ends[4], 1).number == ends[4].number + 1
+    with named_conditions("test"), pytest.raises(errors.FencedError, match="is in use twice"):
+        first.latest(ends[4], 1)
+    onward = driver_of(options(cluster, queue=queue, onClaimLost="continue"))
+    other = onward.latest(ends[1], 1)
+    assert other.reader != ends[1].reader
+    with cluster.connect() as connection:
+        readers = {each.name: each for each in Admin(connection).readers(queue)}
+    assert readers[ends[1].reader].open_claims == 1  # those of the others stay with them
+
+
 PROPERTIES: Final[dict[str, Any]] = {
     "content_type": "text/plain",
     "content_encoding": "utf-8",
