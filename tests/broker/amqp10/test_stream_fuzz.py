@@ -31,14 +31,33 @@ def test_link_properties_that_are_no_map_refuse_the_link(properties: Any) -> Non
     assert "link properties" in receiver.remote_condition.description
 
 
-def test_properties_of_open_that_are_no_map_end_the_connection() -> None:
+def nested(levels: int) -> bytes:
+    """A list in a list in a list."""
+    value = b"\x40"
+    for _ in range(levels):
+        value = b"\xd0" + struct.pack(">II", len(value) + 4, 1) + value
+    return value
+
+
+@pytest.mark.parametrize(
+    ("properties", "says"),
+    [
+        (b"\x52\x07", "must be a map, not a value of type uint"),
+        (nested(5_000), "cannot be read: maximum recursion depth exceeded"),
+        (b"\xc1\x07\x02\x50\x01\x73\xff\xff\xff\xff", "cannot be read"),  # no such character
+    ],
+)
+def test_properties_of_open_that_are_no_map_end_the_connection(
+    properties: bytes, says: str
+) -> None:
     connection = new()
-    fields = b"\xa1\x01c" + b"\x40" * 8 + b"\x52\x07"  # the container, eight nulls, the number 7
-    body = b"\x02\x00\x00\x00\x00\x53\x10\xc0" + bytes([len(fields) + 1, 10]) + fields
+    fields = b"\xa1\x01c" + b"\x40" * 8 + properties  # the container, and eight nulls
+    body = b"\x02\x00\x00\x00\x00\x53\x10\xd0" + struct.pack(">II", len(fields) + 4, 10) + fields
     for frame in [*FRAMES[:LOGIN], struct.pack(">I", 4 + len(body)) + body]:
         connection.receive(frame)
         carry_out(connection)
-    assert connection.failure == "properties of open must be a map, not a value of type uint"
+    assert connection.failure.startswith("properties of open ")
+    assert says in connection.failure
 
 
 def test_a_text_that_is_not_utf_8_is_shown_in_the_refusal() -> None:

@@ -17,7 +17,7 @@ def read_map(what: str, read: Callable[[], Any]) -> dict[Any, Any]:
     """
     try:
         value = read()
-    except (TypeError, ValueError, ProtonException) as error:
+    except (ArithmeticError, RecursionError, TypeError, ValueError, ProtonException) as error:
         raise InvalidArgument(f"{what} cannot be read: {error}") from error
     if value is None:
         return {}
