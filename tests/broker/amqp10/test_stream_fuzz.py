@@ -44,7 +44,7 @@ def nested(levels: int) -> bytes:
     [
         (b"\x52\x07", "must be a map, not a value of type uint"),
         (nested(5_000), "cannot be read: maximum recursion depth exceeded"),
-        (b"\xc1\x07\x02\x50\x01\x73\xff\xff\xff\xff", "cannot be read"),  # no such character
+        (b"\xc1\x08\x02\x50\x01\x73\xff\xff\xff\xff", "cannot be read"),  # no such character
     ],
 )
 def test_properties_of_open_that_are_no_map_end_the_connection(
