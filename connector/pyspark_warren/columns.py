@@ -8,6 +8,8 @@ HEADERS_DDL: Final = (
     "map<string, struct<type: string, string: string, long: bigint, double: double, "
     "boolean: boolean, binary: binary, timestamp: timestamp, json: string>>"
 )
+HEADERS_TEXT_DDL: Final = "map<string, string>"
+"""The other type of the column headers: values as text."""
 COLUMNS: Final[dict[str, str]] = {
     "body": "binary",
     "exchange": "string",
@@ -49,7 +51,7 @@ PROPERTY_COLUMNS: Final = frozenset(
     }
 )
 CORRUPT_DDL: Final = "binary"
-"""The column that mode=PERMISSIVE adds: a property list that cannot be decoded, null otherwise."""
+"""The column that mode=PERMISSIVE adds: bytes that cannot be decoded, null otherwise."""
 CORRUPT_DEFAULT: Final = "_corrupt_record"
 STATE_COLUMNS: Final[dict[str, str]] = {
     "state": "string",
@@ -67,5 +69,10 @@ BARE_COLUMNS: Final = frozenset(
 """Columns that do not need the message itself."""
 READ_ONLY: Final = BARE_COLUMNS
 """Columns that a sink ignores: they describe how a message was received."""
-SCHEMA_DDL: Final = ", ".join(f"`{name}` {ddl}" for name, ddl in COLUMNS.items())
 STATE_DDL: Final = ", ".join(f"`{name}` {ddl}" for name, ddl in STATE_COLUMNS.items())
+
+
+def schema_ddl(headers_as_text: bool) -> str:
+    """Return the columns of a message for Spark."""
+    given = {**COLUMNS, "headers": HEADERS_TEXT_DDL} if headers_as_text else COLUMNS
+    return ", ".join(f"`{name}` {ddl}" for name, ddl in given.items())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyspark
 from pyspark.sql.datasource import DataSource
 
-from pyspark_warren.columns import CORRUPT_DDL, SCHEMA_DDL, STATE_DDL
+from pyspark_warren.columns import CORRUPT_DDL, STATE_DDL, schema_ddl
 from pyspark_warren.errors import UnsupportedError, WarrenSparkError
 from pyspark_warren.fault_boundary import told
 from pyspark_warren.option_table import AMQP, AUTO
@@ -67,7 +67,7 @@ class WarrenDataSource(DataSource):
     def schema(self) -> str:
         """Return every column; a query with `.schema(...)` reads fewer, which is cheaper."""
         options = self._parsed("read")
-        columns = [SCHEMA_DDL]
+        columns = [schema_ddl(options.header_values == "string")]
         if options.states:
             columns.append(STATE_DDL)
         if options.corrupt is not None:

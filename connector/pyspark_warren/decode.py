@@ -7,6 +7,7 @@ decimals, repeated names) are decoded one by one, once per distinct table.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -47,6 +48,8 @@ ARROW_TYPES: Final[dict[str, pa.DataType]] = {
     for name, ddl in COLUMNS.items()
 }
 """The Arrow type of every column of a source."""
+HEADERS_TEXT: Final = pa.map_(pa.string(), pa.string())
+"""The other type of the column headers."""
 _MICROS: Final = 1_000_000
 _SECONDS_MAX: Final = (2**63 - 1) // _MICROS
 
@@ -202,3 +205,38 @@ def _table(raw: bytes) -> list[tuple[str, dict[str, Any]]] | None:
             typed = {"type": "timestamp", "timestamp": typed["timestamp"] * _MICROS}
         found[key] = typed
     return list(found.items())
+
+
+def headers_as(maps: pa.MapArray, wanted: pa.DataType) -> pa.MapArray:
+    """Return headers as they are, or with each value as text.
+
+    Numbers are decimal, booleans true or false, bytes Base64, times seconds since 1970, tables and
+    arrays JSON (as within such JSON); a value of type void is null.
+    """
+    if wanted == maps.type:
+        return maps
+    values = maps.items
+    longs = values.field("timestamp").cast(pa.int64())
+    seconds = pc.divide(longs, pa.scalar(_MICROS, pa.int64()))
+    raw = values.field("binary").dictionary_encode()
+    coded = [base64.b64encode(each).decode("ascii") for each in raw.dictionary.to_pylist()]
+    texts = pc.coalesce(
+        values.field("string"),
+        values.field("json"),
+        values.field("long").cast(pa.string()),
+        values.field("double").cast(pa.string()),
+        values.field("boolean").cast(pa.string()),
+        pa.array(coded, pa.string()).take(raw.indices),
+        seconds.cast(pa.string()),
+    )
+    pairs = pa.StructArray.from_arrays(
+        [maps.keys, texts], fields=[HEADERS_TEXT.key_field, HEADERS_TEXT.item_field]
+    )
+    return pa.Array.from_buffers(
+        HEADERS_TEXT,
+        len(maps),
+        maps.buffers()[:2],
+        maps.null_count,
+        maps.offset,
+        children=[pairs],
+    )

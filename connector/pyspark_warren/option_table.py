@@ -451,10 +451,10 @@ SPECS: Final[tuple[Spec, ...]] = (
     Spec(
         "mode",
         "mode",
-        word_of("failfast", "permissive"),
+        word_of("failfast", "permissive", "dropmalformed"),
         "failfast",
-        "a message with properties that cannot be decoded: failfast fails the query and names it, "
-        "permissive puts their bytes into columnNameOfCorruptRecord",
+        "a message that cannot be decoded: failfast fails the query; permissive has its bytes in "
+        "columnNameOfCorruptRecord, dropmalformed leaves it out (spark.read, startingOffset)",
         "read",
     ),
     Spec(
@@ -463,6 +463,14 @@ SPECS: Final[tuple[Spec, ...]] = (
         str,
         CORRUPT_DEFAULT,
         "name of the column that mode=PERMISSIVE adds",
+        "read",
+    ),
+    Spec(
+        "headerValues",
+        "header_values",
+        word_of("typed", "string"),
+        "typed",
+        "column headers: typed keeps each value's type, string makes it map<string, string>",
         "read",
     ),
     # -------- sink

@@ -96,6 +96,7 @@ class Options:
     last_index: int | None = None
     mode: str = "failfast"
     corrupt_column: str = CORRUPT_DEFAULT
+    header_values: str = "typed"
     exchange: str | None = None
     routing_key: str | None = None
     allow_loop: bool = False
@@ -123,8 +124,13 @@ class Options:
 
     @property
     def corrupt(self) -> str | None:
-        """Return the column for property lists that cannot be decoded; None: those are errors."""
+        """Return the column for bytes that cannot be decoded; None: see `mode`."""
         return self.corrupt_column if self.mode == "permissive" else None
+
+    @property
+    def drops_malformed(self) -> bool:
+        """Return whether messages that cannot be decoded are left out."""
+        return self.mode == "dropmalformed"
 
     @property
     def several(self) -> bool:
@@ -191,6 +197,8 @@ def parse_options(given: Mapping[str, str], where: str, how: str = "both") -> Op
     _apply_uri(values, lower_names)
     _check_password(lower_names, values["sasl_mechanism"])
     _check(values, where, given)
+    if how == "stream" and values.get("mode") == "dropmalformed":
+        _check_dropping(values)
     names = {each.name for each in fields(Options)}
     made = Options(
         **{key: value for key, value in values.items() if key in names},
@@ -401,6 +409,16 @@ def _check_queues(values: dict[str, Any], given: Mapping[str, str]) -> None:
         raise OptionError(
             f"option queues has {len(values['queues'])} names, {SELECTED_MAX} is the limit of one "
             "query: divide them among several queries"
+        )
+
+
+def _check_dropping(values: dict[str, Any]) -> None:
+    """Refuse to leave messages out where what is read leaves the queue with its batch."""
+    if values["starting_offset"] is None:
+        raise OptionError(
+            "option mode=DROPMALFORMED with spark.readStream of a queue would lose messages: those "
+            "left out are acknowledged with their batch; use mode=PERMISSIVE, and write the rows "
+            f"with {values['corrupt_column']} elsewhere"
         )
 
 

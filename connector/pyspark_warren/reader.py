@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from functools import partial
 
 import pyarrow as pa
 
 from pyspark_warren.columns import BARE_COLUMNS, PROPERTY_COLUMNS
 from pyspark_warren.conditions import named_conditions
+from pyspark_warren.dropping import rows_in_mode
 from pyspark_warren.errors import BrokerRefusedError
 from pyspark_warren.options import Options
 from pyspark_warren.plan import Slice, ViewPiece
@@ -48,7 +50,7 @@ def read_slice(
                 part.number,
                 part.first,
                 part.last,
-                wanted_areas(schema, options),
+                wanted_areas(schema, options.corrupt),
             ):
                 piece = ClaimedBlock.decode(fetched.data, fetched.runs, queue)
                 got += piece.block.count
@@ -66,17 +68,29 @@ def read_browsed(
     connect: Connect, options: Options, max_messages: int, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """Yield up to that many ready messages, in delivery order, without a change."""
+    yield from rows_in_mode(options, schema, partial(_browsed, connect, options, max_messages))
+
+
+def _browsed(
+    connect: Connect, options: Options, max_messages: int, schema: pa.Schema, corrupt: str | None
+) -> Iterator[pa.RecordBatch]:
     with named_conditions(f"browsing queue {options.queue!r} at {options.addresses()}"):
-        areas = wanted_areas(schema, options)
+        areas = wanted_areas(schema, corrupt)
         for fetched in connect(options).browse(options.queue, max_messages, areas):
             piece = ClaimedBlock.decode(fetched.data, fetched.runs, options.queue)
-            yield from batches_of(piece, schema, options.corrupt)
+            yield from batches_of(piece, schema, corrupt)
 
 
 def read_viewed(
     connect: Connect, options: Options, piece: ViewPiece, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of one piece of a queue's view, with their states."""
+    yield from rows_in_mode(options, schema, partial(_viewed, connect, options, piece))
+
+
+def _viewed(
+    connect: Connect, options: Options, piece: ViewPiece, schema: pa.Schema, corrupt: str | None
+) -> Iterator[pa.RecordBatch]:
     columns = set(schema.names)
     with named_conditions(f"reading queue {options.queue!r} at {options.addresses()}"):
         for viewed in connect(options).view(
@@ -84,18 +98,21 @@ def read_viewed(
             options.states or (READY,),
             piece,
             "entered" in columns,
-            None if columns <= BARE_COLUMNS else wanted_areas(schema, options),
+            None if columns <= BARE_COLUMNS else wanted_areas(schema, corrupt),
         ):
-            rows = viewed_rows(viewed, options.queue, schema, options.corrupt)
+            rows = viewed_rows(viewed, options.queue, schema, corrupt)
             for first in range(0, rows.num_rows, ROWS_MAX):
                 yield rows.slice(first, ROWS_MAX)
 
 
-def wanted_areas(schema: pa.Schema, options: Options) -> int:
-    """Return the areas of blocks that the columns are made of; the broker sends no others."""
+def wanted_areas(schema: pa.Schema, corrupt: str | None) -> int:
+    """Return the areas of blocks that the columns are made of; the broker sends no others.
+
+    corrupt  the column for bytes that cannot be decoded, which needs the property lists
+    """
     columns = set(schema.names)
     areas = AREA_BODIES if "body" in columns else 0
-    if PROPERTY_COLUMNS & columns or options.corrupt in columns:
+    if PROPERTY_COLUMNS & columns or corrupt in columns:
         areas |= AREA_PROPERTIES
     return areas
 

@@ -4,14 +4,14 @@ Columns that are not wanted cost nothing. The body is a view of the block.
 
 A property list that the codec refuses, or with a number that a column cannot hold, is an error that
 names the message; with a column for corrupt records the list is there, and the other columns
-derived from it are null.
+derived from it are null. So is a body that is to be a text and is none.
 """
 
 from __future__ import annotations
 
 import difflib
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_warren.columns import COLUMNS, CORRUPT_DDL, PROPERTY_COLUMNS
-from pyspark_warren.decode import ARROW_TYPES, decode_columns
+from pyspark_warren.decode import ARROW_TYPES, HEADERS_TEXT, decode_columns, headers_as
 from pyspark_warren.errors import (
     BrokerRefusedError,
     MalformedMessageError,
@@ -63,7 +63,7 @@ class ClaimedBlock:
 def check_columns(names: Sequence[str], corrupt: str | None = None) -> None:
     """Raise SchemaError for a column that no message has.
 
-    corrupt  the column for property lists that cannot be decoded; None: those are errors
+    corrupt  the column for bytes that cannot be decoded; None: those are errors
     """
     for name in names:
         if name not in COLUMNS and name != corrupt:
@@ -71,49 +71,98 @@ def check_columns(names: Sequence[str], corrupt: str | None = None) -> None:
             hint = f"did you mean {near[0]}?" if near else "known ones: " + ", ".join(COLUMNS)
             raise SchemaError(f"unknown column {name!r}; {hint}")
     if corrupt is not None and corrupt not in names and PROPERTY_COLUMNS.intersection(names):
-        raise SchemaError(
-            f"mode=PERMISSIVE needs a place for what cannot be decoded: add "
-            f"{corrupt} {CORRUPT_DDL} to the schema, or read with mode=FAILFAST"
-        )
+        raise _no_place(corrupt)
+
+
+def _no_place(corrupt: str) -> SchemaError:
+    return SchemaError(
+        f"mode=PERMISSIVE needs a place for what cannot be decoded: add "
+        f"{corrupt} {CORRUPT_DDL} to the schema, or read with mode=FAILFAST"
+    )
 
 
 def check_schema(schema: pa.Schema, corrupt: str | None = None) -> None:
-    """Raise SchemaError unless every column is known and of its type (body may be a string)."""
+    """Raise SchemaError unless every column is known and of its type, or the other one it has.
+
+    The body may be a string, and the values of headers may be.
+    """
     check_columns(schema.names, corrupt)
     for field in schema:
         if field.name == corrupt:
             wanted, ddl = pa.binary(), CORRUPT_DDL
         else:
             wanted, ddl = ARROW_TYPES[field.name], COLUMNS[field.name]
-        if field.type != wanted and not (field.name == "body" and field.type == pa.string()):
+        if field.type not in (wanted, _OTHER_TYPES.get(field.name, wanted)):
             raise SchemaError(
                 f"column {field.name}: the schema says {field.type}, it is "
                 f"{ddl}; say that, and cast it after reading"
             )
+        if field.name == "body" and field.type != wanted and corrupt is not None:
+            if corrupt not in schema.names:
+                raise _no_place(corrupt)
 
 
 def to_arrow(piece: ClaimedBlock, schema: pa.Schema, corrupt: str | None = None) -> pa.RecordBatch:
     """Make the columns that the schema names, one row per message, in the block's order.
 
-    corrupt  the column that takes property lists which cannot be decoded, as bytes; None: such a
-             list raises MalformedMessageError
+    corrupt  the column that takes what cannot be decoded, as bytes: a property list, a body, or
+             the one and then the other; None: such a message raises MalformedMessageError
     """
     if piece.block.form != FORM_AMQP091:
         raise UnsupportedError(
             f"queue {piece.queue!r} holds messages published over AMQP 1.0; reading "
             "those is not supported by this version"
         )
-    properties: Mapping[str, pa.Array] = {}
+    made: dict[str, pa.Array] = {}
     wanted = PROPERTY_COLUMNS.intersection(schema.names)
     if corrupt is not None and corrupt in schema.names:
         wanted = PROPERTY_COLUMNS
     if wanted:
-        properties = _property_columns(piece, wanted, corrupt)
-    arrays = []
+        made = _property_columns(piece, wanted, corrupt)
     for field in schema:
-        made = properties.get(field.name)
-        arrays.append(made if made is not None else _MAKERS[field.name](piece, field.type))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        if field.name not in made:
+            made[field.name] = _MAKERS[field.name](piece, field.type)
+    fit_columns(made, schema, corrupt, lambda row: malformed_body(piece.queue, *_place(piece, row)))
+    return pa.RecordBatch.from_arrays([made[name] for name in schema.names], schema=schema)
+
+
+def fit_columns(
+    made: dict[str, pa.Array], schema: pa.Schema, corrupt: str | None, refuse: Callable[[int], str]
+) -> None:
+    """Give body and headers the type that the schema says.
+
+    made    the columns; bodies that are not UTF-8 become null, and are in the column `corrupt`
+            then, after a property list that is there
+    corrupt None: such a body raises MalformedMessageError
+    refuse  returns its text, for the number of a row
+    """
+    if "headers" in schema.names:
+        made["headers"] = headers_as(made["headers"], schema.field("headers").type)
+    if "body" in schema.names and schema.field("body").type == pa.string():
+        _decode_bodies(made, corrupt, refuse)
+
+
+def _decode_bodies(
+    made: dict[str, pa.Array], corrupt: str | None, refuse: Callable[[int], str]
+) -> None:
+    bodies = made["body"]
+    try:
+        made["body"] = bodies.cast(pa.string())
+        return
+    except pa.ArrowInvalid:
+        refused = [] if corrupt is None else made[corrupt].to_pylist()
+    texts: list[str | None] = []
+    for row, raw in enumerate(bodies.to_pylist()):
+        try:
+            texts.append(raw.decode())
+        except UnicodeDecodeError:
+            if corrupt is None:
+                raise MalformedMessageError(refuse(row)) from None
+            texts.append(None)
+            refused[row] = (refused[row] or b"") + raw
+    made["body"] = pa.array(texts, pa.string())
+    if corrupt is not None:
+        made[corrupt] = pa.array(refused, pa.binary())
 
 
 # ------------------------------------------------------------------ one maker per column
@@ -121,20 +170,7 @@ def to_arrow(piece: ClaimedBlock, schema: pa.Schema, corrupt: str | None = None)
 
 def _body(piece: ClaimedBlock, wanted: pa.DataType) -> pa.Array:
     block = piece.block
-    return body_as(_binary(block.body_offsets, block.body_data, block.count), wanted, piece.queue)
-
-
-def body_as(made: pa.BinaryArray, wanted: pa.DataType, queue: str) -> pa.Array:
-    """Return bodies as binary or as string; raises SchemaError when one is no UTF-8."""
-    if wanted == made.type:
-        return made
-    try:
-        return made.cast(wanted)
-    except pa.ArrowInvalid as wrong:
-        raise SchemaError(
-            f"column body as string: a message of queue {queue!r} is not "
-            f"UTF-8; read it as binary ({wrong})"
-        ) from None
+    return _binary(block.body_offsets, block.body_data, block.count)
 
 
 def _binary(offsets: memoryview, data: memoryview, count: int) -> pa.BinaryArray:
@@ -201,6 +237,8 @@ def _position(piece: ClaimedBlock, wanted: pa.DataType) -> pa.Array:
     return pa.StructArray.from_arrays(parts, fields=list(wanted))
 
 
+_OTHER_TYPES: Final = {"body": pa.string(), "headers": HEADERS_TEXT}
+"""The type that a column has in a schema that says so."""
 _MAKERS: Final[dict[str, Callable[[ClaimedBlock, pa.DataType], pa.Array]]] = {
     "body": _body,
     "exchange": _routed(0),
@@ -240,6 +278,15 @@ def malformed(queue: str, index: int, ordinal: int, why: str) -> str:
         f"properties cannot be decoded: {why}. Read with mode=PERMISSIVE to get them as bytes "
         "in a column of their own (columnNameOfCorruptRecord), or take the message from the "
         "queue by other means"
+    )
+
+
+def malformed_body(queue: str, index: int, ordinal: int) -> str:
+    """Return the text about a message with a body that is to be a text and is none."""
+    return (
+        f"queue {queue!r}, position (index {index}, ordinal {ordinal}): the message's body is not "
+        "UTF-8; read the column body as binary, or with mode=PERMISSIVE to get it as bytes in a "
+        "column of their own (columnNameOfCorruptRecord)"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from array import array
 from decimal import Decimal
 from typing import Any
@@ -24,6 +25,7 @@ from warren_broker.kernel import with_sections
 
 MICROS = 1_000_000
 SECONDS_MAX = (2**63 - 1) // MICROS
+VALUE = decode.ARROW_TYPES["headers"].item_type
 
 
 @pytest.fixture(params=["compiled", "interpreted"])
@@ -176,6 +178,70 @@ def check(lists: list[bytes], chosen: frozenset[str]) -> None:
                 assert got[row] == repr(each.get(name)), (name, row)
             elif row in found.malformed:
                 assert got[row] == "None"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(property_list(), max_size=20), st.integers(0, 3))
+def test_headers_as_text_say_the_same_as_typed_ones(lists: list[bytes], skipped: int) -> None:
+    typed = columns_of(lists, frozenset({"headers"})).columns["headers"].slice(skipped)
+    texts = decode.headers_as(typed, decode.HEADERS_TEXT)
+    texts.validate(full=True)
+    assert decode.headers_as(typed, typed.type) is typed
+    # A time that Python cannot hold is within the column's range.
+    members = [each.with_type(pa.int64()) if each.name == "timestamp" else each for each in VALUE]
+    expected = typed.cast(pa.map_(pa.string(), pa.struct(members))).to_pylist()
+    assert texts.to_pylist() == [
+        None if row is None else [(name, as_text(each)) for name, each in row] for row in expected
+    ]
+
+
+def as_text(typed: dict[str, Any]) -> str | None:
+    """Return a typed value as text."""
+    kind = typed["type"]
+    if kind in ("table", "array"):
+        return str(typed["json"])
+    if kind in ("decimal", "string"):
+        return str(typed["string"])
+    if kind == "binary":
+        return base64.b64encode(typed["binary"]).decode()
+    if kind == "timestamp":
+        return str(typed["timestamp"] // MICROS)
+    if kind == "boolean":
+        return "true" if typed["boolean"] else "false"
+    if kind == "double":
+        return str(pa.scalar(typed["double"]).cast(pa.string()))
+    return None if kind == "void" else str(typed[kind])
+
+
+def test_headers_as_text_by_example(mode: None) -> None:
+    values = {
+        "text": Field("S", "ü"),
+        "raw": Field("S", b"\xff\xfe"),
+        "long": Field("l", -(2**63)),
+        "double": Field("d", 1.5),
+        "flag": Field("t", False),
+        "none": Field("V", None),
+        "time": Field("T", 1_700_000_000),
+        "digits": Field("D", Decimal("1.20")),
+        "table": Field("F", {"a": Field("l", 1)}),
+    }
+    lists = [b"\x20\x00" + fields.table(values), b"\x00\x00"]
+    typed = columns_of(lists, frozenset({"headers"})).columns["headers"]
+    found = decode.headers_as(typed, decode.HEADERS_TEXT).to_pylist()
+    assert found == [
+        [
+            ("text", "ü"),
+            ("raw", "//4="),
+            ("long", "-9223372036854775808"),
+            ("double", "1.5"),
+            ("flag", "false"),
+            ("none", None),
+            ("time", "1700000000"),
+            ("digits", "1.20"),
+            ("table", '{"a": 1}'),
+        ],
+        None,
+    ]
 
 
 def test_a_malformed_list_has_no_property_and_is_named(mode: None) -> None:

@@ -73,7 +73,8 @@ def test_values(name: str, text: str, field: str, value: object) -> None:
         ("broker", "rabbitmq", "auto or warren or amqp"),
         ("maxMessagePerTrigger", "1", "did you mean maxMessagesPerTrigger?"),
         ("exchange", "x", "is for writing"),
-        ("mode", "dropmalformed", "failfast or permissive"),
+        ("mode", "drop", "failfast or permissive or dropmalformed"),
+        ("headerValues", "text", "typed or string"),
         ("startingOffset", "-1", "give first, last, next, an offset such as 1200"),
         ("startingOffset", "2026-01-31T12:00:00", "a time with its zone"),
         ("startingOffset", "1" + "0" * 20, "an offset above"),
@@ -261,6 +262,15 @@ def test_options_of_tls() -> None:
         with pytest.raises(OptionError) as caught:
             read(**wrong)
         assert text in str(caught.value)
+
+
+def test_dropping_is_refused_where_messages_leave_the_queue_with_their_batch() -> None:
+    given = {"queue": "q", "mode": "DROPMALFORMED"}
+    assert parse_options(given, "read", "batch").drops_malformed
+    assert parse_options({**given, "startingOffset": "first"}, "read", "stream").drops_malformed
+    for more in ({}, {"broker": "amqp", "spoolLocation": "/s"}):
+        with pytest.raises(OptionError, match=r"DROPMALFORMED.*use mode=PERMISSIVE.*_corrupt_rec"):
+            parse_options({**given, **more}, "read", "stream")
 
 
 def test_every_option_is_in_the_table_for_the_manual() -> None:

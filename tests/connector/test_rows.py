@@ -12,10 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspark_warren import properties as wire
+from pyspark_warren.amqp.read import DeliveredRows
 from pyspark_warren.blocks import blocks_of
 from pyspark_warren.columns import COLUMNS
+from pyspark_warren.decode import HEADERS_TEXT
+from pyspark_warren.dropping import rows_in_mode
 from pyspark_warren.encode import encode_rows
 from pyspark_warren.errors import BrokerRefusedError, MalformedMessageError, SchemaError
+from pyspark_warren.options import parse_options
 from pyspark_warren.rows import ARROW_TYPES, ClaimedBlock, check_schema, to_arrow
 from warren_broker.amqp091.wire import fields
 from warren_broker.amqp091.wire import properties as broker_properties
@@ -320,11 +324,28 @@ def test_a_column_for_corrupt_records_must_be_in_the_schema() -> None:
         check_schema(pa.schema([pa.field("bad", pa.string())]), "bad")
 
 
+def test_a_body_as_text_needs_a_place_for_what_is_none() -> None:
+    wanted = pa.schema([pa.field("body", pa.string())])
+    check_schema(wanted)
+    check_schema(wanted.append(pa.field("bad", pa.binary())), "bad")
+    with pytest.raises(SchemaError, match="add bad binary to the schema"):
+        check_schema(wanted, "bad")
+
+
 def test_body_as_text() -> None:
     wanted = pa.schema([pa.field("body", pa.string())])
-    block = Block.decode(encode(["ü".encode(), b"\xff"], [b"\x00\x00"] * 2, (b"", b"q")))
-    with pytest.raises(SchemaError, match="not UTF-8"):
-        to_arrow(ClaimedBlock(block, [(1, 0, 1, 0, 0)], "q"), wanted)
+    lists = [b"\x10\x00\x02", b"\x10\x00\x02", b"\x80", b"\x80"]
+    block = Block.decode(encode(["ü".encode(), b"\xff", b"b", b"\xfe"], lists, (b"", b"q")))
+    piece = ClaimedBlock(block, [(1, 0, 0, 0, 0), (2, 4, 6, 0, 0)], "q")
+    with pytest.raises(MalformedMessageError, match=r"index 2, ordinal 4\).*body is not UTF-8"):
+        to_arrow(piece, wanted)
+    bad = wanted.append(pa.field("bad", pa.binary())).append(ALL.field("delivery_mode"))
+    assert [tuple(row.values()) for row in to_arrow(piece, bad, "bad").to_pylist()] == [
+        ("ü", None, 2),
+        (None, b"\xff", 2),
+        ("b", b"\x80", None),
+        (None, b"\x80\xfe", None),
+    ]
     block = Block.decode(encode(["ü".encode()], [b"\x00\x00"], (b"", b"q")))
     assert to_arrow(ClaimedBlock(block, [(1, 0, 0, 0, 0)], "q"), wanted).to_pylist() == [
         {"body": "ü"}
@@ -333,6 +354,9 @@ def test_body_as_text() -> None:
 
 def test_schemas_of_the_user() -> None:
     check_schema(schema_of("priority", "body"))
+    check_schema(pa.schema([("headers", pa.map_(pa.string(), pa.string()))]))
+    with pytest.raises(SchemaError, match="it is map<string, struct<"):
+        check_schema(pa.schema([("headers", pa.map_(pa.string(), pa.int64()))]))
     with pytest.raises(SchemaError, match="did you mean routing_key"):
         check_schema(pa.schema([("routingkey", pa.string())]))
     with pytest.raises(SchemaError, match="it is int"):
@@ -446,3 +470,34 @@ def test_message_ids_for_rows_without_one() -> None:
     ids = pa.array(["m0", "m1"])
     (block,) = block_of(batch, message_ids=ids)
     assert [row["message_id"] for row in read_back(block, "message_id")] == ["own", "m1"]
+
+
+# ------------------------------------------------------------------ rows of other brokers
+
+
+def test_rows_of_other_brokers_have_the_same_modes(caplog: pytest.LogCaptureFixture) -> None:
+    headers = b"\x20\x00" + fields.table({"n": fields.Field("l", 7)})
+    stored = pa.record_batch(
+        {
+            "body": pa.array([b"a", b"\xff", b"c"], pa.binary()),
+            "properties": pa.array([headers, headers, b"\x80"], pa.binary()),
+        }
+    )
+    delivered = DeliveredRows(stored, range(5, 8), 2, "s")
+    wanted = pa.schema([("body", pa.string()), ("headers", HEADERS_TEXT)])
+    with pytest.raises(MalformedMessageError, match=r"position \(index 7, ordinal 2\)"):
+        delivered.to_arrow(wanted, None)
+    with pytest.raises(MalformedMessageError, match=r"index 6, ordinal 2\).*body is not UTF-8"):
+        delivered.to_arrow(wanted.remove(1), None)
+    bad = wanted.append(pa.field("bad", pa.binary()))
+    assert [tuple(row.values()) for row in delivered.to_arrow(bad, "bad").to_pylist()] == [
+        ("a", [("n", "7")], None),
+        (None, [("n", "7")], b"\xff"),
+        ("c", None, b"\x80"),
+    ]
+    given = {"queue": "s", "startingOffset": "first", "mode": "DROPMALFORMED"}
+    options = parse_options(given, "read", "stream")
+    (kept,) = rows_in_mode(options, wanted, delivered.pieces)
+    assert kept.to_pylist() == [{"body": "a", "headers": [("n", "7")]}]
+    assert "2 messages that cannot be decoded are left out" in caplog.text
+    assert "(index 6, ordinal 2), (index 7, ordinal 2) (mode" in caplog.text

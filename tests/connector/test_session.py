@@ -13,6 +13,8 @@ import pytest
 from spark_world.fake import FakeServer
 
 from pyspark_warren import batch_log, observed, progress
+from warren_broker.amqp091.wire import fields
+from warren_broker.amqp091.wire.fields import Field
 from warren_broker.block.block import encode
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -162,6 +164,41 @@ def test_undecodable_properties_are_an_error_or_a_column(spark: Any, server: Fak
             (b"a", 2, None),
             (b"b", None, b"\x80"),
         ]
+
+
+def test_what_cannot_be_decoded_is_left_out_and_stays(spark: Any, server: FakeServer) -> None:
+    lists = [b"\x10\x00\x02", b"\x80", b"\x00\x00"]
+    server.broker.queues["in"].enqueue(encode([b"a", b"b", b"\xff"], lists, (b"", b"in")))
+    more: dict[str, str]
+    for more in ({}, {"maxMessages": "9"}, {"state": "ready"}):
+        reading = browse(spark, server, "in", mode="DROPMALFORMED", **more)
+        assert [row.body for row in reading.load().collect()] == [b"a", b"\xff"]
+        rows = reading.schema("queue string, body string").load().collect()
+        assert [tuple(row) for row in rows] == [("in", "a")]
+    assert server.broker.state("in")["ready"] == 3
+    with pytest.raises(Exception, match=r"WARREN_MALFORMED.*body is not UTF-8"):
+        browse(spark, server, "in", firstIndex="0").schema("body string").load().collect()
+
+
+def test_dropping_is_refused_where_it_would_lose_messages(spark: Any, server: FakeServer) -> None:
+    server.broker.queues["in"].enqueue(encode([b"a"], [b"\x80"], (b"", b"in")))
+    given = options(server, queue="in", mode="DROPMALFORMED")
+    rows = spark.readStream.format("warren_dying").options(**given).load()
+    query = rows.writeStream.format("noop").start()
+    with pytest.raises(Exception, match=r"WARREN_OPTION.*DROPMALFORMED.*would lose messages"):
+        query.awaitTermination(60)
+    assert server.broker.state("in")["ready"] == 1
+
+
+def test_headers_as_text(spark: Any, server: FakeServer) -> None:
+    headers = {"n": Field("l", 7), "t": Field("S", "x"), "v": Field("V", None)}
+    lists = [b"\x20\x00" + fields.table(headers)]
+    server.broker.queues["in"].enqueue(encode([b"a"], lists, (b"", b"in")))
+    expected = {"n": "7", "t": "x", "v": None}
+    (row,) = browse(spark, server, "in", headerValues="string").load().collect()
+    assert row.headers == expected
+    (row,) = browse(spark, server, "in").schema("headers map<string, string>").load().collect()
+    assert row.headers == expected
 
 
 def test_a_numbered_batch_is_published_once(spark: Any, server: FakeServer) -> None:

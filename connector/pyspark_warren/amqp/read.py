@@ -17,7 +17,7 @@ from pyspark_warren.decode import decode_columns
 from pyspark_warren.errors import MalformedMessageError
 from pyspark_warren.properties import decode_properties
 from pyspark_warren.reader import ROWS_MAX
-from pyspark_warren.rows import body_as, malformed
+from pyspark_warren.rows import fit_columns, malformed, malformed_body
 from warren_broker.amqp091.wire import properties as wire
 from warren_broker.block.layout import PRIORITY_DEFAULT
 from warren_broker.errors import SyntaxRefused
@@ -34,7 +34,7 @@ def read_spooled(
     """Yield the rows of a slice, always the same ones in the same order.
 
     location  of the spool
-    corrupt   the column for property lists that cannot be decoded; None: those are errors
+    corrupt   the column for bytes that cannot be decoded; None: those are errors
     """
     place = open_place(location)
     wanted = [name for name in _STORED if name in schema.names]
@@ -70,7 +70,17 @@ class DeliveredRows:
         for field in schema:
             if field.name not in made:
                 made[field.name] = self._column(field)
+        fit_columns(
+            made,
+            schema,
+            corrupt,
+            lambda row: malformed_body(self.queue, self.positions[row], self.ordinal),
+        )
         return pa.RecordBatch.from_arrays([made[name] for name in schema.names], schema=schema)
+
+    def pieces(self, schema: pa.Schema, corrupt: str | None) -> tuple[pa.RecordBatch, ...]:
+        """Return the rows in one piece."""
+        return (self.to_arrow(schema, corrupt),)
 
     def _decoded(self, wanted: frozenset[str], corrupt: str | None) -> dict[str, pa.Array]:
         lists = self.stored.column("properties")
@@ -102,7 +112,7 @@ class DeliveredRows:
             ordinals = pa.repeat(pa.scalar(self.ordinal, pa.int64()), rows)
             return pa.StructArray.from_arrays([positions, ordinals], fields=list(field.type))
         if field.name == "body":
-            return body_as(self.stored.column("body"), field.type, self.queue)
+            return self.stored.column("body")
         if field.name in ("exchange", "routing_key"):
             coded = self.stored.column(field.name).dictionary_encode()
             words = [word.decode("utf-8", "replace") for word in coded.dictionary.to_pylist()]

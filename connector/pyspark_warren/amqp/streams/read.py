@@ -14,6 +14,7 @@ from pyspark_warren.amqp.spooling import batch_of
 from pyspark_warren.amqp.streams.consumer import StreamConsumer, last_tag, offsets_of
 from pyspark_warren.amqp.streams.ends import StreamEnds
 from pyspark_warren.amqp.streams.plan import OffsetSlice
+from pyspark_warren.dropping import rows_in_mode
 from pyspark_warren.errors import BrokerRefusedError, BrokerUnavailableError, OffsetLostError
 from pyspark_warren.options import Options
 from pyspark_warren.reader import ROWS_MAX
@@ -45,7 +46,7 @@ def read_offsets(
     reading = SliceReading(options, part)
     try:
         for rows in reading.rows():
-            yield rows.to_arrow(schema, options.corrupt)
+            yield from rows_in_mode(options, schema, rows.pieces)
     finally:
         reading.close()
 
