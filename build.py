@@ -119,8 +119,8 @@ def specification(options: argparse.Namespace) -> int:
     return console.loud(command, env=suite.with_tests(environment.environment()), cwd=ROOT)
 
 
-def crash(options: argparse.Namespace) -> int:
-    """Run Spark on real nodes, killed at random moments: --runs N --seed S --broker rabbitmq."""
+def crashes(options: argparse.Namespace) -> int:
+    """Run Spark on real brokers under kills and cuts: --runs N --seed S --broker --fault --sink."""
     prepare()
     command = [str(python()), "-m", "spark_world.crash", *options.rest]
     paths = os.pathsep.join(str(ROOT / name) for name in ("tests/connector", "tests", "."))
@@ -216,12 +216,12 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "mutate": mutate,
     "differ": differ,
     "specification": specification,
-    "crash": crash,
+    "crashes": crashes,
     "sparks": sparks,
 }
 PASSES_ON = (
     "demo",
-    "crash",
+    "crashes",
     "sparks",
     "bench",
     "sim",

@@ -46,10 +46,13 @@ class OneRabbitMQ:
 
     settings  more lines of rabbitmq.conf
     plugins   what is enabled
+    root      where its file system begins; None: `found_root`
     """
 
-    def __init__(self, settings: str = "", plugins: tuple[str, ...] = ()) -> None:
-        root = found_root()
+    def __init__(
+        self, settings: str = "", plugins: tuple[str, ...] = (), root: Path | None = None
+    ) -> None:
+        root = root or found_root()
         name = Path(tempfile.mkdtemp(prefix="warren-rabbitmq-", dir=root / "var/tmp")).name
         lines = f"max_message_size = {MESSAGE_BYTES_MAX}\n{settings}"
         self._peer = rabbitmq.RabbitMQ(root, 1, plugins, lines, f"/var/tmp/{name}")

@@ -72,7 +72,7 @@ def test_nothing_is_acknowledged_before_its_time(queue: Queue, tmp_path: Path, m
 
 @BOTH
 def test_drivers_that_die_anywhere(rabbitmq: OneRabbitMQ, tmp_path: Path, mode: str) -> None:
-    """A few of the runs of `build.py crash --broker rabbitmq`."""
+    """A few random lives; `build.py crashes` draws them with Spark."""
     rng = random.Random(mode)
     queue = Queue(rabbitmq, "classic" if mode == "spool" else "quorum", ids=mode == "spool")
     with Query(queue, tmp_path, ackMode=mode) as query:

@@ -20,7 +20,7 @@ def test_a_driver_and_a_task_killed_in_one_query(rabbitmq: OneRabbitMQ, tmp_path
     after_latest   nothing in the checkpoint says which rows the batch has
     before_settle  committed, nothing acknowledged
 
-    `test_receiver` has the other steps without Spark, `build.py crash --broker rabbitmq` with it.
+    `test_receiver` has the other steps without Spark, `build.py crashes --fault driver` with it.
     """
     world = RabbitWorld(rabbitmq.hosts, tmp_path, maxMessagesPerTrigger="100")
     for step in ("after_latest", "before_settle"):

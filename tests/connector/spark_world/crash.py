@@ -1,12 +1,12 @@
-"""Spark from queue to queue on real nodes, crashed at moments that a seed draws.
+"""Spark on real brokers, crashed at moments that a seed draws: the crash matrix of the connector.
 
-    python3 build.py crash --runs 20 --seed 7
-    python3 build.py crash --broker rabbitmq --runs 20 --seed 7
+    python3 build.py crashes                                  300 runs over the whole matrix
+    python3 build.py crashes --broker warren --fault driver --sink queue --runs 20 --seed 7
 
-Each run is a query of its own on two queues of its own: drivers killed or frozen at a step while
-another one takes over, tasks killed, a node down, checkpoints deleted. At its end every message
-must be in the target once and nowhere else. With a RabbitMQ as the source, receivers are killed,
-too, and the target is Parquet, written twice for each batch. A failure prints the command that
+A run is one query on queues of its own. The matrix: brokers (a Warren cluster of three nodes, the
+system's RabbitMQ, RabbitMQ 4 in the chroot that `build.py bench` makes) x faults x sinks. At its
+end every message must have arrived, and once, except in a queue of a RabbitMQ, which is promised
+rows at least once: there repeats must have the same message_id. A failure prints the command that
 draws the same run again.
 """
 
@@ -18,146 +18,231 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
+import traceback
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from spark_world.runs import RealWorld, ended, resume
+from bench import rabbitmq
+from connector.amqp.rabbitmq import OneRabbitMQ
+from spark_world.crash_faults import FAULTS, Scene
+from spark_world.crash_world import SINKS, CrashWorld
+from spark_world.rabbit import RabbitWorld
+from spark_world.runs import DRIVER, RealWorld
 from warren.local import LocalCluster
 
-STEPS = (
-    "after_claim",
-    "after_offset_log",
-    "in_write",
-    "before_publish",
-    "after_publish",
-    "before_settle",
-)
-"""Where a driver dies or stands still, in the order of a batch."""
-TASK_STEPS = ("in_read", "after_staging")
-BATCH = 300
-SOURCE = {"maxMessagesPerTrigger": str(BATCH), "partitions": "2"}
-TRIGGERS = ({"availableNow": True}, {"once": True})
+RUNS = 300
+SYSTEM = Path("/")
 
 
-def driver_dies(world: RealWorld, step: str, **plan: object) -> None:
-    """A run with a driver that is killed at that step."""
-    world.arm(step)
-    died = world.run(source=SOURCE, **plan)
-    assert world.killed and died.returncode != 0, (step, died.stderr[-2000:])
+class WarrenNodes:
+    """A cluster of three nodes."""
+
+    name = "warren"
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+
+    def ports(self) -> list[int]:
+        """Return the port of each node."""
+        return [node.amqp_port for node in self.cluster.nodes]
+
+    def kill_a_node(self, rng: random.Random) -> Callable[[], None]:
+        """Kill one node; return what starts it again."""
+        which = rng.randrange(len(self.cluster.nodes))
+        self.cluster.kill(which)
+        return lambda: (self.cluster.start(which), None)[1]
+
+    def world(self, directory: Path) -> RealWorld:
+        """Return two queues of their own."""
+        return RealWorld(self.cluster, directory)
 
 
-def driver_is_overtaken(world: RealWorld, step: str, **plan: object) -> None:
-    """A driver stands still at that step; another one does the work; then the first continues."""
-    world.arm(step, action="stop")
-    first = world.start(source=SOURCE, **plan)
-    pids = world.frozen(first)
-    try:
-        world.finish(source=SOURCE)
-    finally:
-        resume(pids)
-        ended(first)
-    assert world.killed, step
+class RabbitNode:
+    """One node of a RabbitMQ."""
+
+    def __init__(self, name: str, broker: OneRabbitMQ) -> None:
+        self.name, self.broker = name, broker
+
+    def ports(self) -> list[int]:
+        """Return its port."""
+        return [self.broker.port]
+
+    def kill_a_node(self, rng: random.Random) -> Callable[[], None]:
+        """Kill it; return what starts it again."""
+        self.broker.kill()
+        return self.broker.restart
+
+    def world(self, directory: Path) -> RabbitWorld:
+        """Return queues of their own."""
+        return RabbitWorld(self.broker.hosts, directory)
 
 
-def task_dies(world: RealWorld, step: str) -> None:
-    """A run in which one task is killed at that step, and run again by Spark."""
-    world.arm(step)
-    world.finish(source=SOURCE, master="local[2,3]")
+@dataclass(frozen=True)
+class Cell:
+    """One field of the matrix."""
+
+    broker: str
+    fault: str
+    sink: str
+
+    def command(self, seed: int) -> str:
+        """Return what draws that run again."""
+        return (
+            f"python3 build.py crashes --broker {self.broker} --fault {self.fault} "
+            f"--sink {self.sink} --runs 1 --seed {seed}"
+        )
 
 
-def one_run(cluster: LocalCluster, directory: Path, seed: int) -> list[str]:
-    """One query, start to end; what was done to it. Raises AssertionError."""
-    rng = random.Random(seed)
-    world = RealWorld(cluster, directory)
-    world.where["sink"] = {"sinkId": world.target} if rng.random() < 0.5 else {}
-    bodies: list[bytes] = []
-    done: list[str] = []
-    pending = False  # a batch that the next run begins with
-    for _ in range(rng.randint(1, 3)):
-        bodies += world.publish(rng.randint(BATCH, 3 * BATCH), len(bodies))
-        down = rng.randrange(len(cluster.nodes)) if rng.random() < 0.3 else None
-        if down is not None:
-            cluster.kill(down)
-            done.append(f"node {down} down")
-        try:
-            done.append(_round(world, rng, pending))
-            pending = done[-1].startswith("dies")
-        finally:
-            if down is not None:
-                cluster.start(down)
-        if rng.random() < 0.3:
-            world.finish(source=SOURCE)
-            world.check_exact(bodies)
-            shutil.rmtree(directory / "checkpoint")
-            done.append("checkpoint deleted")
-            pending = False
-    world.finish(source=SOURCE)
-    world.check_exact(bodies)
-    return done
+def exact(cell: Cell) -> bool:
+    """Return whether the sink promises each row once."""
+    return cell.broker == "warren" or cell.sink != "queue"
 
 
-def _round(world: RealWorld, rng: random.Random, pending: bool) -> str:
-    kind, step = rng.choice(("dies", "overtaken", "task")), rng.choice(STEPS)
-    trigger = rng.choice(TRIGGERS)
-    if pending or step == "before_settle":
-        # Once would end with the pending batch, and settles in its next run, if there is one.
-        trigger = TRIGGERS[0]
-    if kind == "task":
-        step = rng.choice(TASK_STEPS)
-        task_dies(world, step)
-    elif kind == "dies":
-        driver_dies(world, step, trigger=trigger)
-    else:
-        driver_is_overtaken(world, step, trigger=trigger)
-    return f"{kind} {step} {next(iter(trigger))}"
+@dataclass
+class Counts:
+    """What the runs of a cell gave."""
+
+    runs: int = 0
+    failed: int = 0
+    lost: int = 0
+    doubled: int = 0
+
+    def __str__(self) -> str:
+        text = f"{self.runs} runs, {self.lost} lost, {self.doubled} doubled"
+        return f"{text}, {self.failed} FAILED" if self.failed else text
 
 
-@contextmanager
-def _runs(broker: str, place: Path) -> Iterator[Callable[[Path, int], list[str]]]:
-    """What makes one run of a seed in a directory, with that broker running."""
-    if broker == "warren":
-        with LocalCluster(3, place / "cluster") as cluster:
-            yield partial(one_run, cluster)
-        return
-    from connector.amqp.rabbitmq import OneRabbitMQ
-    from spark_world import rabbit_crash
+@dataclass
+class Brokers:
+    """The brokers that were needed so far; they run until the end."""
 
-    with OneRabbitMQ() as node:
-        yield partial(rabbit_crash.one_run, node)
+    place: Path
+    stack: ExitStack
+    made: dict[str, WarrenNodes | RabbitNode] = field(default_factory=dict)
+
+    def get(self, name: str) -> WarrenNodes | RabbitNode:
+        """Return the broker of that name, started."""
+        if name not in self.made:
+            if name == "warren":
+                cluster = self.stack.enter_context(LocalCluster(3, self.place / "cluster"))
+                self.made[name] = WarrenNodes(cluster)
+            else:
+                root = SYSTEM if name == "rabbitmq-system" else rabbitmq.find([])
+                node = self.stack.enter_context(OneRabbitMQ(root=root))
+                self.made[name] = RabbitNode(name, node)
+        return self.made[name]
+
+
+BROKERS = ("warren", "rabbitmq-system", "rabbitmq-4")
+
+
+def one_run(
+    broker: WarrenNodes | RabbitNode, cell: Cell, directory: Path, seed: int
+) -> tuple[str, int, int]:
+    """One query, start to end; what was done to it, rows lost, rows doubled.
+
+    raises AssertionError: a query did not end as it must, or what arrived is not what was sent
+    """
+    rng = random.Random(f"{cell} {seed}")
+    world = CrashWorld(broker.world(directory), cell.sink)
+    done = FAULTS[cell.fault](Scene(world, broker, rng, seed))
+    world.finish()
+    lost, doubled = world.check()
+    return done, lost, doubled
+
+
+def cells(options: argparse.Namespace) -> list[Cell]:
+    """Return the fields that the options leave; only a RabbitMQ has receivers."""
+    return [
+        Cell(broker, fault, sink)
+        for fault in FAULTS
+        for sink in SINKS
+        for broker in BROKERS
+        if options.broker in (None, broker)
+        if options.fault in (None, fault)
+        if options.sink in (None, sink)
+        if (broker, fault) != ("warren", "receiver")
+    ]
+
+
+def table(results: dict[Cell, Counts]) -> None:
+    """Print what each cell gave."""
+    print(f"\n{'broker':16} {'fault':11} {'sink':8} rows of all runs")
+    for cell in sorted(results, key=lambda each: (each.broker, each.fault, each.sink)):
+        print(f"{cell.broker:16} {cell.fault:11} {cell.sink:8} {results[cell]}")
+    every = results.values()
+    total = Counts(*(sum(getattr(each, name) for each in every) for name in Counts.__annotations__))
+    print(f"{'in all':37} {total}", flush=True)
+
+
+def parsed() -> argparse.Namespace:
+    """Return the command line's options."""
+    parser = argparse.ArgumentParser(
+        prog="build.py crashes",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--runs", type=int, default=RUNS, help="in all, spread over the cells")
+    parser.add_argument("--minutes", type=float, help="begin no run after that time")
+    parser.add_argument("--seed", type=int, default=1, help="of each cell's first run")
+    parser.add_argument("--broker", choices=BROKERS)
+    parser.add_argument("--fault", choices=tuple(FAULTS))
+    parser.add_argument("--sink", choices=SINKS)
+    options = parser.parse_args()
+    if not cells(options):
+        parser.error("Warren has no receivers: give --broker rabbitmq-system or rabbitmq-4")
+    return options
 
 
 def main() -> int:
-    """Runs until one fails; the exit code."""
-    parser = argparse.ArgumentParser(prog="build.py crash", description=__doc__)
-    parser.add_argument("--runs", type=int, default=10, help="how many, each with the next seed")
-    parser.add_argument("--seed", type=int, default=1, help="the first run's")
-    parser.add_argument("--broker", choices=("warren", "rabbitmq"), default="warren")
-    options = parser.parse_args()
-    again = f"python3 build.py crash --broker {options.broker} --runs 1 --seed"
-    with tempfile.TemporaryDirectory(prefix="warren-crash-") as place:
-        with _runs(options.broker, Path(place)) as run:
-            for seed in range(options.seed, options.seed + options.runs):
-                directory = Path(place) / f"run-{seed}"
-                directory.mkdir()
-                began = time.monotonic()
-                try:
-                    done = run(directory, seed)
-                except AssertionError:
-                    print(
-                        f"seed {seed} failed; again: {again} {seed}",
-                        file=sys.stderr,
-                    )
-                    raise
-                print(
-                    f"seed {seed}: {', '.join(done)}: lost 0, doubled 0, "
-                    f"{time.monotonic() - began:.0f} s",
-                    flush=True,
-                )
-                shutil.rmtree(directory)
-    return 0
+    """Run the matrix; the exit code is 1 if a run failed."""
+    options = parsed()
+    chosen = cells(options)
+    results: dict[Cell, Counts] = defaultdict(Counts)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="warren-crash-") as name, ExitStack() as stack:
+        stack.callback(table, results)
+        brokers = Brokers(Path(name), stack)
+        for number in range(options.runs):
+            if options.minutes is not None and time.monotonic() - began > 60 * options.minutes:
+                break
+            cell = chosen[number % len(chosen)]
+            seed = options.seed + number // len(chosen)
+            directory = Path(name) / f"run-{number}"
+            directory.mkdir()
+            _counted(brokers.get(cell.broker), cell, directory, seed, results[cell])
+            shutil.rmtree(directory)
+    return 1 if any(each.failed for each in results.values()) else 0
+
+
+def _counted(
+    broker: WarrenNodes | RabbitNode, cell: Cell, directory: Path, seed: int, counts: Counts
+) -> None:
+    """Make one run, print its line, add it up."""
+    began = time.monotonic()
+    counts.runs += 1
+    where = f"{cell.broker} {cell.fault} {cell.sink} seed {seed}"
+    try:
+        done, lost, doubled = one_run(broker, cell, directory, seed)
+    except Exception:
+        counts.failed += 1
+        traceback.print_exc()
+        print(f"{where} FAILED; again: {cell.command(seed)}", flush=True)
+        DRIVER.close()
+        return
+    counts.lost += lost
+    counts.doubled += doubled
+    took = time.monotonic() - began
+    print(f"{where}: {done}: lost {lost}, doubled {doubled}, {took:.0f} s", flush=True)
+    if lost or (doubled and exact(cell)):
+        counts.failed += 1
+        print(f"{where} FAILED; again: {cell.command(seed)}", flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    DRIVER.close()
+    sys.exit(code)

@@ -18,7 +18,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_world.rabbit import RabbitDyingSource
-from spark_world.sources import DyingSource, RealDyingSource
+from spark_world.sources import DyingSource, RealDyingSource, maybe_kill_driver
 
 QUERY_S_MAX = 400
 
@@ -75,11 +75,16 @@ def start(spark: SparkSession, plan: dict[str, Any]) -> Any:
             frame.selectExpr("hex(body) AS body").write.mode("overwrite").parquet(
                 f"{directory}/first/{batch}"
             )
+            maybe_kill_driver("between_actions")
             frame.selectExpr("hex(body) AS body").write.mode("overwrite").parquet(
                 f"{directory}/second/{batch}"
             )
+            maybe_kill_driver("after_actions")
 
         writer = rows.writeStream.foreachBatch(both)
+    elif "parquet" in plan:
+        table = rows.selectExpr("hex(body) AS body").writeStream.format("parquet")
+        writer = table.option("path", plan["parquet"])
     else:
         writer = rows.select("body", "priority").writeStream.format(name).options(**out)
     return (

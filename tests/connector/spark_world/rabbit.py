@@ -67,13 +67,15 @@ class RabbitWorld(Runs):
     """A queue of a RabbitMQ node, and a directory for checkpoint, spool and Parquet files."""
 
     def __init__(self, hosts: str, directory: Path, **source: str) -> None:
-        self.queue = f"in-{uuid.uuid4().hex[:8]}"
+        mark = uuid.uuid4().hex[:8]
+        self.queue, self.target = f"in-{mark}", f"out-{mark}"
         self.bodies: list[bytes] = []
         host, _, port = hosts.partition(":")
         self._parameters = pika.ConnectionParameters(host, int(port))
         with pika.BlockingConnection(self._parameters) as connection:
             arguments = {"x-queue-type": "quorum"}
-            connection.channel().queue_declare(self.queue, durable=True, arguments=arguments)
+            for name in (self.queue, self.target):
+                connection.channel().queue_declare(name, durable=True, arguments=arguments)
         super().__init__(
             directory,
             {
@@ -131,8 +133,26 @@ class RabbitWorld(Runs):
             lost, doubled = len(set(self.bodies) - set(out)), len(out) - len(set(out))
             assert (lost, doubled) == (0, 0), (which, lost, doubled, len(self.bodies))
             assert set(out) == set(self.bodies)
+        self.check_source_empty()
+
+    def check_source_empty(self) -> None:
+        """Nothing is left in the queue, and no receiver."""
         self.wait_until_free()
-        assert self.counts() == (0, 0)
+        deadline = time.monotonic() + EMPTY_S
+        while self.counts() != (0, 0):
+            assert time.monotonic() < deadline, self.counts()
+            time.sleep(0.1)
+
+    def published(self) -> list[tuple[bytes, str | None]]:
+        """Return body and message_id of what is in the target; it stays there."""
+        found = []
+        with pika.BlockingConnection(self._parameters) as connection:
+            channel = connection.channel()
+            while True:
+                method, properties, body = channel.basic_get(self.target)
+                if method is None:
+                    return found
+                found.append((body, properties.message_id))
 
     def offsets(self) -> dict[str, Any]:
         """Return the last offset of the checkpoint."""

@@ -62,7 +62,7 @@ class Runs:
     def start(self, **plan: Any) -> subprocess.Popen[str]:
         """One run of the query, under way."""
         return subprocess.Popen(
-            [sys.executable, "-m", "spark_world.pipeline", json.dumps(self._plan(plan))],
+            [sys.executable, "-m", "spark_world.pipeline", json.dumps(self.plan(plan))],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -81,12 +81,13 @@ class Runs:
         """
         if "master" not in plan:
             assert not self.kill_plan.exists(), "a driver of others does not carry out this kill"
-            return DRIVER.finish(self._plan(plan))
+            return DRIVER.finish(self.plan(plan))
         done = self.run(**plan)
         assert done.returncode == 0, done.stderr[-4000:]
         return json.loads(done.stdout.strip().splitlines()[-1])["batches"]
 
-    def _plan(self, more: dict[str, Any]) -> dict[str, Any]:
+    def plan(self, more: dict[str, Any]) -> dict[str, Any]:
+        """Return what a driver is told: where the broker is, the checkpoint, and more."""
         return {**self.where, "checkpoint": str(self.directory / "checkpoint"), **more}
 
     def frozen(self, process: subprocess.Popen[str]) -> tuple[int, ...]:
@@ -110,12 +111,26 @@ class LastingDriver:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
-        self._directory = tempfile.TemporaryDirectory(prefix="warren-driver-")
+        self._directory: tempfile.TemporaryDirectory[str] | None = None
+
+    @property
+    def kill_plan(self) -> Path:
+        """What its processes have in their environment as the place of kills."""
+        if self._directory is None:
+            self._directory = tempfile.TemporaryDirectory(prefix="warren-driver-")
+        return Path(self._directory.name) / "kill"
 
     def finish(self, plan: dict[str, Any]) -> list[dict[str, Any]]:
         """Run a query that must end well; its batches."""
+        done = self.attempt(plan)
+        assert "failed" not in done, done["failed"][-4000:]
+        batches: list[dict[str, Any]] = done["batches"]
+        return batches
+
+    def attempt(self, plan: dict[str, Any]) -> dict[str, Any]:
+        """Run a query; its batches, or under `failed` why it failed."""
+        directory = self.kill_plan.parent
         if self._process is None:
-            directory = Path(self._directory.name)
             with (directory / "log").open("wb") as log:
                 self._process = subprocess.Popen(
                     [sys.executable, "-m", "spark_world.pipeline"],
@@ -123,7 +138,7 @@ class LastingDriver:
                     stdout=subprocess.PIPE,
                     stderr=log,
                     text=True,
-                    env=driver_environment(directory / "kill"),
+                    env=driver_environment(self.kill_plan),
                     cwd=directory,
                 )
             atexit.register(self.close)
@@ -133,19 +148,20 @@ class LastingDriver:
         answered, _, _ = select.select([self._process.stdout], [], [], RUN_S_MAX)
         assert answered, f"no answer to {plan}"
         line = self._process.stdout.readline()
-        assert line, (Path(self._directory.name) / "log").read_text()[-4000:]
-        done = json.loads(line)
-        assert "failed" not in done, done["failed"][-4000:]
-        batches: list[dict[str, Any]] = done["batches"]
-        return batches
+        assert line, (directory / "log").read_text()[-4000:]
+        done: dict[str, Any] = json.loads(line)
+        return done
 
     def close(self) -> None:
-        """End the driver."""
+        """End the driver; the next query starts another."""
         if self._process is not None:
             assert self._process.stdin is not None
             self._process.stdin.close()
             self._process.wait(RUN_S_MAX)
-        self._directory.cleanup()
+            self._process = None
+        if self._directory is not None:
+            self._directory.cleanup()
+            self._directory = None
 
 
 DRIVER = LastingDriver()
@@ -257,12 +273,15 @@ class RealWorld(Runs):
         return found
 
     def check_exact(self, bodies: list[bytes]) -> None:
-        """Lost 0, doubled 0; nothing ready, claimed or unacknowledged in the source, nothing staged
-        in the target."""
+        """Lost 0, doubled 0; nothing is left in the source."""
         out = self.bodies()
         lost, strange = set(bodies) - set(out), set(out) - set(bodies)
         doubled = len(out) - len(set(out))
         assert (len(lost), doubled, strange) == (0, 0, set()), (len(lost), doubled, len(bodies))
+        self.check_source_empty()
+
+    def check_source_empty(self) -> None:
+        """Nothing ready, claimed or unacknowledged in the source, nothing staged in the target."""
         left = self.broker.queue(self.source)
         assert (left.messages_ready, left.messages_claimed, left.messages_unacknowledged) == (
             0,

@@ -71,9 +71,19 @@ def maybe_kill_driver(point: str) -> None:
 
 
 def maybe_kill_task(point: str) -> None:
-    """kill -9 this Python worker."""
-    if arrive(point):
-        os.kill(os.getpid(), signal.SIGKILL)
+    """kill -9 this Python worker, or with the action `executor` the JVM that started it."""
+    action = arrive(point)
+    if action:
+        os.kill(jvm_above() if action == "executor" else os.getpid(), signal.SIGKILL)
+
+
+def jvm_above() -> int:
+    """Return the process of the JVM that this process descends from."""
+    pid = os.getpid()
+    while Path(f"/proc/{pid}/comm").read_text().strip() != "java":
+        status = Path(f"/proc/{pid}/status").read_text()
+        pid = next(int(line.split()[1]) for line in status.splitlines() if line[:5] == "PPid:")
+    return pid
 
 
 def claims_until(offset: dict[str, Any]) -> int:
@@ -112,6 +122,8 @@ class DyingReader(DyingBehindTheOffsetLog, WarrenStreamReader):
             if i == 1:
                 maybe_kill_task("in_read")
             yield batch
+            maybe_kill_task("task_in_read")
+            maybe_kill_driver("driver_in_read")
 
 
 class DyingWriter(WarrenStreamWriter):
