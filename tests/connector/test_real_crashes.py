@@ -37,3 +37,30 @@ def test_a_deleted_checkpoint_and_a_sink_of_the_same_name_lost_rows(
         world.finish(sink={"sinkId": "mine"})
         world.check_exact(bodies)
         shutil.rmtree(world.directory / "checkpoint")
+
+
+def test_a_driver_killed_amid_a_batch_of_several_queues(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    """Claims of three queues in one batch; one of them joins between two runs.
+
+    after_claim    the claims are open, no log has them
+    after_publish  every row is visible in the target, the commit log does not know it
+    """
+    world = RealWorld(cluster, tmp_path)
+    queues = [f"{world.source}-{i}" for i in range(3)]
+    source = {"queuePattern": f"^{world.source}-", "maxMessagesPerTrigger": "400"}
+    bodies: list[bytes] = []
+    for turn, step in enumerate(("after_claim", "after_publish", "")):
+        for queue in queues[: 2 if turn == 0 else 3]:
+            bodies += world.publish(150, len(bodies), queue)
+        if step:
+            world.arm(step)
+            died = world.run(source=source)
+            assert world.killed and died.returncode != 0, (step, died.stderr[-2000:])
+        else:
+            world.finish(source=source)
+    world.check_exact(bodies)
+    for queue in queues:
+        left = world.broker.queue(queue)
+        assert (left.messages_ready, left.messages_claimed) == (0, 0), left
