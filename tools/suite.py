@@ -21,9 +21,10 @@ SIM_WHOLE_SEEDS = 300
 DEMO_FRACTION = "0.1"
 INTERPRETED = ["tests/broker/kernel", "tests/broker/amqp091/wire"]
 """Run a second time with the kernel interpreted."""
-FIRST = (("connector",), ("connector/amqp",), ("live",), ("raft",), ("broker",), ("sim",))
-"""Folders of tests in starting order, the longest first; the others form one more section. What
-another section has is left out of a folder."""
+FIRST = (("connector",), ("live",), ("connector/amqp",), ("raft",))
+LAST = (("broker",), ("sim",))
+"""Folders of tests in starting order, the longest first; those that are named in neither form one
+more section between them. What another section has is left out of a folder."""
 HALVED = ("live",)
 """Folders with so many slow tests that they make two sections each; subfolders stay whole."""
 LANES_PER_CORE = 1.5
@@ -131,7 +132,7 @@ class Suite:
         kernel = "" if self.compiled else " (kernel interpreted: no C compiler)"
         made = [
             self.pytest(f"tests: {title}{kernel}", [*chosen, *mark], java)
-            for folders in (*FIRST, others())
+            for folders in (*FIRST, others(), *LAST)
             for title, chosen in parts(folders)
         ]
         again = [path for path in INTERPRETED if (ROOT / path).exists()]
@@ -231,8 +232,8 @@ class Suite:
 
 
 def others() -> tuple[str, ...]:
-    """Return the folders of tests that FIRST does not name."""
-    named = {"tidy", *(name for folders in FIRST for name in folders)}
+    """Return the folders of tests that neither FIRST nor LAST names."""
+    named = {"tidy", *(name for folders in (*FIRST, *LAST) for name in folders)}
     return tuple(
         sorted(
             path.name
