@@ -1,4 +1,4 @@
-"""Hypothesis settings, and clusters of real nodes that the tests of one module share."""
+"""Hypothesis settings, clusters that the tests of a module share, nodes' logs beside failures."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.node_logs import show_logs
 
 # How fast an example is made, or run, says how busy the machine is, not whether the code is right.
 settings.register_profile(
@@ -28,3 +30,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, cluster_size: int) -> Iter
 
     with LocalCluster(cluster_size, tmp_path_factory.mktemp("cluster")) as made:
         yield made
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """A failure shows the ends of the nodes' logs: it may be the only one, on another machine."""
+    report: Any = yield
+    if report.failed:
+        show_logs(item, report)
+    return report
