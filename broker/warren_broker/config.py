@@ -26,6 +26,7 @@ from pydantic import (
 )
 
 from warren_broker.amqp091.wire.codec import FRAME_BYTES_MIN
+from warren_broker.block.layout import BLOCK_BYTES_MAX
 from warren_broker.certificate_login import CertificateLogin, From, SanType
 from warren_raft.runtime.net.certificates import TlsFiles
 
@@ -52,6 +53,8 @@ AMQPS_PORT = 5671
 NO_ADDRESS = "none"
 SAN_INDEX_MAX = 1_000
 MIB = 1024 * 1024
+BESIDE_MESSAGE_BYTES = 12 * MIB
+"""Of a block, for other messages: dead letters are gathered up to 8 MiB, publishes up to 1 MiB."""
 
 
 class ConfigError(Exception):
@@ -151,7 +154,7 @@ class Tls(_Table):
 class Limits(_Table):
     """Bounds on what clients may request; sizes in bytes, times in milliseconds."""
 
-    message_size_max: int = Field(16 * MIB, ge=1, le=512 * MIB)
+    message_size_max: int = Field(16 * MIB, ge=1, description="of one body")
     unfinished_bytes_max: int = Field(
         128 * MIB, ge=MIB, description="a connection's messages that are not complete"
     )
@@ -163,6 +166,19 @@ class Limits(_Table):
     operation_timeout_ms: int = Field(30_000, ge=100)
     queue_in_flight_bytes_max: int = Field(32 * MIB, ge=64 * 1024)
     node_in_flight_bytes_max: int = Field(256 * MIB, ge=64 * 1024)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Limits:
+        # A message that its block cannot hold would pass the entrance and be lost in the queue.
+        most = BLOCK_BYTES_MAX - BESIDE_MESSAGE_BYTES - self.frame_max
+        if self.message_size_max > most:
+            raise ValueError(
+                f"limits.message_size_max={self.message_size_max} is above {most}: a message, its "
+                f"properties (limits.frame_max={self.frame_max}) and what is published with it "
+                f"are stored as one block of at most {BLOCK_BYTES_MAX} bytes; set it to {most} or "
+                "less and let publishers split larger messages"
+            )
+        return self
 
 
 class ContinuousMembership(_Table):

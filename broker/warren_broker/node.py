@@ -28,7 +28,7 @@ from warren_broker.server.listener import (
 )
 from warren_broker.server.login import external_user
 from warren_raft.quoting import quoted
-from warren_raft.runtime.config import HostConfig
+from warren_raft.runtime.config import PEER_BACKLOG_BYTES, HostConfig
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.loop import Loop
 from warren_raft.runtime.net.certificates import WatchedFiles, server_context
@@ -288,6 +288,7 @@ def host_config(settings: NodeConfig) -> HostConfig:
         wal_file_bytes=raft.wal_max_size_bytes,
         scrub_bytes_per_second=raft.scrub_bytes_per_second,
         scrub_interval_ms=raft.scrub_interval_ms,
+        peer_backlog_bytes=PEER_BACKLOG_BYTES + settings.limits.node_in_flight_bytes_max,
         tls=settings.tls.files() if settings.tls.between_nodes else None,
     )
 

@@ -9,6 +9,8 @@ import pytest
 
 from warren_broker import config
 from warren_broker.config import ConfigError, load
+from warren_broker.node import host_config
+from warren_raft.runtime.config import PEER_BACKLOG_BYTES
 
 CONTINUOUS = """
 [queues.continuous_membership_reconciliation]
@@ -82,6 +84,20 @@ def test_mistakes_are_named(tmp_path: Path, line: str, text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(path, {})
     assert text in str(caught.value)
+
+
+def test_messages_that_no_block_holds_were_let_in_and_lost() -> None:
+    most = 54_394_880
+    size, frame = "WARREN_LIMITS__MESSAGE_SIZE_MAX", "WARREN_LIMITS__FRAME_MAX"
+    assert load(None, {size: str(most)}).limits.message_size_max == most
+    for given in ({size: str(most + 1)}, {size: str(most), frame: "131073"}):
+        with pytest.raises(ConfigError, match=r"is above 543948\d\d: a message, its properties .*"):
+            load(None, given)
+
+
+def test_what_clients_have_in_flight_may_wait_for_one_node() -> None:
+    settings = load(None, {"WARREN_LIMITS__NODE_IN_FLIGHT_BYTES_MAX": str(1 << 30)})
+    assert host_config(settings).peer_backlog_bytes == PEER_BACKLOG_BYTES + (1 << 30)
 
 
 @pytest.mark.parametrize(

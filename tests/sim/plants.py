@@ -192,10 +192,10 @@ def read_before_own_commit() -> list[Replacement]:
     """A new leader answers reads before it knows what its predecessors committed."""
     fan_out = leader.fan_out
 
-    def eager(node: NodeState, lead: Any) -> None:
+    def eager(node: NodeState, lead: Any, crowded: Any) -> None:
         if lead.reads.asked:
             read_rounds.begin_round(node, lead)
-        fan_out(node, lead)
+        fan_out(node, lead, crowded)
 
     return [(leader, "fan_out", eager)]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from warren_raft.core import leader_transfer, membership_change, read_rounds
 from warren_raft.core.progress import Progress
 from warren_raft.core.quorum import held_by_majority
@@ -39,12 +41,12 @@ def become_leader(node: NodeState) -> None:
 # ---------------------------------------------------------------------- sending
 
 
-def fan_out(node: NodeState, lead: Leadership) -> None:
-    """Put into the outbox what may be sent to each follower now."""
+def fan_out(node: NodeState, lead: Leadership, crowded: Container[NodeId]) -> None:
+    """Put into the outbox what may be sent to each follower now; crowded ones get no appends."""
     if lead.reads.asked and node.log.committed >= lead.first:
         read_rounds.begin_round(node, lead)
     for member, progress in lead.progress.items():
-        if not progress.paused and not progress.snapshotting:
+        if not progress.paused and not progress.snapshotting and member not in crowded:
             feed(node, lead, member, progress)
 
 

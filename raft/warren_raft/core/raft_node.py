@@ -13,6 +13,8 @@ it is compared with deadlines and stamped into entries.
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from warren_raft.core import (
     candidate,
     follower,
@@ -211,10 +213,13 @@ class RaftNode(NodeState):
 
     # ------------------------------------------------------------- what is to be done
 
-    def ready(self) -> Ready | None:
-        """Return everything to be done since the last call; None: nothing. Call until None."""
+    def ready(self, crowded: Container[NodeId] = ()) -> Ready | None:
+        """Return everything to be done since the last call; None: nothing. Call until None.
+
+        crowded  nodes that are sent no appends now; call again when one of them is not any more
+        """
         if self.leadership is not None:
-            leader.fan_out(self, self.leadership)
+            leader.fan_out(self, self.leadership, crowded)
         log = self.log
         hard_state = None
         if self.hard_changed:

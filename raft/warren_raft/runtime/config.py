@@ -11,6 +11,9 @@ from warren_raft.types import NodeId
 
 Address = tuple[str, int]
 
+PEER_BACKLOG_BYTES = 256 << 20
+"""Much more than what Raft's messages and answers let wait for a peer that reads."""
+
 
 @dataclass(frozen=True, slots=True)
 class HostConfig:
@@ -69,7 +72,7 @@ class HostConfig:
     scrub_bytes_per_second: int = 0
     scrub_interval_ms: int = 86_400_000
     retained_bytes_max: int = 256 << 20
-    peer_backlog_bytes: int = 256 << 20
+    peer_backlog_bytes: int = PEER_BACKLOG_BYTES
     frame_bytes_max: int = 256 << 20
     connection_buffer_bytes: int = 4 << 20
     tls: TlsFiles | None = None

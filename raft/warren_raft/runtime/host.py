@@ -93,6 +93,7 @@ class Host:
         self._transport = Transport(config, loop, self.boot_id, self)
         self._ready_loop = ReadyLoop(config.node, loop, observer, self._transport.send_raft)
         self._touch = self._ready_loop.touch
+        self.on_drained = self._ready_loop.drained
         self._peers = Peers(config, loop, self._transport, self._groups, observer, self._touch)
         self.on_refused = self._peers.on_refused
         self.on_second = self._peers.on_second

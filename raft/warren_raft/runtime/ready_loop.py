@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from warren_raft.core import damaged
 from warren_raft.core.ready import Ready, Role
-from warren_raft.messages import AnyRaftMessage
+from warren_raft.messages import AnyRaftMessage, Append
 from warren_raft.runtime.disk_backpressure import DiskBackpressure
 from warren_raft.runtime.group import Group
 from warren_raft.runtime.loop import Loop, LoopStage
@@ -18,6 +18,8 @@ from warren_raft.types import METADATA_GROUP, Entry, NodeId
 
 TURN_MS_MAX = 50
 """Applying stops after that long in one turn and continues in the next one."""
+OUTBOX_BYTES = 4 << 20
+"""With that many bytes of entries to be sent, they are sent before the next group is looked at."""
 
 
 class ReadyLoop:
@@ -35,6 +37,14 @@ class ReadyLoop:
     4. committed entries are applied
     5. when the batch is on disk, the votes and append replies that depend on it are sent, at once
     A failed write or sync raises out of the loop: the process ends without having sent them.
+
+    A follower's window bounds what one group has on its way to a node, and groups are many:
+    1. Thirty queues get a message of 15 MiB each, or a node comes back to thirty queues with that
+    much.  2. Their leaders hand 450 MiB to one connection.  3. Nothing of it is acknowledged within
+    `retransmit_ms`, and each group hands over its entries once more, until the connection is reset
+    for what waits in it; everything is lost, and sent again.  So a node with a congested
+    connection is crowded: no group sends it appends until the connection has drained. Replayed by
+    tests/raft/runtime/test_crowded.py
     """
 
     def __init__(
@@ -42,9 +52,9 @@ class ReadyLoop:
         own: NodeId,
         loop: Loop,
         observer: Observer,
-        send_raft: Callable[[NodeId, Sequence[AnyRaftMessage]], None],
+        send_raft: Callable[[NodeId, Sequence[AnyRaftMessage]], bool],
     ) -> None:
-        """send_raft: sends to a peer, in one frame; lost without a connection."""
+        """send_raft: sends to a peer, in one frame; lost without a connection. True: crowded."""
         self._own = own
         self._loop = loop
         self._clock = loop.clock
@@ -55,6 +65,8 @@ class ReadyLoop:
         self._turned = -1
         self._submit_asked = False
         self._outbox: dict[NodeId, list[AnyRaftMessage]] = {}
+        self._outbox_bytes = 0
+        self._crowded: dict[NodeId, dict[Group, None]] = {}
         self._awaiting: list[tuple[Group, int, int]] = []
         self._wal: Wal
         self._pace: DiskBackpressure
@@ -122,9 +134,7 @@ class ReadyLoop:
             group.touched = False
             if not group.deleted:
                 self._take(group, to_apply)
-        outbox, self._outbox = self._outbox, {}
-        for node, messages in outbox.items():
-            self._send_raft(node, messages)
+        self._send_outbox()
         if self._awaiting or self._submit_asked:
             self._submit_asked = False
             awaiting, self._awaiting = self._awaiting, []
@@ -143,9 +153,11 @@ class ReadyLoop:
             damaged.look_again(group.node)
         if group.node.membership is not group.members:
             self._acquaint(group)
-        while (ready := group.node.ready()) is not None:
+        while (ready := group.node.ready(self._crowded)) is not None:
             for message in ready.messages:
                 outbox.setdefault(message.to, []).append(message)
+                if type(message) is Append and message.entries:
+                    self._outbox_bytes += sum([len(entry[3]) for entry in message.entries])
             if ready.messages_after_sync:
                 group.after_sync.append((ready.sequence, ready.messages_after_sync))
             if ready.writes:
@@ -161,7 +173,23 @@ class ReadyLoop:
                 to_apply.append((group, ready))
             if ready.committed:
                 break  # the rest after these are applied: a long replay must not fill memory
+        if self._crowded and group.node.leadership is not None:
+            for held_back in self._crowded.values():
+                held_back[group] = None
+        if self._outbox_bytes > OUTBOX_BYTES:
+            self._send_outbox()
         self._set_timer(group)
+
+    def _send_outbox(self) -> None:
+        outbox, self._outbox, self._outbox_bytes = self._outbox, {}, 0
+        for node, messages in outbox.items():
+            if self._send_raft(node, messages):
+                self._crowded.setdefault(node, {})
+
+    def drained(self, node: NodeId) -> None:
+        """Send appends to that node again: its connection has drained, or has ended."""
+        for group in self._crowded.pop(node, {}):
+            self.touch(group)
 
     def send(self, message: AnyRaftMessage) -> None:
         """Send it with this turn's messages."""

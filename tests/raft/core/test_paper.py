@@ -408,6 +408,20 @@ def test_nothing_is_sent_to_a_suspected_follower_until_it_is_back() -> None:
     assert [message.to for message in one.out()] == ["c"]
 
 
+def test_a_crowded_follower_is_sent_appends_when_it_no_longer_is() -> None:
+    one = One().lead()
+    for follower in ("a", "c"):
+        one.agree(follower, 1, 1)
+    one.node.propose(b"x", NOW)
+    ready = one.node.ready({"c"})
+    assert ready is not None and one.node.ready({"c"}) is None
+    assert [message.to for message in ready.messages] == ["a"]
+    one.log.put(ready.entries)
+    one.node.durable(ready.sequence)
+    appends = [message for message in one.out() if isinstance(message, rpc.Append)]
+    assert [message.to for message in appends if message.entries] == ["c"]
+
+
 def test_a_leader_without_a_majority_in_hearing_steps_down() -> None:
     one = One().lead()
     one.node.read_index(9, NOW)

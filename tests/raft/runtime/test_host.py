@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 from pathlib import Path
 
@@ -306,8 +307,8 @@ def test_a_long_replay_is_applied_in_bounded_pieces(tmp_path: Path) -> None:
         def __getattr__(self, name: str) -> object:
             return getattr(core, name)
 
-        def ready(self) -> object:
-            ready = take()
+        def ready(self, crowded: Container[str]) -> object:
+            ready = take(crowded)
             if ready is not None and ready.committed:
                 assert ready.committed[0].index == group.applied + 1, "taken before applied"
                 taken.append(len(ready.committed))

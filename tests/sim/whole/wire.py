@@ -331,10 +331,10 @@ class SimulatedTransport:
         """This end takes the connection for established; there is none to oneself."""
         return node != self.name and self.wire.of(self.name, node).believes[self.name]
 
-    def send_raft(self, node: str, batch: Sequence[raft_messages.AnyRaftMessage]) -> None:
+    def send_raft(self, node: str, batch: Sequence[raft_messages.AnyRaftMessage]) -> bool:
         """As bytes when the world says so."""
         if not self.up(node):
-            return
+            return False
         sender, given = self.name, list(batch)
         process = self.world.processes[sender].running
         assert process is not None
@@ -351,6 +351,7 @@ class SimulatedTransport:
             process.host.on_raft(sender, given)
 
         self.wire.send(sender, link, received)
+        return False
 
     def send_message(self, node: str, buffers: Sequence[Any]) -> bool:
         """An application message."""

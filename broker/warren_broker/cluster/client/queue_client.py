@@ -130,6 +130,7 @@ class Uplink:
         full = (
             pending.part_bytes >= SUBMISSION_BLOCK_BYTES
             or pending.part_messages >= BLOCK_MESSAGES_MAX
+            or (size_bytes >= SUBMISSION_BLOCK_BYTES and pending.part_messages)
         )
         if pending.ordered or full:
             self._close()

@@ -72,6 +72,10 @@ class ConnectionOwner(Protocol):
         """Handle the position of the peer's log on its disk."""
         ...
 
+    def drained(self, connection: PeerConnection) -> None:
+        """Take note that the connection is congested no more."""
+        ...
+
     def position(self) -> int:
         """Return the last write of this node's log that is on its disk."""
         ...
@@ -128,6 +132,7 @@ class PeerConnection:
                 self._on_data,
                 self._on_closed,
                 self._on_error,
+                self._on_drained,
                 buffer_bytes,
             )
         return Stream(
@@ -136,15 +141,23 @@ class PeerConnection:
             self._on_data,
             self._on_closed,
             on_error=self._on_error,
+            on_drained=self._on_drained,
             buffer_bytes=buffer_bytes,
         )
 
+    def _on_drained(self) -> None:
+        self._owner.drained(self)
+
     # ------------------------------------------------------------ sending
 
-    def send_raft(self, messages: Sequence[AnyRaftMessage]) -> None:
-        """Send them in one frame, after the position of the write that they depend on."""
+    def send_raft(self, messages: Sequence[AnyRaftMessage]) -> bool:
+        """Send them in one frame, after the position of the write that they depend on.
+
+        Return whether the connection is congested now.
+        """
         self._tell_position()
         self._write(codec.encode_raft(messages))
+        return self.stream.congested and not self.stream.closed
 
     def send_message(self, buffers: Sequence[Buffer]) -> None:
         """Send one application message."""

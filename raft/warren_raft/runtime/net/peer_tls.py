@@ -58,6 +58,7 @@ class PeerTls:
         on_data: Callable[[bytes], None],
         on_closed: Callable[[Exception | None], None],
         on_error: Callable[[Exception], None],
+        on_drained: Callable[[], None],
         buffer_bytes: int,
     ) -> TlsStream:
         """Return the stream of a connection to a peer.
@@ -74,6 +75,7 @@ class PeerTls:
             hostname="" if calling else None,
             budget=self._handshakes,
             on_error=on_error,
+            on_drained=on_drained,
             buffer_bytes=buffer_bytes,
         )
 

@@ -71,6 +71,10 @@ class TransportOwner(Protocol):
         """An application message."""
         ...
 
+    def on_drained(self, node: NodeId) -> None:
+        """Take note that the connection with that peer is not congested, or has ended."""
+        ...
+
     def position(self) -> int:
         """Return the last write of this node's log that is on its disk."""
         ...
@@ -210,7 +214,11 @@ class Transport:
         self._hang_up(peer)
         if up:
             log.info("%s: %s is no longer a peer", self.config.node, node)
-            self._owner.on_down(node)
+            self._down(node)
+
+    def _down(self, node: NodeId) -> None:
+        self._owner.on_drained(node)
+        self._owner.on_down(node)
 
     def _drop_call(self, peer: _Peer) -> None:
         """Abort this side's attempt to reach the peer."""
@@ -236,11 +244,15 @@ class Transport:
         peer = self._peers.get(node)
         return peer is not None and peer.connection is not None
 
-    def send_raft(self, node: NodeId, messages: Sequence[AnyRaftMessage]) -> None:
-        """Send messages in one frame; they are lost without a connection."""
+    def send_raft(self, node: NodeId, messages: Sequence[AnyRaftMessage]) -> bool:
+        """Send messages in one frame; they are lost without a connection.
+
+        Return whether the connection is congested now; `TransportOwner.on_drained` ends that.
+        """
         peer = self._peers.get(node)
-        if peer is not None and peer.connection is not None:
-            peer.connection.send_raft(messages)
+        if peer is None or peer.connection is None:
+            return False
+        return peer.connection.send_raft(messages)
 
     def send_message(self, node: NodeId, buffers: Sequence[Buffer]) -> bool:
         """Send an application message; return False when there is no connection."""
@@ -412,7 +424,7 @@ class Transport:
         old, peer.connection = peer.connection, connection
         if old is not None:
             old.stream.abort()
-            self._owner.on_down(peer.node)
+            self._down(peer.node)
         peer.delay_ms = self.config.reconnect_ms_min
         peer.said = ""
         log.info("%s: connected with %s", self.config.node, peer.node)
@@ -427,6 +439,11 @@ class Transport:
     def position(self) -> int:
         """See ConnectionOwner."""
         return self._owner.position()
+
+    def drained(self, connection: PeerConnection) -> None:
+        """See ConnectionOwner."""
+        if connection.up and connection.node is not None:
+            self._owner.on_drained(connection.node)
 
     def received_position(self, connection: PeerConnection, write: int) -> None:
         """See ConnectionOwner."""
@@ -464,7 +481,7 @@ class Transport:
             peer.connection = None
             self._say(peer, f"connection lost: {error or 'closed by the peer'}")
             self._call_later(peer, lost=True)
-            self._owner.on_down(peer.node)
+            self._down(peer.node)
         else:
             peer.calling = None
             if error is not None or peer.first:  # else both called; the other call continues
