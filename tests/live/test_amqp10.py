@@ -477,3 +477,50 @@ def test_other_dynamic_sources_are_refused(addresses, source):
         pytest.raises(LinkDetached, match="amqp:not-implemented"),
     ):
         dynamic(connection, source)
+
+
+@pytest.mark.specification("quorum-queues: For AMQP 1.0 clients: The broker sends")
+def test_a_delivery_that_is_held_for_too_long_is_released_and_the_link_stays(
+    addresses, channel, queue_name, broker
+):
+    """Another consumer takes it, the leader changes, and then the slow client continues."""
+    declare(channel, queue_name)
+    address = f"/queues/{queue_name}"
+    limit = AttachProperties(**{"consumer-timeout": 1500})
+    with connected(addresses[0]) as slow, connected(addresses[1]) as quick:
+        receiver = slow.create_receiver(address, credit=2, options=limit)
+        publish(quick, queue_name, "one", "two")
+        assert [receiver.receive().body for _ in range(2)] == ["one", "two"]
+        held = list(receiver.fetcher.unsettled)
+        slow.wait(
+            lambda: all(each.remote_state == Delivery.RELEASED for each in held), timeout=WAIT_S
+        )
+        assert not any(each.settled for each in held)
+        other = quick.create_receiver(address, credit=10)
+        for body in ("one", "two"):
+            message = other.receive(timeout=WAIT_S)
+            assert (message.body, message.delivery_count) == (body, 0), "that is no failure"
+            other.accept()
+        other.close()
+        old = broker.cluster.leader_of(queue_name)
+        with Connection(broker.uri) as operator:
+            name = broker.cluster.nodes[(old + 1) % 3].name
+            assert Admin(operator).transfer_leadership(queue_name, name).leader == name
+        publish(quick, queue_name, "three")
+        receiver.flow(5)
+        with pytest.raises(Timeout):
+            receiver.receive(timeout=1.0)  # it has not settled what was released
+        assert counts(channel, queue_name) == 1
+        for each in held:
+            each.update(Delivery.ACCEPTED)  # too late: they were another client's
+            each.settle()
+        receiver.fetcher.unsettled.clear()
+        assert receiver.receive(timeout=WAIT_S).body == "three"
+        receiver.accept()
+        receiver.close()
+    eventually(lambda: counts(channel, queue_name) == 0, "nothing is left")
+    logged = "".join(broker.cluster.log(node) for node in range(3))
+    (warning,) = [
+        line for line in logged.splitlines() if "has timed out" in line and queue_name in line
+    ]
+    assert "WARNING" in warning and "1500 ms" in warning

@@ -24,7 +24,7 @@ from warren_broker.amqp10.connection_requests import (
     OpenVhost,
     VhostOpened,
 )
-from warren_broker.amqp10.consuming_link import ConsumingLink
+from warren_broker.amqp10.consuming_link import ConsumingLink, RetiredConsumer
 from warren_broker.amqp10.dynamic_nodes import VOLATILE_QUEUE, dynamic_source, dynamic_target
 from warren_broker.amqp10.link import (
     Limits10,
@@ -39,7 +39,7 @@ from warren_broker.amqp10.link import (
     source_address,
     target_address,
 )
-from warren_broker.amqp10.link_requests import PublishOutcomes
+from warren_broker.amqp10.link_requests import PublishOutcomes, Ranges
 from warren_broker.amqp10.management_link import AnswersLink, RequestsLink
 from warren_broker.amqp10.publishing_link import PublishingLink
 from warren_broker.amqp10.receiver import BlocksLink
@@ -98,7 +98,7 @@ class Connection10:
         self.in_flight_bytes = 0
         self.unfinished_bytes = 0
         self.short = False
-        self.consumers: dict[int, ConsumingLink] = {}
+        self.consumers: dict[int, ConsumingLink | RetiredConsumer] = {}
         self.reply_links: dict[str, RepliesLink] = {}
         self.user = ""
         self.vhost = ""
@@ -200,6 +200,18 @@ class Connection10:
         if part is not None:
             part.missed(msg_id)
             self._flush_links()
+
+    def timed_out(self, consumer: int, msg_ids: Ranges) -> bool:
+        """Release deliveries that a consumer held for too long; none: all that it holds.
+
+        Return whether it is the first time on its link.
+        """
+        part = self.consumers.get(consumer)
+        if part is None:
+            return False
+        first = part.timed_out(msg_ids)
+        self._flush_links()
+        return first
 
     def cancelled(self, consumer: int, refusal: Refusal) -> None:
         """End the link of a consumer that its queue has cancelled."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
-from proton import Delivery, Link, symbol, timestamp
+from proton import Delivery, Link, symbol
 
 from warren_broker.amqp10.addresses import QueueSource
 from warren_broker.amqp10.connection_requests import AnyAnswer
 from warren_broker.amqp10.dynamic_nodes import TEMPORARY_QUEUE, TemporaryQueue, describe
+from warren_broker.amqp10.held_deliveries import HeldDeliveries
 from warren_broker.amqp10.link import LinkHost, LinkPart, accept_attach
 from warren_broker.amqp10.link_requests import (
     Consume,
@@ -19,31 +21,26 @@ from warren_broker.amqp10.link_requests import (
     CreditDrained,
     EndConsumer,
     GrantCredit,
-    ModifyMessages,
-    Outcome,
-    SettleMessages,
+    Ranges,
 )
 from warren_broker.amqp10.message.sent import encode_message
 from warren_broker.amqp10.wire.fields import read_map
 from warren_broker.block.block import Block
 from warren_broker.errors import ContentTooLarge, InvalidArgument, Refusal
 from warren_broker.queue import commands
-from warren_broker.queue.annotations import ANNOTATIONS_BYTES_MAX, size_bytes
 from warren_broker.queue.modify_command import Pairs
 
 PRIORITY: Final = "rabbitmq:priority"
 CONSUMER_TIMEOUT: Final = "rabbitmq:consumer-timeout"
-DELIVERY_TIME: Final = "x-opt-delivery-time"
-DELIVERY_TIME_MAX: Final = (1 << 63) - 1
 REPORT_MESSAGES: Final = 1_024
 """After that many settled deliveries, or REPORT_BYTES, the queue is told that they have left."""
 REPORT_BYTES: Final = 8 << 20
-_OUTCOMES: Final[dict[object, Outcome]] = {
-    Delivery.ACCEPTED: "accepted",
-    Delivery.REJECTED: "rejected",
-    Delivery.RELEASED: "released",
-}
-_ENCODE: Final = msgspec.msgpack.Encoder().encode
+_OUTCOMES: Final = (
+    Delivery.ACCEPTED,
+    Delivery.REJECTED,
+    Delivery.RELEASED,
+    Delivery.MODIFIED,
+)
 _DECODE: Final = msgspec.msgpack.Decoder().decode
 
 
@@ -53,6 +50,10 @@ class ConsumingLink(LinkPart):
     Deliveries wait here while the client's socket is slow; they are runs of blocks, and the queue
     gives no more than the client's credit. Credit and outcomes of one pass go to the queue at its
     end (`flush`).
+
+    A client that holds a delivery for longer than the consumer timeout keeps its link: what it held
+    is released, and the queue has a new consumer for the link. It gives that one nothing before the
+    client has settled what was released.
 
     consumer      0: the queue has not answered yet
     source        None: a temporary queue is made
@@ -73,7 +74,9 @@ class ConsumingLink(LinkPart):
         self._draining = False
         self._drained_at = -1  # where the queue's answer to a drain said that the old credit ends
         self._unreported = self._unreported_bytes = 0
-        self._outcomes: dict[Outcome, list[tuple[int, int]]] = {}
+        self._held = HeldDeliveries(0, 0, host.tell)
+        self._retired: list[RetiredConsumer] = []
+        self._queue = "" if source is None else source.queue
         self._said = wanted(link)
         self._temporary: TemporaryQueue | None = None
         if source is None:
@@ -82,24 +85,41 @@ class ConsumingLink(LinkPart):
             self._consume(source.queue)
 
     def _consume(self, queue: str) -> None:
-        self.host.ask(Consume(queue, self.link.name, self.settled, *self._said), self._answered)
+        self._queue = queue
+        request = Consume(queue, self.link.name, self.settled, *self._said)
+        self.host.ask(request, self._rejoined if self._held.consumer else self._answered)
 
     def _answered(self, answer: AnyAnswer) -> None:
-        if self.ended:
-            if isinstance(answer, Consuming):
-                self.host.tell(EndConsumer(answer.consumer, failed=False))
-            return
-        if isinstance(answer, Refusal):
+        if not self.ended and isinstance(answer, Refusal):
             self.refuse_opening(answer)
             return
-        assert isinstance(answer, Consuming), answer
-        self.consumer = answer.consumer
-        self.host.consumers[answer.consumer] = self
+        if not self._joined(answer):
+            return
         accept_attach(self.link)
         if self._temporary is not None:
             describe(self.link.source, self._temporary.name, TEMPORARY_QUEUE)
         self.link.snd_settle_mode = Link.SND_SETTLED if self.settled else Link.SND_UNSETTLED
         self.flow()
+
+    def _rejoined(self, answer: AnyAnswer) -> None:
+        if not self.ended and isinstance(answer, Refusal):
+            self.refuse(answer)
+        elif self._joined(answer):
+            self.flow()
+
+    def _joined(self, answer: AnyAnswer) -> bool:
+        """Note the link's consumer; return False when the link has ended meanwhile."""
+        if self.ended:
+            if isinstance(answer, Consuming):
+                self.host.tell(EndConsumer(answer.consumer, failed=False))
+            return False
+        assert isinstance(answer, Consuming), answer
+        self.consumer = answer.consumer
+        first_tag = self._held.first_tag + self._next_msg_id
+        self._next_msg_id = 0
+        self._held = HeldDeliveries(answer.consumer, first_tag, self.host.tell)
+        self.host.consumers[answer.consumer] = self
+        return True
 
     # ------------------------------------------------------------ from the queue
 
@@ -123,6 +143,30 @@ class ConsumingLink(LinkPart):
         self.wake()
         self.refuse(refusal)
 
+    def timed_out(self, msg_ids: Ranges) -> bool:
+        """Release what the client held for too long, and ask for a new consumer.
+
+        msg_ids  the consumer does not have them any more; none: which ones is not known, all of
+                 them are given back
+        Return whether this is the first time.
+        """
+        if self.ended or not self.consumer:
+            return False
+        retired = RetiredConsumer(self, self._held)
+        self.host.consumers[self.consumer] = retired
+        self._retired.append(retired)
+        self._held.give_back(tuple(_ids(run) for run, _ in self._waiting))
+        self._waiting.clear()
+        self.consumer, self._granted = 0, (0, 0)
+        self._draining, self._drained_at = False, -1
+        if msg_ids:
+            retired.timed_out(msg_ids)
+        else:
+            self._held.release(((0, self._next_msg_id),))
+            self._held.end(failed=False)
+        self._consume(self._queue)
+        return self._held.first_tag == 0
+
     def refuse(self, refusal: Refusal) -> None:
         """End the link, and its consumer, with an error."""
         super().refuse(refusal)
@@ -141,89 +185,75 @@ class ConsumingLink(LinkPart):
         self._end(failed=self.session_ended)
 
     def _end(self, *, failed: bool) -> None:
-        self.flush_outcomes()
         self._waiting.clear()
-        consumer, self.consumer = self.consumer, 0
-        if consumer:
-            self.host.consumers.pop(consumer, None)
-            self.host.tell(EndConsumer(consumer, failed))
+        self.consumer = 0
+        for held in (*(retired.held for retired in self._retired), self._held):
+            self.host.consumers.pop(held.consumer, None)
+            held.end(failed=failed)
+        self._retired.clear()
         if self._temporary is not None:
             self._temporary.delete()
 
     def delivery(self, delivery: Delivery) -> None:
         """Handle the outcome of a delivery."""
-        state = delivery.remote_state
-        if self.ended or not (delivery.settled or state in _OUTCOMES or state == Delivery.MODIFIED):
+        if self.ended or not (delivery.settled or delivery.remote_state in _OUTCOMES):
             return
-        msg_id = int(delivery.tag)
-        if state == Delivery.MODIFIED:
-            if not self._modify(delivery, msg_id):
-                return
-        else:  # settled without an outcome: that of the source, released
-            self._note(_OUTCOMES.get(state, "released"), msg_id)
-        if not delivery.settled:
-            delivery.update(state)
-        delivery.settle()
-
-    def _note(self, outcome: Outcome, msg_id: int) -> None:
-        ranges = self._outcomes.setdefault(outcome, [])
-        if ranges and ranges[-1][1] + 1 == msg_id:
-            ranges[-1] = (ranges[-1][0], msg_id)
-        else:
-            ranges.append((msg_id, msg_id))
-            self.host.flush_later(self)
-
-    def _modify(self, delivery: Delivery, msg_id: int) -> bool:
-        """Return whether the outcome could be read."""
-        remote = delivery.remote
+        tag = int(delivery.tag)
+        held = self._held
+        for retired in self._retired:
+            if tag in retired.held.by_tag:
+                held = retired.held
         try:
-            given = read_map("annotations of modified", lambda: remote.annotations)
-            annotations, ready_ms = read_annotations(given)
+            if held.outcome(tag, delivery):
+                self.host.flush_later(self)
         except Refusal as refusal:
             self.refuse(refusal)
-            return False
-        self.flush_outcomes()  # outcomes of one consumer stay in their order
-        self.host.tell(
-            ModifyMessages(
-                self.consumer,
-                ((msg_id, msg_id),),
-                bool(remote.failed),
-                bool(remote.undeliverable),
-                annotations,
-                ready_ms,
-            )
-        )
-        return True
+            return
+        if self._retired and not self._waits:
+            self.host.flush_later(self)  # it was the last one that kept the queue from giving more
 
     # ------------------------------------------------------------ at the end of a pass
 
     def flush(self) -> None:
         """Pass on outcomes, and credit if it has changed."""
-        self.flush_outcomes()
-        if not self.consumer or self.ended:
+        if self.ended:
+            return
+        self._flush_outcomes()
+        if not self.consumer:
             return
         self._finish_drain()
         delivered = self._waiting[0][0].first_msg_id if self._waiting else self._next_msg_id
         drain = bool(self.link.drain_mode) and self.link.credit > 0
-        granted = (delivered + self.link.credit, self._left() if self.settled else 0)
+        if drain and self._waits and not self._waiting:
+            self.link.drained()  # nothing may come: the queue need not be asked
+            drain = False
+        credit = 0 if self._waits else self.link.credit
+        granted = (delivered + credit, self._left() if self.settled else 0)
         if drain:
             if not self._draining and self._drained_at < 0:
                 self._draining = True
                 self._granted = granted
                 self.host.ask(
-                    GrantCredit(self.consumer, delivered, self.link.credit, True), self._drained
+                    GrantCredit(self.consumer, delivered, credit, True),
+                    partial(self._drained, self.consumer),
                 )
         elif granted != self._granted:
             self._granted = granted
-            self.host.tell(GrantCredit(self.consumer, delivered, self.link.credit))
+            self.host.tell(GrantCredit(self.consumer, delivered, credit))
 
-    def flush_outcomes(self) -> None:
-        """Pass on outcomes."""
-        if self._outcomes and self.consumer:
-            for outcome, ranges in self._outcomes.items():
-                ids = tuple(sorted(ranges))
-                self.host.tell(SettleMessages(self.consumer, outcome, ids))
-        self._outcomes = {}
+    @property
+    def _waits(self) -> bool:
+        """Whether the client has not settled all that was released."""
+        return any(retired.held.overdue for retired in self._retired)
+
+    def _flush_outcomes(self) -> None:
+        self._held.flush()
+        for retired in list(self._retired):
+            retired.held.flush()
+            if not retired.held.by_tag:
+                self._retired.remove(retired)
+                self.host.consumers.pop(retired.held.consumer, None)
+                retired.held.end(failed=False)
 
     def _left(self) -> int:
         """Count the reports of settled deliveries that have left, one for every REPORT_MESSAGES."""
@@ -232,7 +262,9 @@ class ConsumingLink(LinkPart):
         self._unreported = self._unreported_bytes = 0
         return self._granted[1] + 1
 
-    def _drained(self, answer: AnyAnswer) -> None:
+    def _drained(self, consumer: int, answer: AnyAnswer) -> None:
+        if consumer != self.consumer:
+            return
         self._draining = False
         if not self.ended and isinstance(answer, CreditDrained):
             self._drained_at = answer.delivered
@@ -301,7 +333,8 @@ class ConsumingLink(LinkPart):
                 )
             )
             return
-        delivery = self.link.delivery(str(msg_id))
+        tag = self._held.first_tag + msg_id
+        delivery = self.link.delivery(str(tag))
         for piece in pieces:
             self.link.stream(piece)
         self.link.advance()
@@ -309,6 +342,37 @@ class ConsumingLink(LinkPart):
             delivery.settle()
             self._unreported += 1
             self._unreported_bytes += size
+        else:
+            self._held.by_tag[tag] = delivery
+
+
+class RetiredConsumer:
+    """A link's consumer that has timed out; the client may settle what it was not too late for."""
+
+    def __init__(self, part: ConsumingLink, held: HeldDeliveries) -> None:
+        self.held = held
+        self._part = part
+
+    def deliver(self, delivery: commands.Delivery, block: Block) -> None:
+        """Give messages back that were on their way."""
+        self.held.give_back((_ids(delivery),))
+
+    def missed(self, msg_id: int) -> None:
+        """Do nothing: nothing more is expected."""
+
+    def cancelled(self, refusal: Refusal) -> None:
+        """End the link, as its consumer would."""
+        self._part.cancelled(refusal)
+
+    def timed_out(self, msg_ids: Ranges) -> bool:
+        """Release what the client held for too long; the queue is given no credit meanwhile."""
+        self.held.release(msg_ids)
+        self._part.flow()
+        return False
+
+
+def _ids(run: commands.Delivery) -> tuple[int, int]:
+    return run.first_msg_id, run.first_msg_id + run.last - run.first
 
 
 def wanted(link: Link) -> tuple[int, int | None]:
@@ -327,41 +391,3 @@ def _integer(said: Mapping[Any, Any], key: str, least: int, most: int) -> int | 
             f"link property {key}: {value!r}; give an integer from {least} to {most}"
         )
     return int(value)
-
-
-def read_annotations(given: Mapping[Any, Any]) -> tuple[Pairs, int]:
-    """Return a modified outcome's (annotations, delivery time, 0: none); raises InvalidArgument."""
-    pairs: dict[str, bytes] = {}
-    ready_ms = 0
-    for key, value in given.items():
-        if not isinstance(key, symbol) or not key.startswith("x-"):
-            raise InvalidArgument(
-                f"annotation {str(key)[:80]!r} of a modified outcome: keys are symbols that begin "
-                "with 'x-', all others are reserved"
-            )
-        pairs[str(key)] = _ENCODE(_simple(str(key), value))
-        if key == DELIVERY_TIME:
-            # as in RabbitMQ: what is no integer says no time, and is an annotation all the same
-            if isinstance(value, int) and not isinstance(value, bool):
-                ready_ms = max(0, min(int(value), DELIVERY_TIME_MAX))
-    found = tuple(sorted(pairs.items()))
-    if size_bytes(found) > ANNOTATIONS_BYTES_MAX:
-        raise InvalidArgument(
-            f"annotations of {size_bytes(found)} bytes; {ANNOTATIONS_BYTES_MAX} is the limit"
-        )
-    return found, ready_ms
-
-
-def _simple(key: str, value: Any) -> bool | int | str | bytes:
-    if isinstance(value, bool):
-        return bool(value)
-    if isinstance(value, (int, timestamp)) and -(1 << 63) <= value < 1 << 63:
-        return int(value)
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, (bytes, memoryview)):
-        return bytes(value)
-    raise InvalidArgument(
-        f"annotation {key[:80]!r} of a modified outcome is a {type(value).__name__}; give a "
-        "boolean, an integer of 64 bits, a string, a symbol or a binary"
-    )

@@ -536,7 +536,8 @@ class Cluster:
     ) -> None:
         client = self.clients.get(message.group)
         if client is not None and message.effect.uplink == self.host.boot_id:
-            client.cancelled(message.effect.consumer, message.effect.reason)
+            effect = message.effect
+            client.cancelled(effect.consumer, effect.reason, effect.msg_ids)
 
 
 def _moved(delivery: Delivery) -> Delivery:

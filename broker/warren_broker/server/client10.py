@@ -55,7 +55,7 @@ class Client10(ProtocolClient):
             logins=Logins(config.anonymous, config.external),
         )
         self._consumers = Consumers10(
-            broker, self._connection, self._carry_out, partial(guarded_call, self)
+            broker, self._connection, self._log, self._carry_out, partial(guarded_call, self)
         )
         self._handlers = {**_HANDLERS, **self._consumers.handlers()}
 

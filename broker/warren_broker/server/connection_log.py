@@ -22,13 +22,14 @@ class ConnectionLog:
     Invariant: `ended` or `lost` writes one line, the first time one of them is called.
     """
 
-    __slots__ = ("_ended", "_opened", "_peer", "_protocol", "_user", "_vhost")
+    __slots__ = ("_container", "_ended", "_opened", "_peer", "_protocol", "_user", "_vhost")
 
     def __init__(self, protocol: str, peer: str) -> None:
         self._protocol = protocol
         self._peer = peer
         self._user = ""
         self._vhost = ""
+        self._container: Any = ""
         self._opened = False
         self._ended = False
         log.debug("accepting AMQP %s connection %s", protocol, peer)
@@ -40,6 +41,7 @@ class ConnectionLog:
         name    the connection's name, given by the client
         """
         self._user, self._vhost, self._opened = user, vhost, True
+        self._container = client.get("container", "")
         log.info(
             "connection %s (AMQP %s): user %s authenticated and granted access to vhost %s; "
             "client %s %s, name %s",
@@ -94,6 +96,26 @@ class ConnectionLog:
             quoted(self._vhost),
             quoted(consumer),
             channel,
+            quoted(queue),
+            "unknown" if timeout_ms is None else timeout_ms,
+        )
+
+    def link_timed_out(self, link: str, queue: str, timeout_ms: int | None, first: bool) -> None:
+        """Log that deliveries of a link were released: they were held for too long.
+
+        first  on this link: later ones are not worth a warning
+        """
+        log.log(
+            logging.WARNING if first else logging.DEBUG,
+            "connection %s (AMQP %s, user %s, vhost %s): link %s of container %s has timed out: "
+            "deliveries of queue %s, not settled in time (timeout used: %s ms), are released; the "
+            "link gets no others before the client settles them",
+            self._peer,
+            self._protocol,
+            quoted(self._user),
+            quoted(self._vhost),
+            quoted(link),
+            quoted(self._container),
             quoted(queue),
             "unknown" if timeout_ms is None else timeout_ms,
         )

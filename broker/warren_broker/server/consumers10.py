@@ -14,6 +14,7 @@ from warren_broker.cluster.broker import Broker
 from warren_broker.kernel import MessageTable
 from warren_broker.queue import commands
 from warren_broker.queue.modify_command import Modify
+from warren_broker.server.connection_log import ConnectionLog
 
 
 class Consumers10:
@@ -27,11 +28,13 @@ class Consumers10:
         self,
         broker: Broker,
         connection: Connection10,
+        log: ConnectionLog,
         carry_out: Callable[[], None],
         guard: Callable[[Callable[..., Any]], Callable[..., None]],
     ) -> None:
         self._broker = broker
         self._connection = connection
+        self._log = log
         self._carry_out = carry_out
         self.deliver = guard(self._deliver)
         self.cancelled = guard(self._cancelled)
@@ -49,7 +52,7 @@ class Consumers10:
         """Handle the queue's cancellation of a consumer."""
         known = self._sessions.get(consumer)
         if known is not None:
-            self._connection.cancelled(consumer, _why(reason, known[1], timeout_ms))
+            self._connection.cancelled(consumer, _why(reason, known[1]))
             self._carry_out()
 
     # ------------------------------------------------------------ for the links
@@ -80,8 +83,18 @@ class Consumers10:
             self._connection.missed(consumer, msg_id)
             self._carry_out()
 
+        def timed_out(msg_ids: link_requests.Ranges, timeout_ms: int | None) -> None:
+            first = self._connection.timed_out(consumer, msg_ids)
+            self._log.link_timed_out(request.link, request.queue, timeout_ms, first)
+            self._carry_out()
+
         self._broker.consuming.checkout(
-            queue, command, self, asker.guard(joined), missed=asker.guard(missed)
+            queue,
+            command,
+            self,
+            asker.guard(joined),
+            missed=asker.guard(missed),
+            timed_out=asker.guard(timed_out),
         )
 
     def credit(self, asker: Asker, request: link_requests.GrantCredit, answer: Answer) -> None:
@@ -178,14 +191,9 @@ def _nothing(*given: Any) -> None:
     """Do nothing: the connection is lost."""
 
 
-def _why(reason: str, queue: str, timeout_ms: int | None) -> errors.Refusal:
+def _why(reason: str, queue: str) -> errors.Refusal:
     if reason == "deleted":
         return errors.ResourceDeleted(f"queue '{queue}' was deleted")
-    if reason == "timeout":
-        return errors.PreconditionFailed(
-            f"a delivery of queue '{queue}' was not settled within {timeout_ms} ms: it has "
-            "returned to the queue; attach again"
-        )
     return errors.PreconditionFailed(
         f"queue '{queue}' has cancelled the consumer ({reason}): attach again"
     )

@@ -197,6 +197,9 @@ def play(seed: int) -> str:
             connection.tick(rng.randrange(1 << 40))
         elif drawn < 0.03:
             connection.cancelled(CONSUMER, errors.ResourceDeleted("queue 'q' was deleted"))
+        elif drawn < 0.05:
+            connection.timed_out(CONSUMER, rng.choice([(), ((0, 0),), ((0, 99),)]))
+            carry_out(connection)
     why = connection.failure
     connection.end_of_input()
     carry_out(connection)

@@ -50,11 +50,12 @@ class Consumers:
         done: Answer,
         cancel_on_failover: bool = False,
         missed: Callable[[int], None] | None = None,
+        timed_out: Callable[[commands.MsgIds, int | None], None] | None = None,
     ) -> None:
         """Add a consumer; `done` is called before its first message.
 
         cancel_on_failover  cancel it when another node begins to lead the queue
-        missed              see `LocalConsumer`
+        missed, timed_out   see `LocalConsumer`
         """
         number = command.consumer
         client = self._remember(number, command.session, queue)
@@ -69,6 +70,7 @@ class Consumers:
             ends=cancel_on_failover,
             led_by=self._queues.cluster.leader_of(queue.group) or "",
             missed=missed,
+            timed_out=timed_out,
         )
 
         def joined(reply: Any) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from warren_broker.block.block import BLOCK_MESSAGES_MAX, Block
-from warren_broker.queue.commands import Cancel, Delivery, Resume, Resumed
+from warren_broker.queue.commands import Cancel, Delivery, MsgIds, Resume, Resumed
 
 SEEK_INTERVAL_MS = 100
 SEEK_INTERVAL_MS_MAX = 2_000
@@ -358,6 +358,8 @@ class LocalConsumer:
     ends         it is to be cancelled when another node begins to lead the queue
     led_by       the node that led when it was first known; "": none was. Only with `ends`
     missed       told the next msg_id when deliveries before it will never come; None: not wanted
+    timed_out    told what it held for too long, and timeout_ms, instead of `Receiver.cancelled`:
+                 ranges of msg_ids, none when they are not known. None: not wanted
     """
 
     consumer: int
@@ -368,6 +370,7 @@ class LocalConsumer:
     ends: bool = False
     led_by: str = ""
     missed: Callable[[int], None] | None = None
+    timed_out: Callable[[MsgIds, int | None], None] | None = None
 
 
 class GroupClient:
@@ -554,8 +557,12 @@ class GroupClient:
         local.next_msg_id = end_id
         local.receiver.deliver(consumer, delivery, block)
 
-    def cancelled(self, consumer: int, reason: str) -> None:
-        """Tell a consumer that the queue cancelled it."""
+    def cancelled(self, consumer: int, reason: str, msg_ids: MsgIds = ()) -> None:
+        """Tell a consumer that the queue cancelled it; msg_ids: what it held for too long."""
         local = self.consumers.get(consumer)
-        if local is not None:
+        if local is None:
+            return
+        if reason == "timeout" and local.timed_out is not None:
+            local.timed_out(msg_ids, local.timeout_ms)
+        else:
             local.receiver.cancelled(consumer, reason, local.timeout_ms)

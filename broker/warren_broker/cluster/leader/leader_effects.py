@@ -331,7 +331,7 @@ class LeaderEffects:
         if effect.uplink == cluster.host.boot_id:
             client = cluster.client(group)
             if client is not None:
-                client.cancelled(effect.consumer, effect.reason)
+                client.cancelled(effect.consumer, effect.reason, effect.msg_ids)
             return
         node = cluster.node_of(effect.uplink)
         if node is not None:

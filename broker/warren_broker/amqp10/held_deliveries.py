@@ -1,0 +1,172 @@
+"""What the client of a consuming link holds: deliveries that it was sent and has not settled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+from proton import Delivery, symbol, timestamp
+
+from warren_broker.amqp10.connection_requests import AnyRequest
+from warren_broker.amqp10.link_requests import (
+    EndConsumer,
+    ModifyMessages,
+    Outcome,
+    Ranges,
+    SettleMessages,
+)
+from warren_broker.amqp10.wire.fields import read_map
+from warren_broker.errors import InvalidArgument
+from warren_broker.queue.annotations import ANNOTATIONS_BYTES_MAX, size_bytes
+from warren_broker.queue.modify_command import Pairs
+
+DELIVERY_TIME: Final = "x-opt-delivery-time"
+DELIVERY_TIME_MAX: Final = (1 << 63) - 1
+_OUTCOMES: Final[dict[object, Outcome]] = {
+    Delivery.ACCEPTED: "accepted",
+    Delivery.REJECTED: "rejected",
+    Delivery.RELEASED: "released",
+}
+_ENCODE: Final = msgspec.msgpack.Encoder().encode
+Tell = Callable[[AnyRequest], None]
+
+
+class HeldDeliveries:
+    """The unsettled deliveries of one consumer of a link, and their outcomes of this pass.
+
+    A link has one consumer at a time. One that has timed out is retired: it gets no messages, but
+    the client may still settle what it was sent earlier.
+
+    consumer   its number; first_tag: the delivery tag of its message 0, tags count over all
+               consumers of a link
+    by_tag     the deliveries that the client has not settled
+    overdue    tags of those that were released because the client held them for too long: they are
+               in the queue again
+    ended      the queue was told to take back everything
+    """
+
+    def __init__(self, consumer: int, first_tag: int, tell: Tell) -> None:
+        self.consumer = consumer
+        self.first_tag = first_tag
+        self.by_tag: dict[int, Delivery] = {}
+        self.overdue: set[int] = set()
+        self.ended = False
+        self._tell = tell
+        self._outcomes: dict[Outcome, list[tuple[int, int]]] = {}
+
+    def outcome(self, tag: int, delivery: Delivery) -> bool:
+        """Take the client's outcome and settle the delivery.
+
+        Return whether `flush` is needed. Raises Refusal, before anything is settled.
+        """
+        state = delivery.remote_state
+        noted = False
+        if tag in self.overdue:
+            self.overdue.discard(tag)
+        elif state == Delivery.MODIFIED:
+            self._modify(tag, delivery)
+        else:  # settled without an outcome: that of the source, released
+            noted = self._note(_OUTCOMES.get(state, "released"), tag - self.first_tag)
+        if not delivery.settled:
+            delivery.update(state)
+        delivery.settle()
+        self.by_tag.pop(tag, None)
+        return noted
+
+    def _note(self, outcome: Outcome, msg_id: int) -> bool:
+        ranges = self._outcomes.setdefault(outcome, [])
+        if ranges and ranges[-1][1] + 1 == msg_id:
+            ranges[-1] = (ranges[-1][0], msg_id)
+            return False
+        ranges.append((msg_id, msg_id))
+        return True
+
+    def _modify(self, tag: int, delivery: Delivery) -> None:
+        remote = delivery.remote
+        given = read_map("annotations of modified", lambda: remote.annotations)
+        annotations, ready_ms = read_annotations(given)
+        self.flush()  # outcomes of one consumer stay in their order
+        msg_id = tag - self.first_tag
+        self._tell(
+            ModifyMessages(
+                self.consumer,
+                ((msg_id, msg_id),),
+                bool(remote.failed),
+                bool(remote.undeliverable),
+                annotations,
+                ready_ms,
+            )
+        )
+
+    def flush(self) -> None:
+        """Tell the queue the outcomes of this pass."""
+        for outcome, ranges in self._outcomes.items():
+            self._tell(SettleMessages(self.consumer, outcome, tuple(sorted(ranges))))
+        self._outcomes = {}
+
+    def give_back(self, msg_ids: Ranges) -> None:
+        """Return messages that were not sent to the client."""
+        if msg_ids:
+            self.flush()
+            self._tell(SettleMessages(self.consumer, "released", msg_ids))
+
+    def release(self, msg_ids: Ranges) -> None:
+        """Release deliveries that the queue has taken back, and wait for the client to settle them.
+
+        As AMQP 1.0 has it (2.6.12): a sender that changes an outcome by itself does not settle
+        before the receiver does.
+        """
+        for tag, delivery in self.by_tag.items():
+            msg_id = tag - self.first_tag
+            if tag not in self.overdue and any(a <= msg_id <= b for a, b in msg_ids):
+                self.overdue.add(tag)
+                delivery.update(Delivery.RELEASED)
+
+    def end(self, *, failed: bool) -> None:
+        """Have the queue take back everything that it has not, and forget the consumer.
+
+        failed  it counts as a failed delivery
+        """
+        if self.consumer and not self.ended:
+            self.ended = True
+            self.flush()
+            self._tell(EndConsumer(self.consumer, failed))
+
+
+def read_annotations(given: Mapping[Any, Any]) -> tuple[Pairs, int]:
+    """Return a modified outcome's (annotations, delivery time, 0: none); raises InvalidArgument."""
+    pairs: dict[str, bytes] = {}
+    ready_ms = 0
+    for key, value in given.items():
+        if not isinstance(key, symbol) or not key.startswith("x-"):
+            raise InvalidArgument(
+                f"annotation {str(key)[:80]!r} of a modified outcome: keys are symbols that begin "
+                "with 'x-', all others are reserved"
+            )
+        pairs[str(key)] = _ENCODE(_simple(str(key), value))
+        if key == DELIVERY_TIME:
+            # as in RabbitMQ: what is no integer says no time, and is an annotation all the same
+            if isinstance(value, int) and not isinstance(value, bool):
+                ready_ms = max(0, min(int(value), DELIVERY_TIME_MAX))
+    found = tuple(sorted(pairs.items()))
+    if size_bytes(found) > ANNOTATIONS_BYTES_MAX:
+        raise InvalidArgument(
+            f"annotations of {size_bytes(found)} bytes; {ANNOTATIONS_BYTES_MAX} is the limit"
+        )
+    return found, ready_ms
+
+
+def _simple(key: str, value: Any) -> bool | int | str | bytes:
+    if isinstance(value, bool):
+        return bool(value)
+    if isinstance(value, (int, timestamp)) and -(1 << 63) <= value < 1 << 63:
+        return int(value)
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, (bytes, memoryview)):
+        return bytes(value)
+    raise InvalidArgument(
+        f"annotation {key[:80]!r} of a modified outcome is a {type(value).__name__}; give a "
+        "boolean, an integer of 64 bits, a string, a symbol or a binary"
+    )
