@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark_warren.columns import CORRUPT_DDL, STATE_DDL, schema_ddl
 from pyspark_warren.errors import UnsupportedError, WarrenSparkError
 from pyspark_warren.fault_boundary import told
-from pyspark_warren.option_table import AMQP, AUTO
+from pyspark_warren.option_spec import AMQP, AUTO
 from pyspark_warren.options import Options, parse_options
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from pyspark_warren.columns import COLUMNS, CORRUPT_DEFAULT, STATE_COLUMNS
 from pyspark_warren.errors import OptionError, UnsupportedError
-from pyspark_warren.option_table import AMQP, AUTO, EITHER, SPECS, WARREN, Spec
+from pyspark_warren.option_spec import AMQP, AUTO, EITHER, WARREN, Spec
+from pyspark_warren.option_table import SPECS
 from pyspark_warren.option_values import (
     END,
     TIME_UNITS_MS,

@@ -20,7 +20,7 @@ from pyspark_warren.conditions import named_conditions
 from pyspark_warren.errors import OptionError, UnsupportedError
 from pyspark_warren.fault_boundary import told
 from pyspark_warren.feedback_loop import refuse_checkpoint_queues
-from pyspark_warren.option_table import AMQP
+from pyspark_warren.option_spec import AMQP
 from pyspark_warren.options import Options
 from pyspark_warren.port import Connect
 from pyspark_warren.sink_schema import check_sink_schema

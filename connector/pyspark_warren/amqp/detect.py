@@ -12,7 +12,7 @@ import pika
 from pika import exceptions
 
 from pyspark_warren.amqp.connection import open_any
-from pyspark_warren.option_table import AMQP, AUTO, WARREN
+from pyspark_warren.option_spec import AMQP, AUTO, WARREN
 from pyspark_warren.options import Options, for_broker
 from warren.errors import ConnectionLost
 from warren.uri import ClientTls
