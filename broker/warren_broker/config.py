@@ -26,7 +26,7 @@ from pydantic import (
 )
 
 from warren_broker.amqp091.wire.codec import FRAME_BYTES_MIN
-from warren_broker.block.layout import BLOCK_BYTES_MAX
+from warren_broker.block.layout import BLOCK_BYTES_MAX, LARGEST_BODY_BYTES
 from warren_broker.certificate_login import CertificateLogin, From, SanType
 from warren_raft.runtime.net.certificates import TlsFiles
 
@@ -53,8 +53,6 @@ AMQPS_PORT = 5671
 NO_ADDRESS = "none"
 SAN_INDEX_MAX = 1_000
 MIB = 1024 * 1024
-BESIDE_MESSAGE_BYTES = 12 * MIB
-"""Of a block, for other messages: dead letters are gathered up to 8 MiB, publishes up to 1 MiB."""
 
 
 class ConfigError(Exception):
@@ -170,7 +168,7 @@ class Limits(_Table):
     @model_validator(mode="after")
     def _fits(self) -> Limits:
         # A message that its block cannot hold would pass the entrance and be lost in the queue.
-        most = BLOCK_BYTES_MAX - BESIDE_MESSAGE_BYTES - self.frame_max
+        most = LARGEST_BODY_BYTES - self.frame_max
         if self.message_size_max > most:
             raise ValueError(
                 f"limits.message_size_max={self.message_size_max} is above {most}: a message, its "

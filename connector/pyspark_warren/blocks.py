@@ -9,7 +9,12 @@ import pyarrow.compute as pc
 
 from pyspark_warren.encode import EncodedRows
 from pyspark_warren.errors import SchemaError
-from warren_broker.block.block import BLOCK_MESSAGES_MAX, BlockError, encode_columns
+from warren_broker.block.block import (
+    BLOCK_MESSAGES_MAX,
+    LARGEST_BODY_BYTES,
+    BlockError,
+    encode_columns,
+)
 from warren_broker.block.layout import PRIORITY_DEFAULT
 
 OVERHEAD_BYTES = 64
@@ -91,6 +96,7 @@ def _block(rows: EncodedRows) -> bytes:
         route_column=None if route_ids is None else _column(route_ids, 4),
         ttl_column=None if rows.ttls_ms is None else _column(rows.ttls_ms, 4),
         priorities=priorities,
+        message_bytes_max=LARGEST_BODY_BYTES,  # the broker refuses what is above its own limit
     )
 
 

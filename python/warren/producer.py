@@ -60,7 +60,14 @@ class _Batch:
     def encode(self) -> bytes:
         """The block."""
         ttls = self.ttls_ms if any(ttl is not None for ttl in self.ttls_ms) else None
-        return blocks.encode(self.bodies, self.properties, self.routes, self.priorities, ttls)
+        return blocks.encode(
+            self.bodies,
+            self.properties,
+            self.routes,
+            self.priorities,
+            ttls,
+            message_bytes_max=blocks.LARGEST_BODY_BYTES,
+        )
 
     def only(self, route: blocks.Route) -> _Batch:
         """Return the messages of one route."""
@@ -142,9 +149,10 @@ class Producer:
         raises         UsageError, TooLarge (16 MiB unless the broker says otherwise), Unavailable
         """
         data = body.encode() if isinstance(body, str) else bytes(body)
-        if len(data) > blocks.MESSAGE_BYTES_MAX:
+        if len(data) > blocks.LARGEST_BODY_BYTES:
             raise TooLarge(
-                f"a message of {len(data)} bytes; {blocks.MESSAGE_BYTES_MAX} is the limit: split it"
+                f"a message of {len(data)} bytes; no node takes more than "
+                f"{blocks.LARGEST_BODY_BYTES}: split it"
             )
         if priority is not None and not 0 <= priority <= 255:
             raise UsageError(f"priority={priority}: 0 to 31 is expected (more counts as 31)")

@@ -397,7 +397,7 @@ def test_spark_and_arrow_agree_on_every_type() -> None:
         ),
         ({"body": [b""], "routing_key": ["k" * 256]}, "column routing_key: a value of 256 bytes"),
         ({"body": [b""], "timestamp": pa.array([-1], pa.int64())}, "before 1970"),
-        ({"body": [b"x" * ((16 << 20) + 1)]}, "limit is 16777216"),
+        ({"body": [b"x" * ((52 << 20) + 1)]}, "limit is 54525952"),
     ],
 )
 def test_rows_that_cannot_be_sent(columns: dict[str, Any], says: str) -> None:

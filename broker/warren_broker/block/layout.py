@@ -47,6 +47,7 @@ PRIORITY_DEFAULT = 4
 PRIORITY_MAX = 31
 TTL_NONE = 0xFFFFFFFF
 MESSAGE_BYTES_MAX = 16 << 20
+"""What a node accepts by default (`limits.message_size_max`)."""
 LENGTH_MAX = 0xFFFFFFFF
 """Offsets and lengths are 32-bit numbers."""
 AREA_PROPERTIES, AREA_BODIES = 1, 2
@@ -56,6 +57,10 @@ BLOCK_MESSAGES_MAX = 65_536
 """Maximum number of messages in a block, a client's or the broker's: one pass of the loop."""
 BLOCK_BYTES_MAX = 64 << 20
 """Largest uncompressed block that `decode` accepts and `encode` makes by default."""
+LARGEST_BODY_BYTES = BLOCK_BYTES_MAX - (12 << 20)
+"""No node accepts a larger message, whatever its settings: the rest of its block is for others.
+
+Dead letters are gathered up to 8 MiB, publishes up to 1 MiB."""
 
 Runs: TypeAlias = tuple[tuple[int, int, int], ...]
 """(first, last, priority), maximal, contiguous."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from warren_broker import errors
 from warren_broker.amqp091.connection_config import ConnectionConfig
@@ -38,19 +38,29 @@ HANDSHAKE_TICK_MS = 500
 """Until an idle timeout is known; the client's may be shorter than TICK_MS_MAX."""
 
 
+BLOCK_BYTES: Final = 32 << 20
+"""Largest block of a client where single messages are smaller than that."""
+COLUMNS_BYTES: Final = 1 << 20
+"""More than the header, routes and columns of a block of one message."""
+
+
 class Client10(ProtocolClient):
     """An AMQP 1.0 connection."""
 
     def __init__(self, broker: Broker, config: ConnectionConfig, stream: Stream, peer: str) -> None:
         super().__init__("1.0", broker, stream, peer)
+        settings = broker.settings.limits
         self._connection = Connection10(
             container=broker.settings.node,
             properties=config.properties,
             idle_timeout_s=float(config.heartbeat_s),
             limits=Limits10(
-                unfinished_bytes_max=broker.settings.limits.unfinished_bytes_max,
-                message_bytes_max=broker.settings.limits.message_size_max,
-                properties_bytes_max=broker.settings.limits.frame_max - HEADER_FRAME_BYTES,
+                block_bytes_max=max(
+                    BLOCK_BYTES, settings.message_size_max + settings.frame_max + COLUMNS_BYTES
+                ),
+                unfinished_bytes_max=settings.unfinished_bytes_max,
+                message_bytes_max=settings.message_size_max,
+                properties_bytes_max=settings.frame_max - HEADER_FRAME_BYTES,
             ),
             logins=Logins(config.anonymous, config.external),
         )
