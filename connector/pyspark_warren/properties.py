@@ -95,7 +95,7 @@ def _jsonable(value: Any) -> Any:
 def encode_headers(entries: Mapping[str, Any] | list[tuple[str, Any]] | None) -> bytes:
     """Encode a field table, with its length; of entries with one name the last is used.
 
-    entries  name to str, int, float, bool, bytes, None, or a typed value (HEADER_FIELDS)
+    entries  name to str, int, float, Decimal, bool, bytes, None, or a typed value (HEADER_FIELDS)
     raises   ValueError: a name above 255 bytes, a value of another type, a number above 64 bits,
              tables and arrays nested deeper than the broker accepts
     """
@@ -125,7 +125,17 @@ def _field(value: Any) -> Field:
         return Field("l", value)
     if isinstance(value, float):
         return Field("d", value)
-    return Field("S", value) if isinstance(value, str) else Field("x", bytes(value))
+    if isinstance(value, str):
+        return Field("S", value)
+    if isinstance(value, Decimal):
+        text = format(value, "f")  # Spark pads it to the scale of its type
+        return _decimal(text.rstrip("0").rstrip(".") if "." in text else text)
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise ValueError(
+            f"a value of type {type(value).__name__}; strings, numbers, booleans and bytes are "
+            "taken, and the typed values of a source: cast it"
+        )
+    return Field("x", bytes(value))
 
 
 def _from_typed(value: Mapping[str, Any]) -> Field:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from warren_broker.block.block import Block, encode
 from warren_broker.errors import SyntaxRefused
 from warren_broker.kernel.properties import examine
 
+DECIMALS = pa.map_(pa.string(), pa.decimal128(38, 10))
 ALL = pa.schema([pa.field(name, kind) for name, kind in ARROW_TYPES.items()])
 
 
@@ -375,6 +377,14 @@ def test_spark_and_arrow_agree_on_every_type() -> None:
 # ------------------------------------------------------------------ writing
 
 
+def test_a_map_of_decimals_is_headers_too() -> None:
+    entries = [("a", Decimal("1.5")), ("b", Decimal(100)), ("c", Decimal("-0.01")), ("d", None)]
+    made = wire.encode_headers(pa.array([entries], DECIMALS).to_pylist()[0])
+    typed = [("a", "1.5"), ("b", "100"), ("c", "-0.01")]
+    plain: list[tuple[str, Any]] = [(n, {"type": "decimal", "string": t}) for n, t in typed]
+    assert made == wire.encode_headers([*plain, ("d", None)])
+
+
 @pytest.mark.parametrize(
     ("columns", "says"),
     [
@@ -394,6 +404,20 @@ def test_spark_and_arrow_agree_on_every_type() -> None:
                 "headers": pa.array([[("k" * 256, "")]], pa.map_(pa.string(), pa.string())),
             },
             "a header's name holds 255",
+        ),
+        (
+            {
+                "body": [b""],
+                "headers": pa.array([[("k", [1, 2])]], pa.map_(pa.string(), pa.list_(pa.int64()))),
+            },
+            "column headers: a value of type list; strings, numbers",
+        ),
+        (
+            {
+                "body": [b""],
+                "headers": pa.array([[("k", Decimal("2147483648"))]], DECIMALS),
+            },
+            "decimal '2147483648' does not fit",
         ),
         ({"body": [b""], "routing_key": ["k" * 256]}, "column routing_key: a value of 256 bytes"),
         ({"body": [b""], "timestamp": pa.array([-1], pa.int64())}, "before 1970"),
