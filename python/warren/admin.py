@@ -16,7 +16,12 @@ from warren.limits import LimitCalls
 from warren.membership import MembershipCalls
 from warren.policies import PolicyCalls
 from warren.users import UserCalls
-from warren_broker.management.queue_values import DelayedInfo, QueueInfo, ReaderInfo
+from warren_broker.management.queue_values import (
+    DelayedInfo,
+    QueueInfo,
+    ReaderInfo,
+    SinksInfo,
+)
 
 QUEUES_PER_PAGE = 500
 
@@ -228,6 +233,16 @@ class Admin(MembershipCalls, UserCalls, PolicyCalls, LimitCalls, DefinitionCalls
                 "messages"
             ]
         )
+
+    def sinks(self, queue: str, sink: str = "", run: str = "", count: int = 100) -> SinksInfo:
+        """Return what a queue remembers of sinks, those that published into it last first.
+
+        sink, run  only those of that name; "": all
+        count      of runs, at most 500
+        """
+        asked = f"sink={quote(sink, safe='')}&run={quote(run, safe='')}&count={count}"
+        found = self.connection.request("GET", f"{_queue_path(queue)}/sinks?{asked}")
+        return msgspec.convert(found, SinksInfo)
 
     def _current_epoch(self, queue: str, reader: str) -> int:
         """Return the epoch of the driver on behalf of which an operator acts."""

@@ -34,6 +34,8 @@ from warren_broker.management.claim_service import CLAIM_HANDLERS
 from warren_broker.management.delayed_service import DELAYED_HANDLERS
 from warren_broker.management.member_service import MEMBER_HANDLERS
 from warren_broker.management.queue_service import QUEUE_HANDLERS
+from warren_broker.management.sink_service import SINK_HANDLERS
+from warren_broker.management.sinks import ListSinksRequest
 from warren_broker.management.views import ViewEdgesRequest
 from warren_broker.permissions import Permissions
 from warren_broker.queue.commands import Count
@@ -48,6 +50,7 @@ HANDLERS: dict[type, Any] = {
     **CLAIM_HANDLERS,
     **MEMBER_HANDLERS,
     **DELAYED_HANDLERS,
+    **SINK_HANDLERS,
     **BLOCK_HANDLERS,
     **VIEW_HANDLERS,
 }
@@ -136,6 +139,7 @@ CLIENT10: tuple[tuple[str, tuple[Right, ...], Any], ...] = (
     ("retry delayed messages", READ_QUEUE, queue_resource.RetryDelayedRequest("q")),
     ("list delayed messages", READ_QUEUE, delayed_resource.ListDelayedRequest("q", 5)),
     ("end a delay", READ_QUEUE, delayed_resource.EndDelayRequest("q", (1, 1, 0), True)),
+    ("list sinks", READ_QUEUE, ListSinksRequest("q", "", "", 5)),
     ("look at a queue", READ_QUEUE, queue_resource.GetQueueRequest("q")),
     ("look at a queue's members", READ_QUEUE, members.GetMembersRequest("q")),
     (
@@ -272,6 +276,7 @@ class Broker10(Rights):
             runs=lambda *given: self._did(given, failed),
             delayed=lambda *given: self._did(given, failed),
         )
+        self.sinks = SimpleNamespace(of_queue=lambda *given: self._did(given, failed))
         self.viewing = SimpleNamespace(view=lambda *given: self._did(given, failed))
         self.cluster = SimpleNamespace(leader_of=lambda group: "a", counters=Counters())
         self.membership = SimpleNamespace(queue_status=lambda *given: self._did(given, "status"))

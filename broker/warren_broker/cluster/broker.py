@@ -28,6 +28,7 @@ from warren_broker.cluster.client.log_exchange import LogExchange
 from warren_broker.cluster.client.publisher import Publisher
 from warren_broker.cluster.client.queues import QueueClients
 from warren_broker.cluster.client.reads import ReadFailed, RemoteReads
+from warren_broker.cluster.client.sink_reads import SinkReads
 from warren_broker.cluster.client.view_reads import ViewReads
 from warren_broker.cluster.client_limits import ClientLimits
 from warren_broker.cluster.cluster import Cluster, ClusterCallbacks, MakeHost
@@ -113,6 +114,7 @@ class Broker:
         self.queues = QueueClients(cluster, self.definitions, timeout_ms, smallest)
         self.reading = RemoteReads(cluster, timeout_ms)
         self.viewing = ViewReads(cluster, self.reading)
+        self.sinks = SinkReads(cluster, self.reading)
         self.consuming = Consumers(self.queues)
         self.ids = Ids(settings.node)
         self.replies = DirectReplies(cluster)

@@ -160,6 +160,22 @@ class DelayedAre(Numbered, frozen=True, array_like=True, tag="delayed"):
     rows: tuple[tuple[int, int, int, int, int, int], ...]
 
 
+class ReadSinks(Numbered, frozen=True, array_like=True, tag="read_sinks"):
+    """Ask a leader what its queue remembers of sinks (`queue.sink_view`)."""
+
+    group: int
+    sink: str
+    run: str
+    count: int
+
+
+class SinksAre(Numbered, frozen=True, array_like=True, tag="sinks"):
+    """Answer ReadSinks: how many runs there are, and the first of them."""
+
+    total: int
+    rows: tuple[tuple[str, str, int, int, tuple[tuple[int, int], ...], int, int], ...]
+
+
 class ReadView(Numbered, frozen=True, array_like=True, tag="read_view"):
     """Ask a leader what its queue holds (`queue.view`); with pieces: where to cut that."""
 
@@ -377,6 +393,8 @@ AnyPeerMessage: TypeAlias = (
     | RunsAre
     | ReadDelayed
     | DelayedAre
+    | ReadSinks
+    | SinksAre
     | ReadView
     | ViewIs
     | ReadKept

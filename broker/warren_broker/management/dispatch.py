@@ -22,6 +22,7 @@ from warren_broker.management import (
     policies,
     queues,
     resource,
+    sinks,
     users,
     views,
 )
@@ -32,6 +33,7 @@ _ROUTES: tuple[resource.Route, ...] = (
     *delayed.ROUTES,
     *views.ROUTES,
     *claims.ROUTES,
+    *sinks.ROUTES,
     *members.ROUTES,
     *users.ROUTES,
     *policies.ROUTES,

@@ -83,6 +83,33 @@ class DelayedInfo(msgspec.Struct, frozen=True):
     size_bytes: int
 
 
+class SinkInfo(msgspec.Struct, frozen=True):
+    """One run of a sink as a queue remembers it.
+
+    sink, run        a streaming query's id, each, unless its options sinkId and runId say otherwise
+    epoch            the highest of a driver that this queue has met
+    last_batch       -1: none was published into this queue
+    batches          (batch, messages) of the latest ones published, of which a repeat is recognised
+    stages           attempts at partitions that are staged
+    messages_staged  of these attempts, with those of repeats, which are counted and not kept
+    """
+
+    sink: str
+    run: str
+    epoch: int
+    last_batch: int
+    batches: tuple[tuple[int, int], ...]
+    stages: int
+    messages_staged: int
+
+
+class SinksInfo(msgspec.Struct, frozen=True):
+    """Runs of sinks of a queue, the ones that published last first; total: how many there are."""
+
+    total: int
+    runs: tuple[SinkInfo, ...]
+
+
 class ExchangeInfo(msgspec.Struct, frozen=True):
     """An exchange's settings."""
 

@@ -21,6 +21,7 @@ from warren_broker.management.limit_service import LIMIT_HANDLERS
 from warren_broker.management.member_service import MEMBER_HANDLERS
 from warren_broker.management.policy_service import POLICY_HANDLERS
 from warren_broker.management.queue_service import QUEUE_HANDLERS
+from warren_broker.management.sink_service import SINK_HANDLERS
 from warren_broker.management.user_service import USER_HANDLERS
 from warren_broker.sasl_login import Logins
 from warren_broker.server.blocks10 import BLOCK_HANDLERS
@@ -236,6 +237,7 @@ _HANDLERS: dict[type, Callable[[Asker, Any, Callable[[Any], None]], None]] = {
     **USER_HANDLERS,
     **POLICY_HANDLERS,
     **DELAYED_HANDLERS,
+    **SINK_HANDLERS,
     **LIMIT_HANDLERS,
     **DEFINITION_HANDLERS,
     **BLOCK_HANDLERS,

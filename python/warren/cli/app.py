@@ -14,6 +14,7 @@ from warren.cli.parameters import global_parameters, parameters
 from warren.cli.permissions import permissions
 from warren.cli.policies import operator_policies, policies
 from warren.cli.publish_lines import publish
+from warren.cli.sinks import sinks
 from warren.cli.users import users
 from warren.cli.vhosts import vhosts
 
@@ -29,6 +30,7 @@ GROUPS = {
     "queues": queues,
     "nodes": nodes,
     "claims": claims,
+    "sinks": sinks,
     "users": users,
     "vhosts": vhosts,
     "permissions": permissions,

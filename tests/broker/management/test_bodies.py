@@ -12,6 +12,7 @@ from warren_broker.management.delayed import EndDelayRequest
 from warren_broker.management.dispatch import parse_request
 from warren_broker.management.queues import DeclareQueueRequest, RetryDelayedRequest
 from warren_broker.management.resource import INT64_MAX
+from warren_broker.management.sinks import ListSinksRequest
 from warren_broker.management.views import ViewEdgesRequest
 
 CLAIM = "/queues/q/readers/r/claims/1"
@@ -30,6 +31,9 @@ def test_keys_that_are_absent_or_none_have_their_defaults() -> None:
     assert ended == EndDelayRequest("q/1", (7, 8, 9), True)
     cut = parse_request("GET", "/queues/q%2F1/view?states=ready,dead&pieces=7", None)
     assert cut == ViewEdgesRequest("q/1", ("ready", "dead"), 7)
+    listed = parse_request("GET", "/queues/q%2F1/sinks?sink=a%20b&run=r&count=7", None)
+    assert listed == ListSinksRequest("q/1", "a b", "r", 7)
+    assert parse_request("GET", "/queues/q/sinks", None) == ListSinksRequest("q", "", "", 500)
     operator = parse_request("POST", "/queues/q/readers/r/release", {"epoch": -1, "number": 0})
     assert operator == ReleaseClaimRequest("q", "r", 0, -1)
 

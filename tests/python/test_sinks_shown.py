@@ -1,0 +1,68 @@
+"""`warren sinks` on real nodes: every node answers with what the queue's leader remembers."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from python.test_sinks import publish_rows, stage
+from warren import Admin, Connection
+from warren.cli.app import app
+from warren.errors import NotFound, PeerError, UsageError
+from warren.local import LocalCluster
+from warren.stages import publish_batch, register_sink
+from warren_broker.queue.sink_view import SINKS_LISTED_MAX
+
+pytestmark = pytest.mark.live
+
+
+def run(cluster: LocalCluster, *words: str) -> Result:
+    environment = {"WARREN_URI": cluster.uri, "COLUMNS": "200", "TERM": "dumb"}
+    found = CliRunner().invoke(app, ["sinks", *words], env=environment)
+    if found.exception is not None and not isinstance(found.exception, SystemExit):
+        raise found.exception
+    return found
+
+
+def test_runs_are_shown_by_every_node_with_their_batches(cluster: LocalCluster) -> None:
+    queue = "output"
+    with cluster.connect() as connection:
+        Admin(connection).declare_queue(queue, arguments={"x-queue-type": "quorum"})
+        for batch in range(18):
+            publish_rows(connection, "query-1", queue, [b"row"] * (batch + 1), batch, 1)
+        driver = register_sink(connection, "s", "query-2")
+        part = stage(connection, driver, queue, 7, [b"row"] * 5)
+        for i in range(3):
+            with Connection(cluster.node_address(i)) as at:
+                found = Admin(at).sinks(queue)
+                assert [each.run for each in found.runs] == ["query-2", "query-1"], i
+                new, old = found.runs
+                assert (found.total, new.last_batch, new.batches) == (2, -1, ())
+                assert (new.epoch, new.messages_staged, new.stages) == (driver.epoch, 5, 1)
+                assert old.last_batch == 17 and old.messages_staged == 0
+                assert old.batches == tuple((batch, batch + 1) for batch in range(2, 18))
+        (first,) = json.loads(run(cluster, "list", queue, "--count", "1", "--json").stdout)
+        assert (first["sink"], first["run"], first["last_batch"]) == ("s", "query-2", -1)
+        assert "1 more runs of 2: see --count" in run(cluster, "list", queue, "--count", "1").stderr
+        publish_batch(connection, driver, 7, [part])
+        (shown,) = json.loads(run(cluster, "show", queue, "s", "--run", "query-2", "--json").stdout)
+        assert (shown["last_batch"], shown["batches"]) == (7, [[7, 5]])
+        assert "query-1" in run(cluster, "show", queue, "s").stdout
+
+
+def test_what_is_not_there_or_cannot_be_asked_is_refused(cluster: LocalCluster) -> None:
+    with cluster.connect() as connection:
+        admin = Admin(connection)
+        admin.declare_queue("none")
+        assert admin.sinks("none").total == 0
+        with pytest.raises(NotFound, match="absent"):
+            admin.sinks("absent")
+        for count in (0, SINKS_LISTED_MAX + 1):
+            with pytest.raises(PeerError, match=f"count={count}: a number from 1 to 500"):
+                admin.sinks("none", count=count)
+    with pytest.raises(NotFound, match="queue 'none' knows no sink 's' with run 'r'"):
+        run(cluster, "show", "none", "s", "--run", "r")
+    with pytest.raises(UsageError, match="the sink's name is empty"):
+        run(cluster, "show", "none", "")
