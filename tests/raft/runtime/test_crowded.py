@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,11 +15,13 @@ GROUPS = tuple(range(1, 25))
 ENTRY = bytes(2 << 20)
 BOUND = 24 << 20
 """Half of what is proposed at once: with all of it waiting the connection would be reset."""
+SETTINGS: dict[str, Any] = {"peer_backlog_bytes": BOUND, "suspect_after_ms": 60_000}
+"""A slow machine is no reason for another connection."""
 
 
 def led_by_one(root: Path, tls: TlsFiles | None = None) -> Cluster:
     """Nodes a and b; a leads all groups."""
-    cluster = Cluster(root, nodes=("a", "b"), peer_backlog_bytes=BOUND, tls=tls)
+    cluster = Cluster(root, nodes=("a", "b"), tls=tls, **SETTINGS)
     cluster.until(lambda: cluster.hosts["a"].connected("b"))
     for group in GROUPS:
         cluster.start_group(group, preferred="a")
@@ -78,7 +81,7 @@ def test_the_groups_held_back_are_sent_for_when_the_connection_ends(tmp_path: Pa
 
 
 def test_a_node_that_comes_back_to_many_groups_is_caught_up(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path, peer_backlog_bytes=BOUND)
+    cluster = Cluster(tmp_path, **SETTINGS)
     cluster.until(lambda: all(cluster.hosts["a"].connected(other) for other in "bc"))
     for group in GROUPS:
         cluster.start_group(group, preferred="a")
