@@ -191,7 +191,17 @@ class Node:
         if not self.broker.maintenance.drained:
             self._write(READY_FILE)
         log.info("node %s serves clients", self.settings.node)
+        self._start_shovels()
         self._on_serving(self)
+
+    def _start_shovels(self) -> None:
+        """Run shovels; in a URI without a host they find this node."""
+        assert self.listener is not None
+        plain, encrypted = self.settings.plain_address(), self.settings.tls_address()
+        if plain is not None:
+            self.broker.shovels.start("amqp", reachable_host(plain[0]), self.listener.port)
+        elif encrypted is not None:
+            self.broker.shovels.start("amqps", reachable_host(encrypted[0]), self.listener.tls_port)
 
     def _remove(self, *names: str) -> None:
         for name in names:
@@ -236,6 +246,7 @@ class Node:
     def shut_down(self) -> None:
         """Disconnect clients, hand leaderships over, then stop the loop."""
         log.info("node %s stops", self.settings.node)
+        self.broker.shovels.stop()
         if self.listener is not None:
             self.listener.stop("broker forced connection closure with reason 'shutdown'")
         self.broker.hand_over()
@@ -265,6 +276,11 @@ class Node:
     def _close_metrics(self) -> None:
         if self.metrics is not None:
             self.metrics.close()
+
+
+def reachable_host(listening: str) -> str:
+    """Return where this machine reaches what listens at a host; on all addresses: at loopback."""
+    return {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(listening, listening)
 
 
 def host_config(settings: NodeConfig) -> HostConfig:

@@ -1,7 +1,8 @@
 """The components of runtime parameters, and what their values may be.
 
-The keys, types and refusals are RabbitMQ's. The parameters of `federation-upstream`,
-`federation-upstream-set` and `shovel` are kept, shown and exported, and have no effect.
+The keys, types and refusals are RabbitMQ's. The parameters of `federation-upstream` and
+`federation-upstream-set` are kept, shown and exported, and have no effect; what else a shovel needs
+in order to run is in `shovel.definition`.
 """
 
 from __future__ import annotations

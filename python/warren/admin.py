@@ -15,6 +15,7 @@ from warren.errors import Conflict, UsageError
 from warren.limits import LimitCalls
 from warren.membership import MembershipCalls
 from warren.policies import PolicyCalls
+from warren.shovels import ShovelCalls
 from warren.users import UserCalls
 from warren_broker.management.queue_values import (
     DelayedInfo,
@@ -30,13 +31,13 @@ Queue: TypeAlias = QueueInfo
 Reader: TypeAlias = ReaderInfo
 
 
-class Admin(MembershipCalls, UserCalls, PolicyCalls, LimitCalls, DefinitionCalls):
+class Admin(MembershipCalls, UserCalls, PolicyCalls, LimitCalls, DefinitionCalls, ShovelCalls):
     """Management calls over one connection.
 
     Each raises NotFound, Conflict, AccessRefused, Unavailable. The calls for nodes and the members
     of queues are in `MembershipCalls`, those for users, vhosts and permissions in `UserCalls`,
     those for policies in `PolicyCalls`, those for limits in `LimitCalls`, those for exports,
-    imports and parameters in `DefinitionCalls`.
+    imports and parameters in `DefinitionCalls`, those for shovels in `ShovelCalls`.
     """
 
     def __init__(self, connection: Connection) -> None:

@@ -29,6 +29,7 @@ from warren.local import LocalCluster
 from warren.uri import Address
 from warren_broker.metadata import passwords
 
+IDLE_SHOVEL = {"src-uri": "amqp://127.0.0.1:1", "src-queue": "q", "dest-uri": "amqp://"}
 pytestmark = pytest.mark.live
 
 
@@ -146,7 +147,7 @@ def test_only_administrators_export_and_import(cluster: LocalCluster) -> None:
             for dry_run in (False, True):
                 with pytest.raises(AccessRefused):
                     admin.import_definitions(b"{}", vhost, dry_run=dry_run)
-        admin.set_parameter("/", "shovel", "s", {"src-uri": "a", "dest-uri": "b"})
+        admin.set_parameter("/", "shovel", "s", IDLE_SHOVEL)
         assert "s" in [one.name for one in admin.parameters("/", "shovel")]
         admin.clear_parameter("/", "shovel", "s")
         with pytest.raises(AccessRefused):

@@ -56,6 +56,7 @@ from warren_broker.metadata.exchange_types import KEEPING_KINDS
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.permissions import Permissions
 from warren_broker.queue import commands
+from warren_broker.shovel.shovels import Shovels
 from warren_raft.runtime.loop import Loop
 from warren_raft.types import METADATA_GROUP
 
@@ -158,6 +159,7 @@ class Broker:
             self.maintenance,
             settings.queues.continuous_membership_reconciliation,
         )
+        self.shovels = Shovels(cluster, self.definitions, settings.cluster)
         self._defaults = _queue_defaults(settings.queues)
         self.policy_follower = PolicyFollower(cluster, self.definitions)
         self._queue_commands = QueueCommands(self.placement, self.mirror_follower, settings.queues)

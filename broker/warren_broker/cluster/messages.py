@@ -12,6 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from warren_broker.block.layout import AREAS
+from warren_broker.management.shovel_values import ShovelInfo
 from warren_broker.queue.commands import (
     ConsumerId,
     Delivery,
@@ -302,6 +303,19 @@ class ClientsCounted(Numbered, frozen=True, array_like=True, tag="clients_counte
     user_channels: int
 
 
+class AskShovels(Numbered, frozen=True, array_like=True, tag="ask_shovels"):
+    """Ask for the shovels that the receiver runs; name: of one that is to be restarted first."""
+
+    vhost: str
+    name: str
+
+
+class ShovelsAre(Numbered, frozen=True, array_like=True, tag="shovels_are"):
+    """Answer AskShovels."""
+
+    shovels: tuple[ShovelInfo, ...]
+
+
 class Join(PeerMessage, frozen=True, array_like=True, tag="join"):
     """Ask to join the cluster, from a node that does not know the definitions yet.
 
@@ -410,6 +424,8 @@ AnyPeerMessage: TypeAlias = (
     | HasSeen
     | CountClients
     | ClientsCounted
+    | AskShovels
+    | ShovelsAre
     | Join
     | AskMembers
     | MembersAre

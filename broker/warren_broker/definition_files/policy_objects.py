@@ -12,8 +12,9 @@ from warren_broker.definition_files.document import PolicyEntry, table
 from warren_broker.definition_files.import_plan import Plan, checked_size
 from warren_broker.metadata.commands import PutParameter, SetPolicy
 from warren_broker.metadata.records import Parameter, Policy
-from warren_broker.parameter_values import COMPONENTS, check_json, check_parameter
+from warren_broker.parameter_values import COMPONENTS, SHOVEL, check_json, check_parameter
 from warren_broker.policy_keys import KEYS, check_policy
+from warren_broker.shovel.definition import parse_shovel
 
 POLICY_COMPONENTS: Final = {"operator_policy": True, "policy": False}
 """Components of the parameters that RabbitMQ keeps policies in; True: operator policies."""
@@ -134,6 +135,12 @@ def _plan_parameter(plan: Plan, name: str, parameter: Parameter) -> None:
     except errors.Refusal as refusal:
         plan.problems.append(f"{name}: {_one_line(refusal)}")
         return
-    plan.note(name, "", KEPT)
+    if parameter.component == SHOVEL and parameter.vhost:
+        try:
+            parse_shovel(parameter.vhost, parameter.name, parameter.value)
+        except errors.Refusal as refusal:
+            plan.note(name, "", f"kept, and it cannot run: {_one_line(refusal)}")
+    else:
+        plan.note(name, "", KEPT)
     kind = "parameters" if parameter.vhost else "global_parameters"
     plan.add(kind, name, PutParameter(parameter))

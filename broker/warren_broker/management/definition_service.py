@@ -19,6 +19,7 @@ from warren_broker.management.queue_service import BROKER_VERSION
 from warren_broker.management.resource import Listed, Put
 from warren_broker.metadata import commands as metadata
 from warren_broker.metadata.state import MetadataState
+from warren_broker.shovel.uris import without_passwords
 from warren_raft.quoting import quoted
 
 log = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ def _import(asker: Asker, request: m.ImportRequest, answer: Answer) -> None:
 # ------------------------------------------------------------------ parameters
 
 
-def _check_tag(asker: Asker, vhost: str | None, what: str) -> None:
+def check_tag(asker: Asker, vhost: str | None, what: str) -> None:
     """Raise AccessRefused unless the user may see and change parameters, as in RabbitMQ.
 
     vhost  a policymaker needs any permission in it; None: of all vhosts; "": a global parameter
@@ -61,11 +62,12 @@ def _check_tag(asker: Asker, vhost: str | None, what: str) -> None:
         asker.access.must_be("administrator", f"{what} global parameters")
         return
     asker.access.must_be("policymaker", f"{what} parameters")
-    if vhost is not None and not _sees(asker, vhost):
+    if vhost is not None and not sees_vhost(asker, vhost):
         raise errors.AccessRefused(f"access to vhost '{vhost}' refused for user '{asker.user}'")
 
 
-def _sees(asker: Asker, vhost: str) -> bool:
+def sees_vhost(asker: Asker, vhost: str) -> bool:
+    """Return whether the user may see what a vhost has."""
     if asker.access.has_tag("administrator"):
         return True
     return asker.broker.permissions(vhost, asker.user) is not None
@@ -80,13 +82,13 @@ def _state(asker: Asker, vhost: str | None) -> MetadataState:
 
 
 def _list_parameters(asker: Asker, request: m.ListParametersRequest, answer: Answer) -> None:
-    _check_tag(asker, request.vhost, "see")
+    check_tag(asker, request.vhost, "see")
     state = _state(asker, request.vhost)
     names = sorted(state.scopes) if request.vhost is None else [request.vhost]
     found = [
-        ParameterInfo(one.vhost, one.component, one.name, one.value)
+        ParameterInfo(one.vhost, one.component, one.name, without_passwords(one.value))
         for name in names
-        if _sees(asker, name)
+        if sees_vhost(asker, name)
         for _, one in sorted(state.scopes[name].parameters.items())
         if request.component in (None, one.component)
     ]
@@ -98,14 +100,14 @@ def _list_parameters(asker: Asker, request: m.ListParametersRequest, answer: Ans
 
 
 def _list_global(asker: Asker, request: m.ListGlobalParametersRequest, answer: Answer) -> None:
-    _check_tag(asker, "", "see")
+    check_tag(asker, "", "see")
     found = asker.broker.definitions.state.global_parameters
     answer(Listed(tuple(GlobalParameterInfo(name, found[name].value) for name in sorted(found))))
 
 
 def _put_parameter(asker: Asker, request: m.PutParameterRequest, answer: Answer) -> None:
     given = request.parameter
-    _check_tag(asker, given.vhost, "set")
+    check_tag(asker, given.vhost, "set")
     state = _state(asker, given.vhost)
     if given.vhost:
         known = (given.component, given.name) in state.parameters(given.vhost)
@@ -116,7 +118,7 @@ def _put_parameter(asker: Asker, request: m.PutParameterRequest, answer: Answer)
 
 
 def _delete_parameter(asker: Asker, request: m.DeleteParameterRequest, answer: Answer) -> None:
-    _check_tag(asker, request.vhost, "clear")
+    check_tag(asker, request.vhost, "clear")
     _state(asker, request.vhost)
     what = f"clear {_named(request.component, request.vhost, request.name)}"
     command = metadata.DeleteParameter(request.vhost, request.component, request.name)

@@ -21,7 +21,8 @@ from warren_broker.management import resource
 from warren_broker.management.definition_values import ImportReport
 from warren_broker.management.resource import Body, ManagementRequest, Names, Query, Result
 from warren_broker.metadata.records import Parameter
-from warren_broker.parameter_values import check_json, check_parameter
+from warren_broker.parameter_values import SHOVEL, check_json, check_parameter
+from warren_broker.shovel.definition import parse_shovel
 
 # ------------------------------------------------------------------ requests
 
@@ -155,6 +156,8 @@ def _put_parameter(names: Names, query: Query, body: Any) -> ManagementRequest:
     value = plain(resource.read_body(PutParameterBody, body).value)
     resource.filled("vhost", vhost)
     check_parameter(component, resource.filled("parameter", name), value)
+    if component == SHOVEL:
+        parse_shovel(vhost, name, value)
     return PutParameterRequest(parameter=Parameter(vhost, component, name, value))
 
 

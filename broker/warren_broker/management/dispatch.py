@@ -22,6 +22,7 @@ from warren_broker.management import (
     policies,
     queues,
     resource,
+    shovels,
     sinks,
     users,
     views,
@@ -39,6 +40,7 @@ _ROUTES: tuple[resource.Route, ...] = (
     *policies.ROUTES,
     *limits.ROUTES,
     *definitions.ROUTES,
+    *shovels.ROUTES,
 )
 _RENDERERS = {
     **resource.RENDERERS,

@@ -21,6 +21,7 @@ from warren_broker.management.limit_service import LIMIT_HANDLERS
 from warren_broker.management.member_service import MEMBER_HANDLERS
 from warren_broker.management.policy_service import POLICY_HANDLERS
 from warren_broker.management.queue_service import QUEUE_HANDLERS
+from warren_broker.management.shovel_service import SHOVEL_HANDLERS
 from warren_broker.management.sink_service import SINK_HANDLERS
 from warren_broker.management.user_service import USER_HANDLERS
 from warren_broker.sasl_login import Logins
@@ -240,6 +241,7 @@ _HANDLERS: dict[type, Callable[[Asker, Any, Callable[[Any], None]], None]] = {
     **SINK_HANDLERS,
     **LIMIT_HANDLERS,
     **DEFINITION_HANDLERS,
+    **SHOVEL_HANDLERS,
     **BLOCK_HANDLERS,
     **VIEW_HANDLERS,
     **LINK_HANDLERS,

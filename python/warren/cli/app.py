@@ -14,6 +14,7 @@ from warren.cli.parameters import global_parameters, parameters
 from warren.cli.permissions import permissions
 from warren.cli.policies import operator_policies, policies
 from warren.cli.publish_lines import publish
+from warren.cli.shovels import shovel
 from warren.cli.sinks import sinks
 from warren.cli.users import users
 from warren.cli.vhosts import vhosts
@@ -40,6 +41,7 @@ GROUPS = {
     "parameters": parameters,
     "global-parameters": global_parameters,
     "definitions": definitions,
+    "shovel": shovel,
 }
 for _name, _group in GROUPS.items():
     app.add_typer(_group, name=_name)

@@ -1,0 +1,96 @@
+"""Handlers of the requests in `management.shovels`; every change is logged with its user."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from warren_broker import errors
+from warren_broker.amqp10.caller import PERFORMED, Answer, Asker
+from warren_broker.management import shovels as m
+from warren_broker.management.definition_service import check_tag, sees_vhost
+from warren_broker.management.resource import Listed, Shown
+from warren_broker.management.shovel_values import ShovelInfo
+from warren_broker.metadata.commands import DeleteParameter
+from warren_broker.parameter_values import SHOVEL
+from warren_raft.quoting import quoted
+
+log = logging.getLogger(__name__)
+SHOVELS_LISTED_MAX: Final = 2_000
+"""Shovels in one answer: Proton's values hold 65,535 parts."""
+
+
+def _vhosts(asker: Asker, vhost: str | None) -> list[str]:
+    """Return the vhosts of the shovels that the user asks for and may see."""
+    if not asker.access.has_tag("monitoring"):
+        asker.access.must_be("policymaker", "see shovels")
+    state = asker.broker.definitions.state
+    if vhost is None:
+        return [name for name in state.scopes if sees_vhost(asker, name)]
+    if vhost not in state.scopes:
+        raise errors.NotFound(f"no vhost '{vhost}'")
+    if not sees_vhost(asker, vhost):
+        raise errors.AccessRefused(f"access to vhost '{vhost}' refused for user '{asker.user}'")
+    return [vhost]
+
+
+def _check_known(asker: Asker, vhost: str, name: str) -> None:
+    state = asker.broker.definitions.state
+    if vhost not in state.scopes or (SHOVEL, name) not in state.parameters(vhost):
+        raise errors.NotFound(f"no shovel '{name}' in vhost '{vhost}'")
+
+
+def _list(asker: Asker, request: m.ListShovelsRequest, answer: Answer) -> None:
+    def listed(found: list[ShovelInfo]) -> None:
+        if len(found) > SHOVELS_LISTED_MAX:
+            answer(
+                errors.InvalidArgument(
+                    f"{len(found)} shovels in one answer, {SHOVELS_LISTED_MAX} fit; ask for one "
+                    "vhost's"
+                )
+            )
+        else:
+            answer(Listed(tuple(found)))
+
+    asker.broker.shovels.survey(_vhosts(asker, request.vhost), asker.guard(listed))
+
+
+def _show(asker: Asker, request: m.ShovelRequest, answer: Answer) -> None:
+    vhosts = _vhosts(asker, request.vhost)
+    _check_known(asker, request.vhost, request.name)
+
+    def listed(found: list[ShovelInfo]) -> None:
+        mine = [one for one in found if one.name == request.name]
+        missing = errors.NotFound(f"no shovel '{request.name}' in vhost '{request.vhost}'")
+        answer(Shown(mine[0]) if mine else missing)
+
+    asker.broker.shovels.survey(vhosts, asker.guard(listed))
+
+
+def _restart(asker: Asker, request: m.RestartShovelRequest, answer: Answer) -> None:
+    check_tag(asker, request.vhost, "restart shovels and set")
+    _check_known(asker, request.vhost, request.name)
+    log.info(
+        "user %s: restart shovel %s in vhost %s",
+        quoted(asker.user),
+        quoted(request.name),
+        quoted(request.vhost),
+    )
+    restarted = asker.guard(lambda: answer(PERFORMED))
+    asker.broker.shovels.restart(request.vhost, request.name, restarted)
+
+
+def _delete(asker: Asker, request: m.DeleteShovelRequest, answer: Answer) -> None:
+    check_tag(asker, request.vhost, "delete shovels and set")
+    _check_known(asker, request.vhost, request.name)
+    what = f"delete shovel {quoted(request.name)} in vhost {quoted(request.vhost)}"
+    asker.change(what, DeleteParameter(request.vhost, SHOVEL, request.name), answer)
+
+
+SHOVEL_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {
+    m.ListShovelsRequest: _list,
+    m.ShovelRequest: _show,
+    m.RestartShovelRequest: _restart,
+    m.DeleteShovelRequest: _delete,
+}

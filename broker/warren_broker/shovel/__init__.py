@@ -1,0 +1,1 @@
+"""Shovels: processes that move messages from a queue to another queue or broker."""

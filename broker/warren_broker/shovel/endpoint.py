@@ -1,0 +1,244 @@
+"""A shovel's connection to one of its ends, with pika."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import pika
+from pika.adapters.utils.connection_workflow import (
+    AMQPConnectionWorkflowFailed,
+    AMQPConnectorPhaseErrorBase,
+    AMQPConnectorStackTimeout,
+)
+from pika.exceptions import (
+    AMQPConnectionError,
+    AMQPHeartbeatTimeout,
+    ChannelClosed,
+    ChannelClosedByBroker,
+    ConnectionClosed,
+    IncompatibleProtocolError,
+    ProbableAccessDeniedError,
+    ProbableAuthenticationError,
+    StreamLostError,
+)
+
+from warren_broker.errors import InvalidArgument
+from warren_broker.shovel.definition import ShovelEnd
+from warren_broker.shovel.uris import (
+    CONNECT_MS,
+    HEARTBEAT_S,
+    SASL_MECHANISMS,
+    VERIFY,
+    ShovelUri,
+)
+
+NOT_FOUND: Final = 404
+ACCESS_REFUSED: Final = 403
+RESOURCE_LOCKED: Final = 405
+_WORDS: Final[Mapping[type[BaseException], str]] = {
+    AMQPConnectorStackTimeout: "it did not answer in time",
+    AMQPHeartbeatTimeout: "it sent no heartbeat",
+    IncompatibleProtocolError: "what listens there does not speak AMQP 0.9.1",
+    ProbableAccessDeniedError: "it closed the connection: the vhost is missing or refused",
+    ProbableAuthenticationError: "it closed the connection: user or password is refused",
+    socket.gaierror: "the host's name has no address",
+    TimeoutError: "it did not answer in time",
+}
+
+
+class OwnNode:
+    """Where the node that runs the shovel listens: the place of URIs without a host."""
+
+    def __init__(self, scheme: str, host: str, port: int) -> None:
+        self.scheme, self.host, self.port = scheme, host, port
+
+
+def connection_parameters(key: str, uri: ShovelUri, own: OwnNode, name: str) -> Any:
+    """Return pika's parameters; raises InvalidArgument for files that cannot be used."""
+    connect_s = int(uri.options.get("connection_timeout", CONNECT_MS)) / 1000
+    external = uri.options.get("auth_mechanism") == SASL_MECHANISMS[1]
+    made = pika.ConnectionParameters(
+        host=uri.host or own.host,
+        port=uri.port if uri.host else own.port,
+        virtual_host=uri.vhost,
+        credentials=pika.credentials.ExternalCredentials()
+        if external
+        else pika.PlainCredentials(uri.user, uri.password),
+        heartbeat=int(uri.options.get("heartbeat", HEARTBEAT_S)),
+        connection_attempts=1,
+        socket_timeout=connect_s,
+        stack_timeout=connect_s,
+        client_properties={"connection_name": name, "product": "Warren shovel"},
+    )
+    if not uri.host and own.scheme != "amqp":
+        made.ssl_options = pika.SSLOptions(_without_check(), own.host)
+    elif uri.scheme != "amqp":
+        made.ssl_options = _tls(key, uri)
+    return made
+
+
+def _without_check() -> ssl.SSLContext:
+    """Return a context for the node's own port: it is the process that gave the address."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _tls(key: str, uri: ShovelUri) -> Any:
+    given = uri.options
+    try:
+        context = ssl.create_default_context(cafile=given.get("cacertfile"))
+        if given.get("verify", VERIFY[0]) != VERIFY[0]:
+            context = _without_check()
+        if "certfile" in given:
+            context.load_cert_chain(
+                given["certfile"], given.get("keyfile"), given.get("password", "")
+            )
+    except (OSError, ValueError) as error:
+        names = [given[name] for name in ("cacertfile", "certfile", "keyfile") if name in given]
+        raise InvalidArgument(
+            f"{key}: a certificate file of {', '.join(names) or 'the system'} cannot be used on "
+            f"this node: {error}"
+        ) from error
+    return pika.SSLOptions(context, given.get("server_name_indication", uri.host))
+
+
+def in_words(error: Any) -> str:
+    """Return an error of pika or of the operating system in words, without a password."""
+    while True:  # errors of pika that wrap another one
+        if isinstance(error, AMQPConnectorPhaseErrorBase):
+            error = error.exception
+        elif isinstance(error, AMQPConnectionWorkflowFailed):
+            error = error.exceptions[-1]
+        elif isinstance(error, AMQPConnectionError) and isinstance(
+            next(iter(error.args), None), BaseException
+        ):
+            error = error.args[0]
+        else:
+            break
+    if isinstance(error, ConnectionClosed | ChannelClosed):
+        return f"{error.reply_code} {error.reply_text}"
+    for kind, words in _WORDS.items():
+        if isinstance(error, kind):
+            return words
+    if isinstance(error, StreamLostError):
+        return "the connection was lost"
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return f"{type(error).__name__}: {error}"
+
+
+class Endpoint:
+    """One connection with one channel.
+
+    key      of the parameter, for error texts
+    failed   called at most once, with words: it could not be opened, or has ended
+    channel  None before `opened`
+    """
+
+    def __init__(
+        self, key: str, uri: ShovelUri, own: OwnNode, name: str, failed: Callable[[str], None]
+    ) -> None:
+        self.key = key
+        self.uri = uri
+        self._own = own
+        self._name = name
+        self._failed: Callable[[str], None] | None = failed
+        self._connection: Any = None
+        self._on_closed: Callable[[], None] | None = None
+        self.channel: Any = None
+
+    def open(self, ioloop: Any, opened: Callable[[], None]) -> None:
+        """Connect and open the channel; raises InvalidArgument."""
+
+        def channel_opened(channel: Any) -> None:
+            self.channel = channel
+            channel.add_on_close_callback(lambda closed, reason: self.fail(in_words(reason)))
+            opened()
+
+        self._connection = pika.SelectConnection(
+            connection_parameters(self.key, self.uri, self._own, self._name),
+            on_open_callback=lambda made: made.channel(on_open_callback=channel_opened),
+            on_open_error_callback=self._closed,
+            on_close_callback=self._closed,
+            custom_ioloop=ioloop,
+        )
+
+    def fail(self, words: str) -> None:
+        """Report a failure, the first one."""
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            failed(f"{self.key} {self.uri}: {words}")
+
+    def _closed(self, connection: Any, reason: Any) -> None:
+        self.fail(in_words(reason))
+        done, self._on_closed = self._on_closed, None
+        if done is not None:
+            done()
+
+    def close(self, done: Callable[[], None] = lambda: None) -> None:
+        """Close the connection, after what has been written; no failure is reported any more."""
+        self._failed = None
+        made = self._connection
+        if made is None or made.is_closed:
+            done()
+            return
+        self._on_closed = done
+        if not made.is_closing:
+            made.close()
+
+    @property
+    def connection(self) -> Any:
+        """The open connection."""
+        return self._connection
+
+    def unsent_bytes(self) -> int:
+        """Return how much of what was written is not with the operating system yet."""
+        transport = getattr(self._connection, "_transport", None)
+        return 0 if transport is None else int(transport.get_write_buffer_size())
+
+    # ------------------------------------------------------------ queues
+
+    def ensure_queue(self, end: ShovelEnd, done: Callable[[int], None]) -> None:
+        """Declare the end's queue unless it is there; `done` gets its number of messages."""
+
+        def missing(code: int, text: str) -> None:
+            if code != NOT_FOUND:
+                self.fail(f"{code} {text}")
+            elif end.predeclared:
+                self.fail(f"{code} {text}; the queue must exist, since it is predeclared")
+            else:
+                self.declare(
+                    lambda made: done(made.method.message_count),
+                    lambda code, text: self.fail(f"{code} {text}"),
+                    queue=end.queue,
+                    durable=True,
+                    arguments=dict(end.queue_args),
+                )
+
+        self.declare(
+            lambda made: done(made.method.message_count), missing, queue=end.queue, passive=True
+        )
+
+    def declare(
+        self, done: Callable[[Any], None], refused: Callable[[int, str], None], **queue: Any
+    ) -> None:
+        """Declare a queue on a channel of its own, which a refusal closes."""
+
+        def closed(channel: Any, reason: Any) -> None:
+            if isinstance(reason, ChannelClosedByBroker):
+                refused(reason.reply_code, reason.reply_text)
+
+        def declared(channel: Any, made: Any) -> None:
+            channel.close()
+            done(made)
+
+        def opened(channel: Any) -> None:
+            channel.add_on_close_callback(closed)
+            channel.queue_declare(callback=lambda made: declared(channel, made), **queue)
+
+        self._connection.channel(on_open_callback=opened)

@@ -1,0 +1,73 @@
+"""The messages that a shovel has received and not yet acknowledged to the source."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+Held = TypeVar("Held")
+
+
+class ShovelLedger(Generic[Held]):
+    """Deliveries of the source's channel by tag, and publishes of the destination's by number.
+
+    A delivery is acknowledged when the destination has confirmed it, and never before. A publish
+    that was refused is published again under another number.
+
+    last  the number of the last publish
+
+    Invariant: each number of `_published` stands for one tag of `_held`, and no two for the same
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[int, Held] = {}
+        self._published: dict[int, int] = {}
+        self.last = 0
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def delivered(self, tag: int, held: Held) -> None:
+        """Record a delivery; the next publish is of it."""
+        self._held[tag] = held
+
+    def published(self, tag: int) -> int:
+        """Return the number of the publish of that delivery on a channel with confirms."""
+        self.last += 1
+        self._published[self.last] = tag
+        return self.last
+
+    def held(self, tag: int) -> Held:
+        """Return what was recorded with a delivery."""
+        return self._held[tag]
+
+    def confirmed(self, number: int, multiple: bool) -> list[int]:
+        """Forget publishes that are confirmed, and their deliveries; return the tags, sorted."""
+        tags = sorted(self._taken(number, multiple))
+        for tag in tags:
+            del self._held[tag]
+        return tags
+
+    def refused(self, number: int, multiple: bool) -> list[int]:
+        """Forget publishes that are refused; return the tags to be published again, sorted."""
+        return sorted(self._taken(number, multiple))
+
+    def _taken(self, number: int, multiple: bool) -> list[int]:
+        if not multiple:
+            tag = self._published.pop(number, None)
+            return [] if tag is None else [tag]
+        numbers = []
+        for each in self._published:  # in the order of the numbers
+            if each > number:
+                break
+            numbers.append(each)
+        return [self._published.pop(each) for each in numbers]
+
+    def acknowledgements(self, tags: list[int]) -> list[tuple[int, bool]]:
+        """Return the acknowledgements, each (tag, multiple), of deliveries that are confirmed.
+
+        What is below the first delivery still held needs one for all. tags: sorted
+        """
+        first = next(iter(self._held), None)
+        below = [tag for tag in tags if first is None or tag < first]
+        made = [(below[-1], True)] if below else []
+        return [*made, *((tag, False) for tag in tags[len(below) :])]

@@ -1,0 +1,169 @@
+"""The URIs of a shovel's two ends, as RabbitMQ writes them; no text of this module has a password.
+
+`amqp://user:password@host:port/vhost?option=value`. Without a host it is the node that runs the
+shovel, without a path the vhost `/`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import parse_qsl, quote, unquote
+
+from warren_broker.certificate_login import EXTERNAL
+from warren_broker.errors import InvalidArgument
+
+PORTS: Final = {"amqp": 5672, "amqps": 5671}
+"""Port of each scheme where a URI has none."""
+HIDDEN: Final = "***"
+"""What listings show instead of a password."""
+URIS_MAX: Final = 64
+HEARTBEAT_S: Final = 10
+CONNECT_MS: Final = 15_000
+SASL_MECHANISMS: Final = ("plain", EXTERNAL.lower())
+VERIFY: Final = ("verify_peer", "verify_none")
+_NUMBERS: Final = {"heartbeat": (0, 65_535), "connection_timeout": (100, 600_000)}
+_TLS: Final = ("cacertfile", "certfile", "keyfile", "password", "server_name_indication", "verify")
+_IGNORED: Final = ("channel_max", "depth", "fail_if_no_peer_cert")
+_OPTIONS: Final = (*_NUMBERS, "auth_mechanism", *_TLS, *_IGNORED)
+_URI_KEYS: Final = ("uri", "src-uri", "dest-uri")
+_CREDENTIALS: Final = re.compile(r"(?P<user>[a-zA-Z][\w+.-]*://[^/?#:@]*):.*@", re.DOTALL)
+_QUERY_PASSWORD: Final = re.compile(r"(?P<key>[?&]password=)[^&#]*")
+
+
+@dataclass(frozen=True, slots=True)
+class ShovelUri:
+    """One end's address.
+
+    host     "": the node that runs the shovel
+    options  those of the query, checked; `password` is that of the key file
+    """
+
+    scheme: str
+    host: str
+    port: int
+    vhost: str
+    user: str = "guest"
+    password: str = field(default="guest", repr=False)
+    options: dict[str, str] = field(default_factory=dict, repr=False)
+
+    def __str__(self) -> str:
+        return self.shown(self.user)
+
+    @property
+    def place(self) -> tuple[str, int, str]:
+        """What two URIs of the same vhost of the same node have in common."""
+        return self.host.lower(), self.port if self.host else 0, self.vhost
+
+    def shown(self, user: str = "") -> str:
+        """Return the URI without its password and options."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        place = f"{host}:{self.port}" if self.host else ""
+        who = f"{quote(user, safe='')}@" if user else ""
+        return f"{self.scheme}://{who}{place}/{quote(self.vhost, safe='')}"
+
+
+def parse_shovel_uri(key: str, text: str) -> ShovelUri:
+    """Parse one URI; raises InvalidArgument, which names the key.
+
+    key  of the parameter, such as `src-uri`
+    """
+    scheme, separator, rest = text.partition("://")
+    if not separator or scheme not in PORTS:
+        raise InvalidArgument(
+            f"{key} is not a valid URI: write amqp://USER:PASSWORD@HOST:PORT/VHOST, or amqps:// "
+            "for TLS"
+        )
+    rest, _, query = rest.partition("?")
+    authority, _, path = rest.partition("/")
+    credentials, at, place = authority.rpartition("@")
+    user, colon, password = credentials.partition(":")
+    if "/" in path:
+        raise InvalidArgument(
+            f"{key} is not a valid URI: its path has a second '/'; write a vhost's '/' as %2F, and "
+            "one of a user name or password, too"
+        )
+    if colon and unquote(password) == HIDDEN:
+        raise InvalidArgument(
+            f"{key} has the password {HIDDEN}, which lists show instead of one; give the password"
+        )
+    host, port = _place(key, place, PORTS[scheme])
+    return ShovelUri(
+        scheme,
+        host,
+        port,
+        unquote(path) or "/",
+        unquote(user) if at else "guest",
+        unquote(password) if colon else "guest",
+        _options(key, scheme, query),
+    )
+
+
+def _place(key: str, text: str, default: int) -> tuple[str, int]:
+    if text.startswith("["):
+        host, bracket, tail = text[1:].partition("]")
+        if not bracket or (tail and not tail.startswith(":")):
+            raise InvalidArgument(f"{key} is not a valid URI: write an IPv6 address as [ADDRESS]")
+        port = tail[1:]
+    else:
+        host, _, port = text.partition(":")
+    if not port:
+        return unquote(host), default
+    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+        raise InvalidArgument(
+            f"{key} is not a valid URI: after the host there may be a port from 1 to 65535, and "
+            "before it USER:PASSWORD@, percent-encoded"
+        )
+    return unquote(host), int(port)
+
+
+def _options(key: str, scheme: str, query: str) -> dict[str, str]:
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    for name, value in options.items():
+        if name not in _OPTIONS:
+            raise InvalidArgument(
+                f"{key} has the option {name[:40]!r}; known are {', '.join(_OPTIONS)}"
+            )
+        if name in _TLS and scheme != "amqps":
+            raise InvalidArgument(f"{key} has the option {name}, which needs amqps://")
+        if name in _NUMBERS:
+            least, most = _NUMBERS[name]
+            if not value.isdecimal() or not least <= int(value) <= most:
+                raise InvalidArgument(
+                    f"{key} has {name}={value[:40]!r}: a number from {least} to {most} is expected"
+                )
+    login = options.get("auth_mechanism", SASL_MECHANISMS[0])
+    if login not in SASL_MECHANISMS:
+        raise InvalidArgument(
+            f"{key} has auth_mechanism={login[:40]!r}; known are {', '.join(SASL_MECHANISMS)}"
+        )
+    if options.get("verify", VERIFY[0]) not in VERIFY:
+        raise InvalidArgument(
+            f"{key} has verify={options['verify'][:40]!r}; known are {', '.join(VERIFY)}"
+        )
+    return options
+
+
+def without_passwords(value: Any) -> Any:
+    """Return a parameter's value with `***` for the passwords in its URIs.
+
+    It may be one that was imported and is no URI: whatever may be a password is hidden.
+    """
+    if isinstance(value, list):
+        return [without_passwords(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: _hidden(item) if key in _URI_KEYS else without_passwords(item)
+        for key, item in value.items()
+    }
+
+
+def _hidden(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_hidden(one) for one in value]
+    if not isinstance(value, str):
+        return value
+    shown = _CREDENTIALS.sub(rf"\g<user>:{HIDDEN}@", value)
+    return _QUERY_PASSWORD.sub(rf"\g<key>{HIDDEN}", shown)

@@ -1,0 +1,183 @@
+"""The process of one shovel: `python -m warren_broker.shovel.worker FD`.
+
+FD is a socket to the node that started it. The first line is the job; every later line is from this
+process: its status. The end of the stream is the order to stop, and comes by itself when the node
+dies.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import sys
+from typing import Any, Final
+
+from pika.adapters.select_connection import IOLoop
+
+from warren_broker.errors import Refusal
+from warren_broker.management.shovel_values import DONE, RUNNING, STARTING, TERMINATED
+from warren_broker.shovel.definition import ShovelDefinition, parse_shovel
+from warren_broker.shovel.endpoint import OwnNode
+from warren_broker.shovel.transfer import ShovelProgress, Transfer
+from warren_broker.shovel.uris import ShovelUri
+
+REPORT_S: Final = 0.5
+DRAIN_S: Final = 2.0
+"""How long a shovel that stops waits for confirms."""
+DELAY_S_MAX: Final = 60.0
+"""Delay after repeated failures, unless reconnect-delay is longer."""
+STEADY_S: Final = 30.0
+"""After a run of that length the next delay is reconnect-delay again."""
+NICENESS: Final = 5
+
+
+class ShovelWorker:
+    """Runs the shovel again and again, over its URIs in turn, until it is done or is to stop."""
+
+    def __init__(
+        self, shovel: ShovelDefinition, own: OwnNode, cluster: str, node: socket.socket
+    ) -> None:
+        self._shovel = shovel
+        self._own = own
+        self._cluster = cluster
+        self._node = node
+        self._ioloop = IOLoop()
+        self._progress = ShovelProgress()
+        self._transfer: Transfer | None = None
+        self._failures = self._attempts = 0
+        self._ran = 0
+        self._state, self._reason, self._final = STARTING, "", False
+        self._told: dict[str, Any] = {}
+        self._ending = False
+
+    def run(self) -> None:
+        """Work until the node says stop, or nothing is left to do."""
+        self._ioloop.add_handler(self._node.fileno(), self._node_spoke, IOLoop.READ)
+        self._ioloop.call_later(REPORT_S, self._tick)
+        self._begin()
+        self._ioloop.start()
+        self._tell()
+
+    # ------------------------------------------------------------ runs
+
+    def _begin(self) -> None:
+        if self._ending:
+            return
+        self._state = STARTING
+        self._tell()
+        number, self._attempts = self._attempts, self._attempts + 1
+        self._transfer = Transfer(
+            self._shovel,
+            _chosen(self._shovel.source.uris, number),
+            _chosen(self._shovel.destination.uris, number),
+            self._own,
+            self._ioloop,
+            self._progress,
+            self,
+            self._cluster,
+        )
+        self._transfer.begin()
+
+    def running(self) -> None:
+        """See TransferObserver."""
+        self._state, self._reason, self._ran = RUNNING, "", 0
+        self._tell()
+
+    def failed(self, words: str, final: bool) -> None:
+        """See TransferObserver."""
+        self._transfer = None
+        self._state, self._reason = TERMINATED, words
+        delay_s: float = self._shovel.reconnect_delay_s
+        self._final = final or not delay_s
+        if self._final:
+            self._end()
+            return
+        if self._ran * REPORT_S > STEADY_S:
+            self._failures = 0
+        self._ran = 0
+        uris = max(len(self._shovel.source.uris), len(self._shovel.destination.uris))
+        rounds = self._failures // uris
+        self._failures += 1
+        delay_s = max(delay_s, min(delay_s * 2 ** min(rounds, 16), DELAY_S_MAX))
+        self._tell()
+        self._ioloop.call_later(delay_s, self._begin)
+
+    def done(self) -> None:
+        """See TransferObserver."""
+        self._state = DONE
+        self._end()
+
+    # ------------------------------------------------------------ the node
+
+    def _node_spoke(self, fd: int, events: int) -> None:
+        """Stop: the node writes nothing after the job, so the stream has ended."""
+        self._ioloop.remove_handler(fd)
+        self._ending = True
+        if self._transfer is None:
+            self._end()
+            return
+        self._ioloop.call_later(DRAIN_S, self._end)
+        self._transfer.stop(self._end)
+
+    def _end(self) -> None:
+        self._ending = True
+        self._ioloop.stop()
+
+    def _tick(self) -> None:
+        if self._state == RUNNING:
+            self._ran += 1
+        self._tell()
+        self._ioloop.call_later(REPORT_S, self._tick)
+
+    def _tell(self) -> None:
+        transfer = self._transfer
+        told = {
+            "state": self._state,
+            "reason": self._reason,
+            "final": self._final,
+            "forwarded": self._progress.forwarded,
+            "remaining": self._progress.remaining,
+            "pending": 0 if transfer is None else transfer.pending,
+            "blocked_status": _blocked(transfer),
+        }
+        if told != self._told:
+            self._told = told
+            try:
+                self._node.sendall(json.dumps(told).encode() + b"\n")
+            except OSError:
+                self._ending = True  # the node has ended; the loop finds the end of the stream
+
+
+def _chosen(uris: tuple[ShovelUri, ...], number: int) -> ShovelUri:
+    return uris[number % len(uris)]
+
+
+def _blocked(transfer: Transfer | None) -> str:
+    if transfer is None:
+        return RUNNING
+    return "blocked" if transfer.blocked else "refused" if transfer.refused else RUNNING
+
+
+def main(arguments: list[str]) -> int:
+    """Read the job and do it."""
+    logging.disable()  # pika's lines; what failed is in the status
+    os.nice(NICENESS)
+    node = socket.socket(fileno=int(arguments[0]))
+    with node.makefile("rb", buffering=0) as lines:
+        line = lines.readline()
+    if not line.endswith(b"\n"):
+        return 0  # the node has ended
+    job = json.loads(line)
+    try:
+        shovel = parse_shovel(job["vhost"], job["name"], job["value"])
+    except Refusal as refusal:
+        raise AssertionError(f"the node has checked it: {refusal.detail}") from None
+    own = OwnNode(job["own"]["scheme"], job["own"]["host"], job["own"]["port"])
+    ShovelWorker(shovel, own, job["cluster"], node).run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

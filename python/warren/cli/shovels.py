@@ -1,0 +1,61 @@
+"""`warren shovel`: states of shovels, restart, removal."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from warren.admin import Admin
+from warren.cli import output
+from warren.cli.permissions import MaybeVhost, Vhost
+from warren.cli.target import Json, Uri, connect
+
+shovel = typer.Typer(
+    no_args_is_help=True,
+    help="Shovels, which move messages to another queue or broker; `warren parameters set shovel` "
+    "makes one.",
+)
+Name = Annotated[str, typer.Argument(help="the shovel's name")]
+
+
+@shovel.command()
+def status(vhost: MaybeVhost = None, uri: Uri = None, json: Json = False) -> None:
+    """Show every shovel: where it runs, its state, the last error, messages forwarded."""
+    with connect(uri) as connection:
+        found = Admin(connection).shovels(vhost)
+    columns: dict[str, output.Column] = {
+        "vhost": "vhost",
+        "name": "name",
+        "node": "node",
+        "state": "state",
+        "from": lambda one: f"{one.src_uri} {one.src_queue or one.src_exchange}",
+        "to": lambda one: f"{one.dest_uri} {one.dest_queue or one.dest_exchange}",
+        "forwarded": "forwarded",
+        "remaining": lambda one: "" if one.remaining is None else one.remaining,
+        "reason": lambda one: one.reason or _held_up(one.blocked_status),
+    }
+    output.listing(found, json, columns)
+
+
+def _held_up(blocked_status: str) -> str:
+    return {
+        "blocked": "the destination accepts no publishes: a resource alarm",
+        "refused": "the destination refuses messages; they are published again",
+    }.get(blocked_status, "")
+
+
+@shovel.command()
+def restart(name: Name, vhost: Vhost = "/", uri: Uri = None) -> None:
+    """Have one connect again, also one that has ended with an error."""
+    with connect(uri) as connection:
+        Admin(connection).restart_shovel(vhost, name)
+    output.say(f"shovel {name} in vhost {vhost} is restarted")
+
+
+@shovel.command()
+def delete(name: Name, vhost: Vhost = "/", uri: Uri = None) -> None:
+    """Stop and remove one; what it has not confirmed stays in its source."""
+    with connect(uri) as connection:
+        Admin(connection).delete_shovel(vhost, name)
+    output.say(f"shovel {name} in vhost {vhost} deleted")

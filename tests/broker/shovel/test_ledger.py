@@ -1,0 +1,84 @@
+"""What is acknowledged to a shovel's source, and which node runs a shovel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warren_broker.shovel.ledger import ShovelLedger
+from warren_broker.shovel.owner import shovel_owner
+
+EVENTS = st.sampled_from(["deliver", "confirm", "refuse", "again"])
+STEPS = st.lists(st.tuples(EVENTS, st.integers(1, 8), st.booleans()), max_size=60)
+
+
+@given(STEPS)
+def test_just_what_is_confirmed_is_acknowledged(steps: list[tuple[str, int, bool]]) -> None:
+    """Against a source that takes acknowledgements as AMQP defines them, in any order of events."""
+    ledger: ShovelLedger[int] = ShovelLedger()
+    unacknowledged: dict[int, None] = {}
+    outstanding: dict[int, int] = {}
+    confirmed: dict[int, None] = {}
+    refused: list[int] = []
+    tag = 0
+
+    def take(choice: int, multiple: bool) -> tuple[int, list[int]]:
+        number = sorted(outstanding)[choice % len(outstanding)]
+        numbers = [one for one in outstanding if one == number or (multiple and one < number)]
+        return number, sorted(outstanding.pop(one) for one in numbers)
+
+    for what, choice, multiple in steps:
+        if what == "deliver":
+            tag += 1
+            unacknowledged[tag] = None
+            ledger.delivered(tag, tag * 10)
+            outstanding[ledger.published(tag)] = tag
+        elif what == "again" and refused:
+            again = refused.pop()
+            assert ledger.held(again) == again * 10
+            outstanding[ledger.published(again)] = again
+        elif outstanding and what == "refuse":
+            number, tags = take(choice, multiple)
+            assert ledger.refused(number, multiple) == tags
+            refused += tags
+        elif outstanding and what == "confirm":
+            number, tags = take(choice, multiple)
+            found = ledger.confirmed(number, multiple)
+            assert found == tags
+            confirmed.update(dict.fromkeys(tags))
+            acknowledge(unacknowledged, ledger.acknowledgements(found))
+        assert sorted(unacknowledged) == [one for one in range(1, tag + 1) if one not in confirmed]
+        assert len(ledger) == len(unacknowledged)
+
+
+def acknowledge(unacknowledged: dict[int, None], sent: Iterable[tuple[int, bool]]) -> None:
+    """Do as a broker: an unknown tag is an error."""
+    for tag, multiple in sent:
+        assert tag in unacknowledged
+        for one in [one for one in unacknowledged if one == tag or (multiple and one < tag)]:
+            del unacknowledged[one]
+
+
+NODES = ("a", "b", "c", "d")
+
+
+SETS = st.sets(st.sampled_from(NODES))
+
+
+@given(SETS.filter(bool), st.lists(SETS, min_size=4, max_size=4), st.text(max_size=3))
+def test_some_running_node_has_the_shovel_whatever_each_reaches(
+    running: set[str], reached: list[set[str]], name: str
+) -> None:
+    views = {node: {node, *(reached[NODES.index(node)] & running)} for node in sorted(running)}
+    assert any(shovel_owner("/", name, views[node]) == node for node in views)
+
+
+def test_nodes_that_see_each_other_agree_and_share_the_shovels() -> None:
+    owners = [shovel_owner("/", f"shovel {i}", NODES) for i in range(400)]
+    assert owners == [shovel_owner("/", f"shovel {i}", reversed(NODES)) for i in range(400)]
+    assert all(owners.count(node) > 40 for node in NODES)
+    moved = [shovel_owner("/", f"shovel {i}", NODES[1:]) for i in range(400)]
+    assert all(now == was for now, was in zip(moved, owners, strict=True) if was != "a")
+    assert shovel_owner("/", "s", ()) is None

@@ -1,0 +1,303 @@
+"""Shovels on real nodes: within a cluster, between two, with nodes and processes killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+from typer.testing import CliRunner
+
+from live.conftest import Broker, eventually
+from warren.admin import Admin
+from warren.cli.app import app
+from warren.connection import Connection
+from warren.errors import AccessRefused, NotFound, PeerError, WarrenError
+from warren.local import LocalCluster
+from warren.uri import Address
+from warren_broker.management.shovel_values import ShovelInfo
+from warren_broker.shovel.process import WORKER
+
+pytestmark = pytest.mark.live
+SECRET = "never-shown"
+
+
+@pytest.fixture
+def admin(broker: Broker) -> Iterator[Admin]:
+    if broker.cluster is None:
+        pytest.skip("needs Warren's management")
+    with Connection(broker.cluster.address) as connection:
+        made = Admin(connection)
+        yield made
+        for one in made.shovels():
+            made.delete_shovel(one.vhost, one.name)
+        for queue in made.queues("^shovel-"):
+            made.delete_queue(queue.name)
+
+
+def fill(broker: Broker, queue: str, count: int, **properties: Any) -> list[bytes]:
+    """Publish messages with bodies of their own, in one transaction."""
+    bodies = [f"{queue} {i}".encode() for i in range(count)]
+    with broker.connect() as connection:
+        channel = connection.channel()
+        channel.queue_declare(queue, durable=True)
+        channel.tx_select()
+        for body in bodies:
+            channel.basic_publish("", queue, body, pika.BasicProperties(**properties))
+        channel.tx_commit()
+    return bodies
+
+
+def taken(broker: Broker, queue: str) -> list[tuple[Any, bytes]]:
+    """Properties and bodies of all ready messages, taken from the queue."""
+    found = []
+    with broker.connect() as connection:
+        channel = connection.channel()
+        while True:
+            method, properties, body = channel.basic_get(queue, auto_ack=True)
+            if method is None:
+                return found
+            found.append((properties, body))
+
+
+def shows(admin: Admin, name: str, holds: Callable[[ShovelInfo], bool], what: str) -> ShovelInfo:
+    """Wait for a state of a shovel."""
+    seen: list[ShovelInfo] = []
+
+    def found() -> ShovelInfo | None:
+        seen[:] = [admin.shovel("/", name)]
+        return seen[0] if holds(seen[0]) else None
+
+    try:
+        return eventually(found, what)  # type: ignore[no-any-return]
+    except AssertionError as error:
+        raise AssertionError(f"{error}; last: {seen}") from None
+
+
+def gone(admin: Admin, name: str) -> bool:
+    """Whether there is no such shovel."""
+    return name not in [one.name for one in admin.shovels("/")]
+
+
+def test_a_shovel_moves_messages_as_they_are_and_ends_with_the_queues_length(
+    broker: Broker, admin: Admin
+) -> None:
+    bodies = fill(broker, "shovel-a", 60, message_id="m", headers={"k": 1}, priority=3)
+    value = {
+        "src-uri": "amqp://",
+        "src-queue": "shovel-a",
+        "src-delete-after": "queue-length",
+        "dest-uri": ["amqp://127.0.0.1:1", *broker.uris],
+        "dest-queue": "shovel-b",
+        "dest-publish-properties": {"app_id": "mover"},
+        "dest-add-forward-headers": True,
+    }
+    admin.set_shovel("/", "once", value)
+    eventually(lambda: gone(admin, "once") or None, "everything is moved")
+    found = taken(broker, "shovel-b")
+    assert sorted(body for _, body in found) == sorted(bodies)
+    properties = found[0][0]
+    assert (properties.message_id, properties.priority, properties.app_id) == ("m", 3, "mover")
+    (journey,) = properties.headers.pop("x-shovelled")
+    assert properties.headers == {"k": 1}
+    assert (journey["shovel-name"], journey["src-queue"]) == ("once", "shovel-a")
+    assert "guest" not in json.dumps(journey)
+    assert admin.queue("shovel-a").messages == 0
+
+
+def test_a_number_of_messages_is_exact_and_the_rest_stays(broker: Broker, admin: Admin) -> None:
+    fill(broker, "shovel-a", 30)
+    ends = {"src-uri": "amqp://", "src-queue": "shovel-a", "dest-uri": "amqp://"}
+    value = {**ends, "dest-queue": "shovel-b", "src-delete-after": 11, "ack-mode": "on-confirm"}
+    admin.set_shovel("/", "eleven", value)
+    eventually(lambda: gone(admin, "eleven") or None, "eleven are moved")
+    counts = [admin.queue(name).messages for name in ("shovel-a", "shovel-b")]
+    assert counts == [19, 11]
+    value = {**ends, "dest-exchange": "", "dest-exchange-key": "shovel-b", "ack-mode": "on-publish"}
+    admin.set_shovel("/", "rest", {**value, "src-delete-after": "queue-length"})
+    eventually(lambda: gone(admin, "rest") or None, "the rest is moved without confirms")
+    eventually(lambda: admin.queue("shovel-b").messages == 30 or None, "they arrive")
+
+
+def test_an_exchange_is_a_source_and_each_messages_exchange_a_target(
+    broker: Broker, admin: Admin
+) -> None:
+    admin.put_vhost("shovel-far")
+    try:
+        admin.set_permissions("shovel-far", "guest", configure=".*", write=".*", read=".*")
+        far = Broker((f"{broker.uri.rpartition('/')[0]}/shovel-far",))
+        with far.connect() as connection:
+            channel = connection.channel()
+            channel.queue_declare("shovel-all", durable=True)
+            channel.queue_bind("shovel-all", "amq.topic", "a.#")
+        value = {"src-uri": "amqp://", "src-exchange": "amq.topic", "src-exchange-key": "a.#"}
+        admin.set_shovel("/", "topic", {**value, "dest-uri": "amqp:///shovel-far"})
+        shows(admin, "topic", lambda one: one.state == "running", "it has bound its queue")
+        with broker.connect() as connection:
+            channel = connection.channel()
+            for key in ("a.b", "b.a", "a.c"):
+                channel.basic_publish("amq.topic", key, key.encode())
+        shows(admin, "topic", lambda one: one.forwarded == 2, "what is bound is forwarded")
+        assert [body for _, body in taken(far, "shovel-all")] == [b"a.b", b"a.c"]
+    finally:
+        admin.delete_shovel("/", "topic")
+        admin.delete_vhost("shovel-far")
+
+
+def test_what_is_wrong_is_said_in_words_and_ends_no_node(broker: Broker, admin: Admin) -> None:
+    fill(broker, "shovel-a", 1)
+    place = broker.cluster.addresses[0]
+    wrong = {
+        "login": ({"src-uri": f"amqp://guest:{SECRET}@{place}"}, "user or password is refused"),
+        "host": ({"src-uri": "amqp://no.invalid"}, "the host's name has no address"),
+        "port": ({"src-uri": "amqp://127.0.0.1:1"}, "Connection refused"),
+        "vhost": ({"src-uri": "amqp:///none"}, "the vhost is missing or refused"),
+        "queue": ({"src-queue": "shovel-none", "src-predeclared": True}, "no queue 'shovel-none'"),
+        "exchange": ({"dest-queue": None, "dest-exchange": "none"}, "no exchange 'none'"),
+        "plain": ({"src-uri": f"amqps://{place}"}, "src-uri amqps://guest@"),
+        "file": ({"src-uri": f"amqps://{place}?cacertfile=/none"}, "/none cannot be used on this"),
+        "itself": ({"dest-uri": broker.uris[1], "dest-queue": "shovel-a"}, "are the same"),
+    }
+    for name, (more, _) in wrong.items():
+        value = {"src-uri": "amqp://", "src-queue": "shovel-a", "dest-uri": "amqp://"}
+        value = {**value, "dest-queue": "shovel-b", **more}
+        kept = {key: one for key, one in value.items() if one is not None}
+        admin.set_shovel("/", name, kept)
+    for name, (_, reason) in wrong.items():
+        found = shows(
+            admin, name, lambda one, reason=reason: reason in one.reason, f"{name}: {reason}"
+        )  # type: ignore[misc]
+        assert found.forwarded == 0
+    with pytest.raises(PeerError, match="src-protocol 'amqp10' is not supported"):
+        value = {"src-protocol": "amqp10", "src-uri": "amqp://", "src-address": "a"}
+        admin.set_shovel("/", "one", {**value, "dest-uri": "amqp://"})
+    assert gone(admin, "one")
+    listed = json.dumps([one.value for one in admin.parameters("/", "shovel")])
+    shown = " ".join(map(str, admin.shovels()))
+    logs = "".join(broker.cluster.log(i) for i in range(3))
+    for text in (listed, shown, logs):
+        assert "login" in text or "guest" in text
+        assert SECRET not in text
+    exported = admin.export_definitions().document["parameters"]
+    assert SECRET in json.dumps(exported), "an export can be imported"
+    assert admin.queue("shovel-a").messages == 1
+
+
+def test_a_queue_that_vanishes_loses_nothing(broker: Broker, admin: Admin) -> None:
+    fill(broker, "shovel-a", 5)
+    admin.declare_queue("shovel-b")
+    value = {"src-uri": "amqp://", "src-queue": "shovel-a", "dest-uri": "amqp://"}
+    value = {**value, "dest-queue": "shovel-b", "dest-predeclared": True}
+    admin.set_shovel("/", "vanishing", value)
+    shows(admin, "vanishing", lambda one: one.forwarded == 5, "five are moved")
+    admin.delete_queue("shovel-b")
+    fill(broker, "shovel-a", 3)
+    shows(admin, "vanishing", lambda one: "shovel-b" in one.reason, "the reason is told")
+    eventually(lambda: admin.queue("shovel-a").messages == 3 or None, "they are still there")
+    admin.declare_queue("shovel-b", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    shows(admin, "vanishing", lambda one: one.blocked_status == "refused", "it is full")
+    assert admin.queue("shovel-a").messages >= 1, "what is refused is not acknowledged"
+    with broker.connect() as connection:
+        channel = connection.channel()
+
+        def moved() -> bool | None:
+            channel.queue_purge("shovel-b")
+            return admin.queue("shovel-a").messages == 0 or None
+
+        eventually(moved, "refused messages are published again")
+
+
+def worker_pids(node: int) -> list[int]:
+    """The processes of the shovels that a node runs."""
+    found = []
+    for place in Path("/proc").iterdir():
+        try:
+            arguments = (place / "cmdline").read_bytes().split(b"\0")
+            parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError):
+            continue
+        if WORKER.encode() in arguments and parent == node:
+            found.append(int(place.name))
+    return found
+
+
+def test_the_command_line_shows_restarts_and_deletes(broker: Broker, admin: Admin) -> None:
+    def run(*arguments: str) -> str:
+        done = CliRunner().invoke(app, [*arguments, "--uri", broker.cluster.uri])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    fill(broker, "shovel-a", 2)
+    value = {"src-uri": f"amqp://guest:guest@{broker.cluster.addresses[0]}", "dest-uri": "amqp://"}
+    value = {**value, "src-queue": "shovel-a", "dest-queue": "shovel-b"}
+    run("parameters", "set", "shovel", "mine", json.dumps(value))
+    found = shows(admin, "mine", lambda one: one.forwarded == 2, "two are moved")
+    (shown,) = json.loads(run("shovel", "status", "--json"))
+    assert (shown["name"], shown["state"], shown["node"]) == ("mine", "running", found.node)
+    node = broker.cluster.pid([one.name for one in broker.cluster.nodes].index(found.node))
+    (worker,) = worker_pids(node)
+    os.kill(worker, signal.SIGKILL)
+    eventually(lambda: worker not in worker_pids(node) or None, "the process is gone")
+    fill(broker, "shovel-a", 1)
+    eventually(lambda: admin.queue("shovel-b").messages == 3 or None, "another process goes on")
+    (worker,) = worker_pids(node)
+    run("shovel", "restart", "mine")
+    eventually(lambda: worker not in worker_pids(node) and worker_pids(node), "it is a new one")
+    run("shovel", "delete", "mine")
+    eventually(lambda: not worker_pids(node) or None, "its process has ended")
+    for call in (admin.restart_shovel, admin.delete_shovel, admin.shovel):
+        with pytest.raises(NotFound, match="no shovel 'mine' in vhost '/'"):
+            call("/", "mine")
+    admin.put_user("shovel-watcher", password="p", tags=["monitoring"])
+    admin.set_permissions("/", "shovel-watcher", configure="", write="", read="")
+    hosts = broker.cluster.address.hosts
+    with Connection(Address(hosts=hosts, user="shovel-watcher", password="p")) as connection:
+        assert Admin(connection).shovels() == []
+        with pytest.raises(AccessRefused):
+            Admin(connection).delete_shovel("/", "mine")
+    admin.delete_user("shovel-watcher")
+
+
+@pytest.mark.specification("reliability-guide: When using the shovel, it is possible to specify")
+def test_nothing_is_lost_when_the_node_of_a_shovel_between_clusters_is_killed(
+    broker: Broker, admin: Admin, tmp_path: Path
+) -> None:
+    prefetch, count = 5, 800
+    with LocalCluster(nodes=3, directory=tmp_path) as cluster:
+        uris = tuple(f"amqp://guest:guest@{host}/%2F" for host in cluster.addresses)
+        source = Broker(uris, cluster)
+        bodies = fill(source, "shovel-far", count)
+        value = {
+            "src-uri": "amqp://",
+            "src-queue": "shovel-far",
+            "src-prefetch-count": prefetch,
+            "dest-uri": list(broker.uris),
+            "dest-queue": "shovel-near",
+        }
+        with cluster.connect() as connection:
+            Admin(connection).set_shovel("/", "far", value)
+            eventually(lambda: arrived(admin) > 100 or None, "it is under way")
+            owner = Admin(connection).shovel("/", "far").node
+            cluster.kill(owner)
+
+            def left() -> bool | None:
+                try:
+                    return Admin(connection).queue("shovel-far").messages == 0 or None
+                except WarrenError:
+                    return None  # the queue has no leader yet
+
+            eventually(left, "another node moves the rest")
+            assert Admin(connection).shovel("/", "far").node != owner
+    found = [body for _, body in taken(broker, "shovel-near")]
+    assert set(found) == set(bodies)
+    assert len(found) - count <= prefetch, "only what was under way may come twice"
+
+
+def arrived(admin: Admin) -> int:
+    """Messages in the destination, which the shovel declares."""
+    return sum(queue.messages for queue in admin.queues("^shovel-near$"))
