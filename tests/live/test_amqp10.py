@@ -524,3 +524,23 @@ def test_a_delivery_that_is_held_for_too_long_is_released_and_the_link_stays(
         line for line in logged.splitlines() if "has timed out" in line and queue_name in line
     ]
     assert "WARNING" in warning and "1500 ms" in warning
+
+
+def test_a_deleted_queue_detaches_its_publishers_on_every_node(addresses, channel, queue_name):
+    for name in (queue_name, queue_name + ".other"):
+        declare(channel, name)
+    with connected(addresses[0]) as one, connected(addresses[1]) as two:
+        links = [each.create_sender(f"/queues/{queue_name}") for each in (one, two)]
+        other = one.create_sender(f"/queues/{queue_name}.other")
+        for link in (*links, other):
+            assert link.send(Message(body="a")).remote_state == Delivery.ACCEPTED
+        channel.queue_delete(queue_name)
+        for connection, link in zip((one, two), links, strict=True):
+            with pytest.raises(LinkDetached, match="amqp:resource-deleted"):
+                connection.wait(lambda: False, timeout=WAIT_S)
+            assert link.link.state & Link.REMOTE_CLOSED
+        assert other.send(Message(body="b")).remote_state == Delivery.ACCEPTED
+        declare(channel, queue_name)
+        again = two.create_sender(f"/queues/{queue_name}", name="again")
+        assert again.send(Message(body="c")).remote_state == Delivery.ACCEPTED
+    channel.queue_delete(queue_name + ".other")

@@ -100,6 +100,7 @@ class Connection10:
         self.short = False
         self.consumers: dict[int, ConsumingLink | RetiredConsumer] = {}
         self.reply_links: dict[str, RepliesLink] = {}
+        self.target_links: dict[int, PublishingLink] = {}
         self.user = ""
         self.vhost = ""
         self.client: dict[str, str] = {}
@@ -219,6 +220,12 @@ class Connection10:
         if part is not None:
             part.cancelled(refusal)
 
+    def target_deleted(self, number: int, refusal: Refusal) -> None:
+        """End a publisher's link: its queue was deleted."""
+        part = self.target_links.get(number)
+        if part is not None:
+            part.refuse(refusal)
+
     def reply(self, name: str, table: MessageTable, at: int) -> None:
         """Take a reply, message `at` of a table, for one of the names."""
         part = self.reply_links.get(name)
@@ -246,6 +253,7 @@ class Connection10:
         self._links.clear()
         self.consumers.clear()
         self.reply_links.clear()
+        self.target_links.clear()
         self._to_flush.clear()
         self._requests.clear()
         self._waiting.clear()

@@ -57,6 +57,7 @@ class LinkHost(Protocol):
     short             a resource alarm is set: no block is accepted, no credit given for one
     consumers         the links of consumers, by the consumers' numbers
     reply_links       the links that get replies, by the names to which these are published
+    target_links      the links that publish to a queue, by the numbers of their targets
     """
 
     limits: Limits10
@@ -66,6 +67,7 @@ class LinkHost(Protocol):
     short: bool
     consumers: dict[int, Any]
     reply_links: dict[str, Any]
+    target_links: dict[int, Any]
 
     def tell(self, request: AnyRequest) -> None:
         """Make a request that has no answer."""

@@ -85,6 +85,12 @@ class OpenTarget(Request, frozen=True):
     anonymous: bool = False
 
 
+class CloseTarget(Request, frozen=True):
+    """Forget a link that published to a queue; number: as in TargetOpened. No answer."""
+
+    number: int
+
+
 class PublishMessages(Request, frozen=True):
     """Publish a table's messages. Answers: PublishOutcomes, until one is the last.
 
@@ -131,6 +137,7 @@ LinkRequest: TypeAlias = (
     | ModifyMessages
     | EndConsumer
     | OpenTarget
+    | CloseTarget
     | PublishMessages
     | OpenReplies
     | CloseReplies
@@ -155,7 +162,12 @@ class CreditDrained(msgspec.Struct, frozen=True):
 
 
 class TargetOpened(msgspec.Struct, frozen=True):
-    """The target is there, and the user may publish to it."""
+    """The target is there, and the user may publish to it.
+
+    number  under which the link is told that its queue was deleted; 0: its target is no queue
+    """
+
+    number: int = 0
 
 
 class RejectedBy(msgspec.Struct, frozen=True):

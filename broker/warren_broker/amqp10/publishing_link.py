@@ -24,6 +24,7 @@ from warren_broker.amqp10.link import (
     condition_of,
 )
 from warren_broker.amqp10.link_requests import (
+    CloseTarget,
     OpenTarget,
     PublishMessages,
     PublishOutcomes,
@@ -59,6 +60,7 @@ class PublishingLink(IncomingLink):
         self._anonymous = isinstance(target, AnonymousTarget)
         self._settled = link.remote_snd_settle_mode == Link.SND_SETTLED
         self._opened = False
+        self._number = 0
         self._unanswered = 0
         self._table = MessageTable()
         self._flags = 0
@@ -80,12 +82,17 @@ class PublishingLink(IncomingLink):
 
     def _answered(self, answer: AnyAnswer) -> None:
         if self.ended:
+            if isinstance(answer, TargetOpened) and answer.number:
+                self.host.tell(CloseTarget(answer.number))
             return
         if isinstance(answer, Refusal):
             self.refuse_opening(answer)
             self._delete_temporary()
             return
         assert isinstance(answer, TargetOpened), answer
+        if answer.number:
+            self._number = answer.number
+            self.host.target_links[answer.number] = self
         accept_attach(self.link, self.bytes_max)
         if self._temporary is not None:
             describe(self.link.target, self._temporary.name, TEMPORARY_QUEUE)
@@ -106,11 +113,18 @@ class PublishingLink(IncomingLink):
     def gone(self) -> None:
         """Delete the link's own queue, if there is one: the link has ended."""
         super().gone()
-        self._delete_temporary()
+        self._close_target()
 
     def refuse(self, refusal: Refusal) -> None:
         """End the link with an error."""
         super().refuse(refusal)
+        self._close_target()
+
+    def _close_target(self) -> None:
+        number, self._number = self._number, 0
+        if number:
+            self.host.target_links.pop(number, None)
+            self.host.tell(CloseTarget(number))
         self._delete_temporary()
 
     def _delete_temporary(self) -> None:

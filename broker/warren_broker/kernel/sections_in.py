@@ -39,6 +39,9 @@ else:
     from warren_broker.kernel.section_values import ValueReader, close_length, put_number
 
 _STRINGS = (0xA1, 0xB1, 0xA3, 0xB3)
+# Only ulong is an identifier's type; clients send others, and RabbitMQ takes them.
+_UNSIGNED = (0x44, 0x53, 0x80, 0x43, 0x52, 0x70, 0x50, 0x60)
+_SIGNED = (0x54, 0x55, 0x71, 0x81, 0x51, 0x61)
 
 
 @cython.cclass
@@ -256,8 +259,10 @@ class _MessageReader(ValueReader):
             x = raw.hex()
             text = f"urn:uuid:{x[:8]}-{x[8:12]}-{x[12:16]}-{x[16:20]}-{x[20:]}"
             self.short[bit] = text.encode()
-        elif code in (0x44, 0x53, 0x80):
+        elif code in _UNSIGNED:
             self.short[bit] = b"%d" % int.from_bytes(raw, "big")
+        elif code in _SIGNED:
+            self.short[bit] = b"%d" % int.from_bytes(raw, "big", signed=True)
         elif code in (0xA0, 0xB0, 0xA1, 0xB1):
             name = b"x-message-id" if i == 0 else b"x-correlation-id"
             self.headers.append(len(name))

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
+import msgspec
+
 from warren_broker import errors
 from warren_broker.amqp10.caller import Answer, Asker
 from warren_broker.cluster.declaring import Declared, declare_and_count
@@ -106,7 +108,11 @@ def _declare_queue(asker: Asker, request: requests.DeclareQueueRequest, answer: 
             answer(result)
             return
         known = result.counts if isinstance(result.counts, commands.StatReply) else None
-        answer(requests.DeclaredQueue(result.created, _info(asker, result.queue, known)))
+        info = _info(asker, result.queue, known)
+        if result.created and not info.leader:
+            # RabbitMQ's clients compare this answer with later ones; the election is under way.
+            info = msgspec.structs.replace(info, leader=result.queue.leader)
+        answer(requests.DeclaredQueue(result.created, info))
 
     declare_and_count(asker.broker, asker.vhost, request, asker.connection, asker.guard(declared))
 

@@ -31,6 +31,7 @@ from warren_broker.server.consumers10 import Consumers10
 from warren_broker.server.links10 import LINK_HANDLERS
 from warren_broker.server.login import log_in
 from warren_broker.server.protocol_client import ProtocolClient
+from warren_broker.server.targets10 import Targets10
 from warren_broker.server.views10 import VIEW_HANDLERS
 from warren_raft.quoting import quoted
 from warren_raft.runtime.net.stream import Stream
@@ -69,7 +70,12 @@ class Client10(ProtocolClient):
         self._consumers = Consumers10(
             broker, self._connection, self._log, self._carry_out, partial(guarded_call, self)
         )
-        self._handlers = {**_HANDLERS, **self._consumers.handlers()}
+        self._targets = Targets10(self._connection, self._carry_out)
+        self._handlers = {
+            **_HANDLERS,
+            **self._consumers.handlers(),
+            **self._targets.handlers(),
+        }
 
     @property
     def opened_as(self) -> tuple[str, str] | None:
@@ -97,6 +103,7 @@ class Client10(ProtocolClient):
         self._connection.end_of_input()
         self._run_requests()  # outcomes that were gathered
         self._consumers.closed()
+        self._targets.closed()
         self._handlers = {}
         self._connection.free()
         self._events.closed()

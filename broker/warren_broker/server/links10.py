@@ -22,24 +22,6 @@ NAMED_BYTES: Final = 150
 """A temporary queue's name has the client's container and link if these are shorter together."""
 
 
-def _open_target(asker: Asker, request: link_requests.OpenTarget, answer: Answer) -> None:
-    if not request.anonymous:
-        if request.queue:
-            asker.access.publish("", ())
-            _must_exist(asker, request.queue)
-        else:
-            asker.access.publish(request.exchange, ())
-    answer(link_requests.TargetOpened())
-
-
-def _must_exist(asker: Asker, name: str) -> None:
-    """Raise unless there is such a queue; publishing asks no owner, as with any other exchange."""
-    if not asker.broker.replies.exists(name):
-        queue = asker.broker.queues.find(asker.vhost, name)
-        if queue.store_of:
-            raise errors.store_refused(name, asker.vhost, queue.store_of)
-
-
 class _PublishedRun:
     """The messages of one request on their way to their queues.
 
@@ -212,7 +194,6 @@ def _delete_temporary(asker: Asker, request: link_requests.DeleteTemporary, answ
 
 
 LINK_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {
-    link_requests.OpenTarget: _open_target,
     link_requests.PublishMessages: _publish,
     link_requests.DeclareTemporary: _declare_temporary,
     link_requests.DeleteTemporary: _delete_temporary,

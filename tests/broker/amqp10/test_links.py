@@ -344,6 +344,34 @@ def test_a_cancelled_consumer_is_told_why() -> None:
 # ------------------------------------------------------------------ publishers
 
 
+def test_a_publisher_s_link_ends_when_its_queue_is_deleted() -> None:
+    client = opened()
+    client.answers[asks.OpenTarget] = asks.TargetOpened(3)
+    sender, other = publisher(client), publisher(client, "/exchanges/x/k")
+    client.answers[asks.OpenTarget] = asks.TargetOpened(4)
+    third = publisher(client)
+    client.connection.target_deleted(4, errors.ResourceDeleted("queue 'q' was deleted"))
+    client.turn()
+    assert third.remote_condition.name == "amqp:resource-deleted"
+    assert asked(client, asks.CloseTarget) == [asks.CloseTarget(4)]
+    assert not (sender.state | other.state) & sender.REMOTE_CLOSED
+    sender.close()
+    client.turn()
+    assert asked(client, asks.CloseTarget) == [asks.CloseTarget(3)]
+    client.connection.target_deleted(3, errors.ResourceDeleted("queue 'q' was deleted"))
+
+
+def test_a_target_that_is_opened_too_late_is_closed() -> None:
+    client = opened()
+    del client.answers[asks.OpenTarget]
+    sender = publisher(client)
+    sender.close()
+    client.turn()
+    (request,) = asked(client, asks.OpenTarget)
+    client.connection.answer(request.token, asks.TargetOpened(5))
+    assert asked_now(client, asks.CloseTarget) == [asks.CloseTarget(5)]
+
+
 def publisher(client: Client, address: str | None = "/queues/q", **fields: Any) -> Any:
     sender = client.session.sender(f"s{time.monotonic_ns()}")
     sender.target.address = address

@@ -15,6 +15,7 @@ from proton import Message, int32, symbol, timestamp, ubyte, uint, ulong, ushort
 from tests.broker.kernel.conftest import loaded
 from warren_broker.amqp091.wire import properties
 from warren_broker.amqp091.wire.fields import Field, Timestamp
+from warren_broker.amqp10.message.received import read_message
 from warren_broker.kernel import Kernel
 from warren_broker.kernel.section_types import MalformedSections, SectionsRead
 
@@ -121,6 +122,35 @@ def test_identifiers_of_all_types(both: Kernel, given: Any, kept: Any, header: A
     assert (found.message_id, found.correlation_id) == (kept, kept)
     names = ["x-message-id", "x-correlation-id"] if header else []
     assert properties.headers(read(both, made).properties) == dict.fromkeys(names, header)
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        (b"\x55\x05", "5"),
+        (b"\x55\xfb", "-5"),
+        (b"\x81" + b"\xff" * 8, "-1"),
+        (b"\x81\x7f" + b"\xff" * 7, str(2**63 - 1)),
+        (b"\x54\x80", "-128"),
+        (b"\x71\x80\x00\x00\x00", str(-(2**31))),
+        (b"\x61\x80\x00", "-32768"),
+        (b"\x51\xff", "-1"),
+        (b"\x50\xff", "255"),
+        (b"\x60\xff\xff", "65535"),
+        (b"\x43", "0"),
+        (b"\x52\xff", "255"),
+        (b"\x70" + b"\xff" * 4, str(2**32 - 1)),
+    ],
+)
+def test_identifiers_that_are_other_integers_stay_what_they_are(
+    both: Kernel, value: bytes, kept: str
+) -> None:
+    """As the Go client of RabbitMQ sends an int, which is no type of an identifier."""
+    fields = b"\x06" + value + b"\x40" * 4 + value
+    section = b"\x00\x53\x73\xc0" + bytes((len(fields),)) + fields
+    found, _ = stored(both, section + BODY)
+    assert (found.message_id, found.correlation_id) == (kept, kept)
+    assert section in written(both, read_message(memoryview(section + BODY)).properties, b"b")
 
 
 def test_types_of_application_properties(both: Kernel) -> None:
@@ -529,7 +559,7 @@ def test_a_bomb_of_nested_types_is_refused(both: Kernel) -> None:
         (b"\x00\x53\x70\xc0\x07\x06" + b"\x40" * 6 + BODY, "6 fields; the limit is 5"),
         (b"\x00\x53\x70\xc0\x03\x01\x50\x01" + BODY, "its durable is of a wrong type"),
         (b"\x00\x53\x70\xc0\x03\x01\x56\x02" + BODY, "is 2, neither 0 nor 1"),
-        (b"\x00\x53\x73\xc0\x03\x01\x50\x01" + BODY, "its message-id is of a wrong type"),
+        (b"\x00\x53\x73\xc0\x02\x01\x41" + BODY, "its message-id is of a wrong type"),
         (b"\x00\x53\x74\xc1\x02\x01\x40" + BODY, "a map of 1 keys and values"),
         (b"\x00\x53\x74\xc1\x03\x02\x40\x40" + BODY, "its key at byte 6 is no string"),
         (b"\x00\x53\x74\xc1\x06\x02\xa1\x01k\x40\x40" + BODY, "values end at byte"),

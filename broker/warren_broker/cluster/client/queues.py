@@ -76,6 +76,7 @@ class QueueClients:
         self.definitions = definitions
         self._timeouts = RequestTimeouts(cluster.loop, timeout_ms)
         self._asked: dict[int, dict[int, Done]] = {}
+        self._watches: dict[int, dict[object, Callable[[], None]]] = {}
         definitions.on_deleted.append(self._deleted)
 
     def find(
@@ -94,6 +95,20 @@ class QueueClients:
         if connection and not queue.owned_by(self.cluster.host.boot_id, connection):
             raise errors.locked_queue(name, vhost)
         return queue
+
+    def watch(self, queue: QueueRecord, deleted: Callable[[], None]) -> Callable[[], None]:
+        """Have `deleted` called after the queue's deletion; return what ends that."""
+        key = object()
+        self._watches.setdefault(queue.group, {})[key] = deleted
+
+        def end() -> None:
+            watching = self._watches.get(queue.group)
+            if watching is not None and key in watching:
+                del watching[key]
+                if not watching:
+                    del self._watches[queue.group]
+
+        return end
 
     def client(self, queue: QueueRecord) -> GroupClient:
         """Return the uplink of an existing queue."""
@@ -195,8 +210,12 @@ class QueueClients:
 
     def _deleted(self, queue: QueueRecord) -> None:
         client = self.cluster.close_client(queue.group)
-        if client is None:
-            return
+        if client is not None:
+            self._end(client, queue)
+        for deleted in self._watches.pop(queue.group, {}).values():
+            deleted()
+
+    def _end(self, client: GroupClient, queue: QueueRecord) -> None:
         gone = Refused("deleted", f"queue {queue.name!r} was deleted")
         for on_reply in client.uplink.abandon():
             on_reply(gone, 0)
