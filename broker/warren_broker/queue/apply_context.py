@@ -39,6 +39,7 @@ class QueueContext:
     counted_deaths  dead letters keep their delivery counts
     purges_letters  a purge drops letters, too
     answers_drain  a drain is answered with its consumer's deliveries so far
+    notes_forgotten  the epochs of runs that are forgotten are noted
     """
 
     __slots__ = (
@@ -57,6 +58,7 @@ class QueueContext:
         "counted_deaths",
         "in_place",
         "index",
+        "notes_forgotten",
         "now",
         "prompt_expiry",
         "purges_letters",
@@ -76,6 +78,7 @@ class QueueContext:
         self.prompt_expiry = version >= 4
         self.counted_deaths = self.purges_letters = version >= 10
         self.answers_drain = version >= 11
+        self.notes_forgotten = version >= 12
         self.uplink: SeenUplink | None = None
         self._timer_before = state.timer_ms
         self._deliveries: dict[ConsumerKey, list[Delivery]] = {}

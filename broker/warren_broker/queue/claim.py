@@ -21,6 +21,7 @@ from warren_broker.queue.commands import (
     SettleClaims,
 )
 from warren_broker.queue.dead_letter import give_back
+from warren_broker.queue.decision_commands import BindClaim, BoundClaim, ResolveClaim
 from warren_broker.queue.ranges import Run, cut_runs, unmarked
 from warren_broker.queue.state import HeldClaim, QueueState, ReaderState
 
@@ -121,7 +122,7 @@ def _forget(context: QueueContext, reader: ReaderState) -> None:
 def _heard(context: QueueContext, reader: ReaderState) -> None:
     reader.heard_ms = context.now
     for claim in reader.claims.values():
-        if claim.ttl_ms:
+        if claim.ttl_ms and claim.binding is None:
             claim.expires_ms = context.now + claim.ttl_ms
 
 
@@ -241,16 +242,74 @@ def settle(context: QueueContext, command: SettleClaims) -> AnyReply:
         for number in range(reader.settled + 1, command.number + 1):
             if number not in reader.claims:
                 return _lost(context, reader, number)
+    return Count(_settle_up_to(context, reader, command.number))
+
+
+def _settle_up_to(context: QueueContext, reader: ReaderState, upto: int) -> int:
     settled = 0
     for number in sorted(reader.claims):
-        if number <= command.number:
+        if number <= upto:
             claim = _end(context, reader, number)
             for index, first, last, _, _ in claim.runs:
                 context.state.leave(index, first, last)
             settled += claim.messages
+            if claim.binding is not None:
+                reader.decided = (number, claim.binding)
     context.state.claimed -= settled
-    reader.settled = max(reader.settled, command.number)
-    return Count(settled)
+    reader.settled = max(reader.settled, upto)
+    return settled
+
+
+def bind(context: QueueContext, command: BindClaim) -> AnyReply:
+    """Leave a claim to a batch's decision.
+
+    1. A claim is bound to batch 7; the driver asks for 7 to be published, and dies.  2. Whether 7
+    is in its queue only that queue's log says. Were the claim given back now, its messages could be
+    read again, with batch 7 published. So whoever wants it back, or for another batch, asks that
+    queue, which closes the batch if it was not published, and says so with `resolve`.
+    """
+    reader = _known(context, command.reader, command.epoch)
+    if isinstance(reader, Refused):
+        return reader
+    claim = reader.claims.get(command.number)
+    if claim is None:
+        if _has_settled(reader, command):
+            return DONE
+        return _lost(context, reader, command.number)
+    if claim.binding is None:
+        claim.binding = command.binding
+        claim.expires_ms = 0
+    elif claim.binding.named != command.binding.named:
+        return BoundClaim(command.number, claim.binding)
+    return DONE
+
+
+def _has_settled(reader: ReaderState, command: BindClaim) -> bool:
+    """Return whether that batch has settled that claim; it asks again, having got no answer."""
+    if reader.decided is None:
+        return False
+    number, binding = reader.decided
+    return number == command.number and binding.named == command.binding.named
+
+
+def resolve(context: QueueContext, command: ResolveClaim) -> AnyReply:
+    """Settle a bound claim, or free it of its batch, as that batch's queue has decided.
+
+    Claims before it are settled with it: they were opened before, and a batch reads all of them.
+    """
+    reader = context.state.readers.get(command.reader)
+    claim = reader.claims.get(command.number) if reader is not None else None
+    if reader is None or claim is None or claim.binding is None:
+        return Count(0)
+    if claim.binding.named != command.binding.named:
+        return Count(0)
+    if command.published:
+        return Count(_settle_up_to(context, reader, command.number))
+    claim.binding = None
+    if claim.ttl_ms:
+        claim.expires_ms = context.now + claim.ttl_ms
+        context.arm(claim.expires_ms)
+    return Count(0)
 
 
 def release(context: QueueContext, command: ReleaseClaim) -> AnyReply:
@@ -258,6 +317,10 @@ def release(context: QueueContext, command: ReleaseClaim) -> AnyReply:
     reader = _known(context, command.reader, command.epoch)
     if isinstance(reader, Refused):
         return reader
+    for number in sorted(reader.claims):
+        binding = reader.claims[number].binding
+        if command.number in (0, number) and binding is not None:
+            return BoundClaim(number, binding)
     released = 0
     for number in sorted(reader.claims):
         if command.number in (0, number):

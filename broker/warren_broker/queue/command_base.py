@@ -1,4 +1,4 @@
-"""The base class of the commands of a queue."""
+"""The base classes of the commands of a queue and of their replies."""
 
 from __future__ import annotations
 
@@ -7,3 +7,7 @@ import msgspec
 
 class QueueCommand(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The base class of all commands."""
+
+
+class Reply(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The base class of all replies."""

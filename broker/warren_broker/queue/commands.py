@@ -9,8 +9,9 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from warren_broker.queue.command_base import QueueCommand
+from warren_broker.queue.command_base import QueueCommand, Reply
 from warren_broker.queue.config import QueueConfig
+from warren_broker.queue.decision_commands import AnyDecided, AnyDecision, ClaimName
 from warren_broker.queue.delay_commands import EndDelay, EnqueueDelayed
 from warren_broker.queue.modify_command import Modify, Pairs
 
@@ -344,9 +345,12 @@ class SinkPublish(SinkCommand, frozen=True, array_like=True, tag="sink_publish")
     content; batch_past; fenced; queue_full.
 
     attempts  (partition, attempt, number of blocks) as staged in this queue
+    settles   claims, ascending, that are bound to this batch: it is what settles them. A repeat
+              must name the same ones
     """
 
     attempts: tuple[tuple[int, int, int], ...]
+    settles: tuple[ClaimName, ...] = ()
 
 
 class SinkDrop(SinkCommand, frozen=True, array_like=True, tag="sink_drop"):
@@ -419,6 +423,7 @@ AnyCommand: TypeAlias = (
     | SettleClaims
     | ReleaseClaim
     | _AnySink
+    | AnyDecision
     | Configure
     | RetryDelayed
     | SettleLetters
@@ -454,10 +459,6 @@ class Submission(msgspec.Struct, frozen=True, array_like=True):
 
 
 # ------------------------------------------------------------------ replies
-
-
-class Reply(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The base class of all replies."""
 
 
 class Done(Reply, frozen=True, array_like=True, tag="done"):
@@ -582,9 +583,8 @@ class EmptyClaim(Reply, frozen=True, array_like=True, tag="empty_claim"):
     number: int
 
 
-AnyReply: TypeAlias = (
-    Done | Count | Refused | GetReply | StatReply | ReaderReply | ClaimReply | EmptyClaim | Resumed
-)
+_AnyClaim: TypeAlias = ReaderReply | ClaimReply | EmptyClaim | AnyDecided
+AnyReply: TypeAlias = Done | Count | Refused | GetReply | StatReply | _AnyClaim | Resumed
 
 
 class SubmissionReply(msgspec.Struct, frozen=True, array_like=True):

@@ -6,7 +6,7 @@ keys are sorted. It holds runs and counts, never a message.
 
 Blocks and ready messages are stored in the packed form of the state (`block_index`,
 `ready_queue`): a snapshot costs some microseconds per thousand blocks. Version 1 of the machine
-wrote format 1, with an array for each block and each run; formats 2 to 7 lack the last fields, and
+wrote format 1, with an array for each block and each run; formats 2 to 8 lack the last fields, and
 up to format 6 the messages that came back have an array for each run. All can still be read.
 """
 
@@ -21,6 +21,7 @@ from warren_broker.queue import snapshot1
 from warren_broker.queue.annotations import AnnotatedRow
 from warren_broker.queue.commands import AnyReply
 from warren_broker.queue.config import QueueConfig
+from warren_broker.queue.decision_commands import Binding, ClaimName
 from warren_broker.queue.deduplication import SeenIds
 from warren_broker.queue.delayed_queue import Delayed
 from warren_broker.queue.letter_queue import LetterQueue
@@ -39,7 +40,7 @@ from warren_broker.queue.state import (
     StagePart,
 )
 
-FORMAT: Final = 8
+FORMAT: Final = 9
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _CONSUMER_FIELDS: Final = (
     "uplink",
@@ -105,6 +106,8 @@ class _Row(msgspec.Struct, array_like=True):
     seen: _SeenRow | None = None
     came_back: _CameBackRow | None = None
     annotations: list[AnnotatedRow] = []
+    decided: list[tuple[str, tuple[int, Binding]]] = []
+    forgotten_epoch: int = 0
 
 
 class _CameBackRow(msgspec.Struct, array_like=True):
@@ -160,8 +163,16 @@ class _RunRow(msgspec.Struct, array_like=True):
     run: str
     epoch: int
     last_batch: int
-    published: list[tuple[int, int, int, bytes]]
+    published: list[_PublishedRow]
     stages: list[_RunStageRow]
+
+
+class _PublishedRow(msgspec.Struct, array_like=True):
+    batch: int
+    messages: int
+    digest: int
+    named: bytes
+    settles: tuple[ClaimName, ...] | None = None
 
 
 class _RunStageRow(msgspec.Struct, array_like=True):
@@ -215,6 +226,12 @@ def snapshot(state: QueueState) -> bytes:
             seen=_seen_row(state.seen) if state.seen.count or state.seen.dropped else None,
             came_back=_came_back_row(order) if order.returned_count else None,
             annotations=state.annotations.dump(),
+            decided=[
+                (name, decided)
+                for name in sorted(state.readers)
+                if (decided := state.readers[name].decided) is not None
+            ],
+            forgotten_epoch=state.forgotten_epoch,
         )
     )
 
@@ -264,7 +281,10 @@ def _run_row(name: str, run: SinkRun) -> _RunRow:
         name,
         run.epoch,
         run.last_batch,
-        [(known.batch, known.messages, known.digest, known.named) for known in run.published],
+        [
+            _PublishedRow(known.batch, known.messages, known.digest, known.named, known.settles)
+            for known in run.published
+        ],
         [
             _RunStageRow(
                 key,
@@ -334,6 +354,8 @@ def restore(data: bytes) -> QueueState:
         state.readers[name] = ReaderState(name, epoch, settled, opened, heard_ms, numbered)
     for name, calls in row.calls:
         state.readers[name].calls = calls
+    for name, decided in row.decided:
+        state.readers[name].decided = decided
     for name, last_batch, stages in row.sinks:
         parts = {
             stage.key: StagePart(
@@ -343,6 +365,7 @@ def restore(data: bytes) -> QueueState:
         }
         state.sinks[name] = Sink(last_batch, parts)
     state.claim_floor = row.claim_floor
+    state.forgotten_epoch = row.forgotten_epoch
     for sink, rows in row.runs:
         state.runs[sink] = {each.run: _run(each) for each in rows}
     return state
@@ -373,7 +396,10 @@ def _run(row: _RunRow) -> SinkRun:
         )
         for each in row.stages
     }
-    published = [PublishedBatch(*known) for known in row.published]
+    published = [
+        PublishedBatch(known.batch, known.messages, known.digest, known.named, known.settles)
+        for known in row.published
+    ]
     return SinkRun(row.epoch, row.last_batch, published, stages)
 
 

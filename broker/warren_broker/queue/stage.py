@@ -12,6 +12,8 @@ answered as the first time. If not, it is refused: the rows would be lost.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -27,6 +29,7 @@ from warren_broker.queue.commands import (
     SinkPublish,
     SinkStage,
 )
+from warren_broker.queue.decision_commands import AskBatch, BatchFate
 from warren_broker.queue.state import PublishedBatch, QueueState, RunStage, SinkRun, StageKey
 
 DONE: Final = Done()
@@ -59,7 +62,7 @@ def stage(context: QueueContext, command: SinkStage) -> AnyReply:
     repeat = run.find(command.batch) is not None
     if command.batch <= run.last_batch and not repeat:
         return _past(context, command, run)
-    _remember(state, command, run)
+    _remember(context, command, run)
     key = (command.batch, command.partition, command.attempt)
     part = run.stages.get(key)
     # 1. A writer stages 7, 8 through node A.  2. A dies unanswered; both may be applied.
@@ -95,7 +98,10 @@ def publish(context: QueueContext, command: SinkPublish) -> AnyReply:
     known = run.find(batch)
     if known is None and batch <= run.last_batch:
         return _past(context, command, run)
+    if known is not None and command.settles and known.settles not in (None, command.settles):
+        return _settles_others(context, command)
     if known is not None and known.named == named:
+        _record(run, known, named, command)
         return Count(known.messages)
     parts: list[RunStage] = []
     for partition, attempt, blocks in attempts:
@@ -110,8 +116,7 @@ def publish(context: QueueContext, command: SinkPublish) -> AnyReply:
             return _conflict(context, command, known, messages)
         _drop_up_to(context.state, run, batch)
         # The repeat may be repeated, too: its client may not have received this answer.
-        at = run.published.index(known)
-        run.published[at] = PublishedBatch(batch, messages, digest, named)
+        _record(run, known, named, command)
         return Count(messages)
     if limits.full(context) and parts:
         return _full(context)
@@ -121,11 +126,45 @@ def publish(context: QueueContext, command: SinkPublish) -> AnyReply:
             enqueue.make_ready(context, index, count, runs, total)
         part.blocks = []
     _drop_up_to(context.state, run, batch)
-    run.published = [*run.published, PublishedBatch(batch, messages, digest, named)]
+    published = PublishedBatch(batch, messages, digest, named, command.settles or None)
+    run.published = [*run.published, published]
     run.published = run.published[-BATCHES_KEPT:]
     run.last_batch = batch
-    _remember(context.state, command, run, True)
+    _remember(context, command, run, True)
     return Count(messages)
+
+
+def ask(context: QueueContext, command: AskBatch) -> AnyReply:
+    """Say whether a batch was published here with that claim's name; if not, it never will be.
+
+    1. Batch 3 settles claim 1.  2. By mistake a program publishes other rows as batch 3 for claim
+    2, and is refused: claim 2 is bound to a batch that was published. It is not what settles it.
+    """
+    state, batch = context.state, command.batch
+    run = state.runs.get(command.sink, {}).get(command.run)
+    known = run.find(batch) if run is not None else None
+    if run is not None and known is not None:
+        if command.claim in (known.settles or ()):
+            return BatchFate("published")
+        if known.settles is None:
+            if not command.close:
+                return BatchFate("open")
+            run.published[run.published.index(known)] = replace(known, settles=())
+        return BatchFate("closed")
+    if command.epoch <= state.forgotten_epoch:
+        return BatchFate("unknown")
+    if run is not None and batch <= run.last_batch:
+        kept = run.published
+        past = len(kept) == BATCHES_KEPT and batch < kept[0].batch
+        return BatchFate("unknown" if past else "closed")
+    if not command.close:
+        return BatchFate("open")
+    if run is None:
+        run = SinkRun(command.epoch)
+    _drop_up_to(state, run, batch)
+    run.last_batch = batch
+    _remember(context, command, run, True)
+    return BatchFate("closed")
 
 
 def drop(context: QueueContext, command: SinkDrop) -> AnyReply:
@@ -178,9 +217,13 @@ def _current(
 
 
 def _remember(
-    state: QueueState, command: SinkStage | SinkPublish, run: SinkRun, last: bool = False
+    context: QueueContext,
+    command: SinkStage | SinkPublish | AskBatch,
+    run: SinkRun,
+    last: bool = False,
 ) -> None:
     """Keep the run, within the bounds; the oldest is dropped. last: it has just published."""
+    state = context.state
     runs = state.runs.get(command.sink)
     if runs is not None and command.run in runs and not last:
         return
@@ -191,12 +234,19 @@ def _remember(
     if len(runs) > RUNS_MAX:
         oldest = next((name for name, each in runs.items() if not each.stages), None)
         if oldest is not None and oldest != command.run:
-            del runs[oldest]
+            _note_forgotten(context, [runs.pop(oldest)])
     if len(state.runs) > SINKS_MAX:
         for name, each in state.runs.items():
             if name != command.sink and not any(run.stages for run in each.values()):
-                del state.runs[name]
+                _note_forgotten(context, state.runs.pop(name).values())
                 return
+
+
+def _note_forgotten(context: QueueContext, runs: Iterable[SinkRun]) -> None:
+    """See to it that `ask` does not take what they have published for not published."""
+    if context.notes_forgotten:
+        state = context.state
+        state.forgotten_epoch = max(state.forgotten_epoch, *(run.epoch for run in runs))
 
 
 def _drop_up_to(state: QueueState, run: SinkRun, batch: int) -> None:
@@ -210,6 +260,14 @@ def _forget(state: QueueState, part: RunStage) -> None:
         state.contents.drop(index, count)
     if not part.repeat:
         state.staged -= part.messages
+
+
+def _record(
+    run: SinkRun, known: PublishedBatch, named: bytes, command: SinkPublish
+) -> None:
+    """Note what a repeat has named."""
+    settles = known.settles if known.settles is not None else command.settles or None
+    run.published[run.published.index(known)] = replace(known, named=named, settles=settles)
 
 
 def _named(context: QueueContext, command: SinkStage | SinkPublish | SinkDrop) -> str:
@@ -245,6 +303,15 @@ def _conflict(
         f"{_named(context, command)}: batch {command.batch} was published with {known.messages} "
         f"messages, and these {messages} are not the same: the batch was computed again with "
         "another result, or two outputs share this sink and run; nothing was published",
+    )
+
+
+def _settles_others(context: QueueContext, command: SinkPublish) -> Refused:
+    return Refused(
+        "batch_conflict",
+        f"{_named(context, command)}: batch {command.batch} was published, and it settles other "
+        "claims than those named now: give each batch of a run a number of its own; nothing was "
+        "published or settled",
     )
 
 

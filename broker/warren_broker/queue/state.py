@@ -14,6 +14,7 @@ from warren_broker.queue.annotations import Annotations
 from warren_broker.queue.block_index import LIVE, SIZE_SHIFT, BlockIndex
 from warren_broker.queue.commands import AnyReply
 from warren_broker.queue.config import QueueConfig
+from warren_broker.queue.decision_commands import Binding, ClaimName
 from warren_broker.queue.deduplication import SeenIds
 from warren_broker.queue.delayed_queue import Delayed
 from warren_broker.queue.letter_queue import LetterQueue
@@ -101,7 +102,8 @@ class HeldClaim(msgspec.Struct, array_like=True, eq=False):
 
     Snapshots contain it as it is: a new field goes to the end, with a default.
 
-    uses  see `OpenClaim.uses`
+    uses     see `OpenClaim.uses`
+    binding  the batch that decides about it: it neither expires nor is given back
     """
 
     number: int
@@ -111,6 +113,7 @@ class HeldClaim(msgspec.Struct, array_like=True, eq=False):
     ttl_ms: int
     expires_ms: int
     uses: bool = False
+    binding: Binding | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -121,6 +124,7 @@ class ReaderState:
     opened    highest number ever opened; not settled and not in `claims`: lost
     heard_ms  last sign of life of its driver
     calls     (name, epoch) of the latest named calls to register, at most CALLS_KEPT_MAX
+    decided   the last settled claim that was bound, and its batch
 
     Invariants: every number in `claims` is settled < number <= opened; epochs in `calls` ascend
     """
@@ -132,6 +136,7 @@ class ReaderState:
     heard_ms: int = 0
     claims: dict[int, HeldClaim] = field(default_factory=dict)
     calls: tuple[tuple[str, int], ...] = ()
+    decided: tuple[int, Binding] | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -186,12 +191,14 @@ class PublishedBatch:
 
     digest  of its messages, in whatever order (`SinkStage.digest`)
     named   digest of the attempts published, or of those last found to hold the same messages
+    settles  see `SinkPublish.settles`; None: no claim was named yet, and one that is may settle
     """
 
     batch: int
     messages: int
     digest: int
     named: bytes
+    settles: tuple[ClaimName, ...] | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -199,7 +206,7 @@ class SinkRun:
     """One run of a staging sink: what its drivers have staged and published in this queue.
 
     epoch       the highest of a driver so far
-    last_batch  -1: none was published yet
+    last_batch  the last one that was published or closed (`AskBatch.close`); -1: none yet
     published   the latest batches, ascending, at most stage.BATCHES_KEPT
 
     Invariants: stages of batches up to last_batch are repeats, and their batch is in `published`;
@@ -232,6 +239,8 @@ class QueueState:
     claim_floor  claims of readers that are new here are numbered above it: above every claim of a
                  reader that was forgotten, and of the queues that had this one's name before
     next_epoch   of the next registration; no reader of a queue of this name had it before
+    forgotten_epoch  the highest epoch of a run that was forgotten: what drivers up to this epoch
+                 have published may not be known any more. 0: none since version 12
     seen         ids of messages that were accepted, with x-deduplication
     over         node to the highest number of its incarnations that have ended; one entry per node,
                  whatever the number of its restarts
@@ -251,6 +260,7 @@ class QueueState:
         "delayed",
         "deleted",
         "ever_used",
+        "forgotten_epoch",
         "letters",
         "next_epoch",
         "next_order",
@@ -290,6 +300,7 @@ class QueueState:
         self.claim_floor = 0
         self.sinks: dict[str, Sink] = {}
         self.runs: dict[str, dict[str, SinkRun]] = {}
+        self.forgotten_epoch = 0
         self.next_order = 0
         self.next_epoch = 1
         self.deleted = False
@@ -362,6 +373,8 @@ class QueueState:
                 assert number == claim.number, (number, claim.number)
                 assert reader.settled < number <= reader.opened, (reader, number)
                 assert claim.messages == length(claim.runs), (reader.name, number)
+                assert claim.binding is None or not claim.expires_ms, (reader.name, number)
+            assert reader.decided is None or reader.decided[0] <= reader.settled, reader.name
         for name, sink in self.sinks.items():
             for key, part in sink.stages.items():
                 assert key[0] > sink.last_batch, (name, key, sink.last_batch)
@@ -374,7 +387,7 @@ class QueueState:
     def _check_run(name: str, run: SinkRun) -> None:
         batches = [known.batch for known in run.published]
         assert batches == sorted(set(batches)), (name, batches)
-        assert run.last_batch == max(batches, default=-1), (name, run.last_batch, batches)
+        assert run.last_batch >= max(batches, default=-1), (name, run.last_batch, batches)
         for key, part in run.stages.items():
             assert part.count > 0, (name, key)
             if part.repeat:

@@ -32,6 +32,8 @@ gets a new number here, and the handlers of the old version stay.
     older version they are 0. A purge drops letters, too
 11  consumers annotate messages that they return, and say when these are ready (Modify,
     `annotations`). No log of an older version has the command. A drain has a reply (Credit)
+12  a batch decides about claims (BindClaim, ResolveClaim, AskBatch). No log of an older version has
+    these commands
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ from warren_broker.queue import (
     claim,
     commands,
     dead_letter,
+    decision_commands,
     delay_commands,
     delayed_publish,
     delayed_retry,
@@ -61,7 +64,7 @@ from warren_broker.queue.modify_command import Modify
 
 Handler: TypeAlias = Callable[[QueueContext, Any], AnyReply]
 
-VERSION: Final = 11
+VERSION: Final = 12
 
 HANDLERS: Final[Mapping[type, Handler]] = {
     commands.Enqueue: enqueue.enqueue,
@@ -95,6 +98,9 @@ HANDLERS: Final[Mapping[type, Handler]] = {
     commands.SinkStage: stage.stage,
     commands.SinkPublish: stage.publish,
     commands.SinkDrop: stage.drop,
+    decision_commands.BindClaim: claim.bind,
+    decision_commands.ResolveClaim: claim.resolve,
+    decision_commands.AskBatch: stage.ask,
     commands.Stage: stage1.stage,
     commands.PublishBatch: stage1.publish,
     commands.DropStages: stage1.drop,

@@ -1,0 +1,105 @@
+"""The commands by which a claim is settled when, and only when, a batch is published.
+
+The batch's queue decides, by its log: the batch is published there with the claim's name
+(`SinkPublish.settles`), or it is closed for the claim, and never will be.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from warren_broker.queue.command_base import QueueCommand, Reply
+
+Fate: TypeAlias = Literal["published", "open", "closed", "unknown"]
+"""Of a claim by its batch; open: nothing is decided; unknown: the run may have been forgotten."""
+
+
+class ClaimName(msgspec.Struct, frozen=True, array_like=True, order=True):
+    """A claim in the whole cluster. group: of its queue, which is new when declared again."""
+
+    group: int
+    reader: str
+    number: int
+
+
+class Binding(msgspec.Struct, frozen=True, array_like=True):
+    """The batch that decides about a claim.
+
+    group  of its queue, which is new when the queue is declared again
+    epoch  of the driver that bound the claim: below it no publishing of the batch was asked for
+    """
+
+    queue: str
+    group: int
+    sink: str
+    run: str
+    batch: int
+    epoch: int
+
+    @property
+    def named(self) -> tuple[int, str, str, int]:
+        """What names the batch, for whichever driver."""
+        return self.group, self.sink, self.run, self.batch
+
+
+class BindClaim(QueueCommand, frozen=True, array_like=True, tag="bind_claim"):
+    """Leave a claim to the decision of a batch: it neither expires nor can it be given back.
+
+    Reply: Done, also when that batch has settled it; BoundClaim when it is bound to another batch;
+    Refused(claim_lost, fenced, unknown_reader).
+    """
+
+    reader: str
+    number: int
+    epoch: int
+    binding: Binding
+
+
+class ResolveClaim(QueueCommand, frozen=True, array_like=True, tag="resolve_claim"):
+    """Carry out the decision about a bound claim: settle it, or free it of its batch.
+
+    Without effect on a claim that is not open or not bound to that batch. Reply: Count of messages
+    settled.
+
+    published  the batch is in its queue; False: it never will be
+    """
+
+    reader: str
+    number: int
+    binding: Binding
+    published: bool
+
+
+class AskBatch(QueueCommand, frozen=True, array_like=True, tag="ask_batch"):
+    """Ask whether a batch was published here with a claim's name. Reply: BatchFate.
+
+    epoch  see `Binding`
+    close  if it was not, it never will be: unless it was published without, its stages are dropped
+           and its publishing is refused
+    """
+
+    sink: str
+    run: str
+    batch: int
+    epoch: int
+    claim: ClaimName
+    close: bool = False
+
+
+class BoundClaim(Reply, frozen=True, array_like=True, tag="bound_claim"):
+    """Nothing was done: claim `number` is bound to a batch, which must be asked about first."""
+
+    number: int
+    binding: Binding
+
+
+class BatchFate(Reply, frozen=True, array_like=True, tag="batch_fate"):
+    """What was decided about a batch."""
+
+    fate: Fate
+
+
+AnyDecision: TypeAlias = BindClaim | ResolveClaim | AskBatch
+AnyDecided: TypeAlias = BoundClaim | BatchFate
