@@ -225,10 +225,19 @@ class Admin(MembershipCalls, UserCalls, PolicyCalls, LimitCalls, DefinitionCalls
         )
 
     def release_claims(
-        self, queue: str, reader: str, number: int = 0, *, failed: bool = False
+        self,
+        queue: str,
+        reader: str,
+        number: int = 0,
+        *,
+        failed: bool = False,
+        undecided: bool = False,
     ) -> int:
-        """Release a reader's claim (0: all, and forget the reader); return the message count."""
-        body = {"epoch": -1, "number": number, "failed": failed}
+        """Release a reader's claim (0: all, and forget the reader); return the message count.
+
+        One that a batch settles is settled when the batch was published; see `ClaimReader.release`.
+        """
+        body = {"epoch": -1, "number": number, "failed": failed, "undecided": undecided}
         return int(
             self.connection.request("POST", reader_path(queue, reader) + "/release", body)[
                 "messages"

@@ -111,7 +111,7 @@ class ClaimReader:
                 f"a claim of {max_messages} messages, {max_bytes} bytes: both must be 1 or more"
             )
         body = {
-            "epoch": self._epoch(),
+            "epoch": self.registered_epoch(),
             "max_messages": min(max_messages, CLAIM_MESSAGES_MAX),
             "max_bytes": max_bytes,
             "ttl_ms": ttl_ms,
@@ -135,23 +135,33 @@ class ClaimReader:
         Raises ClaimLost when one of them expired or was released: none is settled then, and its
         messages may be read again. `register(go_on_after=number)` continues after them.
         """
-        body = {"epoch": self._epoch(), "number": number}
+        body = {"epoch": self.registered_epoch(), "number": number}
         return int(self.connection.request("POST", self._path("/settle"), body)["messages"])
 
     def renew(self) -> None:
         """Renew claims: those with a ttl expire after that time from now."""
-        self.connection.request("POST", self._path("/renew"), {"epoch": self._epoch()})
+        self.connection.request("POST", self._path("/renew"), {"epoch": self.registered_epoch()})
 
-    def release(self, number: int = 0, *, failed: bool = False) -> int:
+    def release(self, number: int = 0, *, failed: bool = False, undecided: bool = False) -> int:
         """Release claim `number`: its messages become ready (0: all, and forget the reader).
 
-        failed   count it as a failed delivery of each message
-        returns  the number of messages released
+        A claim that a batch settles (`warren.stages.publish_batch`) becomes ready when the batch
+        was not published, which it cannot be any more then; else it is settled. Raises Conflict
+        when nobody knows, see `undecided`.
+
+        failed     count it as a failed delivery of each message
+        undecided  release it although nobody knows whether its batch was published
+        returns    the number of messages released
         """
-        body = {"epoch": self._epoch(), "number": number, "failed": failed}
+        body = {
+            "epoch": self.registered_epoch(),
+            "number": number,
+            "failed": failed,
+            "undecided": undecided,
+        }
         return int(self.connection.request("POST", self._path("/release"), body)["messages"])
 
-    def _epoch(self) -> int:
+    def registered_epoch(self) -> int:
         """Return the epoch; raises UsageError when not registered."""
         if self.epoch is None:
             raise UsageError(f"reader {self.reader!r} is not registered; call register() first")

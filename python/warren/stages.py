@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import NamedTuple
 from urllib.parse import quote
 
+from warren.claims import ClaimReader
 from warren.connection import Connection
 from warren.errors import BatchConflict, UsageError
 from warren.outgoing import SEND_WINDOW_BYTES, BlockSender
@@ -72,6 +73,25 @@ class StagedPart:
     queues: tuple[tuple[str, int], ...]
     blocks: int
     size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SettledClaim:
+    """A claim that a batch settles; epoch: of the driver that has opened it."""
+
+    queue: str
+    reader: str
+    number: int
+    epoch: int
+
+    @classmethod
+    def of(cls, reader: ClaimReader, number: int) -> SettledClaim:
+        """Name a claim that a reader has opened."""
+        return cls(reader.queue, reader.reader, number, reader.registered_epoch())
+
+    def settle(self, connection: Connection) -> None:
+        """Settle it, and those before it."""
+        ClaimReader(connection, self.queue, self.reader, self.epoch).settle(self.number)
 
 
 class StageKey(NamedTuple):
@@ -161,6 +181,7 @@ def publish_batch(
     batch: int,
     parts: Iterable[StagedPart],
     *,
+    settles: Iterable[SettledClaim] = (),
     timeout_s: float | None = None,
 ) -> int:
     """Make the batch visible in every queue that it was staged in, in the order of `parts`.
@@ -171,10 +192,32 @@ def publish_batch(
     number of messages of the batch; a repeat (the same parts, or others with the same messages in
     any order) publishes nothing and returns the same. So an interrupted call is completed by
     repeating it.
+
+    settles  claims that the batch was computed from. They are settled if, and only if, the batch is
+             published: one decision, in the log of the batch's queue, that no crash splits. The
+             batch must be in one queue of their vhost (UsageError); without rows it is not
+             published, and the claims are just settled. Raises ClaimLost, Fenced when one of them
+             is not open, or another driver's: nothing is published or settled then. A program that
+             is started again opens the same claims again, stages the same batch and publishes it
+             with the same claims: what was published is not published a second time
     """
+    claims = tuple(settles)
+    parts = tuple(parts)
+    queues = {name for part in parts for name, _ in part.queues}
+    if claims and len(queues) > 1:
+        raise UsageError(
+            f"batch {batch} is staged in queues {', '.join(map(repr, sorted(queues)))}: one that "
+            "settles claims must be in one queue"
+        )
+    if not queues:
+        for claim in claims:
+            claim.settle(connection)
+        return 0
     total = 0
     conflict: BatchConflict | None = None
     for path, body in _requests(driver, batch, parts, True):
+        if claims:
+            body["settles"] = [asdict(claim) for claim in claims]
         try:
             answer = connection.request("POST", path, body, timeout_s=timeout_s)
             total += int(answer["published"])

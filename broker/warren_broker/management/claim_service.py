@@ -9,6 +9,7 @@ from typing import Any
 from warren_broker import errors
 from warren_broker.amqp10.caller import Answer, Asker
 from warren_broker.management import claims as requests
+from warren_broker.management import decision_service
 from warren_broker.management.resource import MessagesCounted, Performed
 from warren_broker.queue import commands
 
@@ -62,14 +63,6 @@ def _renew(asker: Asker, request: requests.RenewClaimsRequest, answer: Answer) -
 def _settle(asker: Asker, request: requests.SettleClaimsRequest, answer: Answer) -> None:
     queue = asker.queue(request.queue)
     command = commands.SettleClaims(request.reader, request.number, request.epoch, strict=True)
-    asker.ask(queue, command, answer, lambda reply: MessagesCounted(reply.messages))
-
-
-def _release(asker: Asker, request: requests.ReleaseClaimRequest, answer: Answer) -> None:
-    queue = asker.queue(request.queue)
-    command = commands.ReleaseClaim(
-        request.reader, request.number, request.epoch, request.failed, lasting=True
-    )
     asker.ask(queue, command, answer, lambda reply: MessagesCounted(reply.messages))
 
 
@@ -128,17 +121,14 @@ def _each(
 
 
 def _publish_batch(asker: Asker, request: requests.PublishBatchRequest, answer: Answer) -> None:
-    def gone(name: str) -> errors.Refusal:
-        return errors.StageMissing(
-            f"{errors.named('queue', name, asker.vhost)} was deleted with what sink "
-            f"{request.sink!r} had staged in it for batch {request.batch}: stage the batch again"
-        )
-
+    if request.settles:
+        decision_service.publish_settling(asker, request, answer)
+        return
     batch = (request.sink, request.run, request.epoch, request.batch)
     _each(
         asker,
         {name: commands.SinkPublish(*batch, attempts) for name, attempts in request.queues},
-        gone,
+        lambda name: requests.stages_gone(name, asker.vhost, request),
         lambda result: answer(
             result if isinstance(result, errors.Refusal) else MessagesCounted(result)
         ),
@@ -160,7 +150,7 @@ CLAIM_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {
     requests.OpenClaimRequest: _open_claim,
     requests.RenewClaimsRequest: _renew,
     requests.SettleClaimsRequest: _settle,
-    requests.ReleaseClaimRequest: _release,
+    requests.ReleaseClaimRequest: decision_service.release,
     requests.DrawEpochRequest: _draw_epoch,
     requests.PublishBatchRequest: _publish_batch,
     requests.DropBatchRequest: _drop_batch,

@@ -8,12 +8,13 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 import msgspec
 from proton import ulong
 
-from warren_broker.errors import InvalidArgument
+from warren_broker.errors import InvalidArgument, StageMissing, named
 from warren_broker.management import resource
 from warren_broker.management.resource import Body, ManagementRequest, Names, Query, Result
 
 ATTEMPTS_MAX = 100_000
 QUEUES_MAX = 10_000
+SETTLES_MAX = 100
 Rows: TypeAlias = tuple[tuple[int, ...], ...]
 
 
@@ -76,11 +77,16 @@ class SettleClaimsRequest(ClaimRequest, frozen=True):
 class ReleaseClaimRequest(ClaimRequest, frozen=True):
     """POST …/release: return claim `number` (0: all; forget the reader). Answer: MessagesCounted.
 
-    epoch   -1: an operator, not fenced
-    failed  count it as a failed delivery
+    A claim that a batch decides about (`PublishBatchRequest.settles`) is given back when the batch
+    was not published, and settled when it was. Refused: 409 when that is not known any more.
+
+    epoch      -1: an operator, not fenced
+    failed     count it as a failed delivery
+    undecided  give it back although it is not known whether its batch was published
     """
 
     failed: bool = False
+    undecided: bool = False
 
 
 class DrawEpochRequest(ManagementRequest, frozen=True):
@@ -105,12 +111,16 @@ class PublishBatchRequest(BatchRequest, frozen=True):
     The answer comes when every queue has the batch. Refused: 409 fenced, batch_conflict,
     batch_past, 410 stage_lost.
 
-    queues  name, then (partition, attempt, blocks) of each winning attempt that has staged blocks
-            there, in the order of the rows
+    queues   name, then (partition, attempt, blocks) of each winning attempt that has staged blocks
+             there, in the order of the rows
+    settles  (queue, reader, number, epoch) of claims that are settled if, and only if, the batch is
+             published, in one queue then. 410 claim_lost, 409 fenced when one of them is not open
+             or is another driver's; nothing is published then
     """
 
     count_key: ClassVar[str] = "published"
     queues: tuple[tuple[str, tuple[tuple[int, int, int], ...]], ...]
+    settles: tuple[tuple[str, str, int, int], ...] = ()
 
 
 class DropBatchRequest(BatchRequest, frozen=True):
@@ -201,6 +211,7 @@ class ReleaseBody(Body, frozen=True):
     epoch: Annotated[int, msgspec.Meta(ge=-1, le=resource.INT64_MAX)]
     number: resource.Natural
     failed: bool = False
+    undecided: bool = False
 
 
 class BatchBody(Body, frozen=True):
@@ -208,6 +219,21 @@ class BatchBody(Body, frozen=True):
 
     epoch: resource.Positive
     queues: dict[Any, Any]
+
+
+class PublishBody(BatchBody, frozen=True):
+    """POST …/batches/:batch; `settles` has one map per claim."""
+
+    settles: list[Any] = []
+
+
+class SettledBody(Body, frozen=True):
+    """A claim of `PublishBody.settles`."""
+
+    queue: str
+    reader: str
+    number: resource.Positive
+    epoch: resource.Positive
 
 
 def _of_reader(make: Callable[..., ManagementRequest], kind: type[Body]) -> resource.Make:
@@ -226,15 +252,31 @@ def _open_claim(names: Names, query: Query, body: Any) -> ManagementRequest:
     return OpenClaimRequest(names[0], names[1], number, **msgspec.structs.asdict(read))
 
 
-def _of_batch(make: Callable[..., ManagementRequest], width: int) -> resource.Make:
-    """width: the numbers in a row that names a stage."""
+def _drop(names: Names, query: Query, body: Any) -> ManagementRequest:
+    batch, read = resource.path_number("batch", names[2]), resource.read_body(BatchBody, body)
+    queues: Any = _rows_by_name("queues", read.queues, 2)
+    return DropBatchRequest(names[0], names[1], read.epoch, batch, queues)
 
-    def made(names: Names, query: Query, body: Any) -> ManagementRequest:
-        batch, read = resource.path_number("batch", names[2]), resource.read_body(BatchBody, body)
-        queues = _rows_by_name("queues", read.queues, width)
-        return make(names[0], names[1], read.epoch, batch, queues)
 
-    return made
+def _publish(names: Names, query: Query, body: Any) -> ManagementRequest:
+    batch, read = resource.path_number("batch", names[2]), resource.read_body(PublishBody, body)
+    queues: Any = _rows_by_name("queues", read.queues, 3)
+    settles = tuple(_settled(each) for each in read.settles)
+    if len(settles) > SETTLES_MAX:
+        raise InvalidArgument(f"settles: {len(settles)} claims; at most {SETTLES_MAX} are possible")
+    if settles and len(queues) > 1:
+        raise InvalidArgument(
+            f"a batch in {len(queues)} queues cannot settle claims: they decide one by one; give "
+            "all of its rows to one queue, or settle the claims when the batch is published"
+        )
+    if len({claim[:2] for claim in settles}) < len(settles):
+        raise InvalidArgument("settles: two claims of one reader of a queue; give the last one")
+    return PublishBatchRequest(names[0], names[1], read.epoch, batch, queues, settles)
+
+
+def _settled(value: Any) -> tuple[str, str, int, int]:
+    read = resource.read_body(SettledBody, value)
+    return read.queue, read.reader, read.number, read.epoch
 
 
 def _rows_by_name(key: str, value: dict[Any, Any], width: int) -> tuple[tuple[str, Rows], ...]:
@@ -274,12 +316,20 @@ ROUTES: tuple[resource.Route, ...] = (
     resource.route("POST", _READER + "/settle", _of_reader(SettleClaimsRequest, SettleBody)),
     resource.route("POST", _READER + "/release", _of_reader(ReleaseClaimRequest, ReleaseBody)),
     resource.route("POST", "/epochs", resource.from_names(DrawEpochRequest)),
-    resource.route("POST", _RUN + "/batches/:batch", _of_batch(PublishBatchRequest, 3)),
-    resource.route("DELETE", _RUN + "/batches/:batch", _of_batch(DropBatchRequest, 2)),
+    resource.route("POST", _RUN + "/batches/:batch", _publish),
+    resource.route("DELETE", _RUN + "/batches/:batch", _drop),
 )
 
 
 # ------------------------------------------------------------------ answers
+
+
+def stages_gone(queue: str, vhost: str, request: PublishBatchRequest) -> StageMissing:
+    """Return the refusal when a batch's queue was deleted."""
+    return StageMissing(
+        f"{named('queue', queue, vhost)} was deleted with what sink {request.sink!r} had staged in "
+        f"it for batch {request.batch}: stage the batch again"
+    )
 
 
 def _claim(result: ClaimOpened) -> resource.Answer:

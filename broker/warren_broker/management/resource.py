@@ -163,6 +163,7 @@ _WORDS: dict[type[inspect.Type], str] = {
     inspect.IntType: "int",
     inspect.BoolType: "bool",
     inspect.DictType: "dict",
+    inspect.ListType: "list",
 }
 
 

@@ -12,8 +12,8 @@ import msgspec
 
 from warren_broker.queue.command_base import QueueCommand, Reply
 
-Fate: TypeAlias = Literal["published", "open", "closed", "unknown"]
-"""Of a claim by its batch; open: nothing is decided; unknown: the run may have been forgotten."""
+Fate: TypeAlias = Literal["published", "closed", "unknown"]
+"""Of a claim by its batch; unknown: the batch, or its run, may have been forgotten."""
 
 
 class ClaimName(msgspec.Struct, frozen=True, array_like=True, order=True):
@@ -73,11 +73,11 @@ class ResolveClaim(QueueCommand, frozen=True, array_like=True, tag="resolve_clai
 
 
 class AskBatch(QueueCommand, frozen=True, array_like=True, tag="ask_batch"):
-    """Ask whether a batch was published here with a claim's name. Reply: BatchFate.
+    """Decide about a claim: was its batch published here with its name? Reply: BatchFate.
+
+    If it was not, it never will be: what is staged of it is dropped, its publishing is refused.
 
     epoch  see `Binding`
-    close  if it was not, it never will be: unless it was published without, its stages are dropped
-           and its publishing is refused
     """
 
     sink: str
@@ -85,7 +85,6 @@ class AskBatch(QueueCommand, frozen=True, array_like=True, tag="ask_batch"):
     batch: int
     epoch: int
     claim: ClaimName
-    close: bool = False
 
 
 class BoundClaim(Reply, frozen=True, array_like=True, tag="bound_claim"):

@@ -147,8 +147,6 @@ def ask(context: QueueContext, command: AskBatch) -> AnyReply:
         if command.claim in (known.settles or ()):
             return BatchFate("published")
         if known.settles is None:
-            if not command.close:
-                return BatchFate("open")
             run.published[run.published.index(known)] = replace(known, settles=())
         return BatchFate("closed")
     if command.epoch <= state.forgotten_epoch:
@@ -157,8 +155,6 @@ def ask(context: QueueContext, command: AskBatch) -> AnyReply:
         kept = run.published
         past = len(kept) == BATCHES_KEPT and batch < kept[0].batch
         return BatchFate("unknown" if past else "closed")
-    if not command.close:
-        return BatchFate("open")
     if run is None:
         run = SinkRun(command.epoch)
     _drop_up_to(state, run, batch)
@@ -262,9 +258,7 @@ def _forget(state: QueueState, part: RunStage) -> None:
         state.staged -= part.messages
 
 
-def _record(
-    run: SinkRun, known: PublishedBatch, named: bytes, command: SinkPublish
-) -> None:
+def _record(run: SinkRun, known: PublishedBatch, named: bytes, command: SinkPublish) -> None:
     """Note what a repeat has named."""
     settles = known.settles if known.settles is not None else command.settles or None
     run.published[run.published.index(known)] = replace(known, named=named, settles=settles)

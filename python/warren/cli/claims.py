@@ -59,9 +59,18 @@ def release(
         int, typer.Option(help="this claim; without it: all, and forget the reader")
     ] = 0,
     failed: Annotated[bool, typer.Option("--failed", help="count it as a failed delivery")] = False,
+    undecided: Annotated[
+        bool,
+        typer.Option(
+            "--undecided",
+            help="even if nobody knows whether the batch that settles it is published",
+        ),
+    ] = False,
     uri: Uri = None,
 ) -> None:
     """Release claims to the queue. A driver that continues is told that its claim was lost."""
     with connect(uri) as connection:
-        count = Admin(connection).release_claims(queue, reader, number, failed=failed)
+        count = Admin(connection).release_claims(
+            queue, reader, number, failed=failed, undecided=undecided
+        )
     output.say(f"released {count:,} messages of {reader}")

@@ -125,27 +125,25 @@ def test_only_an_open_claim_of_the_current_driver_is_bound() -> None:
 def test_the_batch_that_was_published_stays_published() -> None:
     queue, sink = Queue(), Stages()
     sink.put(queue, 3, 0)
-    assert queue.do(AskBatch("s", "r", 3, 1, CLAIM)) == BatchFate("open")
     queue.do(settling(sink, 3))
-    for close in (False, True):
-        assert queue.do(AskBatch("s", "r", 3, 1, CLAIM, close)) == BatchFate("published")
+    assert queue.do(AskBatch("s", "r", 3, 1, CLAIM)) == BatchFate("published")
     assert queue.do(AskBatch("s", "r", 2, 1, CLAIM)) == BatchFate("closed")
 
 
 def test_a_closed_batch_is_never_published() -> None:
     queue, sink = Queue(), Stages()
     sink.put(queue, 3, 0)
-    assert queue.do(AskBatch("s", "r", 3, 1, CLAIM, True)) == BatchFate("closed")
+    assert queue.do(AskBatch("s", "r", 3, 1, CLAIM)) == BatchFate("closed")
     assert queue.stat().messages_staged == 0
     assert reason(queue.do(settling(sink, 3))) == "batch_past"
-    assert queue.do(AskBatch("s", "r", 3, 1, CLAIM, True)) == BatchFate("closed")
+    assert queue.do(AskBatch("s", "r", 3, 1, CLAIM)) == BatchFate("closed")
     sink.put(queue, 4, 0)
     assert isinstance(queue.do(settling(sink, 4)), Count)
 
 
 def test_a_batch_is_closed_before_anything_of_it_is_staged() -> None:
     queue, sink = Queue(), Stages()
-    assert queue.do(AskBatch("s", "r", 3, 1, CLAIM, True)) == BatchFate("closed")
+    assert queue.do(AskBatch("s", "r", 3, 1, CLAIM)) == BatchFate("closed")
     assert reason(queue.do(settling(sink, 3))) == "batch_past"
 
 
@@ -156,9 +154,9 @@ def test_what_a_forgotten_run_has_published_is_unknown(monkeypatch: pytest.Monke
         sink = Stages(run=run, epoch=epoch)
         sink.put(queue, 3, 0)
         queue.do(settling(sink, 3))
-    assert queue.do(AskBatch("s", "old", 3, 1, CLAIM, True)) == BatchFate("unknown")
-    assert queue.do(AskBatch("s", "new", 3, 2, CLAIM, True)) == BatchFate("published")
-    assert queue.do(AskBatch("s", "another", 3, 2, CLAIM)) == BatchFate("open")
+    assert queue.do(AskBatch("s", "old", 3, 1, CLAIM)) == BatchFate("unknown")
+    assert queue.do(AskBatch("s", "new", 3, 2, CLAIM)) == BatchFate("published")
+    assert queue.do(AskBatch("s", "another", 3, 2, CLAIM)) == BatchFate("closed")
 
 
 def test_a_batch_before_those_remembered_is_unknown() -> None:
@@ -178,7 +176,7 @@ def test_a_restored_member_knows_bindings_and_decisions(monkeypatch: pytest.Monk
     queue.do(BindClaim("r", 2, 1, LATER))
     monkeypatch.setattr(stage_module, "RUNS_MAX", 1)
     for run in ("old", "new"):
-        queue.do(AskBatch("s", run, 3, 1, CLAIM, True))
+        queue.do(AskBatch("s", run, 3, 1, CLAIM))
     again = restore(snapshot(queue.state))
     again.check()
     assert snapshot(again) == snapshot(queue.state)
@@ -198,18 +196,18 @@ def test_a_batch_settles_only_the_claims_with_which_it_was_published() -> None:
     sink.put(queue, 3, 0, 1)
     count = queue.do(settling(sink, 3, attempt=1))
     assert isinstance(count, Count) and queue.do(settling(sink, 3, attempt=1)) == count
-    assert queue.do(AskBatch("s", "r", 3, 1, CLAIM, True)) == BatchFate("published")
+    assert queue.do(AskBatch("s", "r", 3, 1, CLAIM)) == BatchFate("published")
 
 
-@pytest.mark.parametrize("close", [False, True])
-def test_a_batch_published_before_it_had_claims_gets_them_unless_closed(close: bool) -> None:
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_batch_published_before_it_had_claims_gets_them_unless_closed(closed: bool) -> None:
     queue, sink = Queue(), Stages()
     sink.put(queue, 3, 0)
     queue.do(sink.publish(3, (0, 0, 1)))
-    expected = "closed" if close else "open"
-    assert queue.do(AskBatch("s", "r", 3, 1, CLAIM, close)) == BatchFate(expected)
+    if closed:
+        assert queue.do(AskBatch("s", "r", 3, 1, CLAIM)) == BatchFate("closed")
     reply = queue.do(settling(sink, 3))
-    assert (reason(reply) == "batch_conflict") if close else isinstance(reply, Count)
+    assert (reason(reply) == "batch_conflict") if closed else isinstance(reply, Count)
     fate = queue.do(AskBatch("s", "r", 3, 1, CLAIM))
-    assert fate == BatchFate("closed" if close else "published")
+    assert fate == BatchFate("closed" if closed else "published")
     assert isinstance(queue.do(sink.publish(3, (0, 0, 1))), Count)

@@ -1,0 +1,227 @@
+"""A batch and the claims that it settles: one decision on real brokers, whatever is killed."""
+
+from __future__ import annotations
+
+import random
+import threading
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from tests.python.test_sinks import ready, stage
+from warren import Admin, ClaimReader, Connection
+from warren.errors import (
+    BatchConflict,
+    BatchPast,
+    ClaimLost,
+    Conflict,
+    Fenced,
+    PeerError,
+    StageLost,
+    Unavailable,
+    UsageError,
+)
+from warren.local import LocalCluster
+from warren.stages import SettledClaim, StagedPart, publish_batch, register_sink
+
+pytestmark = pytest.mark.live
+
+ROWS = [b"in %d" % i for i in range(20)]
+MADE = [b"out %d" % i for i in range(20)]
+
+
+@pytest.fixture
+def connection(cluster: LocalCluster) -> Iterator[Connection]:
+    with cluster.connect() as made:
+        yield made
+
+
+class Pipeline:
+    """A queue with ROWS, which a reader has claimed, and a queue for MADE.
+
+    claim  the claim, as a batch names it
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.source, self.target = (f"{name}-{uuid.uuid4().hex[:8]}" for name in ("in", "out"))
+        for name in (self.source, self.target):
+            Admin(connection).declare_queue(name)
+        fill = register_sink(connection, "fill", "run")
+        publish_batch(connection, fill, 0, [stage(connection, fill, self.source, rows=ROWS)])
+        self.driver = register_sink(connection, "s", uuid.uuid4().hex)
+        self.restart()
+
+    def restart(self) -> None:
+        """A driver of the reader begins, and finds the same claim."""
+        self.reader = ClaimReader(self.connection, self.source, "r")
+        self.number = self.reader.register().settled + 1
+        found = self.reader.open(self.number, max_messages=100, max_bytes=1 << 20)
+        assert found.messages == len(ROWS)
+        self.claim = SettledClaim.of(self.reader, self.number)
+
+    def stage(self, batch: int = 0, rows: list[bytes] = MADE) -> StagedPart:
+        return stage(self.connection, self.driver, self.target, batch, rows)
+
+    def publish(self, part: StagedPart, batch: int = 0) -> int:
+        return publish_batch(self.connection, self.driver, batch, [part], settles=[self.claim])
+
+    def release(self, **how: bool) -> int:
+        """An operator gives up the reader."""
+        return Admin(self.connection).release_claims(self.source, "r", **how)
+
+    def bind(self) -> None:
+        """As when a driver dies just before its batch is published."""
+        part = self.stage()
+        with pytest.raises(StageLost):
+            self.publish(replace(part, queues=((self.target, 99),)))
+
+    def holds(self) -> tuple[int, int, int]:
+        """(ready, claimed) of the source, ready of the target."""
+        source, target = (Admin(self.connection).queue(q) for q in (self.source, self.target))
+        return source.messages_ready, source.messages_claimed, target.messages_ready
+
+
+def test_publishing_settles_and_a_repeat_does_nothing_more(connection: Connection) -> None:
+    line = Pipeline(connection)
+    part = line.stage()
+    assert [line.publish(part), line.publish(part)] == [20, 20]
+    assert ready(connection, line.target) == MADE
+    assert line.holds() == (0, 0, 20)
+    assert line.publish(line.stage(rows=MADE[::-1])) == 20
+    with pytest.raises(BatchConflict):
+        line.publish(line.stage(rows=MADE[:9]))
+    assert line.holds() == (0, 0, 20)
+    assert line.reader.register().settled == line.number
+    assert line.release() == 0
+
+
+def test_what_was_not_published_is_given_back_and_never_published(connection: Connection) -> None:
+    line = Pipeline(connection)
+    line.bind()
+    assert line.holds() == (0, 20, 0)
+    assert line.release() == 20
+    assert line.holds() == (20, 0, 0)
+    with pytest.raises(BatchPast):
+        line.stage()
+    line.driver = register_sink(connection, "s", "another")
+    with pytest.raises(ClaimLost):
+        line.publish(line.stage())
+    assert line.holds() == (20, 0, 0)
+
+
+def test_the_next_driver_of_the_reader_publishes_the_claim_as_another_batch(
+    connection: Connection,
+) -> None:
+    # Its checkpoint was lost: another run, another number, and only one of the two is published.
+    line = Pipeline(connection)
+    part = line.stage()
+    line.bind()
+    old, line.driver = line.driver, register_sink(connection, "s", "new checkpoint")
+    old_claim = line.claim
+    line.restart()
+    assert line.publish(line.stage(7), 7) == 20
+    with pytest.raises(Fenced):
+        publish_batch(connection, old, 0, [part], settles=[old_claim])
+    with pytest.raises(ClaimLost, match="not open"):
+        publish_batch(connection, old, 0, [part], settles=[line.claim])
+    with pytest.raises(BatchPast):
+        publish_batch(connection, old, 0, [part])
+    assert line.holds() == (0, 0, 20)
+
+
+def test_a_batch_number_used_twice_settles_nothing(connection: Connection) -> None:
+    line = Pipeline(connection)
+    part = line.stage()
+    line.publish(part)
+    fill = register_sink(connection, "fill", "again")
+    publish_batch(connection, fill, 0, [stage(connection, fill, line.source, rows=ROWS)])
+    line.restart()
+    with pytest.raises(BatchConflict, match="other claims"):
+        line.publish(part)
+    assert line.holds() == (0, 20, 20)
+    assert line.release() == 20
+    assert line.holds() == (20, 0, 20)
+
+
+def test_when_the_batchs_queue_is_gone_an_operator_decides(connection: Connection) -> None:
+    line = Pipeline(connection)
+    line.bind()
+    Admin(connection).delete_queue(line.target)
+    Admin(connection).declare_queue(line.target)
+    with pytest.raises(Conflict, match="nobody|was deleted"):
+        line.release()
+    assert line.holds() == (0, 20, 0)
+    assert line.release(undecided=True) == 20
+
+
+def test_bad_claims_are_refused_and_nothing_is_published(connection: Connection) -> None:
+    line = Pipeline(connection)
+    part = line.stage()
+    other = stage(connection, line.driver, line.source)
+    with pytest.raises(UsageError, match="must be in one queue"):
+        publish_batch(connection, line.driver, 0, [part, other], settles=[line.claim])
+    for wrong, error, said in (
+        (replace(line.claim, number=line.number + 1), ClaimLost, "not open"),
+        (replace(line.claim, reader="nobody"), ClaimLost, "no reader 'nobody'"),
+        (replace(line.claim, epoch=line.claim.epoch + 1), Fenced, "a newer driver"),
+        (replace(line.claim, queue="nowhere"), PeerError, "nowhere"),
+        (replace(line.claim, number=0), PeerError, "number=0: a number from 1"),
+    ):
+        with pytest.raises(error, match=said):
+            publish_batch(connection, line.driver, 0, [part], settles=[wrong])
+    with pytest.raises(PeerError, match="two claims of one reader"):
+        publish_batch(connection, line.driver, 0, [part], settles=[line.claim] * 2)
+    assert line.holds() == (0, 20, 0)
+    assert line.publish(part) == 20
+
+
+def test_a_batch_without_rows_settles_its_claims(connection: Connection) -> None:
+    line = Pipeline(connection)
+    assert publish_batch(connection, line.driver, 0, [], settles=[line.claim]) == 0
+    assert line.holds() == (0, 0, 0)
+
+
+def test_nodes_and_drivers_are_killed_and_the_checkpoint_is_lost(cluster: LocalCluster) -> None:
+    """Output published, or input given back: never both, never neither."""
+    rng = random.Random(5)
+    ends = set()
+    for _ in range(6):
+        with cluster.connect() as connection:
+            line = Pipeline(connection)
+            part = line.stage()
+            victim = cluster.leader_of(rng.choice((line.source, line.target)))
+            killer = threading.Timer(rng.uniform(0, 0.02), cluster.kill, [victim])
+            killer.start()
+            try:
+                connection.request(
+                    "POST",
+                    line.driver.path("/batches/0"),
+                    {
+                        "epoch": line.driver.epoch,
+                        "queues": {line.target: f"{part.partition}:{part.attempt}:{part.blocks}"},
+                        "settles": [
+                            {
+                                "queue": line.source,
+                                "reader": "r",
+                                "number": line.number,
+                                "epoch": line.claim.epoch,
+                            }
+                        ],
+                    },
+                    timeout_s=rng.choice((0.01, 0.03, 60)),
+                )
+            except Unavailable:
+                pass
+            killer.join()
+        with cluster.connect() as connection:
+            line.connection = connection
+            returned = line.release()
+            given_back, claimed, published = line.holds()
+            assert (claimed, returned) == (0, given_back)
+            assert (given_back, published) in ((20, 0), (0, 20))
+            ends.add(published)
+        cluster.start(victim)
+    assert ends
