@@ -9,7 +9,14 @@ from msgspec import structs
 from sim.planting import Replacement, by_name
 from warren_broker.cluster import definitions
 from warren_broker.metadata.incarnations import is_retired
-from warren_broker.queue import ack, commands, delayed_retry, machine, stage
+from warren_broker.queue import (
+    ack,
+    commands,
+    decision_commands,
+    delayed_retry,
+    machine,
+    stage,
+)
 from warren_broker.queue.annotations import Annotations
 from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.deduplication import NumberSet, SeenIds
@@ -171,6 +178,46 @@ def a_repeated_batch_is_published_again() -> list[Replacement]:
     return [(machine, "HANDLERS", {**machine.HANDLERS, **handlers})]
 
 
+def a_bound_claim_is_given_back() -> list[Replacement]:
+    """A claim is released without asking whether its batch was published."""
+    release = machine.HANDLERS[commands.ReleaseClaim]
+
+    def hasty(context: QueueContext, command: commands.ReleaseClaim) -> Any:
+        reader = context.state.readers.get(command.reader)
+        for claim in reader.claims.values() if reader is not None else ():
+            claim.binding = None
+        return release(context, command)
+
+    return _handler(commands.ReleaseClaim, hasty)
+
+
+def a_closed_batch_is_published() -> list[Replacement]:
+    """A batch that was not published when its queue was asked may be published later."""
+    ask = machine.HANDLERS[decision_commands.AskBatch]
+
+    def forgetful(context: QueueContext, command: decision_commands.AskBatch) -> Any:
+        run = context.state.runs.get(command.sink, {}).get(command.run)
+        if run is None or run.find(command.batch) is None:
+            return decision_commands.BatchFate("closed")
+        return ask(context, command)
+
+    return _handler(decision_commands.AskBatch, forgetful)
+
+
+def a_claim_is_bound_to_the_newest_batch() -> list[Replacement]:
+    """Whoever binds a claim does not learn that another batch may have settled it."""
+    bind = machine.HANDLERS[decision_commands.BindClaim]
+
+    def greedy(context: QueueContext, command: decision_commands.BindClaim) -> Any:
+        reader = context.state.readers.get(command.reader)
+        claim = reader.claims.get(command.number) if reader is not None else None
+        if claim is not None:
+            claim.binding = None
+        return bind(context, command)
+
+    return _handler(decision_commands.BindClaim, greedy)
+
+
 def an_older_driver_is_not_fenced() -> list[Replacement]:
     """A sink's drivers have no epochs."""
     current = stage._current
@@ -266,6 +313,9 @@ PLANTS = by_name(
     a_missing_attempt_counts_as_empty,
     a_drop_takes_every_attempt,
     a_repeated_batch_is_published_again,
+    a_bound_claim_is_given_back,
+    a_closed_batch_is_published,
+    a_claim_is_bound_to_the_newest_batch,
     an_older_driver_is_not_fenced,
     delays_are_half_as_long,
     delayed_messages_are_ready_in_the_order_of_their_arrival,

@@ -95,6 +95,7 @@ def before(state: QueueState, submission: Submission, now: int) -> Before | None
             (reader.name, number): expanded(claim.runs)
             for reader in state.readers.values()
             for number, claim in reader.claims.items()
+            if claim.binding is None
         },
         {uplink.id: (uplink.node, uplink.incarnation) for uplink in state.uplinks.values()},
         state.config,

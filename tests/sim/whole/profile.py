@@ -20,6 +20,8 @@ GOVERNED = "governed"
 LATER = "later"
 """An exchange that delays what is published to it, see STORE; both of DUE are bound to it."""
 STORE = "amq.delayed.later"
+MADE = "made"
+"""The queue of what is made of claims, which are settled by its publishing."""
 DUE = ("due", "narrow")
 """The queues that get what is due; the second one is soon full, and refuses more."""
 Kind = Literal["ack", "no-ack", "mixed"]
@@ -142,6 +144,7 @@ class Profile:
     config: RaftConfig
     policies: bool = False
     later: bool = False
+    settlers: int = 0
     imports: bool = False
 
 
@@ -163,6 +166,9 @@ LATER_SHARE, LATER_MS, LATER_RETRY_MS = 0.5, 1_200, 300
 least; and how long what a queue has refused waits in its store."""
 IMPORTS_SHARE = 0.5
 """Of the worlds that have none of those either: those in which definitions are imported."""
+SETTLERS_SHARE, SETTLERS_AT = 0.25, 41
+"""Of worlds whose claims do not expire: those with drivers that publish batches which settle
+their claims; the number that decides is so late that no recorded world became one."""
 
 
 def draw(rng: Random) -> Profile:
@@ -234,7 +240,7 @@ def _more(profile: Profile, rng: Random, lives: bool) -> Profile:
         more = _later(more, rng)
     if more is profile and not lives:
         more = _importing(more, rng)
-    return _full(more)
+    return _full(more if lives else _settling(more, rng))
 
 
 def _delaying(profile: Profile, rng: Random) -> Profile:
@@ -342,6 +348,23 @@ def _later(profile: Profile, rng: Random) -> Profile:
     return replace(
         profile, queues=(plain, due, narrow, *others), messages=2 * profile.messages, later=True,
         safety_ms=max(profile.safety_ms, LATER_MS), windows=(*profile.windows, *bounds),
+    )  # fmt: skip
+
+
+def _settling(profile: Profile, rng: Random) -> Profile:
+    """Add drivers that publish batches which settle their claims; drawn like `_delaying`."""
+    aside = Random()
+    aside.setstate(rng.getstate())
+    share = [aside.random() for _ in range(SETTLERS_AT)][-1]
+    if share >= SETTLERS_SHARE or profile.claim_ttl_ms or profile.bad or profile.later:
+        return profile
+    plain, *others = profile.queues
+    arguments = {"x-queue-type": "quorum", "x-delivery-limit": -1}
+    made = QueuePlan(MADE, arguments, plain.group_size)
+    return replace(
+        profile, queues=(plain, made, *others), settlers=1 + (share < SETTLERS_SHARE / 2),
+        consumers=0, readers=0,
+        messages=2 * profile.messages,
     )  # fmt: skip
 
 

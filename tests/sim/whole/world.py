@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
 from typing import Any
 
@@ -18,10 +19,11 @@ from sim.whole.outside import outside
 from sim.whole.people import VHOST, Person
 from sim.whole.policymakers import Policymaker, are_followed
 from sim.whole.process import Machine, Process
-from sim.whole.profile import DUE, TARGET, draw
+from sim.whole.profile import DUE, MADE, TARGET, draw
 from sim.whole.publishers import Delayer, Publisher, Resender
 from sim.whole.readers import Reader
 from sim.whole.registrars import Registrar
+from sim.whole.settlers import Settler
 from sim.whole.sinks import Sink
 from sim.whole.wire import Wire
 from warren_broker.queue.whole_queue import counts
@@ -44,6 +46,7 @@ class World(Traced):
 
     calm    no more misfortunes
     plans   of the queues, by name
+    decided  how claims that batches should settle ended
     digest  of what happened, in order; a function of the seed alone
     """
 
@@ -64,6 +67,7 @@ class World(Traced):
         self.declarer = Declarer(self)
         self.people: list[Person] = self._people()
         self.misfortunes = Misfortunes(self)
+        self.decided: Counter[str] = Counter()
         self.calm = False
 
     def _people(self) -> list[Person]:
@@ -78,6 +82,7 @@ class World(Traced):
             Reader(self, at, plain, "reader" if profile.rivals else f"reader-{at}")
             for at in range(profile.readers)
         ]
+        people += [Settler(self, at, plain, f"settler-{at}") for at in range(profile.settlers)]
         people += [Getter(self, at, profile.queues[-1]) for at in range(profile.getters)]
         people += [Consumer(self, 10 + at, plan) for at, plan in enumerate(others)]
         people += [Loner(self, at) for at in range(profile.loners)]
@@ -140,6 +145,7 @@ class World(Traced):
             steady.again(400)
         self.until("everything is consumed", self.empty)
         self.ledger.close()
+        self.check_decisions()
         self.until("operators are done", self.kept)
         self.until("queues follow their policies", lambda: are_followed(self))
         self.leave()
@@ -169,6 +175,13 @@ class World(Traced):
                     group,
                     process.wal.since,
                 )
+
+    def check_decisions(self) -> None:
+        """Check that each claim that a batch should settle has one end."""
+        books = {book.plan.name: book for book in self.ledger.books.values()}
+        for person in self.people:
+            if isinstance(person, Settler) and person.plan.name in books and MADE in books:
+                person.close(books[person.plan.name], books[MADE])
 
     def books(self) -> tuple[int, int, int]:
         """Events run, misfortunes, messages confirmed."""
