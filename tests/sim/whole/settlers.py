@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim.checkers import require
 from sim.whole.ledger import Book
-from sim.whole.people import VHOST
+from sim.whole.people import VHOST, Person
 from sim.whole.profile import MADE
 from sim.whole.readers import Reader
 from sim.whole.sinks import digest
@@ -22,17 +22,32 @@ if TYPE_CHECKING:
     from sim.whole.process import Process
 
 
-class _Connection:
-    """A driver's connection to a node, with every right."""
+PAUSE_MS = 300
+"""So long the node may take from one step of a decision to the next."""
 
-    def __init__(self, process: Process) -> None:
-        self.broker = process.broker
+
+class _Connection:
+    """A driver's connection to a node, with every right; the node pauses before each step.
+
+    It is its own `broker` and `queues`.
+    """
+
+    def __init__(self, person: Person, process: Process) -> None:
+        self.person = person
+        self.process = process
         self.vhost = VHOST
-        self.access = self
+        self.access = self.broker = self.queues = self
+        self.definitions = process.broker.definitions
 
     def queue(self, name: str) -> QueueRecord:
         """Return a queue."""
-        return self.broker.queues.find(VHOST, name)
+        return self.process.broker.queues.find(VHOST, name)
+
+    def ask(self, queue: QueueRecord, command: commands.AnyCommand, done: Any) -> None:
+        """Send a command to a queue, some time later."""
+        ask = self.process.broker.queues.ask
+        pause_ms = PAUSE_MS if self.person.rng.random() < 0.4 else 5
+        self.person.later(self.process, pause_ms, ask, queue, command, done)
 
     def publish_stages(self, queue: str) -> None:
         """Refuse nothing."""
@@ -50,6 +65,7 @@ class Settler(Reader):
     run      which checkpoint it has; a new one after it was lost
     attempt  of staging, and the epoch of the sink's driver, which is drawn for each
     made     (claim, run): what is made of it was staged
+    pranks   so often it may still do what a good driver does not, also when all is calm
     """
 
     def __init__(self, *given: Any) -> None:
@@ -57,6 +73,7 @@ class Settler(Reader):
         self.run = 0
         self.attempt = 0
         self.made: dict[tuple[int, int], bool] = {}
+        self.pranks = 40
 
     def bodies(self, claim: int, run: int, count: int) -> list[bytes]:
         """What is made of a claim of so many messages."""
@@ -69,17 +86,23 @@ class Settler(Reader):
         if source is None or target is None:
             self.busy = False
             return
-        if not self.world.calm and self.rng.random() < 0.1:
+        if self.pranked(0.2):
             self.run += 1
         name = (self.name, self.claim)
         runs = self.book(source).claims.get(name)
         if self.epoch is None or not runs:
             super().step(process)
-        elif not self.world.calm and self.rng.random() < 0.25:
+        elif self.pranked(0.25):
             self.release(process, source)
         else:
             count = sum(last - first + 1 for _, first, last, _, _ in runs)
             self.stage(process, source, target, count)
+
+    def pranked(self, chance: float) -> bool:
+        """Return whether it does something that a good driver does not."""
+        pranks = self.pranks > 0 and self.rng.random() < chance
+        self.pranks -= pranks
+        return pranks
 
     def release(self, process: Process, source: QueueRecord) -> None:
         """Give the claim up; when it was published, it is settled by that."""
@@ -88,7 +111,7 @@ class Settler(Reader):
         request = ReleaseClaimRequest(source.name, self.name, self.claim, self.epoch)
         self.lost = max(self.lost, self.claim)
         service: Any = decision_service.release
-        service(_Connection(process), request, lambda reply: self.over(process, reply))
+        service(_Connection(self, process), request, lambda reply: self.over(process, reply))
 
     def stage(self, process: Process, source: QueueRecord, target: QueueRecord, count: int) -> None:
         """Stage what is made of the claim, under a new epoch; then publish it."""
@@ -113,14 +136,14 @@ class Settler(Reader):
             request = PublishBatchRequest(*batch, ((target.name, attempts),), settles)
             service: Any = decision_service.publish_settling
             service(
-                _Connection(process),
+                _Connection(self, process),
                 request,
                 lambda reply: self.published(process, self.book(target), bodies, reply),
             )
 
         process.broker.queues.client(target).with_block(command, block, staged)
         # Or it does not wait: what it does next meets what is on its way, as with two drivers.
-        self.busy = self.world.calm or self.rng.random() < 0.6
+        self.busy = not self.pranked(0.5)
 
     def published(self, process: Process, book: Book, bodies: list[bytes], reply: Any) -> None:
         """It is published, or was refused, or may have been either."""
