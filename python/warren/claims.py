@@ -147,10 +147,10 @@ class ClaimReader:
 
         A claim that a batch settles (`warren.stages.publish_batch`) becomes ready when the batch
         was not published, which it cannot be any more then; else it is settled. Raises Conflict
-        when nobody knows, see `undecided`.
+        when that is not known, see `undecided`.
 
         failed     count it as a failed delivery of each message
-        undecided  release it although nobody knows whether its batch was published
+        undecided  release it although it is not known whether its batch was published
         returns    the number of messages released
         """
         body = {

@@ -205,7 +205,7 @@ def a_closed_batch_is_published() -> list[Replacement]:
 
 
 def a_claim_is_bound_to_the_newest_batch() -> list[Replacement]:
-    """Whoever binds a claim does not learn that another batch may have settled it."""
+    """A bind does not answer that another batch may have settled it."""
     bind = machine.HANDLERS[decision_commands.BindClaim]
 
     def greedy(context: QueueContext, command: decision_commands.BindClaim) -> Any:

@@ -2,8 +2,8 @@
 
 Each claim is bound to the batch first: from then on its queue neither gives it back nor lets it
 expire. The batch's publishing, in its own queue's log, is the decision. What is left to do then
-(settle the claims) is done here, or, when this node ends before, by whoever next wants something
-with the claim: the same batch again, another batch, or its release.
+(settle the claims) is done here, or, when this node ends before, by the next request about the
+claim: the same batch again, another batch, or its release.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class _BoundClaim:
             done("unknown")
             return
         batch = (binding.sink, binding.run, binding.batch, binding.epoch)
-        # No right to write there is needed: the batch was bound by somebody who has it.
+        # No right to write there is needed: the batch was bound by a user with that right.
         self._ask(queue, AskBatch(*batch, self.name), told)
 
     def resolve(
@@ -118,7 +118,7 @@ class _BoundClaim:
         )
 
     def unknown(self, other: Binding) -> errors.PreconditionFailed:
-        """Return the refusal when nobody knows what was decided."""
+        """Return the refusal when it is not known what was decided."""
         return errors.PreconditionFailed(
             f"{self._said()} is settled when {_batch(other)} is published, and that queue was "
             "deleted, or does not remember the batch: find out whether it was published; then "

@@ -265,7 +265,7 @@ def bind(context: QueueContext, command: BindClaim) -> AnyReply:
 
     1. A claim is bound to batch 7; the driver asks for 7 to be published, and dies.  2. Whether 7
     is in its queue only that queue's log says. Were the claim given back now, its messages could be
-    read again, with batch 7 published. So whoever wants it back, or for another batch, asks that
+    read again, with batch 7 published. So a request for it back, or for another batch, asks that
     queue, which closes the batch if it was not published, and says so with `resolve`.
     """
     reader = _known(context, command.reader, command.epoch)

@@ -63,7 +63,7 @@ def release(
         bool,
         typer.Option(
             "--undecided",
-            help="even if nobody knows whether the batch that settles it is published",
+            help="even if it is not known whether the batch that settles it is published",
         ),
     ] = False,
     uri: Uri = None,

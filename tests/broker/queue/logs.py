@@ -10,6 +10,13 @@ from tests.broker.queue.world import Name, Queue, config, named_block
 from warren_broker.block.block import Block
 from warren_broker.queue import commands as c
 from warren_broker.queue import delay_commands
+from warren_broker.queue.decision_commands import (
+    AskBatch,
+    BindClaim,
+    Binding,
+    ClaimName,
+    ResolveClaim,
+)
 from warren_broker.queue.modify_command import Modify
 from warren_broker.queue.state import SinkRun
 
@@ -112,6 +119,19 @@ def claim_commands(
     )
 
 
+def decision_commands(
+    random: Random, reader: str, number: int, epoch: int, run: str, batch: int
+) -> tuple[tuple[int, Callable[[], c.AnyCommand]], ...]:
+    """(weight, maker) of the commands that leave a claim to a batch's decision."""
+    binding = Binding("out", 7, "sink", run, batch, 1)
+    claim = ClaimName(7, reader, number)
+    return (
+        (2, lambda: BindClaim(reader, number, epoch, binding)),
+        (2, lambda: ResolveClaim(reader, number, binding, random.random() < 0.5)),
+        (1, lambda: AskBatch("sink", run, batch, 1, claim)),
+    )
+
+
 def a_delayed(random: Random, queue: Queue) -> tuple[int, int, int]:
     """The time, index and ordinal of a delayed message; of no message, if there is none."""
     rows = list(queue.state.delayed)
@@ -183,6 +203,7 @@ def a_command(random: Random, queue: Queue) -> c.AnyCommand:
         (2, lambda: c.NodeSuspected(f"n{random.randint(1, 3)}", True, random.random() < 0.3)),
         (2, lambda: c.NodeBack(f"n{random.randint(1, 3)}")),
         *claim_commands(random, reader, number, epoch),
+        *decision_commands(random, reader, number, epoch, run, batch),
         (2, lambda: c.RegisterReader(f"one-{batch}", 0, "", random.choice((0, 40)))),
         (1, lambda: c.PublishBatch("sink", batch, attempts)),
         (1, lambda: c.DropStages("sink", batch)),

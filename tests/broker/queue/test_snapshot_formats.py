@@ -9,6 +9,7 @@ import pytest
 from tests.broker.queue.world import Queue, block, check, named_block
 from warren_broker.queue import commands as c
 from warren_broker.queue import delayed_retry
+from warren_broker.queue.decision_commands import BindClaim, Binding, ClaimName, ResolveClaim
 from warren_broker.queue.modify_command import Modify
 from warren_broker.queue.whole_queue import counts
 
@@ -126,10 +127,26 @@ def a_queue_with_annotations() -> Queue:
     return queue
 
 
+def a_queue_with_decisions() -> Queue:
+    """A claim that a batch has settled, one that is bound, and a batch that settles a claim."""
+    queue = Queue()
+    queue.put(5)
+    queue.do(c.RegisterReader("r"))
+    for number in (1, 2):
+        batch = Binding("out", 7, "s", "run", number, 3)
+        queue.do(c.OpenClaim("r", number, 1, 2, 10**6, 5000))
+        queue.do(BindClaim("r", number, 1, batch))
+        queue.do(ResolveClaim("r", 1, batch, True))
+    queue.do(c.SinkStage("s", "run", 9, 4, 0, 7, 1000, 0, 1), block(2, [7, 300]))
+    queue.do(c.SinkPublish("s", "run", 9, 4, ((0, 7, 1),), (ClaimName(5, "r", 1),)))
+    queue.state.forgotten_epoch = 8
+    return queue
+
+
 def test_the_bytes_are_what_they_were() -> None:
     # Another layout needs another format, and code that still reads this one.
-    queue = a_queue_with_annotations()
-    assert queue.digest().hex() == FORMAT_8
+    queue = a_queue_with_decisions()
+    assert queue.digest().hex() == FORMAT_9
     assert queue.machine.snapshot(queue.machine.restore(queue.digest())) == queue.digest()
 
 
@@ -144,6 +161,7 @@ def test_the_bytes_are_what_they_were() -> None:
         ("FORMAT_6", a_queue_of_version_8),
         ("FORMAT_6_WITH_WHAT_CAME_BACK", a_queue_with_what_came_back),
         ("FORMAT_7", a_queue_with_what_came_back),
+        ("FORMAT_8", a_queue_with_annotations),
     ],
 )
 def test_what_older_versions_of_the_machine_wrote_is_read(
@@ -401,4 +419,30 @@ FORMAT_8 = (
     "000001000100000000000000000000000000000000010002000000000000000000000000000000c0c0c09192"
     "019292009292a7782d6f70742d61c402540192a7782d6f70742d62c4014192019192a7782d6f70742d61c402"
     "5401"
+)
+FORMAT_9 = (
+    "dc001609de001aa576686f7374a12fa46e616d65a171a46b696e64a671756f72756da764757261626c65c3a9"
+    "6578636c7573697665c2ab6175746f5f64656c657465c2b673696e676c655f6163746976655f636f6e73756d"
+    "6572c2ae64656c69766572795f6c696d697414b3636f6e73756d65725f74696d656f75745f6d73c0d920636f"
+    "6e73756d65725f646973636f6e6e65637465645f74696d656f75745f6d73cdea60aa6d61785f6c656e677468"
+    "c0b06d61785f6c656e6774685f6279746573c0a86f766572666c6f77a964726f702d68656164ae6d65737361"
+    "67655f74746c5f6d73c0aa657870697265735f6d73c0b4646561645f6c65747465725f65786368616e6765c0"
+    "b7646561645f6c65747465725f726f7574696e675f6b6579c0ac7072696f726974795f6d61781fb07072696f"
+    "726974795f64656661756c7404b264656c617965645f72657472795f74797065a864697361626c6564b46465"
+    "6c617965645f72657472795f6d696e5f6d73c0b464656c617965645f72657472795f6d61785f6d73c0b46465"
+    "61645f6c65747465725f7374726174656779ac61742d6d6f73742d6f6e6365ad64656475706c69636174696f"
+    "6ec2b464656475706c69636174696f6e5f77696e646f77ce000186a0b464656475706c69636174696f6e5f74"
+    "746c5f6d73ce000927c09bcd013d000002000002c2c2ce000f4240ce000f55c891c4cc000200010000000000"
+    "000008000000000000000002000300000000000000ffffffffffffffff0002000a00000000000000f6ffffff"
+    "ffffffff00010009000000000000000000000000000000000100020000000000000000000000000000000001"
+    "00330100000000000000000000000000000001002c0100000000000000000000000000000001000000000000"
+    "0000000000000000000000000100000000000000000000000000000000000001000000000000000000000000"
+    "0000000000919300c4080700000033010000c0909193040391c4390002000100000000000000080000000000"
+    "00000002000400000000000000fcffffffffffffff0002000400000000000000fdffffffffffffff929809a2"
+    "6e310100909000c29801a26e3109009692019193a6726561646572010092029195a5636c61696d0102149195"
+    "010001000092049192a5636f756e740292059195a5636c61696d0202149195010203000092079192a5636f75"
+    "6e740092099192a5636f756e74029000c290c09196a172010102ce000f4240919802919501020300000214cd"
+    "138800c296a36f757407a173a372756e02039090009192a1739195a372756e090491950402cd03e8c4108254"
+    "ec4d54785c63ff1fd46d34d8361f919305a172019090c0c0c0c0909192a172920196a36f757407a173a37275"
+    "6e010308"
 )

@@ -167,7 +167,7 @@ least; and how long what a queue has refused waits in its store."""
 IMPORTS_SHARE = 0.5
 """Of the worlds that have none of those either: those in which definitions are imported."""
 SETTLERS_SHARE, SETTLERS_AT = 0.25, 41
-"""Of worlds whose claims do not expire: those with drivers that publish batches which settle
+"""Of worlds in which claims do not expire: those with drivers that publish batches which settle
 their claims; the number that decides is so late that no recorded world became one."""
 
 

@@ -58,7 +58,7 @@ class _Connection:
 
 
 class Settler(Reader):
-    """Claims from the plain queue, publishes one message for each that it got, and goes on.
+    """Claims from the plain queue, publishes one message for each that it got, and continues.
 
     What is made of a claim has other bodies in each run, so that a claim which was published twice
     is seen. The same run publishes the same again.
