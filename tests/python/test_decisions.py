@@ -25,6 +25,7 @@ from warren.errors import (
 )
 from warren.local import LocalCluster
 from warren.stages import SettledClaim, StagedPart, publish_batch, register_sink
+from warren_broker.block.block import Block
 
 pytestmark = pytest.mark.live
 
@@ -72,11 +73,11 @@ class Pipeline:
         """An operator gives up the reader."""
         return Admin(self.connection).release_claims(self.source, "r", **how)
 
-    def bind(self) -> None:
+    def bind(self, part: StagedPart | None = None, batch: int = 0) -> None:
         """As when a driver dies just before its batch is published."""
-        part = self.stage()
+        part = part or self.stage()
         with pytest.raises(StageLost):
-            self.publish(replace(part, queues=((self.target, 99),)))
+            self.publish(replace(part, queues=((self.target, 99),)), batch)
 
     def holds(self) -> tuple[int, int, int]:
         """(ready, claimed) of the source, ready of the target."""
@@ -96,6 +97,31 @@ def test_publishing_settles_and_a_repeat_does_nothing_more(connection: Connectio
     assert line.holds() == (0, 0, 20)
     assert line.reader.register().settled == line.number
     assert line.release() == 0
+
+
+def test_a_program_that_keeps_no_state_goes_on_where_it_stands(connection: Connection) -> None:
+    # It numbers batches by their claims. Each step is a new start of it; every other one dies when
+    # its claim is bound, and the batch not published.
+    line = Pipeline(connection)
+    line.release()
+    run = line.driver.run
+    for step in range(8):
+        line.driver = register_sink(connection, "s", run)
+        reader = ClaimReader(connection, line.source, "r")
+        number = reader.register().settled + 1
+        held = reader.open(number, max_messages=7, max_bytes=1 << 20)
+        if not held.open:
+            break
+        line.claim = SettledClaim.of(reader, number)
+        blocks = [Block.decode(piece.data) for piece in reader.fetch(number, 0, held.messages)]
+        rows = [bytes(block.body(i)) for block in blocks for i in range(block.count)]
+        part = line.stage(number, rows)
+        if step % 2:
+            assert line.publish(part, number) == held.messages
+        else:
+            line.bind(part, number)
+    assert ready(connection, line.target) == ROWS
+    assert line.holds() == (0, 0, 20)
 
 
 def test_what_was_not_published_is_given_back_and_never_published(connection: Connection) -> None:

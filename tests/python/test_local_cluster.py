@@ -17,12 +17,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.python.test_sinks import stage
 from warren import Admin, ClaimReader, Connection, Producer, StageWriter
 from warren.claims import browse
 from warren.cli.app import app
-from warren.errors import Conflict, Fenced, NotFound, Unavailable
+from warren.errors import Conflict, Fenced, NotFound, StageLost, Unavailable
 from warren.local import LocalCluster
-from warren.stages import publish_batch, register_sink
+from warren.stages import SettledClaim, publish_batch, register_sink
 from warren_broker.block import block as blocks
 
 pytestmark = pytest.mark.live
@@ -36,7 +37,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 def warren(cluster: LocalCluster, *arguments: str, stdin: bytes | None = None) -> str:
     """What a command prints."""
-    result = CliRunner().invoke(app, arguments, env={"WARREN_URI": cluster.uri}, input=stdin)
+    environment = {"WARREN_URI": cluster.uri, "COLUMNS": "200"}
+    result = CliRunner().invoke(app, arguments, env=environment, input=stdin)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.output
@@ -73,6 +75,32 @@ def test_what_the_command_line_does(cluster: LocalCluster) -> None:
     assert "deleted cli" in warren(cluster, "queues", "delete", "cli")
     with pytest.raises(NotFound, match="cli"):
         warren(cluster, "queues", "show", "cli")
+
+
+def test_the_command_line_with_a_claim_that_a_batch_decides_about(cluster: LocalCluster) -> None:
+    with cluster.connect() as connection:
+        for name in ("bound", "out"):
+            Admin(connection).declare_queue(name)
+        fill = register_sink(connection, "fill", "run")
+        publish_batch(connection, fill, 0, [stage(connection, fill, "bound")])
+        reader = ClaimReader(connection, "bound", "driver")
+        number = reader.register().settled + 1
+        held = reader.open(number, max_messages=10, max_bytes=1 << 20).messages
+        driver = register_sink(connection, "s", "r 1")
+        part = replace(stage(connection, driver, "out", 4), queues=(("out", 99),))
+        with pytest.raises(StageLost):
+            publish_batch(connection, driver, 4, [part], settles=[SettledClaim.of(reader, number)])
+        (listed,) = json.loads(warren(cluster, "claims", "list", "bound", "--json"))
+        named = {"number": number, "queue": "out", "sink": "s", "run": "r 1", "batch": 4}
+        assert listed["bound"] == [named]
+        shown = warren(cluster, "claims", "list", "bound")
+        assert f"{number}: batch 4 of s (run r 1) in out" in shown
+        Admin(connection).delete_queue("out")
+        with pytest.raises(Conflict, match="batch 4 of sink 's', run 'r 1', in queue 'out'"):
+            warren(cluster, "claims", "release", "bound", "driver")
+        release = ("claims", "release", "bound", "driver", "--undecided")
+        assert f"released {held}" in warren(cluster, *release)
+        Admin(connection).delete_queue("bound")
 
 
 def test_a_claim_keeps_priorities_and_fences(cluster: LocalCluster) -> None:

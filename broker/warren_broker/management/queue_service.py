@@ -15,7 +15,13 @@ from warren_broker import errors
 from warren_broker.amqp10.caller import Answer, Asker
 from warren_broker.cluster.declaring import Declared, declare_and_count
 from warren_broker.management import queues as requests
-from warren_broker.management.queue_values import ExchangeInfo, OverviewNode, QueueInfo, ReaderInfo
+from warren_broker.management.queue_values import (
+    BoundInfo,
+    ExchangeInfo,
+    OverviewNode,
+    QueueInfo,
+    ReaderInfo,
+)
 from warren_broker.management.resource import MessagesCounted, Performed
 from warren_broker.metadata import commands as metadata
 from warren_broker.metadata.records import QueueRecord
@@ -54,7 +60,12 @@ def _info(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -> 
             "consumer_count": stat.consumers,
             "by_priority": dict(stat.by_priority),
             "messages_set_aside": asker.broker.cluster.set_aside.count(queue.group),
-            "readers": tuple(ReaderInfo(*reader) for reader in stat.readers),
+            "readers": tuple(
+                ReaderInfo(
+                    *reader, tuple(BoundInfo(*of[1:]) for of in stat.bound if of[0] == reader[0])
+                )
+                for reader in stat.readers
+            ),
         }
     followed = asker.broker.definitions.policy(queue)
     return QueueInfo(

@@ -7,12 +7,23 @@ from typing import Any
 import msgspec
 
 
+class BoundInfo(msgspec.Struct, frozen=True):
+    """An open claim that is settled when, and only when, a batch is published in that queue."""
+
+    number: int
+    queue: str
+    sink: str
+    run: str
+    batch: int
+
+
 class ReaderInfo(msgspec.Struct, frozen=True):
     """A claim reader as the queue knows it.
 
     settled        the last settled claim
     open_claims    number of open claims: settled + 1 … settled + open_claims
     last_heard_ms  milliseconds since the epoch
+    bound          the open claims that a batch decides about
     """
 
     name: str
@@ -20,6 +31,7 @@ class ReaderInfo(msgspec.Struct, frozen=True):
     settled: int
     open_claims: int
     last_heard_ms: int
+    bound: tuple[BoundInfo, ...] = ()
 
 
 class QueueInfo(msgspec.Struct, frozen=True):

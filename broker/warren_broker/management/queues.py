@@ -369,7 +369,7 @@ def render_queue(info: QueueInfo) -> dict[str, Any]:
         "bytes_ready": ulong(info.bytes_ready),
         "consumer_count": uint(info.consumer_count),
         "by_priority": [list(pair) for pair in info.by_priority.items()],
-        "readers": [msgspec.structs.asdict(reader) for reader in info.readers],
+        "readers": [msgspec.to_builtins(reader) for reader in info.readers],
     }
 
 

@@ -345,8 +345,7 @@ class SinkPublish(SinkCommand, frozen=True, array_like=True, tag="sink_publish")
     content; batch_past; fenced; queue_full.
 
     attempts  (partition, attempt, number of blocks) as staged in this queue
-    settles   claims, ascending, that are bound to this batch: it is what settles them. A repeat
-              must name the same ones
+    settles   claims, ascending, bound to this batch, which settles them; a repeat names the same
     """
 
     attempts: tuple[tuple[int, int, int], ...]
@@ -536,8 +535,8 @@ class StatReply(Reply, frozen=True, array_like=True, tag="stat"):
     readers      (name, epoch, last settled claim, open claims, last heard ms), by name
     next_delayed_ms, last_delayed_ms  when the first and the last delayed message are ready; 0: none
     messages_dlx, message_bytes_dlx  dead letters that are kept until they have been forwarded
-    duplicates_dropped  messages dropped and confirmed since the queue was declared, because their
-                 ids were remembered; deduplication_ids: ids that it remembers
+    duplicates_dropped  repeats dropped since the declaration; deduplication_ids: ids remembered
+    bound        (reader, claim, queue, sink, run, batch) of claims that a batch decides about
     """
 
     messages_ready: int
@@ -556,6 +555,7 @@ class StatReply(Reply, frozen=True, array_like=True, tag="stat"):
     message_bytes_dlx: int = 0
     duplicates_dropped: int = 0
     deduplication_ids: int = 0
+    bound: tuple[tuple[str, int, str, str, str, int], ...] = ()
 
 
 class ReaderReply(Reply, frozen=True, array_like=True, tag="reader"):

@@ -59,6 +59,12 @@ def counts(state: QueueState) -> StatReply:
         message_bytes_dlx=state.letters.size_bytes,
         duplicates_dropped=state.seen.dropped,
         deduplication_ids=state.seen.count,
+        bound=tuple(
+            (name, number, of.queue, of.sink, of.run, of.batch)
+            for name, reader in sorted(state.readers.items())
+            for number, claim in sorted(reader.claims.items())
+            if (of := claim.binding) is not None
+        ),
     )
 
 

@@ -28,6 +28,7 @@ def list_claims(queue: Queue, uri: Uri = None, json: Json = False) -> None:
         "epoch": "epoch",
         "settled": "settled",
         "open claims": _open_claims,
+        "settled by": _settled_by,
         "last heard": lambda reader: f"{max(0.0, now - reader.last_heard_ms / 1000):,.0f} s ago",
     }
     output.listing(found, json, columns)
@@ -36,6 +37,15 @@ def list_claims(queue: Queue, uri: Uri = None, json: Json = False) -> None:
 def _open_claims(reader: ClaimReader) -> str:
     numbers = range(reader.settled + 1, reader.settled + 1 + reader.open_claims)
     return ", ".join(map(str, numbers)) or "–"
+
+
+def _settled_by(reader: ClaimReader) -> str:
+    """Name the batches that decide about open claims."""
+    said = (
+        f"{of.number}: batch {of.batch} of {of.sink} (run {of.run}) in {of.queue}"
+        for of in reader.bound
+    )
+    return ", ".join(said) or "–"
 
 
 @claims.command()

@@ -74,6 +74,10 @@ class Model:
         self.active: Client | None = None
         self.claims: dict[int, list[Message]] = {}
         self.settled = self.opened = 0
+        self.bound: dict[int, int] = {}
+        self.decided: tuple[int, int] | None = None
+        self.published: dict[int, set[int] | None] = {}
+        self.last_published = -1
         self.stages: dict[tuple[int, int, int], list[list[Message]]] = {}
         self.batch = -1
         self.dead: list[tuple[str, int, Name]] = []
@@ -350,3 +354,51 @@ class Model:
             self.claims[number] = taken
             self.opened = number
         return taken
+
+    def settle_claims(self, number: int) -> int:
+        """Settle claims up to that one; return the number of messages."""
+        done = [n for n in sorted(self.claims) if n <= number]
+        for n in done:
+            if n in self.bound:
+                self.decided = (n, self.bound.pop(n))
+        self.settled = max(self.settled, number)
+        return sum(len(self.claims.pop(n)) for n in done)
+
+    # ------------------------------------------------------------- decisions
+
+    def bind(self, number: int, batch: int) -> str | int:
+        """Return "done", "claim_lost", or the batch that the claim is bound to."""
+        if number not in self.claims:
+            return "done" if self.decided == (number, batch) else "claim_lost"
+        other = self.bound.setdefault(number, batch)
+        return "done" if other == batch else other
+
+    def resolve_claim(self, number: int, batch: int, published: bool) -> int:
+        if self.bound.get(number) != batch:
+            return 0
+        if published:
+            return self.settle_claims(number)
+        del self.bound[number]
+        return 0
+
+    def publish_for(self, batch: int, claims: set[int]) -> str:
+        """Publish a batch without rows. returns "done" or the reason of the refusal."""
+        if batch not in self.published:
+            if batch <= self.last_published:
+                return "batch_past"
+            self.published[batch] = claims or None
+            self.last_published = batch
+        elif claims:
+            if self.published[batch] is None:
+                self.published[batch] = claims
+            elif self.published[batch] != claims:
+                return "batch_conflict"
+        return "done"
+
+    def ask(self, batch: int, claim: int) -> str:
+        if batch not in self.published:
+            self.last_published = max(self.last_published, batch)
+            return "closed"
+        if self.published[batch] is None:
+            self.published[batch] = set()
+        return "published" if claim in (self.published[batch] or ()) else "closed"

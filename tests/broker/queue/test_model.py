@@ -18,6 +18,7 @@ from hypothesis.stateful import (
 from tests.broker.queue.model import Message, Model
 from tests.broker.queue.world import Queue, block, config
 from warren_broker.queue import commands as c
+from warren_broker.queue import decision_commands as d
 from warren_broker.queue import delay_commands
 from warren_broker.queue.effects import CancelConsumer, DeadLetter, Drained, LettersGone
 from warren_broker.queue.letter_queue import Letter
@@ -55,6 +56,10 @@ CONFIGS = st.fixed_dictionaries(
 
 
 pytestmark = pytest.mark.usefixtures("few_pages_unpacked")
+
+
+def binding(batch: int) -> d.Binding:
+    return d.Binding("out", 7, "s", "run", batch, 1)
 
 
 class AgainstModel(RuleBasedStateMachine):
@@ -326,19 +331,53 @@ class AgainstModel(RuleBasedStateMachine):
         if number > max(self.model.opened, self.model.settled):
             assert reply.reason == "claim_lost"
         else:
-            done = [n for n in self.model.claims if n <= number]
-            assert reply.messages == sum(len(self.model.claims.pop(n)) for n in done)
-            self.model.settled = max(self.model.settled, number)
+            assert reply.messages == self.model.settle_claims(number)
         self.end()
 
     @rule(failed=st.booleans())
     def release(self, failed: bool) -> None:
         number = self.model.settled + 1
         reply = self.both(c.ReleaseClaim("r", number, -1, failed))
+        if number in self.model.bound:
+            assert reply == d.BoundClaim(number, binding(self.model.bound[number]))
+            self.end()
+            return
         released = self.model.claims.pop(number, [])
         assert reply.messages == len(released)
         for message in released:
             self.model.give_back(message, failed)
+        self.end()
+
+    @rule(ahead=st.integers(0, 1), batch=st.integers(0, 5))
+    def bind(self, ahead: int, batch: int) -> None:
+        number = self.model.settled + ahead
+        reply = self.both(d.BindClaim("r", number, 1, binding(batch)))
+        expected = self.model.bind(number, batch)
+        if isinstance(expected, int):
+            assert reply == d.BoundClaim(number, binding(expected))
+        else:
+            assert (reply.reason if isinstance(reply, c.Refused) else "done") == expected
+        self.end()
+
+    @rule(ahead=st.integers(0, 1), batch=st.integers(0, 5), published=st.booleans())
+    def resolve_claim(self, ahead: int, batch: int, published: bool) -> None:
+        number = self.model.settled + ahead
+        reply = self.both(d.ResolveClaim("r", number, binding(batch), published))
+        assert reply == c.Count(self.model.resolve_claim(number, batch, published))
+        self.end()
+
+    @rule(batch=st.integers(0, 5), claims=st.sets(st.integers(1, 3), max_size=2))
+    def publish_for(self, batch: int, claims: set[int]) -> None:
+        names = tuple(d.ClaimName(5, "r", number) for number in sorted(claims))
+        reply = self.both(c.SinkPublish("s", "run", 1, batch, (), names))
+        expected = self.model.publish_for(batch, claims)
+        assert (reply.reason if isinstance(reply, c.Refused) else "done") == expected
+        self.end()
+
+    @rule(batch=st.integers(0, 5), claim=st.integers(1, 3))
+    def ask(self, batch: int, claim: int) -> None:
+        reply = self.both(d.AskBatch("s", "run", batch, 1, d.ClaimName(5, "r", claim)))
+        assert reply == d.BatchFate(self.model.ask(batch, claim))
         self.end()
 
     @rule(
