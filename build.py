@@ -112,6 +112,15 @@ def differ(options: argparse.Namespace) -> int:
     return console.loud(command, env=dict(env, PYTHONPATH=paths), cwd=ROOT)
 
 
+def shovel(options: argparse.Namespace) -> int:
+    """Shovel messages from RabbitMQ to Warren, with a node killed, and back; count them: [N]."""
+    prepare()
+    command = [str(python()), "-m", "live.shovel_rabbitmq", *options.rest]
+    env = environment.environment()
+    paths = os.pathsep.join((str(ROOT / "tests"), str(ROOT)))
+    return console.loud(command, env=dict(env, PYTHONPATH=paths), cwd=ROOT)
+
+
 def specification(options: argparse.Namespace) -> int:
     """Write docs/specification.md: which test holds Warren to which sentence."""
     prepare()
@@ -215,6 +224,7 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "structure": structure,
     "mutate": mutate,
     "differ": differ,
+    "shovel": shovel,
     "specification": specification,
     "crashes": crashes,
     "sparks": sparks,
@@ -228,6 +238,7 @@ PASSES_ON = (
     "nemesis",
     "mutate",
     "differ",
+    "shovel",
     "specification",
     "cluster",
     "demo-repeat",

@@ -1,0 +1,114 @@
+"""Shovels between a RabbitMQ and a cluster of Warren, with the node that runs one killed.
+
+    python3 build.py shovel [MESSAGES]
+
+Needs the RabbitMQ of the system, or of RMQ_ROOT. Counts messages by their bodies.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pika
+
+from connector.amqp.rabbitmq import OneRabbitMQ
+from live.conftest import Broker, eventually
+from warren.admin import Admin
+from warren.errors import WarrenError
+from warren.local import LocalCluster
+
+MESSAGES = 20_000
+PREFETCH = 500
+IDLE_S = 2.0
+"""Without a message for so long a queue counts as empty."""
+
+
+def fill(broker: Broker, queue: str, count: int, node: int = 0) -> list[bytes]:
+    """Publish messages with bodies of their own in one transaction."""
+    bodies = [f"{queue} {i}".encode() for i in range(count)]
+    with broker.connect(node) as connection:
+        channel = connection.channel()
+        channel.queue_declare(queue, durable=True)
+        channel.tx_select()
+        for body in bodies:
+            channel.basic_publish("", queue, body, pika.BasicProperties(delivery_mode=2))
+        channel.tx_commit()
+    return bodies
+
+
+def taken(broker: Broker, queue: str, node: int = 0) -> list[bytes]:
+    """The bodies of all messages, taken from the queue."""
+    found = []
+    with broker.connect(node) as connection:
+        channel = connection.channel()
+        messages: Any = channel.consume(queue, auto_ack=True, inactivity_timeout=IDLE_S)
+        for method, _, body in messages:
+            if method is None:
+                break
+            found.append(body)
+    return found
+
+
+def into_warren(rabbitmq: Broker, warren: Broker, admin: Admin, count: int) -> None:
+    """Shovel from RabbitMQ; kill -9 the node that runs the shovel midway."""
+    bodies = fill(rabbitmq, "there", count)
+    admin.declare_queue("here")
+    source = {"src-uri": rabbitmq.uri, "src-queue": "there", "src-prefetch-count": PREFETCH}
+    admin.set_shovel("/", "in", {**source, "dest-uri": "amqp://", "dest-queue": "here"})
+    eventually(lambda: admin.queue("here").messages > count // 10 or None, "it is under way")
+    owner = admin.shovel("/", "in").node
+    killed_at = admin.queue("here").messages
+    warren.cluster.kill(owner)
+
+    def moved() -> bool | None:
+        with rabbitmq.connect() as connection:
+            left = connection.channel().queue_declare("there", passive=True).method.message_count
+        try:
+            shovel = admin.shovel("/", "in")
+        except WarrenError:
+            return None
+        goes_on = shovel.node != owner and shovel.state == "running" and not shovel.pending
+        return (goes_on and not left) or None
+
+    eventually(moved, "another node moves the rest")
+    admin.delete_shovel("/", "in")
+    found = taken(warren, "here", living(warren, owner))
+    assert set(found) == set(bodies), f"{len(set(bodies) - set(found))} messages are lost"
+    assert len(found) - count <= PREFETCH, f"{len(found) - count} messages came twice"
+    print(f"into Warren: {count} messages, {owner} killed at {killed_at}: none lost,")
+    print(f"  {len(found) - count} came twice")
+    warren.cluster.restart(owner)
+
+
+def living(warren: Broker, dead: str) -> int:
+    """The number of a node that runs."""
+    return next(i for i, node in enumerate(warren.cluster.nodes) if node.name != dead)
+
+
+def into_rabbitmq(rabbitmq: Broker, warren: Broker, admin: Admin, count: int) -> None:
+    """Shovel to RabbitMQ until the queue is empty."""
+    bodies = fill(warren, "home", count)
+    target = {"dest-uri": rabbitmq.uri, "dest-queue": "back", "src-delete-after": "queue-length"}
+    admin.set_shovel("/", "out", {"src-uri": "amqp://", "src-queue": "home", **target})
+    eventually(lambda: not admin.shovels() or None, "everything is moved")
+    found = taken(rabbitmq, "back")
+    assert sorted(found) == sorted(bodies), f"{len(found)} of {count} messages arrived"
+    print(f"into RabbitMQ: {count} messages, each once")
+
+
+def main(arguments: list[str]) -> int:
+    """Run both ways; the exit code."""
+    count = int(arguments[0]) if arguments else MESSAGES
+    with OneRabbitMQ() as peer, LocalCluster(nodes=3) as cluster, cluster.connect() as connection:
+        rabbitmq = Broker((f"amqp://guest:guest@{peer.host}:{peer.port}/%2F",))
+        uris = tuple(f"amqp://guest:guest@{host}/%2F" for host in cluster.addresses)
+        print(peer.name)
+        admin = Admin(connection)
+        into_warren(rabbitmq, Broker(uris, cluster), admin, count)
+        into_rabbitmq(rabbitmq, Broker(uris, cluster), admin, count)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
