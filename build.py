@@ -181,6 +181,14 @@ def sparks(options: argparse.Namespace) -> int:
     return console.loud(command, env=env, cwd=ROOT)
 
 
+def clients(options: argparse.Namespace) -> int:
+    """Run other people's AMQP 1.0 clients on a cluster: SUITE … --sources DIR --rabbitmq."""
+    prepare()
+    command = [str(python()), "-m", "clients.run", *options.rest]
+    paths = os.pathsep.join((str(ROOT / "tests"), str(ROOT)))
+    return console.loud(command, env=environment.environment(PYTHONPATH=paths), cwd=ROOT)
+
+
 def cluster(options: argparse.Namespace) -> int:
     """Start, stop or inspect a local cluster."""
     prepare()
@@ -228,11 +236,13 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "specification": specification,
     "crashes": crashes,
     "sparks": sparks,
+    "clients": clients,
 }
 PASSES_ON = (
     "demo",
     "crashes",
     "sparks",
+    "clients",
     "bench",
     "sim",
     "nemesis",
