@@ -156,8 +156,10 @@ def options(scene: Scene) -> str:
     done = driver(scene)
     changed = {
         "maxMessagesPerTrigger": str(rng.choice((BATCH // 3, 2 * BATCH))),
-        "partitions": str(rng.choice((1, 3))),
     }
+    partitions = str(rng.choice((1, 3)))
+    if world.of_warren or world.sink != "queue":  # there the message_id depends on them, as is said
+        changed["partitions"] = partitions
     if not world.of_warren:
         changed |= {"prefetch": str(rng.choice((50, 5000))), "receivers": rng.choice("12")}
         changed |= {"ackMode": rng.choice(("commit", "spool"))}
