@@ -11,6 +11,8 @@ Strategy: TypeAlias = Literal["disabled", "at_most_once", "at_least_once"]
 Labels: TypeAlias = tuple[str, ...]
 AMQP_091: Final = "amqp091"
 AMQP_10: Final = "amqp10"
+PROTOCOLS: Final = {"0.9.1": AMQP_091, "1.0": AMQP_10}
+"""A protocol's version to its label."""
 QUEUE_TYPES: Final[dict[Kind, str]] = {
     "classic": "rabbit_classic_queue",
     "quorum": "rabbit_quorum_queue",
@@ -34,8 +36,10 @@ _CLASSIC_DEATHS: Final = tuple(product(["rabbit_classic_queue"], ["at_most_once"
 _KEPT_LETTERS: Final = ("rabbit_quorum_queue", "at_least_once")
 _UNKEPT_DEATHS: Final = tuple(product(["rabbit_quorum_queue"], ["at_most_once", "disabled"]))
 _BY_PROTOCOL: Final = (("protocol",), ((AMQP_091,), (AMQP_10,)))
-_BY_091: Final = (("protocol",), ((AMQP_091,),))
-_BY_QUEUE: Final = (("protocol", "queue_type"), tuple(product([AMQP_091], QUEUE_TYPES.values())))
+_BY_QUEUE: Final = (
+    ("protocol", "queue_type"),
+    tuple(product(PROTOCOLS.values(), QUEUE_TYPES.values())),
+)
 
 FAMILIES: Final[dict[str, Family]] = {
     "global_messages_dead_lettered_confirmed": Family(
@@ -65,8 +69,8 @@ FAMILIES: Final[dict[str, Family]] = {
     "global_messages_received_confirm": Family(
         "Messages received from publishers that expect confirms", *_BY_PROTOCOL
     ),
-    "global_messages_routed": Family("Messages routed, once for each queue", *_BY_091),
-    "global_messages_confirmed": Family("Messages confirmed to publishers", *_BY_091),
+    "global_messages_routed": Family("Messages routed, once for each queue", *_BY_PROTOCOL),
+    "global_messages_confirmed": Family("Messages confirmed to publishers", *_BY_PROTOCOL),
     "global_messages_delivered": Family("Messages delivered to clients", *_BY_QUEUE),
     "global_messages_delivered_consume_manual_ack": Family(
         "Messages delivered to consumers that acknowledge them", *_BY_QUEUE
@@ -131,9 +135,9 @@ class Counters:
         if confirm:
             self.add("global_messages_received_confirm", count, protocol)
 
-    def delivered(self, kind: Kind, how: str, count: int, again: bool) -> None:
+    def delivered(self, protocol: str, kind: Kind, how: str, count: int, again: bool) -> None:
         """Count messages for a client; how: "consume" or "get", "_manual_ack" or "_auto_ack"."""
-        labels = AMQP_091, QUEUE_TYPES[kind]
+        labels = protocol, QUEUE_TYPES[kind]
         self.add("global_messages_delivered", count, *labels)
         self.add(f"global_messages_delivered_{how}", count, *labels)
         if again:

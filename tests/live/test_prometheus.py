@@ -12,6 +12,9 @@ from typing import Any
 import pika
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from proton import Delivery, Message
+from proton.reactor import AtMostOnce
+from proton.utils import BlockingConnection, SendException
 
 from live.conftest import eventually
 from warren.local import LocalCluster
@@ -187,6 +190,77 @@ def test_messages_and_objects_are_counted(cluster: LocalCluster) -> None:
         assert more("rabbitmq_queue_messages_unacked") == 5
     eventually(lambda: more("rabbitmq_connections") == 0, "its end is counted")
     assert more("rabbitmq_channels_opened_total") == more("rabbitmq_channels_closed_total") == 2
+
+
+BY_PROTOCOL = "received", "received_confirm", "routed", "confirmed"
+BY_QUEUE_TYPE = (
+    "delivered",
+    "delivered_consume_manual_ack",
+    "delivered_consume_auto_ack",
+    "redelivered",
+    "acknowledged",
+)
+
+
+def counted(cluster: LocalCluster, protocol: str) -> list[float]:
+    kind = {"protocol": protocol, "queue_type": "rabbit_quorum_queue"}
+    prefix = "rabbitmq_global_messages_"
+    return [
+        *(summed(cluster, f"{prefix}{name}_total", protocol=protocol) for name in BY_PROTOCOL),
+        *(summed(cluster, f"{prefix}{name}_total", **kind) for name in BY_QUEUE_TYPE),
+    ]
+
+
+def test_messages_over_amqp_1_0_are_counted_under_their_protocol(cluster: LocalCluster) -> None:
+    with connect(cluster) as connection:
+        channel = connection.channel()
+        for queue in ("first", "second"):
+            declare(channel, queue)
+            channel.queue_bind(queue, "amq.direct", "both")
+        before, old = counted(cluster, "amqp10"), counted(cluster, "amqp091")
+        client = BlockingConnection(
+            cluster.addresses[1], user="guest", password="guest", allowed_mechs="PLAIN", timeout=60
+        )
+        try:
+            sender = client.create_sender("/exchanges/amq.direct/both")
+            for _ in range(4):
+                assert sender.send(Message(body="kept")).remote_state == Delivery.ACCEPTED
+            lost = client.create_sender("/exchanges/amq.direct/nowhere")
+            with pytest.raises(SendException):
+                lost.send(Message(body="unroutable"))
+            unconfirmed = client.create_sender("/queues/first", options=AtMostOnce())
+            unconfirmed.send(Message(body="settled"))
+            unconfirmed.close()  # sends it: a settled send does not wait
+            eventually(lambda: count(channel, "first") == 5, "the settled one is there")
+            receiver = client.create_receiver("/queues/first")
+            for _ in range(3):
+                receiver.receive()
+                receiver.accept()
+            receiver.receive()
+            receiver.settle(Delivery.REJECTED)  # dead-lettered, which is no acknowledgement
+            receiver.receive()
+            receiver.release(delivered=False)
+            receiver.close()
+            eventually(lambda: count(channel, "first") == 1, "the released one is back")
+            again = client.create_receiver("/queues/first")
+            again.receive()
+            again.accept()
+            settled = client.create_receiver("/queues/second", options=AtMostOnce())
+            for _ in range(4):
+                settled.receive()
+            settled.close()
+        finally:
+            client.close()
+        expected = [6.0, 5, 9, 4, 10, 6, 4, 1, 4]
+
+        def seen() -> list[float]:
+            now = counted(cluster, "amqp10")
+            return [more - less for more, less in zip(now, before, strict=True)]
+
+        eventually(lambda: seen()[-1] >= expected[-1], "what was accepted has arrived")
+        names = BY_PROTOCOL + BY_QUEUE_TYPE
+        assert dict(zip(names, seen(), strict=True)) == dict(zip(names, expected, strict=True))
+        assert counted(cluster, "amqp091") == old
 
 
 def test_each_queue_and_its_log_are_shown_per_object(cluster: LocalCluster) -> None:

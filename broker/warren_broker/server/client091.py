@@ -482,7 +482,7 @@ class Client091(ProtocolClient):
         self._broker.consuming.get(queue, command, got)
 
     def _settle(self, request: requests.AckRequest) -> None:
-        self._counts.acknowledged(request)
+        self._counts.acknowledged(request.consumer, request.msg_ids)
         self._broker.consuming.settle(commands.Settle(request.consumer, request.msg_ids))
 
     def _return(self, request: requests.RequeueRequest) -> None:

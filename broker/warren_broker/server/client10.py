@@ -68,7 +68,12 @@ class Client10(ProtocolClient):
             logins=Logins(config.anonymous, config.external),
         )
         self._consumers = Consumers10(
-            broker, self._connection, self._log, self._carry_out, partial(guarded_call, self)
+            broker,
+            self._connection,
+            self._log,
+            self._counts,
+            self._carry_out,
+            partial(guarded_call, self),
         )
         self._targets = Targets10(self._connection, self._carry_out)
         self._handlers = {

@@ -8,19 +8,22 @@ from typing import Any
 from warren_broker.amqp091 import requests
 from warren_broker.arguments import Kind
 from warren_broker.cluster.broker import Broker
-from warren_broker.counters import AMQP_091, QUEUE_TYPES
+from warren_broker.counters import QUEUE_TYPES
 from warren_broker.queue.commands import Delivery
 
 
 class ClientCounts:
     """Counts for one connection.
 
+    protocol  the label of its messages (`counters.PROTOCOLS`)
+
     Invariant: what was counted as opened is counted as closed once
     """
 
-    __slots__ = ("_channels", "_consuming", "_counters", "_opened")
+    __slots__ = ("_channels", "_consuming", "_counters", "_opened", "_protocol")
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, protocol: str) -> None:
+        self._protocol = protocol
         self._counters = broker.cluster.counters
         self._consuming = broker.consuming
         self._opened = False
@@ -52,16 +55,16 @@ class ClientCounts:
 
     def published(self, request: requests.PublishRequest) -> None:
         """Count messages received."""
-        self._counters.received(AMQP_091, request.last - request.first, request.confirm)
+        self._counters.received(self._protocol, request.last - request.first, request.confirm)
 
     def routed(self, parts: Iterable[Sized]) -> None:
         """Count messages routed; one part per queue."""
-        self._counters.add("global_messages_routed", sum(map(len, parts)), AMQP_091)
+        self._counters.add("global_messages_routed", sum(map(len, parts)), self._protocol)
 
     def confirmed(self, count: int) -> None:
         """Count messages confirmed."""
         if count:
-            self._counters.add("global_messages_confirmed", count, AMQP_091)
+            self._counters.add("global_messages_confirmed", count, self._protocol)
 
     def delivered(self, consumer: int, no_ack: bool, delivery: Delivery) -> None:
         """Count a run for a consumer."""
@@ -69,20 +72,23 @@ class ClientCounts:
         if queue is not None:
             how = "consume_auto_ack" if no_ack else "consume_manual_ack"
             count = delivery.last - delivery.first + 1
-            self._counters.delivered(queue.config.kind, how, count, delivery.acquired_count > 0)
+            again = delivery.acquired_count > 0
+            self._counters.delivered(self._protocol, queue.config.kind, how, count, again)
 
     def got(self, kind: Kind, no_ack: bool, result: Any) -> None:
         """Count what a basic.get has found, unless it failed."""
         if isinstance(result, requests.GotMessage):
             how = "get_auto_ack" if no_ack else "get_manual_ack"
-            self._counters.delivered(kind, how, 1, result.delivery.acquired_count > 0)
+            again = result.delivery.acquired_count > 0
+            self._counters.delivered(self._protocol, kind, how, 1, again)
         elif isinstance(result, requests.GotNothing):
-            self._counters.add("global_messages_get_empty", 1, AMQP_091, QUEUE_TYPES[kind])
+            labels = self._protocol, QUEUE_TYPES[kind]
+            self._counters.add("global_messages_get_empty", 1, *labels)
 
-    def acknowledged(self, request: requests.AckRequest) -> None:
-        """Count messages acknowledged."""
-        queue = self._consuming.queue_of(request.consumer)
+    def acknowledged(self, consumer: int, msg_ids: Iterable[tuple[int, int]]) -> None:
+        """Count messages acknowledged or, in AMQP 1.0, accepted; ranges with their last."""
+        queue = self._consuming.queue_of(consumer)
         if queue is not None:
-            count = sum(last - first + 1 for first, last in request.msg_ids)
-            kind = QUEUE_TYPES[queue.config.kind]
-            self._counters.add("global_messages_acknowledged", count, AMQP_091, kind)
+            count = sum(last - first + 1 for first, last in msg_ids)
+            labels = self._protocol, QUEUE_TYPES[queue.config.kind]
+            self._counters.add("global_messages_acknowledged", count, *labels)

@@ -14,6 +14,7 @@ from warren_broker.cluster.broker import Broker
 from warren_broker.kernel import MessageTable
 from warren_broker.queue import commands
 from warren_broker.queue.modify_command import Modify
+from warren_broker.server.client_counts import ClientCounts
 from warren_broker.server.connection_log import ConnectionLog
 
 
@@ -29,22 +30,27 @@ class Consumers10:
         broker: Broker,
         connection: Connection10,
         log: ConnectionLog,
+        counts: ClientCounts,
         carry_out: Callable[[], None],
         guard: Callable[[Callable[..., Any]], Callable[..., None]],
     ) -> None:
         self._broker = broker
         self._connection = connection
         self._log = log
+        self._counts = counts
         self._carry_out = carry_out
         self.deliver = guard(self._deliver)
         self.cancelled = guard(self._cancelled)
-        self._sessions: dict[int, tuple[int, str]] = {}
+        self._sessions: dict[int, tuple[int, str, bool]] = {}
         self._reply_names: set[str] = set()
 
     # ------------------------------------------------------------ for the queues
 
     def _deliver(self, consumer: int, delivery: commands.Delivery, block: Block) -> None:
         """Take messages for one of the links."""
+        known = self._sessions.get(consumer)
+        if known is not None:
+            self._counts.delivered(consumer, known[2], delivery)
         self._connection.deliver(consumer, delivery, block)
         self._carry_out()
 
@@ -70,7 +76,7 @@ class Consumers10:
             no_ack=request.settled,
             timeout_ms=request.timeout_ms,
         )
-        self._sessions[consumer] = (session, request.queue)
+        self._sessions[consumer] = (session, request.queue, request.settled)
 
         def joined(reply: Any) -> None:
             if isinstance(reply, errors.Refusal):
@@ -113,6 +119,7 @@ class Consumers10:
         """Pass on an outcome."""
         ids = request.msg_ids
         if request.outcome == "accepted":
+            self._counts.acknowledged(request.consumer, ids)
             self._broker.consuming.settle(commands.Settle(request.consumer, ids))
         elif request.outcome == "released":
             self._broker.consuming.settle(commands.Return(request.consumer, ids, False))

@@ -73,7 +73,8 @@ class _PublishedRun:
     def _hand_over(self, first: int, last: int) -> None:
         asker, request = self._asker, self._request
         broker = asker.broker
-        broker.cluster.counters.received(AMQP_10, last - first, not request.settled)
+        counters = broker.cluster.counters
+        counters.received(AMQP_10, last - first, not request.settled)
         queues: list[str] = []
         selections: list[Selection] = []
 
@@ -81,6 +82,7 @@ class _PublishedRun:
             queues.extend(part.name for part in parts)
 
         def routed(parts: list[Selection], kept: int) -> None:
+            counters.add("global_messages_routed", sum(map(len, parts)), AMQP_10)
             selections.extend(parts)
             for part in parts:
                 for at in part:
@@ -117,6 +119,9 @@ class _PublishedRun:
             if not self._left[at] and not self._decided[at]:
                 accepted.append(at)
         if accepted:
+            if not self._request.settled:
+                counters = self._asker.broker.cluster.counters
+                counters.add("global_messages_confirmed", len(accepted), AMQP_10)
             self._decide(accepted)
             self._tell(link_requests.PublishOutcomes(accepted=accepted))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from warren_broker.cluster.broker import Broker
+from warren_broker.counters import PROTOCOLS
 from warren_broker.server.client_counts import ClientCounts
 from warren_broker.server.connection_events import ConnectionEvents
 from warren_broker.server.connection_faults import guarded
@@ -28,7 +29,7 @@ class ProtocolClient(ABC):
         self._events = ConnectionEvents(
             broker.events, protocol, peer, isinstance(stream, TlsStream)
         )
-        self._counts = ClientCounts(broker)
+        self._counts = ClientCounts(broker, PROTOCOLS[protocol])
         self._number = broker.ids.connection()
         self._asked_flush = False
         self._gone = False
