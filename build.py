@@ -189,6 +189,15 @@ def clients(options: argparse.Namespace) -> int:
     return console.loud(command, env=environment.environment(PYTHONPATH=paths), cwd=ROOT)
 
 
+def databases(options: argparse.Namespace) -> int:
+    """Run the ETL of examples/ into SQLite and PostgreSQL under kills; name one or both."""
+    prepare()
+    command = [str(python()), "-m", "databases.run", *options.rest]
+    paths = os.pathsep.join(str(ROOT / name) for name in ("tests/connector", "tests", "."))
+    env = dict(spark_archive.spark_environment(make=False), PYTHONPATH=paths)
+    return console.loud(command, env=env, cwd=ROOT)
+
+
 def cluster(options: argparse.Namespace) -> int:
     """Start, stop or inspect a local cluster."""
     prepare()
@@ -237,12 +246,14 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "crashes": crashes,
     "sparks": sparks,
     "clients": clients,
+    "databases": databases,
 }
 PASSES_ON = (
     "demo",
     "crashes",
     "sparks",
     "clients",
+    "databases",
     "bench",
     "sim",
     "nemesis",

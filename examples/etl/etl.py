@@ -1,9 +1,12 @@
 """Orders from a queue into Parquet files and an SQL table, each exactly once.
 
-    python examples/etl/etl.py DIRECTORY
+    python examples/etl/etl.py DIRECTORY [DATABASE]
 
 It reads queue `orders` of the cluster in WARREN_URI until it is empty, and may be killed at any
 moment and started again. Without WARREN_URI it starts a broker and publishes orders to read.
+DATABASE is an address such as postgresql://user@host/name, for which `psycopg` must be installed
+(its password comes from PGPASSWORD or ~/.pgpass), or a file of SQLite; default: orders.sqlite in
+DIRECTORY.
 
 Both outputs recognise a batch that runs again: the Parquet files of a batch are in a directory of
 its own, which is overwritten, and the SQL transaction that inserts a batch records its number too.
@@ -12,6 +15,7 @@ its own, which is overwritten, and the SQL transaction that inserts a batch reco
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sqlite3
@@ -19,6 +23,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -30,10 +35,22 @@ from warren.local import LocalCluster
 ORDER = "order bigint, customer string, cents bigint"
 RUN = "sql.streaming.queryId"
 """Spark's local property with the id of the query, which stands in its checkpoint."""
-TABLES = """
-CREATE TABLE IF NOT EXISTS batches (run TEXT, batch INTEGER, PRIMARY KEY (run, batch));
-CREATE TABLE IF NOT EXISTS orders ("order" INTEGER, customer TEXT, cents INTEGER);
-"""
+POSTGRESQL = ("postgresql://", "postgres://")
+TABLES = (
+    "CREATE TABLE IF NOT EXISTS batches (run TEXT, batch BIGINT, PRIMARY KEY (run, batch))",
+    'CREATE TABLE IF NOT EXISTS orders ("order" BIGINT, customer TEXT, cents BIGINT)',
+)
+
+
+def connect(database: str) -> tuple[Any, str]:
+    """Open a database; return the connection, and what stands for a value in its statements."""
+    if not database.startswith(POSTGRESQL):
+        return sqlite3.connect(database, timeout=60), "?"
+    try:
+        psycopg = importlib.import_module("psycopg")
+    except ImportError as missing:
+        raise SystemExit("PostgreSQL: pip install 'psycopg[binary]' first") from missing
+    return psycopg.connect(database), "%s"
 
 
 def write_parquet(orders: DataFrame, run: str, batch: int, directory: Path) -> None:
@@ -42,22 +59,28 @@ def write_parquet(orders: DataFrame, run: str, batch: int, directory: Path) -> N
     orders.write.mode("overwrite").parquet(str(target))
 
 
-def write_sql(orders: DataFrame, run: str, batch: int, database: Path) -> None:
+def write_sql(orders: DataFrame, run: str, batch: int, database: str) -> None:
     """Insert the batch's rows and its number in one transaction; a repeat inserts nothing.
 
-    The same statements serve any database with a Python driver. The rows pass through Spark's
-    driver: aggregate them before when a batch is larger than its memory.
+    An older driver that still runs inserts the number first, or finds it: the second transaction
+    waits for the end of the first. The rows pass through Spark's driver: aggregate them before when
+    a batch is larger than its memory.
     """
-    with closing(sqlite3.connect(database, timeout=60)) as connection:
-        connection.executescript(TABLES)
-        with connection:  # one transaction: committed at the end, rolled back by an exception
-            new = connection.execute("INSERT OR IGNORE INTO batches VALUES (?, ?)", (run, batch))
-            if new.rowcount == 1:
-                rows = map(tuple, orders.toLocalIterator())
-                connection.executemany("INSERT INTO orders VALUES (?, ?, ?)", rows)
+    connection, value = connect(database)
+    with closing(connection):  # what is not committed is rolled back
+        cursor = connection.cursor()
+        for table in TABLES:
+            cursor.execute(table)
+        connection.commit()
+        number = f"INSERT INTO batches VALUES ({value}, {value}) ON CONFLICT DO NOTHING"
+        cursor.execute(number, (run, batch))
+        if cursor.rowcount == 1:
+            rows = map(tuple, orders.toLocalIterator())
+            cursor.executemany(f"INSERT INTO orders VALUES ({value}, {value}, {value})", rows)
+        connection.commit()
 
 
-def start(spark: SparkSession, uri: str, directory: Path) -> StreamingQuery:
+def start(spark: SparkSession, uri: str, directory: Path, database: str) -> StreamingQuery:
     """Start the query, or continue it from its checkpoint; it ends when the queue is empty."""
 
     def one_batch(messages: DataFrame, batch: int) -> None:
@@ -67,7 +90,7 @@ def start(spark: SparkSession, uri: str, directory: Path) -> StreamingQuery:
         orders = messages.select(F.from_json(body, ORDER).alias("o")).select("o.*").persist()
         try:
             write_parquet(orders, run, batch, directory)
-            write_sql(orders, run, batch, directory / "orders.sqlite")
+            write_sql(orders, run, batch, database)
         finally:
             orders.unpersist()
 
@@ -107,15 +130,19 @@ def broker() -> Iterator[str]:
 
 def main(arguments: Sequence[str]) -> int:
     """Read the queue until it is empty, and print what the two outputs hold."""
-    (directory,) = map(Path, arguments)
+    directory = Path(arguments[0])
+    database = arguments[1] if len(arguments) > 1 else str(directory / "orders.sqlite")
     directory.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = SparkSession.builder.appName("etl").getOrCreate()
     with broker() as uri:
-        start(spark, uri, directory).awaitTermination()
+        start(spark, uri, directory, database).awaitTermination()
     print("Parquet:", spark.read.parquet(str(directory / "orders")).count(), "orders")
-    with closing(sqlite3.connect(directory / "orders.sqlite")) as connection:
-        (count, cents) = connection.execute("SELECT count(*), sum(cents) FROM orders").fetchone()
+    connection, _ = connect(database)
+    with closing(connection):
+        cursor = connection.cursor()
+        cursor.execute("SELECT count(*), sum(cents) FROM orders")
+        (count, cents) = cursor.fetchone()
     print("SQL:", count, "orders,", cents, "cents")
     return 0
 

@@ -58,7 +58,7 @@ def test_etl_has_each_order_once_when_a_batch_is_run_again(
     wanted = [(number, f"c{number % 7}", number * 10) for number in range(500)]
     plain = etl.write_sql
 
-    def written_and_killed(orders: Any, run: str, batch: int, database: Path) -> None:
+    def written_and_killed(orders: Any, run: str, batch: int, database: str) -> None:
         plain(orders, run, batch, database)
         if orders_in(tmp_path):  # a query's first batch is an empty one
             raise RuntimeError("killed after both outputs have the batch")
