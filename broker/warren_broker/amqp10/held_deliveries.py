@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
+from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -29,6 +31,7 @@ _OUTCOMES: Final[dict[object, Outcome]] = {
     Delivery.RELEASED: "released",
 }
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
+_first: Final = itemgetter(0)
 Tell = Callable[[AnyRequest], None]
 
 
@@ -114,12 +117,14 @@ class HeldDeliveries:
     def release(self, msg_ids: Ranges) -> None:
         """Release deliveries that the queue has taken back, and wait for the client to settle them.
 
+        msg_ids  ascending
         As AMQP 1.0 has it (2.6.12): a sender that changes an outcome by itself does not settle
         before the receiver does.
         """
         for tag, delivery in self.by_tag.items():
             msg_id = tag - self.first_tag
-            if tag not in self.overdue and any(a <= msg_id <= b for a, b in msg_ids):
+            at = bisect_right(msg_ids, msg_id, key=_first) - 1
+            if at >= 0 and msg_id <= msg_ids[at][1] and tag not in self.overdue:
                 self.overdue.add(tag)
                 delivery.update(Delivery.RELEASED)
 

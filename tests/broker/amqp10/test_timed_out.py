@@ -56,6 +56,13 @@ def test_what_is_overdue_is_released_and_not_settled_and_the_link_stays() -> Non
     assert (again.queue, again.link) == ("q", receiver.name)
 
 
+def test_of_many_with_gaps_only_the_overdue_are_released() -> None:
+    client, _, held = holding(*(b"%d" % i for i in range(60)))
+    time_out(client, *((first, first + 1) for first in range(3, 55, 4)))
+    released = [at for at, each in enumerate(held) if each.remote_state == Delivery.RELEASED]
+    assert released == [at for at in range(3, 55) if (at - 3) % 4 < 2]
+
+
 def test_nothing_is_given_before_all_that_was_released_is_settled() -> None:
     client, _, held = holding(b"a", b"b", b"c")
     time_out(client, (0, 1))
