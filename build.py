@@ -89,52 +89,48 @@ def sim(options: argparse.Namespace) -> int:
     return console.loud(command, env=suite.with_tests(environment.environment()), cwd=ROOT)
 
 
+def run_module(name: str, options: argparse.Namespace, env: dict[str, str], *folders: str) -> int:
+    """Run a module with the rest of the command line; folders: what PYTHONPATH is to hold."""
+    if folders:
+        env = dict(env, PYTHONPATH=os.pathsep.join(str(ROOT / each) for each in folders))
+    return console.loud([str(python()), "-m", name, *options.rest], env=env, cwd=ROOT)
+
+
 def nemesis(options: argparse.Namespace) -> int:
     """Run real nodes under faults and check their history: --minutes N --seed S."""
     prepare()
-    command = [str(python()), "-m", "nemesis.run", *options.rest]
-    return console.loud(command, env=suite.with_tests(environment.environment()), cwd=ROOT)
+    return run_module("nemesis.run", options, suite.with_tests(environment.environment()))
 
 
 def mutate(options: argparse.Namespace) -> int:
     """Run the tests on mutants of Raft, recovery, queues: --sample N --seed S, or one part."""
     prepare()
-    command = [str(python()), "-m", "mutation.run", *options.rest]
-    return console.loud(command, env=suite.with_tests(environment.environment()), cwd=ROOT)
+    return run_module("mutation.run", options, suite.with_tests(environment.environment()))
 
 
 def differ(options: argparse.Namespace) -> int:
     """Run the same scripts on Warren and RabbitMQ and compare what a client observes."""
     prepare()
-    command = [str(python()), "-m", "differ.run", *options.rest]
-    env = environment.environment()
-    paths = os.pathsep.join((str(ROOT / "tests"), str(ROOT)))
-    return console.loud(command, env=dict(env, PYTHONPATH=paths), cwd=ROOT)
+    return run_module("differ.run", options, environment.environment(), "tests", ".")
 
 
 def shovel(options: argparse.Namespace) -> int:
     """Shovel messages from RabbitMQ to Warren, with a node killed, and back; count them: [N]."""
     prepare()
-    command = [str(python()), "-m", "live.shovel_rabbitmq", *options.rest]
-    env = environment.environment()
-    paths = os.pathsep.join((str(ROOT / "tests"), str(ROOT)))
-    return console.loud(command, env=dict(env, PYTHONPATH=paths), cwd=ROOT)
+    return run_module("live.shovel_rabbitmq", options, environment.environment(), "tests", ".")
 
 
 def specification(options: argparse.Namespace) -> int:
     """Write docs/specification.md: which test holds Warren to which sentence."""
     prepare()
-    command = [str(python()), "-m", "specification.page", *options.rest]
-    return console.loud(command, env=suite.with_tests(environment.environment()), cwd=ROOT)
+    return run_module("specification.page", options, suite.with_tests(environment.environment()))
 
 
 def crashes(options: argparse.Namespace) -> int:
     """Run Spark on real brokers under kills and cuts: --runs N --seed S --broker --fault --sink."""
     prepare()
-    command = [str(python()), "-m", "spark_world.crash", *options.rest]
-    paths = os.pathsep.join(str(ROOT / name) for name in ("tests/connector", "tests", "."))
-    env = dict(spark_archive.spark_environment(make=True), PYTHONPATH=paths)
-    return console.loud(command, env=env, cwd=ROOT)
+    env = spark_archive.spark_environment(make=True)
+    return run_module("spark_world.crash", options, env, "tests/connector", "tests", ".")
 
 
 def bench(options: argparse.Namespace) -> int:
@@ -175,27 +171,21 @@ def sparks(options: argparse.Namespace) -> int:
     built = wheel(options)
     if built != 0:
         return built
-    command = [str(python()), "-m", "sparks.run", *options.rest]
-    paths = os.pathsep.join(str(ROOT / name) for name in ("tests/connector", "tests", "."))
-    env = dict(environment.java_environment(), PYTHONPATH=paths)
-    return console.loud(command, env=env, cwd=ROOT)
+    env = environment.java_environment()
+    return run_module("sparks.run", options, env, "tests/connector", "tests", ".")
 
 
 def clients(options: argparse.Namespace) -> int:
     """Run other people's AMQP 1.0 clients on a cluster: SUITE … --sources DIR --rabbitmq."""
     prepare()
-    command = [str(python()), "-m", "clients.run", *options.rest]
-    paths = os.pathsep.join((str(ROOT / "tests"), str(ROOT)))
-    return console.loud(command, env=environment.environment(PYTHONPATH=paths), cwd=ROOT)
+    return run_module("clients.run", options, environment.environment(), "tests", ".")
 
 
 def databases(options: argparse.Namespace) -> int:
     """Run the ETL of examples/ into SQLite and PostgreSQL under kills; name one or both."""
     prepare()
-    command = [str(python()), "-m", "databases.run", *options.rest]
-    paths = os.pathsep.join(str(ROOT / name) for name in ("tests/connector", "tests", "."))
-    env = dict(spark_archive.spark_environment(make=False), PYTHONPATH=paths)
-    return console.loud(command, env=env, cwd=ROOT)
+    env = spark_archive.spark_environment(make=False)
+    return run_module("databases.run", options, env, "tests/connector", "tests", ".")
 
 
 def cluster(options: argparse.Namespace) -> int:
