@@ -81,6 +81,7 @@ class RabbitMQ:
     plugins  what is enabled; `rabbitmq_management` needs its port in `settings`
     settings  more lines of every node's rabbitmq.conf
     data     folder of all state, as the server sees it; anything in it is deleted
+    raises   Missing: there is no server
     """
 
     tls = False
@@ -99,7 +100,8 @@ class RabbitMQ:
         self._settings = settings
         self._data = data
         programs = server(root)
-        assert programs is not None, root
+        if programs is None:
+            raise Missing(f"no RabbitMQ below {root}: apt-get install rabbitmq-server")
         self.programs = programs
         version = re.search(r"rabbitmq_server-([^/]+)", programs)
         assert version is not None, programs

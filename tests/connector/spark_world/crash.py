@@ -194,6 +194,12 @@ def parsed() -> argparse.Namespace:
     options = parser.parse_args()
     if not cells(options):
         parser.error("Warren has no receivers: give --broker rabbitmq-system or rabbitmq-4")
+    if any(each.broker == "rabbitmq-system" for each in cells(options)) and not rabbitmq.server(
+        SYSTEM
+    ):
+        parser.error(
+            "rabbitmq-system is not there: apt-get install rabbitmq-server, or give --broker"
+        )
     return options
 
 
