@@ -26,7 +26,6 @@ CLAIMS: Final[tuple[Spec, ...]] = (
         "queue",
         "read",
         how="stream",
-        broker=WARREN,
     ),
     Spec(
         "queuePattern",
@@ -48,7 +47,6 @@ CLAIMS: Final[tuple[Spec, ...]] = (
         "proportion to what is ready",
         "read",
         how="stream",
-        broker=WARREN,
     ),
     Spec(
         "maxMessagesPerTrigger",

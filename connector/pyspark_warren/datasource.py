@@ -120,8 +120,10 @@ class WarrenDataSource(DataSource):
 
             return OffsetStreamReader(options, schema)
         if options.broker == AMQP:
-            from pyspark_warren.amqp.stream_reader import SpoolStreamReader
+            from pyspark_warren.amqp.stream_reader import QueuesSpoolStreamReader, SpoolStreamReader
 
+            if options.several:
+                return QueuesSpoolStreamReader(options, schema)
             return SpoolStreamReader(options, schema)
         return WarrenStreamReader(options, schema, self.connect)
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from pyspark_warren.amqp.spool_offset import SPOOL_KIND
+from pyspark_warren.amqp.spool_offset import SPOOL_KIND, SPOOLS_KIND
 from pyspark_warren.amqp.streams.offset import STREAM_KIND
 from pyspark_warren.errors import CheckpointError
 from pyspark_warren.offset import ClaimInfo
@@ -194,7 +194,7 @@ def _source(source: Mapping[str, Any], ended_ms: int | None) -> dict[str, Any] |
         if all(claim.messages for claim in new):  # 0: opened when the batch was planned
             messages = sum(claim.messages for claim in new)
             size_bytes = sum(claim.size_bytes for claim in new)
-    elif kind not in (SPOOL_KIND, STREAM_KIND):
+    elif kind not in (SPOOL_KIND, SPOOLS_KIND, STREAM_KIND):
         return None
     known = _record(source.get("latestOffset"))
     return {

@@ -73,17 +73,13 @@ class Offset:
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Offset:
         """Parse the stored form of a checkpoint; raises CheckpointError."""
-        if stored.get("kind") in ("spool", "stream"):
+        if stored.get("kind") in ("spool", "spools", "stream"):
             raise CheckpointError(
                 "the checkpoint was written with broker=amqp, the query reads with broker=warren; "
                 "connect to that broker, or use another checkpointLocation"
             )
         if stored.get("kind") == "queues":
-            raise CheckpointError(
-                "the checkpoint is of several queues, the query has the option queue: give the "
-                "option queues with that queue to continue this checkpoint, or use another "
-                "checkpointLocation"
-            )
+            raise several_queues()
         version = stored.get("version")
         if "reader" not in stored or not isinstance(version, int):
             raise foreign_offset(stored)
@@ -110,6 +106,14 @@ class Offset:
         """Return the offset after the next claim, which ends a micro-batch."""
         assert claim.number == self.number + 1, (claim, self.number)
         return Offset(self.vhost, self.queue, self.reader, claim.number, (claim,))
+
+
+def several_queues() -> CheckpointError:
+    """Return the error for the offset of several queues in a query with the option queue."""
+    return CheckpointError(
+        "the checkpoint is of several queues, the query has the option queue: give the option "
+        "queues with that queue to continue this checkpoint, or use another checkpointLocation"
+    )
 
 
 def foreign_offset(stored: Mapping[str, Any]) -> CheckpointError:
@@ -144,6 +148,15 @@ def check_same_queue(found: tuple[str, str], read: tuple[str, str]) -> None:
             f"the checkpoint is of queue {found[1]!r} in vhost {found[0]!r}, the query "
             f"reads queue {read[1]!r} in vhost {read[0]!r}; one checkpoint serves one queue: give "
             "this query its own checkpointLocation"
+        )
+
+
+def check_same_vhost(found: str, read: str) -> None:
+    """Raise CheckpointError when the vhost of the checkpoint is not the one that is read."""
+    if found != read:
+        raise CheckpointError(
+            f"the checkpoint is of vhost {found!r}, the query reads vhost {read!r}: give this "
+            "query its own checkpointLocation"
         )
 
 

@@ -41,6 +41,8 @@ _OF_SPOOL: Final = (
     "consumerTimeout",
     "deliveryLimit",
 )
+SPOOLED_QUEUES_MAX: Final = 64
+"""Queues of one query with broker=amqp: each has a process beside the driver."""
 _OF_STREAM: Final = ("endingOffset", "failOnDataLoss")
 _CALLS: Final = {
     ("read", "batch"): "spark.read",
@@ -235,6 +237,17 @@ def for_broker(options: Options, broker: str, told: str) -> Options:
 def _check_kind_of_queue(options: Options) -> None:
     """Refuse options of queues for a stream, and those of streams for a queue."""
     stream = options.starting_offset is not None
+    if stream and options.queues:
+        raise OptionError(
+            "option startingOffset says that the queue is a stream, and a query reads one stream: "
+            "give queue instead of queues, and a query for each stream"
+        )
+    if len(options.queues) > SPOOLED_QUEUES_MAX:
+        raise OptionError(
+            f"option queues has {len(options.queues)} names, {SPOOLED_QUEUES_MAX} is the limit of "
+            "one query with broker=amqp, which has a receiver process for each: divide them among "
+            "several queries"
+        )
     for name in _OF_SPOOL if stream else _OF_STREAM:
         if name.lower() in options.given:
             raise OptionError(

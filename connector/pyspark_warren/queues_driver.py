@@ -11,7 +11,7 @@ from typing import Any
 from pyspark_warren.admission import Admission
 from pyspark_warren.driver import BATCH_MESSAGES_MAX, CLAIM_BYTES_MAX, ClaimDriver
 from pyspark_warren.errors import CheckpointError
-from pyspark_warren.offset import ClaimInfo, Offset
+from pyspark_warren.offset import ClaimInfo, Offset, check_same_vhost
 from pyspark_warren.options import Options
 from pyspark_warren.pace import Pace
 from pyspark_warren.plan import Slice
@@ -163,11 +163,7 @@ class QueuesDriver:
     # -------------------------------------------------------------- steps
 
     def _check_is_ours(self, offset: QueueOffsets) -> None:
-        if offset.vhost != self._options.vhost:
-            raise CheckpointError(
-                f"the checkpoint is of vhost {offset.vhost!r}, the query reads vhost "
-                f"{self._options.vhost!r}: give this query its own checkpointLocation"
-            )
+        check_same_vhost(offset.vhost, self._options.vhost)
         if offset.queues and not any(map(self._selection.selects, offset.queues)):
             names = ", ".join(sorted(offset.queues)[:5])
             raise CheckpointError(

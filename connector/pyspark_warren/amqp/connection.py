@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 import pika
-from pika import exceptions
+from pika import exceptions, spec
 from pika.adapters.utils.connection_workflow import (
     AMQPConnectionWorkflowFailed,
     AMQPConnectorException,
@@ -28,6 +28,8 @@ from warren.errors import ConnectionLost, TlsError, WarrenError
 from warren_broker.certificate_login import EXTERNAL
 
 T = TypeVar("T")
+_HOME_NODE_DOWN: Final = "is down or inaccessible"
+"""In RabbitMQ's text of 404 for a queue that exists on a node that does not run now."""
 _RETRY_S_FIRST: Final = 0.1
 _RETRY_S_MAX: Final = 5.0
 _TRY_LATER: Final = frozenset({320, 541})
@@ -125,6 +127,11 @@ def open_any(
 
 
 # ------------------------------------------------------------------ errors by name
+
+
+def is_no_queue(wrong: exceptions.ChannelClosedByBroker) -> bool:
+    """Return whether the broker says that there is no such queue."""
+    return wrong.reply_code == spec.NOT_FOUND and _HOME_NODE_DOWN not in wrong.reply_text
 
 
 def named(wrong: Exception, doing: str, at: str = "the broker") -> WarrenSparkError:

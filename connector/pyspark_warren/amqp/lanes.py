@@ -49,13 +49,22 @@ class Lane:
     reports     (end, bytes) of what was received after `base`
     recognised  redelivered messages that had a row
     links       connections to the broker that came or went
+    changed     is notified of everything that the receiver says; several lanes may share it
     """
 
-    def __init__(self, options: Options, reader: str, name: str, seen: int, may_ack: bool) -> None:
+    def __init__(
+        self,
+        options: Options,
+        reader: str,
+        name: str,
+        seen: int,
+        may_ack: bool,
+        changed: threading.Condition | None = None,
+    ) -> None:
         self._options = options
         self._reader, self.name = reader, name
         self._seen, self._may_ack = seen, may_ack
-        self._changed = threading.Condition()
+        self._changed = changed or threading.Condition()
         self._process: subprocess.Popen[bytes] | None = None
         self._failure: WarrenSparkError | None = None
         self._died: str | None = None

@@ -13,7 +13,7 @@ import pika
 from pika import exceptions, spec
 from pika.adapters.utils import io_services_utils
 
-from pyspark_warren.amqp.connection import named
+from pyspark_warren.amqp.connection import is_no_queue, named
 from pyspark_warren.errors import (
     BrokerRefusedError,
     BrokerUnavailableError,
@@ -27,8 +27,6 @@ RECEIVED_FRAME_BYTES_MAX: Final = 131_072
 RECEIVED_BODY_BYTES_MAX: Final = 512 << 20
 """The largest body that any broker sends: the highest limit that RabbitMQ can be given."""
 _RECEIVE_BYTES: Final = 256 << 10
-_HOME_NODE_DOWN: Final = "is down or inaccessible"
-"""In RabbitMQ's text of 404 for a queue that exists on a node that does not run now."""
 _PRIORITY: Final = {"x-priority": 0}
 """A consumer's priority when it gives none. RabbitMQ refuses the argument, whatever its value, for
 a stream, and says so before anything is delivered: streams have no priorities. Without it a stream
@@ -221,7 +219,7 @@ class Session:
         text = str(wrong)
         if isinstance(wrong, exceptions.ChannelClosedByBroker):
             text = f"{self._at} answers {wrong.reply_code} {wrong.reply_text}"
-            if wrong.reply_code == spec.NOT_FOUND and _HOME_NODE_DOWN not in text:
+            if is_no_queue(wrong):
                 return BrokerRefusedError(f"{self._doing}: {text}; declare the queue first")
             if wrong.reply_code == spec.PRECONDITION_FAILED and _NO_PRIORITY in text:
                 return UnsupportedError(

@@ -8,13 +8,14 @@ in the commit log, so everything before it is settled, and with ackMode=commit a
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, Final
 
 from pika import exceptions
 
-from pyspark_warren.amqp.connection import named, open_blocking
+from pyspark_warren.amqp.connection import is_no_queue, named, open_blocking
 from pyspark_warren.amqp.lanes import Lane, LaneCounts
 from pyspark_warren.amqp.plan import SpoolSlice, cut_end, slices
 from pyspark_warren.amqp.spool.files import stretches
@@ -54,15 +55,22 @@ def spool_location(options: Options) -> str:
 class SpoolDriver:
     """One run of one query; see the module.
 
-    mint  generates a new reader name
+    mint     generates a new reader name
+    changed  is notified of what the receiver says
 
     Invariant: nothing is acknowledged before a checkpoint has the reader's name, and with
     ackMode=commit nothing at or above the highest `start` or committed `end`.
     """
 
-    def __init__(self, options: Options, mint: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        options: Options,
+        mint: Callable[[], str],
+        changed: threading.Condition | None = None,
+    ) -> None:
         self._options = options
         self._mint = mint
+        self._changed = changed or threading.Condition()
         self._place: SpoolPlace | None = None
         self._initial: SpoolOffset | None = None
         self._lane: Lane | None = None
@@ -93,22 +101,20 @@ class SpoolDriver:
         self._check_is_ours(start)
         if not start.registered:
             if limit is not None:
-                # An empty batch puts the reader's name into the checkpoint before anything is
-                # received under it: the spool of a name that is lost would stay for ever.
-                return start.at({LANE: 0})
+                return self.joined(start)
             end = self._all(start, may_ack=False)
             return start.at({LANE: 0}) if end == start else end
         if limit is None and self._ready_at_start is None:
             return self._all(start, may_ack=True)
-        lane = self._running(start, may_ack=True)
+        lane = self.begin(start)
         at = start.position(LANE)
-        self._settle(lane, at)
         if self._ready_at_start is not None:
-            self._wait_for_more(lane, at)
+            self.wait_for_all(start)
         else:
             lane.wait(lambda: lane.end > at, self._options.poll_interval_ms / 1000)
-            self._check_link(lane)
-        return self._cut(lane, start, BATCH_MESSAGES_MAX if limit is None else max(1, limit))
+            self.check_link()
+        rows_max = BATCH_MESSAGES_MAX if limit is None else max(1, limit)
+        return self.cut(start, rows_max, self._options.max_bytes)
 
     def plan(self, start: SpoolOffset, end: SpoolOffset) -> tuple[SpoolSlice, ...]:
         """Return the slices of a batch; after a crash, of one that an earlier run has begun."""
@@ -164,6 +170,67 @@ class SpoolDriver:
         """The lane, once there is one."""
         return self._lane
 
+    # ---------------------------------------- steps of `latest`, for a driver of several queues
+
+    def look(self) -> None:
+        """Raise BrokerRefusedError when there is no such queue, or it may not be read; once."""
+        self._look()
+
+    def exists(self) -> bool:
+        """Return whether the broker has the queue; raises what else it answers."""
+        try:
+            self._ready()
+        except exceptions.ChannelClosedByBroker as wrong:
+            if is_no_queue(wrong):
+                return False
+            raise named(wrong, self._doing, self._options.addresses()) from None
+        return True
+
+    def joined(self, start: SpoolOffset) -> SpoolOffset:
+        """Return the end of a batch without rows for a reader that no checkpoint knows.
+
+        It puts the reader's name into the checkpoint before anything is received under it: the
+        spool of a name that is lost would stay for ever.
+        """
+        self._look()
+        return start.at({LANE: 0})
+
+    def begin(self, start: SpoolOffset) -> Lane:
+        """Return the lane with its receiver, settled up to `start`, which is registered."""
+        lane = self._running(start, may_ack=True)
+        self._settle(lane, start.position(LANE))
+        return lane
+
+    def wait_for_all(self, start: SpoolOffset) -> None:
+        """Trigger availableNow: wait for rows beyond `start`, or for the end of the run."""
+        assert self._lane is not None, "begin comes first"
+        self._wait_for_more(self._lane, start.position(LANE))
+
+    def available(self, start: SpoolOffset) -> tuple[int, int]:
+        """Return the durable rows beyond `start` and their bytes."""
+        lane = self._lane
+        assert lane is not None, "begin comes first"
+        rows = lane.end if self._target is None else min(lane.end, self._target)
+        size = sum(size for _, size in self._reports(lane, start))
+        return max(0, rows - start.position(LANE)), size
+
+    def check_link(self) -> None:
+        """Raise BrokerUnavailableError: there was no connection for requestTimeout."""
+        if self._lane is not None:
+            self._check_link(self._lane)
+
+    def cut(self, start: SpoolOffset, rows_max: int, bytes_max: int | None) -> SpoolOffset:
+        """Return where a batch of at most so many durable rows and bytes ends."""
+        lane = self._lane
+        assert lane is not None, "begin comes first"
+        at = start.position(LANE)
+        if lane.end <= at:
+            return start
+        end = cut_end(at, self._reports(lane, start), rows_max, bytes_max)
+        if self._target is not None:
+            end = min(end, self._target)
+        return start if end <= at else start.at({LANE: end})
+
     # -------------------------------------------------------------- steps
 
     def _check_is_ours(self, offset: SpoolOffset) -> None:
@@ -181,16 +248,22 @@ class SpoolDriver:
         """
         if self._looked and not again:
             return 0
-        with_queue = open_blocking(self._options, self._doing)
         try:
-            found = with_queue.channel().queue_declare(self._options.queue, passive=True)
-            self._looked = True
-            return int(found.method.message_count)
+            found = self._ready()
         except (exceptions.AMQPError, OSError) as wrong:
             raise named(wrong, self._doing, self._options.addresses()) from None
+        self._looked = True
+        return found
+
+    def _ready(self) -> int:
+        """Ask the broker for the queue's ready messages; raises pika's errors."""
+        connection = open_blocking(self._options, self._doing)
+        try:
+            found = connection.channel().queue_declare(self._options.queue, passive=True)
+            return int(found.method.message_count)
         finally:
-            if with_queue.is_open:
-                with_queue.close()
+            if connection.is_open:
+                connection.close()
 
     def _running(self, start: SpoolOffset, may_ack: bool) -> Lane:
         """Return the lane, with its receiver."""
@@ -201,7 +274,7 @@ class SpoolDriver:
                 self._lane.close()
             self._reader = start.reader
             seen = start.position(LANE)
-            self._lane = Lane(self._options, start.reader, LANE, seen, may_ack)
+            self._lane = Lane(self._options, start.reader, LANE, seen, may_ack, self._changed)
         elif may_ack:
             self._lane.acknowledge()
         self._lane.check()
@@ -231,7 +304,7 @@ class SpoolDriver:
             )
 
         self._wait_until_empty(lane, enough)
-        return self._cut(lane, start, BATCH_MESSAGES_MAX, limited=False)
+        return self.cut(start, BATCH_MESSAGES_MAX, None)
 
     def _wait_for_more(self, lane: Lane, at: int) -> None:
         """Trigger availableNow: wait for rows beyond `at`, or for the end of the run."""
@@ -275,21 +348,14 @@ class SpoolDriver:
         if lane.down_s() > self._options.request_timeout_ms / 1000:
             raise BrokerUnavailableError(f"{self._doing}: {lane.down_text}")
 
-    def _cut(
-        self, lane: Lane, start: SpoolOffset, rows_max: int, limited: bool = True
-    ) -> SpoolOffset:
+    def _reports(self, lane: Lane, start: SpoolOffset) -> list[tuple[int, int]]:
+        """Return (end, bytes) of what is durable, from `start` or from the file that it is in."""
         at, end = start.position(LANE), lane.end
-        if end <= at:
-            return start
         reports = [report for report in lane.reports if report[0] <= end]
-        if lane.base is not None and lane.base > at:
-            base = lane.base
-            before = stretches(self._spool(), start.reader, LANE, at, base)
-            reports = [(each.position + each.rows, each.size_bytes) for each in before] + reports
-        cut = cut_end(at, reports, rows_max, self._options.max_bytes if limited else None)
-        if self._target is not None:
-            cut = min(cut, self._target)
-        return start if cut <= at else start.at({LANE: cut})
+        if lane.base is None or lane.base <= at:
+            return reports
+        before = stretches(self._spool(), start.reader, LANE, at, lane.base)
+        return [(each.position + each.rows, each.size_bytes) for each in before] + reports
 
 
 class _Standstill:

@@ -13,11 +13,14 @@ from pyspark_warren.offset import (
     check_version,
     damaged_offset,
     foreign_offset,
+    several_queues,
 )
 
 VERSION: Final = 3
 """Offsets of a Warren broker have versions 1 and 2 (`pyspark_warren.offset`)."""
 SPOOL_KIND: Final = "spool"
+SPOOLS_KIND: Final = "spools"
+"""Of several queues: `pyspark_warren.amqp.queues_spool_offset`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,8 @@ class SpoolOffset:
                 "the checkpoint was written with startingOffset, for a stream; give startingOffset "
                 "again, or use another checkpointLocation"
             )
+        if stored.get("kind") == SPOOLS_KIND:
+            raise several_queues()
         version = stored.get("version")
         if stored.get("kind") != SPOOL_KIND or not isinstance(version, int):
             raise foreign_offset(stored)

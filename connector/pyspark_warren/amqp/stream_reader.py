@@ -20,6 +20,8 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from pyspark_warren.amqp.plan import SpoolSlice
+from pyspark_warren.amqp.queues_spool_driver import QueueSlice, QueuesSpoolDriver
+from pyspark_warren.amqp.queues_spool_offset import QueuesSpoolOffset
 from pyspark_warren.amqp.read import read_spooled
 from pyspark_warren.amqp.spool_driver import SpoolDriver, spool_location
 from pyspark_warren.amqp.spool_offset import SpoolOffset
@@ -29,6 +31,11 @@ from pyspark_warren.options import Options
 from pyspark_warren.source import arrow_schema
 
 log = logging.getLogger("pyspark_warren")
+
+
+def mint_reader() -> str:
+    """Return a new reader's name."""
+    return f"spark-{uuid.uuid4().hex}"
 
 
 class SpoolPartition(InputPartition):
@@ -129,8 +136,8 @@ class PositionStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class SpoolStreamReader(PositionStreamReader):
     """The source with a spool; its receiver ends when this process does."""
 
-    _offsets = SpoolOffset
-    _partition = SpoolPartition
+    _offsets: type[Any] = SpoolOffset
+    _partition: Callable[[Any], InputPartition] = SpoolPartition
 
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__(replace(options, spool_location=spool_location(options)), schema)
@@ -143,10 +150,35 @@ class SpoolStreamReader(PositionStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a slice; may be called repeatedly and concurrently for one."""
         assert isinstance(partition, SpoolPartition), partition
-        options = self._options
-        yield from read_spooled(
-            options.spool_location, partition.part, options.queue, self._schema, options.corrupt
-        )
+        yield from self._rows(partition.part, self._options.queue)
 
-    def _begin(self) -> SpoolDriver:
-        return SpoolDriver(self._options, mint=lambda: f"spark-{uuid.uuid4().hex}")
+    def _rows(self, part: SpoolSlice, queue: str) -> Iterator[pa.RecordBatch]:
+        location, corrupt = self._options.spool_location, self._options.corrupt
+        yield from read_spooled(location, part, queue, self._schema, corrupt)
+
+    def _begin(self) -> SpoolDriver | QueuesSpoolDriver:
+        return SpoolDriver(self._options, mint_reader)
+
+
+class QueueSpoolPartition(InputPartition):
+    """A Spark partition: rows of the spool of one of several queues."""
+
+    def __init__(self, part: QueueSlice) -> None:
+        super().__init__(part)
+        self.queue, self.part = part
+
+
+class QueuesSpoolStreamReader(SpoolStreamReader):
+    """The source of several queues, each with a spool and a receiver of its own."""
+
+    _offsets = QueuesSpoolOffset
+    _partition = QueueSpoolPartition
+
+    @told_rows
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a slice; may be called repeatedly and concurrently for one."""
+        assert isinstance(partition, QueueSpoolPartition), partition
+        yield from self._rows(partition.part, partition.queue)
+
+    def _begin(self) -> QueuesSpoolDriver:
+        return QueuesSpoolDriver(self._options, mint_reader)
