@@ -146,7 +146,7 @@ def test_a_receiver_is_killed_beside_others(rabbitmq: OneRabbitMQ, tmp_path: Pat
                 break
         query.check()
         none_ready = {queue.name: 0 for queue in queues}
-        eventually(lambda: driver.backlog()["queues"] == none_ready)
+        eventually(lambda: driver.backlog()["queues"] == none_ready, "the counts of both queues")
         assert query.pid_of(queues[0]) != pids[0] and query.pid_of(queues[1]) == pids[1]
 
 
