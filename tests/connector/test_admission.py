@@ -204,7 +204,7 @@ def test_contradictions_are_refused(given: dict[str, str], told: str) -> None:
         ({"queuePattern": r"(a)\1"}, "not supported in patterns over names"),
         ({"queuePattern": "a" * 1025}, "must not exceed 1024 bytes"),
         ({"queues": "a", "queueSharing": "first"}, "give fair or backlog"),
-        ({"queues": "a", "broker": "amqp"}, "option queues is for broker=warren"),
+        ({"queuePattern": "a", "broker": "amqp"}, "option queuePattern is for broker=warren"),
     ],
 )
 def test_a_selection_that_is_none_is_refused(given: dict[str, str], told: str) -> None:
