@@ -199,9 +199,13 @@ class Node:
         assert self.listener is not None
         plain, encrypted = self.settings.plain_address(), self.settings.tls_address()
         if plain is not None:
-            self.broker.shovels.start("amqp", reachable_host(plain[0]), self.listener.port)
+            own = ("amqp", reachable_host(plain[0]), self.listener.port)
         elif encrypted is not None:
-            self.broker.shovels.start("amqps", reachable_host(encrypted[0]), self.listener.tls_port)
+            own = ("amqps", reachable_host(encrypted[0]), self.listener.tls_port)
+        else:
+            return
+        self.broker.shovels.start(*own)
+        self.broker.federation.start(*own)
 
     def _remove(self, *names: str) -> None:
         for name in names:
@@ -247,6 +251,7 @@ class Node:
         """Disconnect clients, hand leaderships over, then stop the loop."""
         log.info("node %s stops", self.settings.node)
         self.broker.shovels.stop()
+        self.broker.federation.stop()
         if self.listener is not None:
             self.listener.stop("broker forced connection closure with reason 'shutdown'")
         self.broker.hand_over()

@@ -1,8 +1,7 @@
 """The components of runtime parameters, and what their values may be.
 
-The keys, types and refusals are RabbitMQ's. The parameters of `federation-upstream` and
-`federation-upstream-set` are kept, shown and exported, and have no effect; what else a shovel needs
-in order to run is in `shovel.definition`.
+The keys, types and refusals are RabbitMQ's. What else a shovel needs in order to run is in
+`shovel.definition`; what a federated queue makes of its upstreams is in `federation.upstreams`.
 """
 
 from __future__ import annotations

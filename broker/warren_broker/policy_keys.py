@@ -94,6 +94,13 @@ _RETRY: Final = (
     ),
 )
 
+FEDERATION_KEYS: Final = (
+    "federation-upstream",
+    "federation-upstream-set",
+    "federation-upstream-pattern",
+)
+"""Keys of federated queues; a policy has one of them."""
+
 KEYS: Final[Mapping[str, PolicyKey]] = {
     key.name: key
     for key in (
@@ -138,6 +145,7 @@ KEYS: Final[Mapping[str, PolicyKey]] = {
         PolicyKey("deduplication", "deduplication value", _first, _second, "deduplication"),
         PolicyKey("deduplication-window", "deduplication window", min, min, "deduplication_window"),
         PolicyKey("deduplication-ttl", "deduplication ttl", min, min, "deduplication_ttl_ms"),
+        *(PolicyKey(name, "federation upstream", _first) for name in FEDERATION_KEYS),
         # Historical ones, accepted without effect.
         PolicyKey("queue-mode", "queue-mode value", _second, only="classic"),
         PolicyKey("queue-version", "queue-version value", _second, _second),
@@ -199,6 +207,7 @@ def check_policy(
         if KEYS[key].what:
             _check_value(KEYS[key], definition[key])
     _check_delays(definition)
+    _check_federation(definition, apply_to)
     texts = {key: erlang(value) for key, value in definition.items()}
     problem = mirror_keys.problem_with(definition, texts)
     if problem is not None:
@@ -225,6 +234,24 @@ def _check_delays(definition: Definition) -> None:
         raise validation_failed(
             f"delayed-retry-max ({most}) must not be smaller than delayed-retry-min ({least})"
         )
+
+
+def _check_federation(definition: Definition, apply_to: str) -> None:
+    given = [key for key in FEDERATION_KEYS if key in definition]
+    if not given:
+        return
+    if len(given) > 1:
+        raise validation_failed(f"cannot specify {' and '.join(given)} together: give one of them")
+    if apply_to in ("all", "exchanges"):
+        raise validation_failed(
+            f"{given[0]} with apply-to '{apply_to}': exchanges cannot be federated here, only "
+            "queues; set apply-to to 'queues', 'classic_queues' or 'quorum_queues'"
+        )
+    if given[0] == "federation-upstream-pattern":
+        try:
+            Pattern(definition[given[0]])
+        except BadPattern as error:
+            raise validation_failed(f"{given[0]} {error}") from error
 
 
 def erlang(value: Any) -> str:

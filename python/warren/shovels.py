@@ -26,6 +26,14 @@ class ShovelCalls:
         path = "/shovels" if vhost is None else f"/shovels/{quote(vhost, safe='')}"
         return [msgspec.convert(body, ShovelInfo) for body in self.connection.request("GET", path)]
 
+    def federation_links(self, vhost: str | None = None) -> list[ShovelInfo]:
+        """Links of federated queues, by vhost, queue and upstream; None: of all vhosts.
+
+        name is the upstream's, dest_queue the federated queue.
+        """
+        path = "/federation-links" + ("" if vhost is None else f"/{quote(vhost, safe='')}")
+        return [msgspec.convert(body, ShovelInfo) for body in self.connection.request("GET", path)]
+
     def shovel(self, vhost: str, name: str) -> ShovelInfo:
         """One shovel; NotFound."""
         return msgspec.convert(self.connection.request("GET", _path(vhost, name)), ShovelInfo)

@@ -50,6 +50,7 @@ from warren_broker.cluster.membership.service import MemberService
 from warren_broker.cluster.membership.status import LeaderQueries
 from warren_broker.cluster.queue_commands import QueueCommands
 from warren_broker.config import NodeConfig, Queues
+from warren_broker.federation.links import FederationLinks
 from warren_broker.management.queues import DeclareExchangeRequest
 from warren_broker.metadata import commands as metadata
 from warren_broker.metadata.exchange_types import KEEPING_KINDS
@@ -159,11 +160,15 @@ class Broker:
             self.maintenance,
             settings.queues.continuous_membership_reconciliation,
         )
-        self.shovels = Shovels(cluster, self.definitions, settings.cluster)
+        self.federation, self.shovels = self._transfers(settings.cluster)
         self._defaults = _queue_defaults(settings.queues)
         self.policy_follower = PolicyFollower(cluster, self.definitions)
         self._queue_commands = QueueCommands(self.placement, self.mirror_follower, settings.queues)
         self.imports, self.boot_definitions = self._definition_imports(settings)
+
+    def _transfers(self, name: str) -> tuple[FederationLinks, Shovels]:
+        links = FederationLinks(self.cluster, self.definitions, name)
+        return links, Shovels(self.cluster, self.definitions, name, links)
 
     def _cluster(self, loop: Loop, make_host: MakeHost) -> Cluster:
         limits = self.settings.limits

@@ -13,7 +13,7 @@ from warren_broker.definition_files.import_plan import Plan, checked_size
 from warren_broker.metadata.commands import PutParameter, SetPolicy
 from warren_broker.metadata.records import Parameter, Policy
 from warren_broker.parameter_values import COMPONENTS, SHOVEL, check_json, check_parameter
-from warren_broker.policy_keys import KEYS, check_policy
+from warren_broker.policy_keys import APPLY_TO, KEYS, check_policy
 from warren_broker.shovel.definition import parse_shovel
 
 POLICY_COMPONENTS: Final = {"operator_policy": True, "policy": False}
@@ -57,7 +57,8 @@ def _plan_policy(plan: Plan, vhost: str, entry: PolicyEntry, operator: bool) -> 
     except errors.Refusal as refusal:
         plan.refuse(name, refusal)
         return
-    kept = _kept(plan, name, given, operator)
+    apply_to = entry.apply_to if entry.apply_to in APPLY_TO else "all"
+    kept = _kept(plan, name, given, apply_to, operator)
     if given and not kept:
         plan.note(name, "", "left out: none of its keys can be honoured")
         return
@@ -73,7 +74,9 @@ def _plan_policy(plan: Plan, vhost: str, entry: PolicyEntry, operator: bool) -> 
     plan.add("operator_policies" if operator else "policies", name, SetPolicy(policy))
 
 
-def _kept(plan: Plan, name: str, given: dict[str, Any], operator: bool) -> dict[str, Any]:
+def _kept(
+    plan: Plan, name: str, given: dict[str, Any], apply_to: str, operator: bool
+) -> dict[str, Any]:
     """Return the keys that can be honoured; note the others.
 
     Keys that depend on each other are checked together, unless one of them is not known.
@@ -84,12 +87,12 @@ def _kept(plan: Plan, name: str, given: dict[str, Any], operator: bool) -> dict[
             if only_known and key in KEYS:
                 continue
             try:
-                check_policy(name, "", {key: kept[key]}, 0, "all", operator)
+                check_policy(name, "", {key: kept[key]}, 0, apply_to, operator)
             except errors.InvalidArgument as refusal:
                 plan.note(name, f"definition.{key}", f"kept without: {_one_line(refusal)}")
                 del kept[key]
         try:
-            check_policy(name, "", kept, 0, "all", operator)
+            check_policy(name, "", kept, 0, apply_to, operator)
             break
         except errors.InvalidArgument:
             continue
@@ -140,7 +143,7 @@ def _plan_parameter(plan: Plan, name: str, parameter: Parameter) -> None:
             parse_shovel(parameter.vhost, parameter.name, parameter.value)
         except errors.Refusal as refusal:
             plan.note(name, "", f"kept, and it cannot run: {_one_line(refusal)}")
-    else:
+    elif not parameter.vhost:
         plan.note(name, "", KEPT)
     kind = "parameters" if parameter.vhost else "global_parameters"
     plan.add(kind, name, PutParameter(parameter))

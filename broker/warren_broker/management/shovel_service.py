@@ -24,7 +24,7 @@ SHOVELS_LISTED_MAX: Final = 2_000
 def _vhosts(asker: Asker, vhost: str | None) -> list[str]:
     """Return the vhosts of the shovels that the user asks for and may see."""
     if not asker.access.has_tag("monitoring"):
-        asker.access.must_be("policymaker", "see shovels")
+        asker.access.must_be("policymaker", "see shovels and federation links")
     state = asker.broker.definitions.state
     if vhost is None:
         return [name for name in state.scopes if sees_vhost(asker, name)]
@@ -41,19 +41,29 @@ def _check_known(asker: Asker, vhost: str, name: str) -> None:
         raise errors.NotFound(f"no shovel '{name}' in vhost '{vhost}'")
 
 
-def _list(asker: Asker, request: m.ListShovelsRequest, answer: Answer) -> None:
+def _listing(asker: Asker, what: str, answer: Answer) -> Callable[[list[ShovelInfo]], None]:
     def listed(found: list[ShovelInfo]) -> None:
         if len(found) > SHOVELS_LISTED_MAX:
             answer(
                 errors.InvalidArgument(
-                    f"{len(found)} shovels in one answer, {SHOVELS_LISTED_MAX} fit; ask for one "
+                    f"{len(found)} {what} in one answer, {SHOVELS_LISTED_MAX} fit; ask for one "
                     "vhost's"
                 )
             )
         else:
             answer(Listed(tuple(found)))
 
-    asker.broker.shovels.survey(_vhosts(asker, request.vhost), asker.guard(listed))
+    return asker.guard(listed)
+
+
+def _list(asker: Asker, request: m.ListShovelsRequest, answer: Answer) -> None:
+    vhosts = _vhosts(asker, request.vhost)
+    asker.broker.shovels.survey(vhosts, _listing(asker, "shovels", answer))
+
+
+def _list_links(asker: Asker, request: m.ListLinksRequest, answer: Answer) -> None:
+    vhosts = _vhosts(asker, request.vhost)
+    asker.broker.shovels.survey_links(vhosts, _listing(asker, "federation links", answer))
 
 
 def _show(asker: Asker, request: m.ShovelRequest, answer: Answer) -> None:
@@ -90,6 +100,7 @@ def _delete(asker: Asker, request: m.DeleteShovelRequest, answer: Answer) -> Non
 
 SHOVEL_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {
     m.ListShovelsRequest: _list,
+    m.ListLinksRequest: _list_links,
     m.ShovelRequest: _show,
     m.RestartShovelRequest: _restart,
     m.DeleteShovelRequest: _delete,

@@ -9,6 +9,8 @@ import msgspec
 STARTING: Final = "starting"
 RUNNING: Final = "running"
 TERMINATED: Final = "terminated"
+FEDERATION: Final = "federation"
+"""Type of a federation link, which is shown by itself: name is its upstream."""
 DONE: Final = "done"
 """Said by a shovel's process: everything that it was to move has been moved. Not shown."""
 

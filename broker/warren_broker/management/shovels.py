@@ -22,6 +22,15 @@ class ListShovelsRequest(ManagementRequest, frozen=True):
     vhost: str | None = None
 
 
+class ListLinksRequest(ManagementRequest, frozen=True):
+    """GET /federation-links, /federation-links/:vhost. Answer: as ListShovelsRequest's.
+
+    Links are sorted by vhost, queue and upstream.
+    """
+
+    vhost: str | None = None
+
+
 class ShovelRequest(ManagementRequest, frozen=True):
     """GET /shovels/vhost/:vhost/:name. Answer: Shown (ShovelInfo); 404."""
 
@@ -44,7 +53,15 @@ class DeleteShovelRequest(ManagementRequest, frozen=True):
 
 
 AnyShovelRequest: TypeAlias = (
-    ListShovelsRequest | ShovelRequest | RestartShovelRequest | DeleteShovelRequest
+    ListShovelsRequest
+    | ListLinksRequest
+    | ShovelRequest
+    | RestartShovelRequest
+    | DeleteShovelRequest
+    | ListLinksRequest
+    | ShovelRequest
+    | RestartShovelRequest
+    | DeleteShovelRequest
 )
 
 _ONE_SHOVEL = "/shovels/vhost/:vhost/:name"
@@ -52,6 +69,12 @@ ROUTES: tuple[resource.Route, ...] = (
     resource.route("GET", "/shovels", resource.from_names(lambda: ListShovelsRequest())),
     resource.route(
         "GET", "/shovels/:vhost", resource.from_names(lambda vhost: ListShovelsRequest(vhost=vhost))
+    ),
+    resource.route("GET", "/federation-links", resource.from_names(lambda: ListLinksRequest())),
+    resource.route(
+        "GET",
+        "/federation-links/:vhost",
+        resource.from_names(lambda vhost: ListLinksRequest(vhost=vhost)),
     ),
     resource.route(
         "GET",

@@ -29,13 +29,13 @@ class Admission:
         # Selected now, not at the disconnect: 1. A user is deleted.  2. One of that name is added.
         # 3. A client of the new user connects: it stays, the first user's are disconnected.
         state = self._definitions.state
-        waiting = bool(self._leaving)
+        waiting, own = bool(self._leaving), self._definitions.own_login[0]
         for connection in self._listener.connections:
             client = connection.client
             if client is None or client.opened_as is None:
                 continue
             user, vhost = client.opened_as
-            if user in users or user not in state.users:
+            if user in users or (user not in state.users and user != own):
                 self._leaving.setdefault(client, f"user '{user}' is deleted")
             elif vhost in vhosts or vhost not in state.scopes:
                 self._leaving.setdefault(client, f"vhost '{vhost}' is deleted")

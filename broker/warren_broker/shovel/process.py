@@ -17,6 +17,9 @@ from warren_raft.runtime.loop import Loop
 
 log = logging.getLogger(__name__)
 WORKER: Final = "warren_broker.shovel.worker"
+FETCH: Final = b"fetch\n"
+"""Tells a federation link that there is demand; PAUSE: that there is none, as at the start."""
+PAUSE: Final = b"pause\n"
 STOP_MS: Final = 4_000
 """After the order to stop it is killed: longer than it waits for confirms."""
 REAP_MS: Final = 200
@@ -82,6 +85,14 @@ class ShovelProcess:
             start_new_session=True,
             env={**os.environ, "PYTHONPATH": paths},
         )
+
+    def tell(self, line: bytes) -> bool:
+        """Send a short line; False: not sent, because the process does not read or has ended."""
+        try:
+            return self._socket.send(line) == len(line)
+        except OSError as error:
+            log.debug("a line for the process of a shovel is not sent: %s", error)
+            return False
 
     def stop(self) -> None:
         """Have it end: at once, or when what is under way is confirmed; kill it if it does not."""

@@ -12,7 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+import pika
+
 from warren_broker.errors import InvalidArgument
+from warren_broker.federation.journey import RECEIVED_FROM, travelled
 from warren_broker.shovel.definition import (
     ON_CONFIRM,
     QUEUE_LENGTH,
@@ -56,6 +59,18 @@ class TransferObserver(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class LinkOptions:
+    """What makes a run a federation link, which fetches only on demand.
+
+    trust_user_id  the messages keep the user that has published them upstream
+    consumer_tag   at the upstream, with a number
+    """
+
+    trust_user_id: bool
+    consumer_tag: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Forwarded:
     exchange: str
     routing_key: str
@@ -80,13 +95,19 @@ class Transfer:
         progress: ShovelProgress,
         observer: TransferObserver,
         cluster: str = "",
+        link: LinkOptions | None = None,
+        wanted: bool = True,
     ) -> None:
         self._shovel = shovel
+        self._link = link
+        self._wanted = wanted
+        self._queue: str | None = None
+        self._consumers = 0
         self._ioloop = ioloop
         self._progress = progress
         self._observer = observer
         self._cluster = cluster
-        name = f"shovel {shovel.name}"
+        name = f"{'shovel' if link is None else 'federation link'} {shovel.name}"
         self._source = Endpoint("src-uri", source, own, name, self._failed)
         self._target = Endpoint("dest-uri", destination, own, name, self._failed)
         self._ledger: ShovelLedger[_Forwarded] = ShovelLedger()
@@ -208,15 +229,56 @@ class Transfer:
         if progress.remaining is not None:
             prefetch = min(prefetch, progress.remaining)
 
-        def consume(frame: Any) -> None:
-            self._consumer = self._source.channel.basic_consume(
-                queue,
-                self._delivered,
-                arguments=dict(shovel.consumer_args),
-                callback=lambda ok: self._observer.running(),
-            )
+        def ready(frame: Any) -> None:
+            self._queue = queue
+            if self._wanted:
+                self._consume()
+            else:
+                self._observer.running()
 
-        self._source.channel.basic_qos(prefetch_count=prefetch, callback=consume)
+        self._source.channel.basic_qos(prefetch_count=prefetch, callback=ready)
+
+    # ------------------------------------------------------------ consuming
+
+    def _consume(self) -> None:
+        link, channel, before = self._link, self._source.channel, self._consumers
+        self._consumers += 1
+        tag = None if link is None else f"{link.consumer_tag}-{self._consumers}"
+
+        def consuming(frame: Any) -> None:
+            if link is not None and before:  # all deliveries of the consumer before this have come
+                channel._consumers.pop(f"{link.consumer_tag}-{before}", None)
+            self._observer.running()
+
+        self._consumer = channel.basic_consume(
+            self._queue,
+            self._delivered,
+            consumer_tag=tag,
+            arguments=dict(self._shovel.consumer_args),
+            callback=consuming,
+        )
+
+    def fetch(self, wanted: bool) -> None:
+        """Consume from the source or not, as the demand is."""
+        if self._wanted == wanted:
+            return
+        self._wanted = wanted
+        if self._over or self._stopping or self._queue is None:
+            return
+        if wanted:
+            self._consume()
+        elif self._consumer:
+            self._cancel()
+
+    def _cancel(self) -> None:
+        """Have no more delivered, and take what is under way.
+
+        pika's `basic_cancel` rejects deliveries that arrive after it. 1. Each rejection counts as a
+        delivery at the source.  2. Demand comes and goes.  3. The messages exceed the source's
+        delivery limit, which drops them, although they were delivered to nothing.
+        """
+        channel, tag, self._consumer = self._source.channel, self._consumer, ""
+        channel._send_method(pika.spec.Basic.Cancel(consumer_tag=tag, nowait=True))
 
     # ------------------------------------------------------------ moving
 
@@ -234,7 +296,7 @@ class Transfer:
         else:
             exchange = method.exchange if end.exchange is None else end.exchange
             key = method.routing_key if end.exchange_key is None else end.exchange_key
-        message = _Forwarded(exchange, key, self._stamped(properties), body)
+        message = _Forwarded(exchange, key, self._stamped(method, properties), body)
         self._ledger.delivered(method.delivery_tag, message)
         self._publish(method.delivery_tag, message)
 
@@ -304,9 +366,20 @@ class Transfer:
     def _set_blocked(self, blocked: bool) -> None:
         self.blocked = blocked
 
-    def _stamped(self, properties: Any) -> Any:
+    def _stamped(self, method: Any, properties: Any) -> Any:
         """Return a message's properties as they are to be published."""
-        shovel = self._shovel
+        shovel, link = self._shovel, self._link
+        if link is not None:
+            headers = dict(properties.headers or {})
+            headers[RECEIVED_FROM] = travelled(
+                headers.get(RECEIVED_FROM),
+                self._source.uri.shown(),
+                shovel.source.queue or "",
+                method.redelivered,
+            )
+            properties.headers = headers
+            if not link.trust_user_id:
+                properties.user_id = None
         for key, value in shovel.properties.items():
             setattr(properties, key, value)
         if shovel.forward_headers or shovel.timestamp_header:

@@ -1,8 +1,8 @@
 """The process of one shovel: `python -m warren_broker.shovel.worker FD`.
 
-FD is a socket to the node that started it. The first line is the job; every later line is from this
-process: its status. The end of the stream is the order to stop, and comes by itself when the node
-dies.
+FD is a socket to the node that started it. The first line is the job. Later lines from the node are
+the demand of a federation link; those to it are the status. The end of the stream is the order to
+stop, and comes by itself when the node dies.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from warren_broker.errors import Refusal
 from warren_broker.management.shovel_values import DONE, RUNNING, STARTING, TERMINATED
 from warren_broker.shovel.definition import ShovelDefinition, parse_shovel
 from warren_broker.shovel.endpoint import OwnNode
-from warren_broker.shovel.transfer import ShovelProgress, Transfer
+from warren_broker.shovel.process import FETCH
+from warren_broker.shovel.transfer import LinkOptions, ShovelProgress, Transfer
 from warren_broker.shovel.uris import ShovelUri
 
 REPORT_S: Final = 0.5
@@ -31,15 +32,23 @@ DELAY_S_MAX: Final = 60.0
 STEADY_S: Final = 30.0
 """After a run of that length the next delay is reconnect-delay again."""
 NICENESS: Final = 5
+NODE_READ_BYTES: Final = 4096
 
 
 class ShovelWorker:
     """Runs the shovel again and again, over its URIs in turn, until it is done or is to stop."""
 
     def __init__(
-        self, shovel: ShovelDefinition, own: OwnNode, cluster: str, node: socket.socket
+        self,
+        shovel: ShovelDefinition,
+        own: OwnNode,
+        cluster: str,
+        node: socket.socket,
+        link: LinkOptions | None = None,
     ) -> None:
         self._shovel = shovel
+        self._link = link
+        self._wanted = link is None
         self._own = own
         self._cluster = cluster
         self._node = node
@@ -77,6 +86,8 @@ class ShovelWorker:
             self._progress,
             self,
             self._cluster,
+            self._link,
+            self._wanted,
         )
         self._transfer.begin()
 
@@ -112,7 +123,16 @@ class ShovelWorker:
     # ------------------------------------------------------------ the node
 
     def _node_spoke(self, fd: int, events: int) -> None:
-        """Stop: the node writes nothing after the job, so the stream has ended."""
+        """Take note of the demand of a link; stop at the end of the stream."""
+        try:
+            said = self._node.recv(NODE_READ_BYTES)
+        except ConnectionError:
+            said = b""
+        if said:
+            self._wanted = said.splitlines()[-1] + b"\n" == FETCH
+            if self._transfer is not None:
+                self._transfer.fetch(self._wanted)
+            return
         self._ioloop.remove_handler(fd)
         self._ending = True
         if self._transfer is None:
@@ -175,7 +195,8 @@ def main(arguments: list[str]) -> int:
     except Refusal as refusal:
         raise AssertionError(f"the node has checked it: {refusal.detail}") from None
     own = OwnNode(job["own"]["scheme"], job["own"]["host"], job["own"]["port"])
-    ShovelWorker(shovel, own, job["cluster"], node).run()
+    link = LinkOptions(**job["link"]) if "link" in job else None
+    ShovelWorker(shovel, own, job["cluster"], node, link).run()
     return 0
 
 

@@ -6,6 +6,7 @@ import typer
 
 from warren.cli.claims import claims
 from warren.cli.definitions import definitions
+from warren.cli.federation import federation
 from warren.cli.limits import limits
 from warren.cli.local_cluster import cluster
 from warren.cli.members import queues
@@ -41,6 +42,7 @@ GROUPS = {
     "parameters": parameters,
     "global-parameters": global_parameters,
     "definitions": definitions,
+    "federation": federation,
     "shovel": shovel,
 }
 for _name, _group in GROUPS.items():

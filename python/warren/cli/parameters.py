@@ -20,7 +20,7 @@ Name = Annotated[str, typer.Argument(help="the parameter's name")]
 Value = Annotated[str, typer.Argument(help='JSON, as in \'{"uri": "amqp://…"}\'')]
 
 parameters = typer.Typer(
-    no_args_is_help=True, help="Parameters of shovels, and of federation, which have no effect yet."
+    no_args_is_help=True, help="Parameters of shovels, and of federated queues."
 )
 global_parameters = typer.Typer(no_args_is_help=True, help="Parameters of the cluster.")
 

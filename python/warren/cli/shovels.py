@@ -33,12 +33,13 @@ def status(vhost: MaybeVhost = None, uri: Uri = None, json: Json = False) -> Non
         "to": lambda one: f"{one.dest_uri} {one.dest_queue or one.dest_exchange}",
         "forwarded": "forwarded",
         "remaining": lambda one: "" if one.remaining is None else one.remaining,
-        "reason": lambda one: one.reason or _held_up(one.blocked_status),
+        "reason": lambda one: one.reason or held_up(one.blocked_status),
     }
     output.listing(found, json, columns)
 
 
-def _held_up(blocked_status: str) -> str:
+def held_up(blocked_status: str) -> str:
+    """Return why the destination takes no messages; "": it does."""
     return {
         "blocked": "the destination accepts no publishes: a resource alarm",
         "refused": "the destination refuses messages; they are published again",

@@ -1,0 +1,1 @@
+"""Federated queues: links that fetch messages from upstream queues for local consumers."""

@@ -1,0 +1,172 @@
+"""The links of federated queues that this node leads.
+
+A link fetches while the queue has no ready message and a consumer of its own that can take one.
+Only the leader knows both, so the link runs beside it, and moves with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from warren_broker.cluster.cluster import Cluster
+from warren_broker.cluster.definitions import Definitions
+from warren_broker.errors import Refusal
+from warren_broker.federation.upstreams import (
+    CONSUMER_TAG,
+    Upstream,
+    leads_to_itself,
+    transfer_of,
+    upstreams_of,
+)
+from warren_broker.management.shovel_values import FEDERATION, TERMINATED, ShovelInfo
+from warren_broker.metadata.records import Parameter, QueueRecord
+from warren_broker.parameter_values import FEDERATION_UPSTREAM
+from warren_broker.queue.state import QueueState
+from warren_broker.shovel.definition import parse_shovel
+from warren_broker.shovel.process import FETCH, PAUSE
+from warren_broker.shovel.supervisor import Key, ManagedShovel, Supervisor
+from warren_raft.quoting import quoted
+from warren_raft.runtime.host import UnknownGroup
+
+LINK: Final = "federation-link"
+"""Component of the parameters that stand for links; they are in no definitions."""
+DEMAND_MS: Final = 50
+
+
+def has_demand(state: QueueState) -> bool:
+    """Return whether local consumers need messages that the queue does not have.
+
+    A consumer counts when it can take a message now, and its priority is 0 or more: the links of
+    other brokers consume with less. Else two queues, each upstream of the other, would pass
+    messages to and fro. Neither basic.get nor a claim is a consumer that waits.
+    """
+    return not state.order.count and any(priority >= 0 for priority in state.service)
+
+
+class FederationLinks(Supervisor):
+    """Runs a process for each upstream of each federated queue that is led here."""
+
+    def __init__(self, cluster: Cluster, definitions: Definitions, cluster_name: str) -> None:
+        super().__init__(cluster, definitions, cluster_name)
+        self._told_demand: dict[Key, tuple[object, bool]] = {}
+
+    def start(self, scheme: str, host: str, port: int) -> None:
+        """See Supervisor."""
+        super().start(scheme, host, port)
+        self._look_at_demand()
+
+    # ------------------------------------------------------------ which ones
+
+    def wanted(self) -> dict[Key, Parameter]:
+        """See Supervisor."""
+        state, host = self._definitions.state, self._cluster.host
+        federated = {
+            vhost
+            for vhost, scope in state.scopes.items()
+            if any(component == FEDERATION_UPSTREAM for component, _ in scope.parameters)
+        }
+        found: dict[Key, Parameter] = {}
+        if not federated:
+            return found
+        for group in sorted(self._cluster.effects.led):
+            queue = state.groups.get(group)
+            if queue is None or queue.vhost not in federated or not host.is_leader(group):
+                continue
+            for upstream in self._upstreams(queue):
+                value = {"queue": queue.name, "group": group, "upstream": upstream.value}
+                key = (queue.vhost, f"{queue.name}\0{upstream.name}")
+                found[key] = Parameter(queue.vhost, LINK, upstream.name, value)
+        return found
+
+    def _upstreams(self, queue: QueueRecord) -> list[Upstream]:
+        if queue.owner_uplink:  # exclusive: its only consumers are those of one connection
+            return []
+        policy = self._definitions.policy(queue).definition
+        return upstreams_of(self._definitions.state.parameters(queue.vhost), policy)
+
+    # ------------------------------------------------------------ running one
+
+    def _transfer(self, parameter: Parameter) -> dict[str, Any]:
+        user, password = self._definitions.own_login
+        own_uri = f"amqp://{user}:{password}@/{quote(parameter.vhost, safe='')}"
+        upstream = Upstream(parameter.name, parameter.value["upstream"])
+        return transfer_of(upstream, parameter.value["queue"], own_uri)
+
+    def described(self, parameter: Parameter, node: str) -> tuple[bool, ShovelInfo]:
+        """See Supervisor."""
+        queue = parameter.value["queue"]
+        upstream = Upstream(parameter.name, parameter.value["upstream"])
+        info = ShovelInfo(
+            vhost=parameter.vhost,
+            name=upstream.name,
+            node=node,
+            type=FEDERATION,
+            src_queue=upstream.queue(queue),
+            dest_queue=queue,
+        )
+        try:
+            made = parse_shovel(parameter.vhost, parameter.name, self._transfer(parameter))
+            itself = leads_to_itself(upstream, parameter.vhost, queue)
+        except Refusal as refusal:
+            reason = " ".join(refusal.detail.split())
+            return False, msgspec.structs.replace(info, state=TERMINATED, reason=reason)
+        shown = ", ".join(map(str, made.source.uris))
+        info = msgspec.structs.replace(info, src_uri=shown)
+        if itself:
+            reason = f"the upstream queue {quoted(queue)} is the federated queue itself"
+            return False, msgspec.structs.replace(info, state=TERMINATED, reason=reason)
+        return True, info
+
+    def job(self, parameter: Parameter) -> dict[str, Any]:
+        """See Supervisor."""
+        value = parameter.value["upstream"]
+        return {
+            "vhost": parameter.vhost,
+            "name": parameter.name,
+            "value": self._transfer(parameter),
+            "link": {
+                "trust_user_id": value.get("trust-user-id", False),
+                "consumer_tag": value.get("consumer-tag", f"{CONSUMER_TAG}-{parameter.name}"),
+            },
+        }
+
+    def done(self, shovel: ManagedShovel) -> None:
+        """See Supervisor. A link has no end, since its transfer has no `src-delete-after`."""
+        raise AssertionError(f"{self.named(shovel.parameter)} has ended")
+
+    def named(self, parameter: Parameter) -> str:
+        """See Supervisor."""
+        queue = parameter.value["queue"]
+        return (
+            f"federation link of queue {quoted(queue)} in vhost {quoted(parameter.vhost)} to "
+            f"upstream {quoted(parameter.name)}"
+        )
+
+    # ------------------------------------------------------------ demand
+
+    def _look_at_demand(self) -> None:
+        """Tell each process when the demand of its queue has changed."""
+        if self._own is None:
+            return
+        told, self._told_demand = self._told_demand, {}
+        for key, link in self._here.items():
+            if link.process is None:
+                continue
+            now = (link.process, self._demand(link.parameter.value["group"]))
+            before = told.get(key)
+            if before is None or before[0] is not link.process:
+                before = (link.process, False)  # a process begins without demand
+            if before != now and link.process.tell(FETCH if now[1] else PAUSE):
+                before = now
+            self._told_demand[key] = before
+        self._cluster.loop.call_later(DEMAND_MS, self._look_at_demand)
+
+    def _demand(self, group: int) -> bool:
+        host = self._cluster.host
+        try:
+            return host.is_leader(group) and has_demand(host.state(group))
+        except UnknownGroup:
+            return False

@@ -1,0 +1,95 @@
+"""Which upstreams a queue has under its policy, and the transfer that each link makes.
+
+Names and defaults are RabbitMQ's. Nothing here reads more than the definitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from warren_broker.metadata.records import Parameter
+from warren_broker.name_patterns import NameMatcher, Pattern
+from warren_broker.parameter_values import FEDERATION_UPSTREAM, FEDERATION_UPSTREAM_SET
+from warren_broker.policy_keys import FEDERATION_KEYS
+from warren_broker.shovel.uris import parse_shovel_uri
+
+EVERY_UPSTREAM: Final = "all"
+"""The set of all upstreams of a vhost, which needs no parameter."""
+LINK_PRIORITY: Final = -1
+"""Of a link's consumer: whatever consumes from the upstream queue by default comes first."""
+LINK_RECONNECT_DELAY_S: Final = 5
+CONSUMER_TAG: Final = "federation-link"
+Parameters = Mapping[tuple[str, str], Parameter]
+"""Of a vhost, by component and name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """An upstream with what its set overrides; value: keys of `federation-upstream`."""
+
+    name: str
+    value: Mapping[str, Any]
+
+    def queue(self, local: str) -> str:
+        """Return the upstream's queue for a queue of this cluster."""
+        return str(self.value.get("queue") or local)
+
+
+def upstreams_of(parameters: Parameters, policy: Mapping[str, Any]) -> list[Upstream]:
+    """Return the upstreams under an effective policy, by name; names without one are left out."""
+    key = next((key for key in FEDERATION_KEYS if key in policy), None)
+    if key is None:
+        return []
+    asked = policy[key]
+    every = {name for component, name in parameters if component == FEDERATION_UPSTREAM}
+    if key == "federation-upstream":
+        chosen: list[tuple[str, Mapping[str, Any]]] = [(asked, {})]
+    elif key == "federation-upstream-pattern":
+        matcher = NameMatcher([Pattern(asked)])
+        chosen = [(name, {}) for name in every if matcher.first(name) is not None]
+    else:
+        of_set = parameters.get((FEDERATION_UPSTREAM_SET, asked))
+        if of_set is not None:
+            chosen = [(one["upstream"], one) for one in of_set.value]
+        else:
+            chosen = [(name, {}) for name in every] if asked == EVERY_UPSTREAM else []
+    found = {}
+    for name, more in chosen:
+        if name in every:
+            value = {**parameters[FEDERATION_UPSTREAM, name].value, **more}
+            found[name] = Upstream(name, value)
+    return [found[name] for name in sorted(found)]
+
+
+def leads_to_itself(upstream: Upstream, vhost: str, queue: str) -> bool:
+    """Return whether a URI without a host names the very queue; raises InvalidArgument.
+
+    Behind other URIs the link finds it out when it begins, as a shovel does.
+    """
+    given = upstream.value["uri"]
+    uris = given if isinstance(given, list) else [given]
+    places = [parse_shovel_uri("uri", uri).place for uri in uris]
+    return upstream.queue(queue) == queue and ("", 0, vhost) in places
+
+
+def transfer_of(upstream: Upstream, queue: str, own_uri: str) -> dict[str, Any]:
+    """Return a link's transfer as the parameter of a shovel.
+
+    own_uri  of the vhost of the federated queue on this node
+    """
+    value = upstream.value
+    given = {
+        "src-uri": value["uri"],
+        "src-queue": upstream.queue(queue),
+        "src-consumer-args": {"x-priority": LINK_PRIORITY},
+        "dest-uri": own_uri,
+        "dest-queue": queue,
+        "dest-predeclared": True,
+        "reconnect-delay": value.get("reconnect-delay", LINK_RECONNECT_DELAY_S),
+    }
+    for ours, theirs in (("ack-mode", "ack-mode"), ("src-prefetch-count", "prefetch-count")):
+        if theirs in value:
+            given[ours] = value[theirs]
+    return given

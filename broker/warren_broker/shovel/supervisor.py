@@ -1,0 +1,206 @@
+"""Starts and stops the processes of a node: those of shovels and of federation links."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from warren_broker.cluster.cluster import Cluster
+from warren_broker.cluster.definitions import Definitions
+from warren_broker.management.shovel_values import DONE, RUNNING, TERMINATED, ShovelInfo
+from warren_broker.metadata.records import Parameter
+from warren_broker.shovel.process import ShovelProcess, WorkerStatus
+from warren_raft.types import METADATA_GROUP
+
+log = logging.getLogger(__name__)
+LOOK_MS: Final = 500
+STARTS_PER_LOOK: Final = 4
+"""Processes started before the loop does other work: many shovels start one after the other."""
+RUNNING_MAX: Final = 100
+"""Processes of a node."""
+WITHOUT_LEADER_MS: Final = 10_000
+"""An election must not stop shovels."""
+RESTART_MS: Final = 1_000
+RESTART_MS_MAX: Final = 60_000
+
+Key = tuple[str, str]
+"""Vhost and name of a shovel."""
+
+
+@dataclass(slots=True)
+class ManagedShovel:
+    """A shovel of this node.
+
+    process   None: it has ended; the next one is due at restart_ms, None: not by itself
+    finished  its parameter is being removed
+    """
+
+    parameter: Parameter
+    info: ShovelInfo
+    process: ShovelProcess | None = None
+    restart_ms: int | None = 0
+    failures: int = 0
+    finished: bool = False
+
+
+class Supervisor(ABC):
+    """Compares what runs on this node with what should run, and starts what has ended again."""
+
+    def __init__(self, cluster: Cluster, definitions: Definitions, cluster_name: str) -> None:
+        self._cluster = cluster
+        self._definitions = definitions
+        self._cluster_name = cluster_name
+        self._own: dict[str, Any] | None = None
+        self._here: dict[Key, ManagedShovel] = {}
+        self._leader_ms = 0
+
+    @abstractmethod
+    def wanted(self) -> dict[Key, Parameter]:
+        """Return what this node should run now."""
+
+    @abstractmethod
+    def described(self, parameter: Parameter, node: str) -> tuple[bool, ShovelInfo]:
+        """Return whether it can run, and what is shown of it before it has."""
+
+    @abstractmethod
+    def job(self, parameter: Parameter) -> dict[str, Any]:
+        """Return what its process is told to do."""
+
+    @abstractmethod
+    def done(self, shovel: ManagedShovel) -> None:
+        """Handle that it has moved what it was to move."""
+
+    @abstractmethod
+    def named(self, parameter: Parameter) -> str:
+        """Return its name in log lines."""
+
+    def start(self, scheme: str, host: str, port: int) -> None:
+        """Begin; the address is that of this node, for URIs without a host."""
+        self._own = {"scheme": scheme, "host": host, "port": port}
+        self._leader_ms = self._now_ms()
+        self._look()
+
+    def stop(self) -> None:
+        """End all processes: the node stops."""
+        self._own = None
+        for shovel in self._here.values():
+            if shovel.process is not None:
+                shovel.process.kill()
+        self._here.clear()
+
+    def _now_ms(self) -> int:
+        return self._cluster.loop.clock.monotonic_ms()
+
+    # ------------------------------------------------------------ which ones
+
+    def _look(self) -> None:
+        """Compare what runs with what should run; again after a while."""
+        if self._own is None:
+            return
+        wanted = self.wanted() if self._may_run() else {}
+        for key in [key for key in self._here if key not in wanted]:
+            self._drop(key, "moved to another node, or removed")
+        starts = STARTS_PER_LOOK
+        for key, parameter in wanted.items():
+            known = self._here.get(key)
+            if known is not None and known.parameter.value != parameter.value:
+                self._drop(key, "changed")
+                known = None
+            if known is None:
+                known = self._here[key] = self._described(parameter)
+            if self._is_due(known):
+                if not starts:
+                    break
+                starts -= 1
+                self._run(known)
+        self._cluster.loop.call_later(LOOK_MS, self._look)
+
+    def _may_run(self) -> bool:
+        """Return whether this node is not cut off."""
+        now_ms, host = self._now_ms(), self._cluster.host
+        if self._definitions.ready and host.leader(METADATA_GROUP) is not None:
+            self._leader_ms = now_ms
+            return True
+        return self._definitions.ready and now_ms - self._leader_ms <= WITHOUT_LEADER_MS
+
+    # ------------------------------------------------------------ running one
+
+    def _described(self, parameter: Parameter) -> ManagedShovel:
+        runs, info = self.described(parameter, self._cluster.host.node_id)
+        if not runs:
+            log.error("%s cannot run: %s", self.named(parameter), info.reason)
+        return ManagedShovel(parameter, info, restart_ms=0 if runs else None)
+
+    def _is_due(self, shovel: ManagedShovel) -> bool:
+        if shovel.process is not None or shovel.restart_ms is None or shovel.finished:
+            return False
+        return shovel.restart_ms <= self._now_ms()
+
+    def _run(self, shovel: ManagedShovel) -> None:
+        if sum(1 for one in self._here.values() if one.process is not None) >= RUNNING_MAX:
+            self._failed(shovel, f"this node runs {RUNNING_MAX} of them, which is the most")
+            return
+        job = {**self.job(shovel.parameter), "own": self._own, "cluster": self._cluster_name}
+        try:
+            shovel.process = ShovelProcess(
+                self._cluster.loop,
+                job,
+                lambda status: self._told(shovel, status),
+                lambda why: self._failed(shovel, why),
+            )
+        except OSError as error:
+            self._failed(shovel, f"its process cannot be started: {error.strerror}")
+
+    def _told(self, shovel: ManagedShovel, status: WorkerStatus) -> None:
+        before, parameter = shovel.info, shovel.parameter
+        if status.state == RUNNING:
+            shovel.failures = 0
+        shovel.info = msgspec.structs.replace(
+            before,
+            state=RUNNING if status.state == DONE else status.state,
+            reason=status.reason,
+            forwarded=status.forwarded,
+            remaining=status.remaining,
+            pending=status.pending,
+            blocked_status=status.blocked_status,
+        )
+        if status.state == DONE:
+            self.done(shovel)
+        elif status.reason and status.reason != before.reason:
+            then = "" if status.final else "; it will be started again"
+            log.warning("%s has failed: %s%s", self.named(parameter), status.reason, then)
+        elif status.state == RUNNING and before.state != RUNNING:
+            log.info("%s runs", self.named(parameter))
+        if status.final:
+            self.end(shovel)
+
+    def end(self, shovel: ManagedShovel) -> None:
+        """Stop its process, and start none by itself."""
+        shovel.restart_ms = None
+        if shovel.process is not None:
+            shovel.process.stop()
+            shovel.process = None
+
+    def _failed(self, shovel: ManagedShovel, why: str) -> None:
+        """Start another process later: this one has ended by itself, or there was none."""
+        shovel.process = None
+        delay_ms = min(RESTART_MS << min(shovel.failures, 10), RESTART_MS_MAX)
+        shovel.failures += 1
+        shovel.restart_ms = self._now_ms() + delay_ms
+        if why != shovel.info.reason:
+            log.error("%s: %s; again in %d ms", self.named(shovel.parameter), why, delay_ms)
+        shovel.info = msgspec.structs.replace(shovel.info, state=TERMINATED, reason=why)
+
+    def _drop(self, key: Key, why: str) -> None:
+        shovel = self._here.pop(key)
+        if shovel.process is not None:
+            log.info("%s is stopped: %s", self.named(shovel.parameter), why)
+            shovel.process.stop()
+
+    def infos(self) -> tuple[ShovelInfo, ...]:
+        """Return the states of those that run here."""
+        return tuple(shovel.info for shovel in self._here.values())

@@ -1,0 +1,232 @@
+"""Federated queues between two clusters: the document's sentences, and links that are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pika
+import pytest
+from typer.testing import CliRunner
+
+from live.conftest import Broker, eventually
+from live.test_shovel import worker_pids
+from warren.admin import Admin
+from warren.cli.app import app
+from warren.connection import Connection
+from warren.local import LocalCluster
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, Broker]]:
+    """An upstream and a downstream cluster."""
+    directory = tmp_path_factory.mktemp("federation")
+    with (
+        LocalCluster(nodes=1, directory=directory / "up") as upstream,
+        LocalCluster(nodes=1, directory=directory / "down") as downstream,
+    ):
+        made = [
+            Broker(tuple(f"amqp://guest:guest@{host}/%2F" for host in one.addresses), one)
+            for one in (upstream, downstream)
+        ]
+        yield made[0], made[1]
+
+
+def command(broker: Broker, *words: str) -> str:
+    """Run a command of the CLI."""
+    assert broker.cluster is not None
+    result = CliRunner().invoke(app, [*words, "--uri", broker.cluster.uri])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def federate(broker: Broker, upstream: Broker, queue: str, **more: Any) -> None:
+    """Make a queue federated, before or after it is declared."""
+    value = json.dumps({"uri": upstream.uris[0], "reconnect-delay": 1, **more})
+    command(broker, "parameters", "set", "federation-upstream", f"up-{queue}", value)
+    policy = json.dumps({"federation-upstream": f"up-{queue}"})
+    command(broker, "policies", "set", f"fed-{queue}", f"^{queue}$", policy, "--apply-to", "queues")
+
+
+def declare(broker: Broker, queue: str, count: int = 0, **properties: Any) -> list[bytes]:
+    """Declare a queue and publish messages with bodies of their own."""
+    bodies = [f"{broker.uris[0]} {queue} {i}".encode() for i in range(count)]
+    with broker.connect() as connection:
+        channel = connection.channel()
+        channel.queue_declare(queue, durable=True)
+        channel.confirm_delivery()
+        for body in bodies:
+            channel.basic_publish("", queue, body, pika.BasicProperties(**properties))
+    return bodies
+
+
+def ready(broker: Broker, queue: str) -> int:
+    """Messages that are ready in a queue."""
+    with broker.connect() as connection:
+        made = connection.channel().queue_declare(queue, passive=True)
+    return int(made.method.message_count)
+
+
+def consume(broker: Broker, queue: str, count: int, prefetch: int = 50) -> list[tuple[Any, bytes]]:
+    """Consume until that many different bodies have come; properties and bodies, in order."""
+    found: list[tuple[Any, bytes]] = []
+    with broker.connect() as connection:
+        channel = connection.channel()
+        channel.basic_qos(prefetch_count=prefetch)
+        arriving = channel.consume(queue, inactivity_timeout=30)
+        for method, properties, body in arriving:
+            assert method is not None, f"{len(found)} of {count} have come"
+            found.append((properties, body))
+            channel.basic_ack(method.delivery_tag)
+            if len({one for _, one in found}) == count:
+                break
+        channel.cancel()
+    return found
+
+
+def consumers(broker: Broker, queue: str) -> int:
+    """Number of a queue's consumers."""
+    with broker.connect() as connection:
+        made = connection.channel().queue_declare(queue, passive=True)
+    return int(made.method.consumer_count)
+
+
+def test_messages_move_only_while_a_local_consumer_needs_them(two: tuple[Broker, Broker]) -> None:
+    upstream, downstream = two
+    bodies = declare(upstream, "moves", 30, headers={"k": 1}, priority=3, message_id="m")
+    declare(downstream, "moves")
+    federate(downstream, upstream, "moves")
+    runs = eventually(lambda: state(downstream, "moves") == "running" or None, "the link runs")
+    assert runs
+    # basic.get finds nothing and brings nothing, and nothing else has moved.
+    with downstream.connect() as connection:
+        assert connection.channel().basic_get("moves")[0] is None
+    assert (ready(upstream, "moves"), consumers(upstream, "moves")) == (30, 0)
+    found = consume(downstream, "moves", 30)
+    assert [body for _, body in found] == bodies
+    properties = found[0][0]
+    assert (properties.priority, properties.message_id) == (3, "m")
+    (hop,) = properties.headers.pop("x-received-from")
+    assert properties.headers == {"k": 1}
+    assert (hop["queue"], hop["redelivered"], hop["visit-count"]) == ("moves", False, 1)
+    assert "guest" not in hop["uri"]
+    eventually(lambda: ready(upstream, "moves") == 0 or None, "all are acknowledged upstream")
+    eventually(lambda: consumers(upstream, "moves") == 0 or None, "the link pauses")
+
+
+def test_local_messages_come_first_and_a_consumer_without_room_is_no_demand(
+    two: tuple[Broker, Broker],
+) -> None:
+    upstream, downstream = two
+    declare(upstream, "local", 5)
+    declare(downstream, "local", 3)
+    federate(downstream, upstream, "local")
+    eventually(lambda: state(downstream, "local") == "running" or None, "the link runs")
+    with downstream.connect() as connection:
+        channel = connection.channel()
+        channel.basic_qos(prefetch_count=2)
+        held: list[int] = []
+        channel.basic_consume("local", lambda c, method, p, b: held.append(method.delivery_tag))
+        while len(held) < 2:
+            connection.process_data_events(1)
+        assert ready(upstream, "local") == 5 and ready(downstream, "local") == 1
+        channel.basic_ack(held[1], multiple=True)
+
+        def fetched() -> bool | None:
+            connection.process_data_events(0)
+            return len(held) == 4 or None
+
+        eventually(fetched, "one local and one fetched message")
+    consume(downstream, "local", 6)  # of eight, two are acknowledged
+    eventually(lambda: ready(upstream, "local") == 0 or None, "nothing is left upstream")
+
+
+def test_a_consumer_of_the_upstream_queue_comes_first(two: tuple[Broker, Broker]) -> None:
+    upstream, downstream = two
+    declare(upstream, "spare")
+    declare(downstream, "spare")
+    federate(downstream, upstream, "spare")
+    with upstream.connect() as near, downstream.connect() as far:
+        seen: list[bytes] = []
+        there: list[bytes] = []
+        one, other = near.channel(), far.channel()
+        one.basic_consume("spare", lambda c, m, p, body: seen.append(body), auto_ack=True)
+        other.basic_consume("spare", lambda c, m, p, body: there.append(body), auto_ack=True)
+        eventually(lambda: consumers(upstream, "spare") == 2 or None, "the link consumes")
+        for i in range(20):
+            one.basic_publish("", "spare", str(i).encode())
+
+        def came() -> bool | None:
+            near.process_data_events(0)
+            far.process_data_events(0)
+            return len(seen) == 20 or None
+
+        eventually(came, "the near consumer gets all")
+        assert there == []
+
+
+def test_two_queues_each_upstream_of_the_other_do_not_pass_messages_to_and_fro(
+    two: tuple[Broker, Broker],
+) -> None:
+    one, other = two
+    for broker, upstream in (two, (other, one)):
+        declare(broker, "both")
+        federate(broker, upstream, "both")
+    for broker in two:
+        eventually(lambda broker=broker: state(broker, "both") == "running" or None, "runs")
+    bodies = declare(one, "both", 40)
+    found = consume(other, "both", 40)
+    assert [body for _, body in found] == bodies  # each once, by one hop
+    assert {len(properties.headers["x-received-from"]) for properties, _ in found} == {1}
+    back = declare(other, "both", 40)
+    assert sorted(body for _, body in consume(one, "both", 40)) == sorted(back)
+
+
+def test_a_link_and_a_node_that_are_killed_lose_nothing(two: tuple[Broker, Broker]) -> None:
+    upstream, downstream = two
+    assert upstream.cluster is not None and downstream.cluster is not None
+    bodies = declare(upstream, "killed", 3_000)
+    declare(downstream, "killed")
+    federate(downstream, upstream, "killed", **{"prefetch-count": 50})
+    found = {body for _, body in consume(downstream, "killed", 100)}
+    for pid in worker_pids(downstream.cluster.pid(0)):
+        os.kill(pid, signal.SIGKILL)
+    found |= {body for _, body in consume(downstream, "killed", 300)}
+    upstream.cluster.kill(0)
+    upstream.cluster.start(0)
+    rest = set(bodies) - found
+    while rest:
+        found |= {body for _, body in consume(downstream, "killed", min(len(rest), 500))}
+        rest = set(bodies) - found
+    assert found == set(bodies)
+
+
+def test_a_queue_that_is_its_own_upstream_is_refused_in_words(two: tuple[Broker, Broker]) -> None:
+    _, downstream = two
+    declare(downstream, "itself")
+    federate(downstream, downstream, "itself")
+
+    def refused() -> str | None:
+        found = links(downstream, "itself")
+        return found[0].reason or None if found else None
+
+    assert "the source and the destination are the same" in eventually(refused, "it is refused")
+
+
+def links(broker: Broker, queue: str) -> list[Any]:
+    """The links of a queue."""
+    assert broker.cluster is not None
+    with Connection(broker.cluster.address) as connection:
+        return [one for one in Admin(connection).federation_links() if one.dest_queue == queue]
+
+
+def state(broker: Broker, queue: str) -> str:
+    """The state of a queue's only link; "": it has none yet."""
+    found = links(broker, queue)
+    assert len(found) < 2
+    return found[0].state if found else ""
