@@ -1,4 +1,4 @@
-"""Shovels between a RabbitMQ and a cluster of Warren, with the node that runs one killed.
+"""Shovels and a federated queue between a RabbitMQ and Warren, with the node that runs one killed.
 
     python3 build.py shovel [MESSAGES]
 
@@ -97,6 +97,35 @@ def into_rabbitmq(rabbitmq: Broker, warren: Broker, admin: Admin, count: int) ->
     print(f"into RabbitMQ: {count} messages, each once")
 
 
+def federated(rabbitmq: Broker, warren: Broker, admin: Admin, count: int) -> None:
+    """Consume a federated queue; kill -9 the node that leads it and runs its link midway."""
+    bodies = fill(rabbitmq, "balanced", count)
+    admin.declare_queue("balanced", arguments={"x-queue-type": "quorum"})
+    upstream = {"uri": rabbitmq.uri, "prefetch-count": PREFETCH, "reconnect-delay": 1}
+    admin.set_parameter("/", "federation-upstream", "far", upstream)
+    policy = {"federation-upstream": "far"}
+    admin.set_policy("/", "balanced", "^balanced$", policy, apply_to="queues")
+    link = eventually(lambda: next(iter(admin.federation_links()), None), "there is a link")
+    found: list[bytes] = []
+    with warren.connect(living(warren, link.node)) as connection:
+        channel = connection.channel()
+        channel.basic_qos(prefetch_count=PREFETCH)
+        messages: Any = channel.consume("balanced", inactivity_timeout=30)
+        for method, _, body in messages:
+            assert method is not None, f"{len(set(found))} of {count} messages have come"
+            found.append(body)
+            channel.basic_ack(method.delivery_tag)
+            if len(found) == count // 4:
+                warren.cluster.kill(link.node)
+            if len(set(found)) == count:
+                break
+    moved = eventually(lambda: next(iter(admin.federation_links()), None), "there is a link")
+    assert set(found) == set(bodies) and moved.node != link.node
+    print(f"federated queue: {count} messages, leader {link.node} killed: none lost,")
+    print(f"  {len(found) - count} came twice, the link is on {moved.node}")
+    warren.cluster.restart(link.node)
+
+
 def main(arguments: list[str]) -> int:
     """Run both ways; the exit code."""
     count = int(arguments[0]) if arguments else MESSAGES
@@ -107,6 +136,7 @@ def main(arguments: list[str]) -> int:
         admin = Admin(connection)
         into_warren(rabbitmq, Broker(uris, cluster), admin, count)
         into_rabbitmq(rabbitmq, Broker(uris, cluster), admin, count)
+        federated(rabbitmq, Broker(uris, cluster), admin, count)
     return 0
 
 

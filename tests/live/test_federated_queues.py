@@ -45,7 +45,7 @@ def command(broker: Broker, *words: str) -> str:
     return result.output
 
 
-def federate(broker: Broker, upstream: Broker, queue: str, **more: Any) -> None:
+def federate(broker: Broker, upstream: Broker, queue: str, /, **more: Any) -> None:
     """Make a queue federated, before or after it is declared."""
     value = json.dumps({"uri": upstream.uris[0], "reconnect-delay": 1, **more})
     command(broker, "parameters", "set", "federation-upstream", f"up-{queue}", value)
@@ -96,6 +96,12 @@ def consumers(broker: Broker, queue: str) -> int:
     return int(made.method.consumer_count)
 
 
+@pytest.mark.specification(
+    "federated-queues: A federated queue links to other queues",
+    "federated-queues: It will retrieve messages from upstream queues in order",
+    "federated-queues: The upstream queues do not need to be reconfigured",
+    "federated-queues: basic.get cannot retrieve messages over federation",
+)
 def test_messages_move_only_while_a_local_consumer_needs_them(two: tuple[Broker, Broker]) -> None:
     upstream, downstream = two
     bodies = declare(upstream, "moves", 30, headers={"k": 1}, priority=3, message_id="m")
@@ -119,6 +125,9 @@ def test_messages_move_only_while_a_local_consumer_needs_them(two: tuple[Broker,
     eventually(lambda: consumers(upstream, "moves") == 0 or None, "the link pauses")
 
 
+@pytest.mark.specification(
+    "federated-queues: The federated queue will only retrieve messages when it has run out",
+)
 def test_local_messages_come_first_and_a_consumer_without_room_is_no_demand(
     two: tuple[Broker, Broker],
 ) -> None:
@@ -146,6 +155,10 @@ def test_local_messages_come_first_and_a_consumer_without_room_is_no_demand(
     eventually(lambda: ready(upstream, "local") == 0 or None, "nothing is left upstream")
 
 
+@pytest.mark.specification(
+    "federated-queues: The intent is to ensure that messages are only transferred",
+    "federated-queues: This is implemented using consumer priorities",
+)
 def test_a_consumer_of_the_upstream_queue_comes_first(two: tuple[Broker, Broker]) -> None:
     upstream, downstream = two
     declare(upstream, "spare")
@@ -170,6 +183,10 @@ def test_a_consumer_of_the_upstream_queue_comes_first(two: tuple[Broker, Broker]
         assert there == []
 
 
+@pytest.mark.specification(
+    "federated-queues: One can even form 'loops",
+    "federated-queues: In a set of mutually-federated queues, messages will move",
+)
 def test_two_queues_each_upstream_of_the_other_do_not_pass_messages_to_and_fro(
     two: tuple[Broker, Broker],
 ) -> None:
@@ -216,6 +233,71 @@ def test_a_queue_that_is_its_own_upstream_is_refused_in_words(two: tuple[Broker,
         return found[0].reason or None if found else None
 
     assert "the source and the destination are the same" in eventually(refused, "it is refused")
+
+
+@pytest.mark.specification(
+    "federated-queues: In order for RabbitMQ to recognize that a queue",
+    "federated-queues: Matching queues will be federated",
+)
+def test_a_link_begins_changes_and_ends_with_what_it_is_made_of(two: tuple[Broker, Broker]) -> None:
+    upstream, downstream = two
+    declare(downstream, "lives")
+    policy = json.dumps({"federation-upstream": "up-lives"})
+    command(downstream, "policies", "set", "fed-lives", "^lives$", policy, "--apply-to", "queues")
+    assert links(downstream, "lives") == []  # its upstream does not exist
+    bad = upstream.uris[0].replace("guest:guest", "guest:wrong")
+    value = {"uri": bad, "reconnect-delay": 1}
+    command(downstream, "parameters", "set", "federation-upstream", "up-lives", json.dumps(value))
+
+    def reason() -> str | None:
+        found = links(downstream, "lives")
+        return found[0].reason or None if found else None
+
+    words = eventually(reason, "the link says why it fails")
+    assert "refused" in words and "wrong" not in words
+    assert "up-lives" in command(downstream, "federation", "status")
+    federate(downstream, upstream, "lives")
+    eventually(lambda: state(downstream, "lives") == "running" or None, "the new URI is used")
+    command(downstream, "policies", "clear", "fed-lives")
+    eventually(lambda: not links(downstream, "lives") or None, "no policy, no link")
+    federate(downstream, upstream, "lives")
+    eventually(lambda: state(downstream, "lives") == "running" or None, "it is back")
+    with downstream.connect() as connection:
+        connection.channel().queue_delete("lives")
+    eventually(lambda: not links(downstream, "lives") or None, "no queue, no link")
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_the_user_of_a_message_is_kept_only_when_it_is_trusted(
+    two: tuple[Broker, Broker], trusted: bool
+) -> None:
+    upstream, downstream = two
+    queue = f"trust-{trusted}"
+    declare(upstream, queue, 1, user_id="guest")
+    declare(downstream, queue)
+    federate(downstream, upstream, queue, **{"trust-user-id": trusted})
+    ((properties, _),) = consume(downstream, queue, 1)
+    assert properties.user_id == ("guest" if trusted else None)
+
+
+@pytest.mark.specification(
+    "federated-queues: Federated queues cannot currently cause messages to traverse"
+)
+def test_messages_do_not_pass_through_a_queue_without_consumers(two: tuple[Broker, Broker]) -> None:
+    upstream, downstream = two
+    declare(upstream, "first", 3)
+    for queue in ("second", "third"):
+        declare(downstream, queue)
+    federate(downstream, upstream, "second", queue="first")
+    federate(downstream, downstream, "third", queue="second")
+    for queue in ("second", "third"):
+        eventually(lambda queue=queue: state(downstream, queue) == "running" or None, "runs")
+    with downstream.connect() as connection:
+        connection.channel().basic_consume("third", lambda *delivery: None)
+        eventually(lambda: consumers(downstream, "second") == 1 or None, "the second link consumes")
+        assert (ready(upstream, "first"), consumers(upstream, "first")) == (3, 0)
+        # With a consumer between them they move there.
+        assert len(consume(downstream, "second", 3)) >= 3
 
 
 def links(broker: Broker, queue: str) -> list[Any]:

@@ -25,6 +25,7 @@ TITLES = {
     "quorum-queues": "Quorum queues (RabbitMQ 4.3)",
     "reliability-guide": "Reliability guide",
     "at-least-once-dead-lettering": "At-least-once dead lettering",
+    "federated-queues": "Federated queues",
     "mirrored-queues": "Mirrored queues (RabbitMQ 3.13)",
 }
 HEAD = """\
