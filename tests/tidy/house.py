@@ -61,6 +61,7 @@ FLOORS: dict[str, int] = {
     "warren_broker.routing": 1,
     "warren_broker.federation": 3,
     "warren_broker.federation.journey": 1,
+    "warren_broker.federation.upstreams": 1,
     "warren_broker.shovel": 3,
     "warren_broker.shovel.uris": 0,
     "warren_broker.shovel.definition": 0,

@@ -17,7 +17,6 @@ from warren_broker.errors import Refusal
 from warren_broker.federation.upstreams import (
     CONSUMER_TAG,
     Upstream,
-    leads_to_itself,
     transfer_of,
     upstreams_of,
 )
@@ -109,16 +108,11 @@ class FederationLinks(Supervisor):
         )
         try:
             made = parse_shovel(parameter.vhost, parameter.name, self._transfer(parameter))
-            itself = leads_to_itself(upstream, parameter.vhost, queue)
         except Refusal as refusal:
             reason = " ".join(refusal.detail.split())
             return False, msgspec.structs.replace(info, state=TERMINATED, reason=reason)
         shown = ", ".join(map(str, made.source.uris))
-        info = msgspec.structs.replace(info, src_uri=shown)
-        if itself:
-            reason = f"the upstream queue {quoted(queue)} is the federated queue itself"
-            return False, msgspec.structs.replace(info, state=TERMINATED, reason=reason)
-        return True, info
+        return True, msgspec.structs.replace(info, src_uri=shown)
 
     def job(self, parameter: Parameter) -> dict[str, Any]:
         """See Supervisor."""

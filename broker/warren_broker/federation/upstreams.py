@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from warren_broker.errors import InvalidArgument
 from warren_broker.metadata.records import Parameter
 from warren_broker.name_patterns import NameMatcher, Pattern
 from warren_broker.parameter_values import FEDERATION_UPSTREAM, FEDERATION_UPSTREAM_SET
 from warren_broker.policy_keys import FEDERATION_KEYS
-from warren_broker.shovel.uris import parse_shovel_uri
+from warren_broker.shovel.definition import parse_shovel
 
 EVERY_UPSTREAM: Final = "all"
 """The set of all upstreams of a vhost, which needs no parameter."""
@@ -63,17 +64,6 @@ def upstreams_of(parameters: Parameters, policy: Mapping[str, Any]) -> list[Upst
     return [found[name] for name in sorted(found)]
 
 
-def leads_to_itself(upstream: Upstream, vhost: str, queue: str) -> bool:
-    """Return whether a URI without a host names the very queue; raises InvalidArgument.
-
-    Behind other URIs the link finds it out when it begins, as a shovel does.
-    """
-    given = upstream.value["uri"]
-    uris = given if isinstance(given, list) else [given]
-    places = [parse_shovel_uri("uri", uri).place for uri in uris]
-    return upstream.queue(queue) == queue and ("", 0, vhost) in places
-
-
 def transfer_of(upstream: Upstream, queue: str, own_uri: str) -> dict[str, Any]:
     """Return a link's transfer as the parameter of a shovel.
 
@@ -93,3 +83,13 @@ def transfer_of(upstream: Upstream, queue: str, own_uri: str) -> dict[str, Any]:
         if theirs in value:
             given[ours] = value[theirs]
     return given
+
+
+def check_upstream(name: str, value: Mapping[str, Any]) -> None:
+    """Raise InvalidArgument for values with which no link could run; after `check_parameter`."""
+    transfer = transfer_of(Upstream(name, value), "q", "amqp://")
+    transfer["dest-queue"] = f"not {transfer['src-queue']}"  # which queues it is for is not known
+    try:
+        parse_shovel("/", name, transfer)
+    except InvalidArgument as refusal:
+        raise InvalidArgument(refusal.detail.replace("src-", "")) from None

@@ -17,11 +17,12 @@ import msgspec
 from warren_broker.arguments import plain
 from warren_broker.definition_files.document import DOCUMENT_BYTES_MAX
 from warren_broker.errors import InvalidArgument
+from warren_broker.federation.upstreams import check_upstream
 from warren_broker.management import resource
 from warren_broker.management.definition_values import ImportReport
 from warren_broker.management.resource import Body, ManagementRequest, Names, Query, Result
 from warren_broker.metadata.records import Parameter
-from warren_broker.parameter_values import SHOVEL, check_json, check_parameter
+from warren_broker.parameter_values import FEDERATION_UPSTREAM, SHOVEL, check_json, check_parameter
 from warren_broker.shovel.definition import parse_shovel
 
 # ------------------------------------------------------------------ requests
@@ -158,6 +159,8 @@ def _put_parameter(names: Names, query: Query, body: Any) -> ManagementRequest:
     check_parameter(component, resource.filled("parameter", name), value)
     if component == SHOVEL:
         parse_shovel(vhost, name, value)
+    elif component == FEDERATION_UPSTREAM:
+        check_upstream(name, value)
     return PutParameterRequest(parameter=Parameter(vhost, component, name, value))
 
 

@@ -12,10 +12,11 @@ from warren_broker.federation.journey import travelled
 from warren_broker.federation.links import has_demand
 from warren_broker.federation.upstreams import (
     Upstream,
-    leads_to_itself,
+    check_upstream,
     transfer_of,
     upstreams_of,
 )
+from warren_broker.management.dispatch import parse_request
 from warren_broker.metadata.records import Parameter
 from warren_broker.policy_keys import check_policy
 from warren_broker.queue.commands import Cancel, Checkout, Get, Settle
@@ -66,17 +67,32 @@ def test_the_defaults_of_a_link_are_those_of_rabbitmq() -> None:
     assert [one.host for one in made.source.uris] == ["a", "b"]
 
 
-def test_a_prefetch_beyond_the_protocol_is_refused_in_words() -> None:
-    upstream = Upstream("up", {"uri": "amqp://far", "prefetch-count": 65_536})
-    with pytest.raises(InvalidArgument, match="src-prefetch-count=65536"):
-        parse_shovel("/", "up", transfer_of(upstream, "q", OWN))
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({"uri": "http://far"}, "^uri is not a valid URI"),
+        ({"uri": ["amqp://far", "amqp://far?colour=1"]}, "^uri has the option 'colour'"),
+        ({"uri": "amqp://far", "prefetch-count": 65_536}, "^prefetch-count=65536: a number from 1"),
+        ({"uri": "amqp://far", "prefetch-count": 0}, "^prefetch-count=0: a number from 1"),
+        ({"uri": "amqp://far", "reconnect-delay": 0.5}, "^reconnect-delay=0.5: a number from 0"),
+    ],
+)
+def test_an_upstream_with_which_no_link_could_run_is_refused_when_it_is_set(
+    value: dict[str, Any], words: str
+) -> None:
+    path = "/parameters/federation-upstream/%2F/up"
+    with pytest.raises(InvalidArgument, match=words):
+        parse_request("PUT", path, {"value": value})
 
 
-def test_a_link_to_its_own_queue_is_seen_in_its_uri() -> None:
-    assert leads_to_itself(Upstream("up", {"uri": "amqp://"}), "/", "q")
-    assert leads_to_itself(Upstream("up", {"uri": ["amqp://far", "amqp:///%2F"]}), "/", "q")
-    assert not leads_to_itself(Upstream("up", {"uri": "amqp://", "queue": "other"}), "/", "q")
-    assert not leads_to_itself(Upstream("up", {"uri": "amqp:///elsewhere"}), "/", "q")
+def test_an_upstream_may_be_this_cluster_but_not_the_queue_itself() -> None:
+    here = {"uri": "amqp://", "prefetch-count": 65_535}
+    check_upstream("up", here)
+    for value in (here, {"uri": ["amqp://far", "amqp:///%2F"]}):
+        with pytest.raises(InvalidArgument, match="the source and the destination are the same"):
+            parse_shovel("/", "up", transfer_of(Upstream("up", value), "q", OWN))
+    for value in ({**here, "queue": "other"}, {"uri": "amqp:///elsewhere"}):
+        parse_shovel("/", "up", transfer_of(Upstream("up", value), "q", OWN))
 
 
 def test_the_header_keeps_one_entry_for_each_upstream_queue() -> None:
