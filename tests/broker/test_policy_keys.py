@@ -9,7 +9,14 @@ from msgspec import structs
 
 from warren_broker.arguments import TABLE, QueueDefaults, queue_declaration
 from warren_broker.errors import InvalidArgument
-from warren_broker.policy_keys import KEYS, applies_to_queue, check_policy, effective_config, merged
+from warren_broker.policy_keys import (
+    FEDERATION_KEYS,
+    KEYS,
+    applies_to_queue,
+    check_policy,
+    effective_config,
+    merged,
+)
 from warren_broker.queue.config import QueueConfig
 
 WITHOUT_ARGUMENT = {"alternate-exchange"} | {key for key in KEYS if not KEYS[key].what}
@@ -27,7 +34,7 @@ def refusal(definition: Any, operator: bool = False, **more: Any) -> str:
 @pytest.mark.specification("quorum-queues: The below table summarises the policy keys")
 def test_every_argument_with_a_policy_key_is_known() -> None:
     of_arguments = {row.policy for row in TABLE if row.policy and row.at == "declare"}
-    assert of_arguments == KEYS.keys() - WITHOUT_ARGUMENT
+    assert of_arguments == KEYS.keys() - WITHOUT_ARGUMENT - set(FEDERATION_KEYS)
     fields = set(QueueConfig.__struct_fields__)
     assert {key.field for key in KEYS.values() if key.field} <= fields
 
@@ -101,9 +108,10 @@ def test_operator_policies_refuse_what_they_refuse_in_rabbitmq(key: str) -> None
     values = {"consumer-timeout": 5, "consumer-disconnected-timeout": 5}
     words = {"queue-leader-locator": "balanced", "queue-mode": "lazy"}
     value = values.get(key, words.get(key, "at-most-once"))
-    check_policy("p", ".*", {key: value}, 0, "all", False)
+    check_policy("p", ".*", {key: value}, 0, "queues", False)
     assert "are not recognised policy settings" in refusal({key: value}, operator=True)
     assert key in {
+        *FEDERATION_KEYS,
         "dead-letter-exchange",
         "dead-letter-routing-key",
         "dead-letter-strategy",
