@@ -6,6 +6,7 @@ from typing import Final
 
 from pyspark_warren.option_spec import DAY_MS, INT_MAX, WARREN, Spec
 from pyspark_warren.option_values import (
+    parse_bool,
     parse_count,
     parse_duration_ms,
     parse_names,
@@ -151,6 +152,15 @@ CLAIMS: Final[tuple[Spec, ...]] = (
         "fail",
         "what to do when the claim a checkpoint counts on is gone",
         "read",
+        how="stream",
+        broker=WARREN,
+    ),
+    Spec(
+        "settleWithBatch",
+        "settle_with_batch",
+        parse_bool,
+        False,
+        "true, for source and sink: publishing a micro-batch settles its claim, in one decision",
         how="stream",
         broker=WARREN,
     ),

@@ -12,6 +12,7 @@ from warren.claims import ClaimReader, FetchedBlock, browse, fetch_claim
 from warren.connection import Connection
 from warren.outgoing import SEND_WINDOW_BYTES, BlockSender
 from warren.stages import (
+    SettledClaim,
     SinkDriver,
     StagedPart,
     StageKey,
@@ -107,10 +108,17 @@ class WarrenBroker:
         )
 
     def publish_batch(
-        self, driver: SinkDriver, batch: int, parts: Iterable[StagedPart], timeout_s: float
+        self,
+        driver: SinkDriver,
+        batch: int,
+        parts: Iterable[StagedPart],
+        timeout_s: float,
+        settles: Sequence[SettledClaim] = (),
     ) -> int:
-        """Make a batch visible."""
-        return publish_batch(self._connection, driver, batch, parts, timeout_s=timeout_s)
+        """Make a batch visible, and settle its claims."""
+        return publish_batch(
+            self._connection, driver, batch, parts, settles=settles, timeout_s=timeout_s
+        )
 
     def drop_batch(self, driver: SinkDriver, batch: int, parts: Iterable[StagedPart]) -> None:
         """Drop these parts."""

@@ -179,6 +179,8 @@ class ClaimDriver:
         # An earlier run has begun the batch unless this one has opened its claim. An attached
         # reader proves nothing: `initial` attaches one by the name in readerId.
         if start != end and end.claims and self._opened != (end.reader, end.number):
+            if self._options.settle_with_batch and self._settled_with_batch(end):
+                return ()
             if self.is_older_copy(end, end.claims[0].number - 1):
                 return ()
             self._attach(end.reader)
@@ -372,6 +374,16 @@ class ClaimDriver:
         mine = next((each for each in readers if each.name == self._reader_name), None)
         first, last = claims[0].number, claims[-1].number
         return mine is None or not mine.settled < first <= last <= mine.settled + mine.open_claims
+
+    def _settled_with_batch(self, end: Offset) -> bool:
+        """Return whether the sink has published the batch that ends here.
+
+        Its claims are settled then, and no later one: the driver has ended between that decision
+        and Spark's commit log. Spark runs the batch again, and it reads nothing.
+        """
+        readers = self._broker.queue(self._options.queue).readers
+        mine = next((each for each in readers if each.name == end.reader), None)
+        return mine is not None and mine.settled == end.number
 
     def plan_of_lost(self, end: Offset, why: str) -> tuple[Slice, ...]:
         """Return no slices for a batch with a claim that is gone; ClaimLostError."""

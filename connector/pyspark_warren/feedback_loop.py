@@ -49,18 +49,30 @@ def refuse_checkpoint_queues(
                 raise SameQueueError(_text(offset.queue))
 
 
-def offsets_of(checkpoint: str, batch: int) -> list[Offset]:
-    """Return the Warren offsets at a batch's end; none if the checkpoint cannot be read here."""
+def checkpoint_directory(checkpoint: str) -> Path | None:
+    """Return the checkpoint as a directory of this machine; None if it is elsewhere."""
     where = urlsplit(checkpoint)
     if not checkpoint or where.scheme not in ("", "file") or where.netloc not in ("", "localhost"):
+        return None
+    return Path(checkpoint if not where.scheme else unquote(where.path))
+
+
+def stored_offsets(checkpoint: str, batch: int) -> list[str]:
+    """Return the offset of each source at a batch's end; none if they cannot be read here."""
+    directory = checkpoint_directory(checkpoint)
+    if directory is None:
         return []
-    path = checkpoint if not where.scheme else unquote(where.path)
     try:
-        lines = (Path(path) / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
+        lines = (directory / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         return []
+    return lines[2:]  # after a version and the batch's metadata
+
+
+def offsets_of(checkpoint: str, batch: int) -> list[Offset]:
+    """Return the Warren offsets at a batch's end; none if the checkpoint cannot be read here."""
     found: list[Offset] = []
-    for line in lines[2:]:  # after a version and the batch's metadata
+    for line in stored_offsets(checkpoint, batch):
         try:
             stored = json.loads(line)
             offsets = QueueOffsets.from_dict(stored if isinstance(stored, dict) else {})

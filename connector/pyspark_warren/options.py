@@ -91,6 +91,7 @@ class Options:
     claim_ttl_ms: int = 0
     partitions: int = 0
     on_claim_lost: str = "fail"
+    settle_with_batch: bool = False
     reader_id: str = ""
     poll_interval_ms: int = 100
     browse_max: int = 0
@@ -372,6 +373,11 @@ def _apply_uri(values: dict[str, Any], given: set[str]) -> None:
 def _check(values: dict[str, Any], where: str, given: Mapping[str, str]) -> None:
     if where == "read":
         _check_queues(values, given)
+        if values["settle_with_batch"] and not values["queue"]:
+            raise OptionError(
+                "option settleWithBatch=true needs the option queue: the claims of several queues "
+                "cannot be settled in one decision"
+            )
         _check_admission(values, given)
     ttl = values.get("claim_ttl_ms", 0)
     if 0 < ttl < 10_000:
@@ -398,6 +404,11 @@ def _check(values: dict[str, Any], where: str, given: Mapping[str, str]) -> None
             f"option columnNameOfCorruptRecord={corrupt!r} is "
             f"{'the name of another column' if corrupt else 'empty'}; give a name "
             f"of its own, such as {CORRUPT_DEFAULT}"
+        )
+    if where == "write" and values["settle_with_batch"] and not values["atomic_batch"]:
+        raise OptionError(
+            "option settleWithBatch=true needs atomicBatch=true: a batch that appears row by row "
+            "is not one decision"
         )
     if where == "write" and not values["sink_id"]:
         for name, value in (("batchId", values["batch_id"]), ("runId", values["run_id"] or None)):

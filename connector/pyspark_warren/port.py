@@ -12,7 +12,7 @@ from pyspark_warren.options import Options
 from pyspark_warren.plan import ViewPiece
 from warren.admin import Queue
 from warren.claims import Claim, FetchedBlock, Registration
-from warren.stages import SinkDriver, StagedPart, StageKey
+from warren.stages import SettledClaim, SinkDriver, StagedPart, StageKey
 from warren.views import ViewedBlock
 from warren_broker.block.layout import AREAS
 
@@ -107,9 +107,17 @@ class BrokerPort(Protocol):
         """Open a writer of blocks that stay invisible until published."""
 
     def publish_batch(
-        self, driver: SinkDriver, batch: int, parts: Iterable[StagedPart], timeout_s: float
+        self,
+        driver: SinkDriver,
+        batch: int,
+        parts: Iterable[StagedPart],
+        timeout_s: float,
+        settles: Sequence[SettledClaim] = (),
     ) -> int:
-        """Make the whole batch visible; a repeat has the answer of the first call."""
+        """Make the whole batch visible; a repeat has the answer of the first call.
+
+        settles  claims that are settled if, and only if, it is
+        """
 
     def drop_batch(self, driver: SinkDriver, batch: int, parts: Iterable[StagedPart]) -> None:
         """Drop these parts."""

@@ -20,13 +20,14 @@ from pyspark_warren.conditions import named_conditions
 from pyspark_warren.errors import OptionError, UnsupportedError
 from pyspark_warren.fault_boundary import told
 from pyspark_warren.feedback_loop import refuse_checkpoint_queues
+from pyspark_warren.one_decision import check_checkpoint, claims_of_batch
 from pyspark_warren.option_spec import AMQP
 from pyspark_warren.options import Options
 from pyspark_warren.port import Connect
 from pyspark_warren.sink_schema import check_sink_schema
 from pyspark_warren.writer import Attempt, WrittenPart, write_direct, write_staged
 from warren.errors import BatchConflict
-from warren.stages import SinkDriver
+from warren.stages import SettledClaim, SinkDriver
 
 log = logging.getLogger("pyspark_warren")
 
@@ -94,9 +95,17 @@ class _Sink:
             refuse_checkpoint_queues(
                 self._options, parts[0].batch, queues, self._connect(self._options).queue
             )
+            broker = self._connect(self._options)
+            settles: tuple[SettledClaim, ...] = ()
+            if self._options.settle_with_batch:
+                settles = claims_of_batch(self._options, parts[0].batch, broker.queue)
             try:
-                self._connect(self._options).publish_batch(
-                    parts[0].driver, parts[0].batch, staged, self._options.confirm_timeout_ms / 1000
+                broker.publish_batch(
+                    parts[0].driver,
+                    parts[0].batch,
+                    staged,
+                    self._options.confirm_timeout_ms / 1000,
+                    settles,
                 )
             except BatchConflict as conflict:
                 if self._options.on_batch_conflict == "fail":
@@ -141,6 +150,8 @@ class WarrenStreamWriter(DataSourceStreamArrowWriter):
     """A streaming query's sink: a micro-batch appears in its queues entirely, and once."""
 
     def __init__(self, options: Options, schema: StructType, connect: Connect) -> None:
+        if options.settle_with_batch:
+            check_checkpoint(options)
         self._sink = _Sink(options, schema, connect)
         self._sink_id, self._run_id = options.sink_id, options.run_id
         self._sink.register()

@@ -301,3 +301,29 @@ def test_a_claim_whose_driver_lives_does_not_expire(
     until(lived, "the claim is not renewed")
     query.stop()
     assert queues.claimed() == ROWS and len(heard) >= 4
+
+
+def test_publishing_a_batch_settles_its_claim_and_a_crash_before_the_commit_log_is_harmless(
+    spark: Any, queues: Queues, tmp_path: Path
+) -> None:
+    """The last entry of the commit log is taken away: as after a driver's end before it."""
+    checkpoint = tmp_path / "checkpoint"
+    both = {"settleWithBatch": "true"}
+
+    def drain_all() -> None:
+        rows = stream_of(spark, queues, **both)
+        given = queues.options(routingKey=queues.out, **both)
+        run_to_the_end(rows.writeStream.format("warren").options(**given), checkpoint)
+
+    queues.publish()
+    drain_all()
+    assert (queues.ready(queues.source), queues.ready(queues.out)) == (0, ROWS)
+    # Spark settles the last batch of a run at the next start only: its publication did.
+    assert queues.claimed() == 0
+    last = max(int(each.name) for each in (checkpoint / "commits").iterdir() if each.name.isdigit())
+    (checkpoint / "commits" / str(last)).unlink()
+    (checkpoint / "commits" / f".{last}.crc").unlink(missing_ok=True)
+    queues.publish(ROWS)
+    drain_all()
+    assert (queues.ready(queues.source), queues.ready(queues.out)) == (0, 2 * ROWS)
+    assert queues.claimed() == 0

@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark_warren.plan import ViewPiece
+from spark_world.fake_writer import FakeWriter, by_queue
 from spark_world.pickles import receive, send
 from warren import errors
 from warren.admin import Queue, Reader
 from warren.claims import Claim, FetchedBlock, Registration
-from warren.stages import SinkDriver, StagedPart, StageKey
+from warren.stages import SettledClaim, SinkDriver, StagedPart, StageKey
 from warren.views import ViewedBlock
 from warren_broker.amqp10.wire.viewed import ViewHead
 from warren_broker.block.block import AREAS, Block, concat, encode
@@ -348,9 +349,13 @@ class FakeBroker:
         return sorted(routed)
 
     def publish_batch(
-        self, driver: SinkDriver, batch: int, attempts: dict[str, list[tuple[int, int, int]]]
+        self,
+        driver: SinkDriver,
+        batch: int,
+        attempts: dict[str, list[tuple[int, int, int]]],
+        settles: list[tuple[str, str, int, int]],
     ) -> int:
-        """Make visible, once."""
+        """Make visible, once; then settle."""
         self.calls.append(("publish", driver.sink, batch, attempts))
         done = 0
         for name, each in attempts.items():
@@ -375,6 +380,8 @@ class FakeBroker:
                 key: v for key, v in queue.stages.items() if key[:2] != named[:2] or key[2] > batch
             }
             done += queue.published[named][1]
+        for claim in settles:
+            self.settle(*claim)
         return done
 
     def drop_batch(
@@ -479,27 +486,29 @@ class FakeClient:
         )
 
     def publish_batch(
-        self, driver: SinkDriver, batch: int, parts: Iterable[StagedPart], timeout_s: float
+        self,
+        driver: SinkDriver,
+        batch: int,
+        parts: Iterable[StagedPart],
+        timeout_s: float,
+        settles: Sequence[SettledClaim] = (),
     ) -> int:
-        """Publish the batch."""
-        return self._call("publish_batch", driver, batch, _by_queue(parts))
+        """Publish the batch; the claims that it settles are one call with it."""
+        return self._call(
+            "publish_batch",
+            driver,
+            batch,
+            by_queue(parts),
+            [(claim.queue, claim.reader, claim.epoch, claim.number) for claim in settles],
+        )
 
     def drop_batch(self, driver: SinkDriver, batch: int, parts: Iterable[StagedPart]) -> None:
         """Drop the staged parts."""
-        self._call("drop_batch", driver, batch, _by_queue(parts))
+        self._call("drop_batch", driver, batch, by_queue(parts))
 
     def publisher(self, exchange: str, timeout_s: float) -> FakeWriter:
         """Open a publisher of blocks that are visible at once."""
         return FakeWriter(0, 0, lambda data: self._call("publish_block", exchange, data) or [])
-
-
-def _by_queue(parts: Iterable[StagedPart]) -> dict[str, list[tuple[int, int, int]]]:
-    """(partition, attempt, blocks) by queue."""
-    found: dict[str, list[tuple[int, int, int]]] = {}
-    for part in parts:
-        for name, blocks in part.queues:
-            found.setdefault(name, []).append((part.partition, part.attempt, blocks))
-    return found
 
 
 class FakeReader:
@@ -532,28 +541,6 @@ class FakeReader:
     def release(self, number: int = 0, *, failed: bool = False) -> int:
         """Return claims to the queue."""
         return self._call("release", *self._name, self.epoch, number)
-
-
-class FakeWriter:
-    """`port.Writer`."""
-
-    def __init__(self, partition: int, attempt: int, send_block: Any) -> None:
-        self._key, self._send = (partition, attempt), send_block
-        self._queues: dict[str, int] = {}
-        self._blocks = 0
-
-    def write(self, block: bytes) -> None:
-        """One block."""
-        for name in self._send(bytes(block)):
-            self._queues[name] = self._queues.get(name, 0) + 1
-        self._blocks += 1
-
-    def finish(self) -> StagedPart:
-        """All there."""
-        return StagedPart(*self._key, tuple(sorted(self._queues.items())), self._blocks, 0)
-
-    def close(self) -> None:
-        """Give up."""
 
 
 # ------------------------------------------------------------------ over a socket
