@@ -31,7 +31,9 @@ class World:
         self.connections = [SimpleNamespace(client=client) for client in clients]
         self.connections.append(SimpleNamespace(client=None))  # its header has not come
         self.definitions: Any = SimpleNamespace(
-            state=SimpleNamespace(users=self.users, scopes=self.scopes), on_access=[]
+            state=SimpleNamespace(users=self.users, scopes=self.scopes),
+            on_access=[],
+            own_login=("own", "secret"),
         )
         listener: Any = SimpleNamespace(connections=self.connections)
         loop: Any = SimpleNamespace(call_later=self._later)
@@ -89,3 +91,11 @@ def test_after_a_snapshot_all_are_compared() -> None:
     world.fire()
     world.deleted()
     assert not world.timers, "nothing is waited for when no client leaves"
+
+
+def test_the_nodes_own_links_stay_unless_their_vhost_is_deleted() -> None:
+    stays, leaves = Client("own"), Client("own", "w")
+    world = World(stays, leaves)
+    world.deleted()
+    world.fire()
+    assert not stays.farewells and leaves.farewells == ["vhost 'w' is deleted"]
