@@ -19,6 +19,7 @@ from warren.shovels import ShovelCalls
 from warren.users import UserCalls
 from warren_broker.management.queue_values import (
     DelayedInfo,
+    ForgottenSink,
     QueueInfo,
     ReaderInfo,
     SinksInfo,
@@ -253,6 +254,23 @@ class Admin(MembershipCalls, UserCalls, PolicyCalls, LimitCalls, DefinitionCalls
         asked = f"sink={quote(sink, safe='')}&run={quote(run, safe='')}&count={count}"
         found = self.connection.request("GET", f"{_queue_path(queue)}/sinks?{asked}")
         return msgspec.convert(found, SinksInfo)
+
+    def forget_sink(
+        self, queue: str, sink: str, run: str = "", *, force: bool = False
+    ) -> ForgottenSink:
+        """Have a queue forget a sink's runs: their epochs, batches and stages.
+
+        A batch that is published after that is a new run's, whatever its number: one that was
+        published before is published again. So it is for sinks that will not come back, or begin
+        with a new checkpoint. Raises Conflict while attempts at a batch are staged.
+
+        run    only this one; "": all
+        force  drop what is staged; a driver that still publishes it gets StageLost
+        """
+        asked = f"run={quote(run, safe='')}&force={'true' if force else 'false'}"
+        path = f"{_queue_path(queue)}/sinks/{quote(sink, safe='')}?{asked}"
+        found = self.connection.request("DELETE", path)
+        return msgspec.convert(found, ForgottenSink)
 
     def _current_epoch(self, queue: str, reader: str) -> int:
         """Return the epoch of the driver on behalf of which an operator acts."""

@@ -35,7 +35,7 @@ from warren_broker.management.delayed_service import DELAYED_HANDLERS
 from warren_broker.management.member_service import MEMBER_HANDLERS
 from warren_broker.management.queue_service import QUEUE_HANDLERS
 from warren_broker.management.sink_service import SINK_HANDLERS
-from warren_broker.management.sinks import ListSinksRequest
+from warren_broker.management.sinks import ForgetSinkRequest, ListSinksRequest
 from warren_broker.management.views import ViewEdgesRequest
 from warren_broker.permissions import Permissions
 from warren_broker.queue.commands import Count
@@ -124,6 +124,7 @@ def stage(exchange: str, data: bytes) -> amqp10_requests.StageBlock:
     return amqp10_requests.StageBlock(target, 1, data)
 
 
+FORGET_SINK: tuple[Right, ...] = (*READ_QUEUE, ("write", "queue", "q"))
 BINDING_QUEUE = queue_resource.BindingInfo("amq.direct", "q", "queue", "q")
 BINDING_EXCHANGE = queue_resource.BindingInfo("amq.direct", "d", "exchange", "q")
 VIEW = ViewSource("q", ("ready", "dead"), 0, 9, 0, True, True)
@@ -140,6 +141,7 @@ CLIENT10: tuple[tuple[str, tuple[Right, ...], Any], ...] = (
     ("list delayed messages", READ_QUEUE, delayed_resource.ListDelayedRequest("q", 5)),
     ("end a delay", READ_QUEUE, delayed_resource.EndDelayRequest("q", (1, 1, 0), True)),
     ("list sinks", READ_QUEUE, ListSinksRequest("q", "", "", 5)),
+    ("forget a sink", FORGET_SINK, ForgetSinkRequest("q", "s", "", True)),
     ("look at a queue", READ_QUEUE, queue_resource.GetQueueRequest("q")),
     ("look at a queue's members", READ_QUEUE, members.GetMembersRequest("q")),
     (

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 from python.test_sinks import publish_rows, stage
 from warren import Admin, Connection
 from warren.cli.app import app
-from warren.errors import NotFound, PeerError, UsageError
+from warren.errors import Conflict, NotFound, PeerError, StageLost, UsageError
 from warren.local import LocalCluster
 from warren.stages import publish_batch, register_sink
 from warren_broker.queue.sink_view import SINKS_LISTED_MAX
@@ -66,3 +66,32 @@ def test_what_is_not_there_or_cannot_be_asked_is_refused(cluster: LocalCluster) 
         run(cluster, "show", "none", "s", "--run", "r")
     with pytest.raises(UsageError, match="the sink's name is empty"):
         run(cluster, "show", "none", "")
+
+
+def test_a_sink_is_forgotten_and_a_new_checkpoint_begins_clean(cluster: LocalCluster) -> None:
+    """A new run's batch 0 is published; the forgotten run's last batch would be published again."""
+    queue = "forgetting"
+    with cluster.connect() as connection:
+        admin = Admin(connection)
+        admin.declare_queue(queue, arguments={"x-queue-type": "quorum"})
+        driver = register_sink(connection, "s", "old")
+        publish_batch(connection, driver, 3, [stage(connection, driver, queue, 3, [b"row"] * 5)])
+        part = stage(connection, driver, queue, 4, [b"row"] * 2)
+        with pytest.raises(Conflict, match="attempts of batch 4 are staged"):
+            admin.forget_sink(queue, "s")
+        assert run(cluster, "forget", queue, "s", "--force").stdout == (
+            "forgot 1 runs of s; 2 staged messages dropped\n"
+        )
+        with Connection(cluster.node_address(2)) as at:
+            assert Admin(at).sinks(queue).total == 0
+        with pytest.raises(StageLost):
+            publish_batch(connection, driver, 4, [part])
+        new = register_sink(connection, "s", "new")
+        publish_batch(connection, new, 0, [stage(connection, new, queue, 0, [b"row"] * 7)])
+        assert admin.queue(queue).messages_ready == 12
+        publish_batch(connection, driver, 3, [stage(connection, driver, queue, 3, [b"row"] * 5)])
+        assert admin.queue(queue).messages_ready == 17
+        assert admin.forget_sink(queue, "s", "old").runs == 1
+        assert [each.run for each in admin.sinks(queue).runs] == ["new"]
+    with pytest.raises(NotFound, match="queue 'forgetting' knows no sink 's' with run 'old'"):
+        run(cluster, "forget", queue, "s", "--run", "old")

@@ -48,6 +48,7 @@ _RENDERERS = {
     **delayed.RENDERERS,
     **views.RENDERERS,
     **claims.RENDERERS,
+    **sinks.RENDERERS,
     **definitions.RENDERERS,
 }
 

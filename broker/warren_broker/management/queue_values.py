@@ -122,6 +122,13 @@ class SinksInfo(msgspec.Struct, frozen=True):
     runs: tuple[SinkInfo, ...]
 
 
+class ForgottenSink(msgspec.Struct, frozen=True):
+    """How many runs of a sink a queue has forgotten, and staged messages dropped with them."""
+
+    runs: int
+    messages_staged: int
+
+
 class ExchangeInfo(msgspec.Struct, frozen=True):
     """An exchange's settings."""
 

@@ -1,7 +1,8 @@
-"""The handler of the request in `management.sinks`."""
+"""The handlers of the requests in `management.sinks`."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,10 @@ from warren_broker.cluster.client.sink_reads import SinksFound
 from warren_broker.management import sinks as requests
 from warren_broker.management.queue_values import SinkInfo, SinksInfo
 from warren_broker.management.resource import Shown
+from warren_broker.queue.forget_command import ForgetSink
+from warren_raft.quoting import quoted
+
+log = logging.getLogger(__name__)
 
 
 def _list_sinks(asker: Asker, request: requests.ListSinksRequest, answer: Answer) -> None:
@@ -29,6 +34,27 @@ def _list_sinks(asker: Asker, request: requests.ListSinksRequest, answer: Answer
     )
 
 
+def _forget_sink(asker: Asker, request: requests.ForgetSinkRequest, answer: Answer) -> None:
+    # What a sink may do to its queue is a publisher's right, and so is what undoes its memory.
+    asker.access.publish_stages(request.name)
+    queue = asker.queue(request.name)
+    run = f", run {quoted(request.run)}" if request.run else ""
+    log.info(
+        "user %s: forget sink %s%s of queue %s",
+        quoted(asker.user),
+        quoted(request.sink),
+        run,
+        quoted(request.name),
+    )
+    asker.ask(
+        queue,
+        ForgetSink(request.sink, request.run, request.force),
+        answer,
+        lambda reply: requests.SinkRunsForgotten(reply.runs, reply.messages_staged),
+    )
+
+
 SINK_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {
     requests.ListSinksRequest: _list_sinks,
+    requests.ForgetSinkRequest: _forget_sink,
 }

@@ -13,7 +13,9 @@ from warren_broker.queue.command_base import QueueCommand, Reply
 from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.decision_commands import AnyDecided, AnyDecision, ClaimName
 from warren_broker.queue.delay_commands import EndDelay, EnqueueDelayed
+from warren_broker.queue.forget_command import ForgetSink, SinkForgotten
 from warren_broker.queue.modify_command import Modify, Pairs
+from warren_broker.queue.stage1_commands import AnyStage1
 
 UplinkId: TypeAlias = int
 """One process of one node: 64 random bits drawn when it starts; 0: no node (a timer)."""
@@ -358,45 +360,7 @@ class SinkDrop(SinkCommand, frozen=True, array_like=True, tag="sink_drop"):
     attempts: tuple[tuple[int, int], ...]
 
 
-class Stage(QueueCommand, frozen=True, array_like=True, tag="stage"):
-    """Add a block to a stage, in versions 1 and 2 (as PublishBatch, DropStages); see SinkStage.
-
-    The block is invisible; it is dropped when the sink's batch was published already.
-
-    seq  1, 2, 3 … within the stage (sink, batch, partition, attempt), of which one queue may see
-         only some; one that is not above the stage's last is a writer's resend through another
-         node: acknowledged, dropped. 0: not numbered
-    """
-
-    sink: str
-    batch: int
-    partition: int
-    attempt: int
-    ttl_ms: int = 0
-    seq: int = 0
-
-
-class PublishBatch(QueueCommand, frozen=True, array_like=True, tag="publish"):
-    """Make the stages (batch, partition, attempt) ready in this order; drop the batch's others.
-
-    A batch at or below the sink's last one is acknowledged and dropped. An attempt without stage
-    counts as empty; one with an expired stage is Refused(stage_lost), and nothing is changed.
-    Reply: Count of messages published now.
-    """
-
-    sink: str
-    batch: int
-    attempts: tuple[tuple[int, int], ...]
-
-
-class DropStages(QueueCommand, frozen=True, array_like=True, tag="drop_stages"):
-    """Drop the stages of an aborted batch."""
-
-    sink: str
-    batch: int
-
-
-_AnySink: TypeAlias = SinkStage | SinkPublish | SinkDrop | Stage | PublishBatch | DropStages
+_AnySink: TypeAlias = SinkStage | SinkPublish | SinkDrop | ForgetSink | AnyStage1
 AnyCommand: TypeAlias = (
     Enqueue
     | Checkout
@@ -499,6 +463,7 @@ class Refused(Reply, frozen=True, array_like=True, tag="refused"):
         "stage_lost",
         "batch_past",
         "batch_conflict",
+        "sink_in_use",
     ]
     detail: str
     accepted: int = 0
@@ -584,7 +549,8 @@ class EmptyClaim(Reply, frozen=True, array_like=True, tag="empty_claim"):
 
 
 _AnyClaim: TypeAlias = ReaderReply | ClaimReply | EmptyClaim | AnyDecided
-AnyReply: TypeAlias = Done | Count | Refused | GetReply | StatReply | _AnyClaim | Resumed
+_AnyCount: TypeAlias = Count | StatReply | SinkForgotten
+AnyReply: TypeAlias = Done | Refused | GetReply | _AnyCount | _AnyClaim | Resumed
 
 
 class SubmissionReply(msgspec.Struct, frozen=True, array_like=True):

@@ -30,6 +30,7 @@ from warren_broker.queue.commands import (
     SinkStage,
 )
 from warren_broker.queue.decision_commands import AskBatch, BatchFate
+from warren_broker.queue.forget_command import ForgetSink, SinkForgotten
 from warren_broker.queue.state import PublishedBatch, QueueState, RunStage, SinkRun, StageKey
 
 DONE: Final = Done()
@@ -175,6 +176,33 @@ def drop(context: QueueContext, command: SinkDrop) -> AnyReply:
     return DONE
 
 
+def forget(context: QueueContext, command: ForgetSink) -> AnyReply:
+    """Forget a sink, or one of its runs; what is staged of it is dropped when the command says so.
+
+    1. Batch 5 settles claim 1 and is published.  2. The node ends before claim 1 is settled.
+    3. The sink is forgotten.  4. Claim 1 is released. Were batch 5 now closed by `ask`, as not
+    published, the claim's messages would be read again. So the epochs are noted.
+    """
+    state = context.state
+    runs = state.runs.get(command.sink, {})
+    named = [command.run] if command.run else list(runs)
+    wanted = {name: runs[name] for name in named if name in runs}
+    busy = [(name, key) for name, run in wanted.items() for key in run.stages]
+    if busy and not command.forced:
+        return _in_use(context, command, busy)
+    messages = 0
+    for name, run in wanted.items():
+        messages += sum(part.messages for part in run.stages.values() if not part.repeat)
+        for part in run.stages.values():
+            _forget(state, part)
+        del runs[name]
+    if wanted:
+        _note_forgotten(context, wanted.values())
+        if not runs:
+            del state.runs[command.sink]
+    return SinkForgotten(len(wanted), messages)
+
+
 def expire_stages(context: QueueContext) -> None:
     """Drop stages that were not published in time; arm the next timer."""
     for _, run in context.state.all_runs():
@@ -314,4 +342,17 @@ def _full(context: QueueContext) -> Refused:
         "queue_full",
         f"queue {context.config.name!r} holds {limits.fill(context)}; the stages "
         "are kept: consume from it and publish the batch again",
+    )
+
+
+def _in_use(
+    context: QueueContext, command: ForgetSink, busy: list[tuple[str, StageKey]]
+) -> Refused:
+    run, (batch, _, _) = busy[0]
+    return Refused(
+        "sink_in_use",
+        f"sink {command.sink!r}, run {run!r}, in queue {context.config.name!r}: attempts of batch "
+        f"{batch} are staged, and {len(busy)} in all: a query is writing it, or has ended in the "
+        "middle of it; stop the query and try again, or force it: what is staged is dropped, and "
+        "its query fails, which loses nothing",
     )

@@ -13,11 +13,9 @@ from warren_broker.queue.commands import (
     AnyReply,
     Count,
     Done,
-    DropStages,
-    PublishBatch,
     Refused,
-    Stage,
 )
+from warren_broker.queue.stage1_commands import DropStages, PublishBatch, Stage
 from warren_broker.queue.state import QueueState, Sink, StagePart
 
 DONE: Final = Done()

@@ -34,6 +34,7 @@ gets a new number here, and the handlers of the old version stay.
     `annotations`). No log of an older version has the command. A drain has a reply (Credit)
 12  a batch decides about claims (BindClaim, ResolveClaim, AskBatch). No log of an older version has
     these commands
+13  an operator has a queue forget a sink (ForgetSink). No log of an older version has the command
 """
 
 from __future__ import annotations
@@ -55,16 +56,18 @@ from warren_broker.queue import (
     enqueue,
     stage,
     stage1,
+    stage1_commands,
     timers,
     whole_queue,
 )
 from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.commands import AnyReply
+from warren_broker.queue.forget_command import ForgetSink
 from warren_broker.queue.modify_command import Modify
 
 Handler: TypeAlias = Callable[[QueueContext, Any], AnyReply]
 
-VERSION: Final = 12
+VERSION: Final = 13
 
 HANDLERS: Final[Mapping[type, Handler]] = {
     commands.Enqueue: enqueue.enqueue,
@@ -101,9 +104,10 @@ HANDLERS: Final[Mapping[type, Handler]] = {
     decision_commands.BindClaim: claim.bind,
     decision_commands.ResolveClaim: claim.resolve,
     decision_commands.AskBatch: stage.ask,
-    commands.Stage: stage1.stage,
-    commands.PublishBatch: stage1.publish,
-    commands.DropStages: stage1.drop,
+    ForgetSink: stage.forget,
+    stage1_commands.Stage: stage1.stage,
+    stage1_commands.PublishBatch: stage1.publish,
+    stage1_commands.DropStages: stage1.drop,
 }
 
 AFTER_DELETE: Final[frozenset[type]] = frozenset(

@@ -12,9 +12,11 @@ from warren.cli.target import Json, Queue, Uri, connect
 from warren.errors import NotFound, UsageError
 from warren_broker.management.queue_values import SinkInfo, SinksInfo
 
-sinks = typer.Typer(no_args_is_help=True, help="Show the sinks that publish into a queue.")
+sinks = typer.Typer(no_args_is_help=True, help="Show or forget sinks that publish into a queue.")
 
 Count = Annotated[int, typer.Option("--count", help="runs, at most 500, that published last")]
+
+Sink = Annotated[str, typer.Argument(help="the sink's name, as `warren sinks list` shows it")]
 
 
 @sinks.command("list")
@@ -35,20 +37,18 @@ def list_sinks(queue: Queue, count: Count = 100, uri: Uri = None, json: Json = F
 @sinks.command()
 def show(
     queue: Queue,
-    sink: Annotated[str, typer.Argument(help="the sink's name, as `warren sinks list` shows it")],
+    sink: Sink,
     run: Annotated[str, typer.Option("--run", help="only this run")] = "",
     count: Count = 20,
     uri: Uri = None,
     json: Json = False,
 ) -> None:
     """Show a sink's runs with the batches that the queue would recognise a repeat of."""
-    if not sink:
-        raise UsageError("the sink's name is empty; `warren sinks list` shows all of a queue")
+    _named(sink)
     with connect(uri) as connection:
         found = Admin(connection).sinks(queue, sink, run, count)
     if not found.total:
-        named = f"sink {sink!r}" + (f" with run {run!r}" if run else "")
-        raise NotFound(f"queue {queue!r} knows no {named}; see `warren sinks list {queue}`")
+        raise _unknown(queue, sink, run)
     columns: dict[str, output.Column] = {
         "run": "run",
         "epoch": "epoch",
@@ -58,6 +58,36 @@ def show(
         "staged": "messages_staged",
     }
     _listing(found, json, columns)
+
+
+@sinks.command()
+def forget(
+    queue: Queue,
+    sink: Sink,
+    run: Annotated[str, typer.Option("--run", help="only this run")] = "",
+    force: Annotated[
+        bool, typer.Option("--force", help="even while a batch is staged: its stages are dropped")
+    ] = False,
+    uri: Uri = None,
+) -> None:
+    """Forget a sink that will not come back: a batch of it that comes again is published again."""
+    _named(sink)
+    with connect(uri) as connection:
+        gone = Admin(connection).forget_sink(queue, sink, run, force=force)
+    if not gone.runs:
+        raise _unknown(queue, sink, run)
+    dropped = f"; {gone.messages_staged:,} staged messages dropped" if gone.messages_staged else ""
+    output.say(f"forgot {gone.runs:,} runs of {sink}{dropped}")
+
+
+def _named(sink: str) -> None:
+    if not sink:
+        raise UsageError("the sink's name is empty; `warren sinks list` shows all of a queue")
+
+
+def _unknown(queue: str, sink: str, run: str) -> NotFound:
+    named = f"sink {sink!r}" + (f" with run {run!r}" if run else "")
+    return NotFound(f"queue {queue!r} knows no {named}; see `warren sinks list {queue}`")
 
 
 def _listing(found: SinksInfo, json: bool, columns: dict[str, output.Column]) -> None:

@@ -27,7 +27,7 @@ from warren_broker.cluster.client.dead_letters import Letters
 from warren_broker.cluster.client.queues import block_for
 from warren_broker.cluster.leader.block_cache import BlockCache, check_entry
 from warren_broker.kernel import Selection, content_digest
-from warren_broker.queue import commands
+from warren_broker.queue import commands, stage1_commands
 from warren_broker.queue.codec import encode_submission
 from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.effects import DeadLetter, Deliver
@@ -76,7 +76,10 @@ def staged(data: bytes, digest: int | None = None) -> tuple[Any, Commands]:
 
 def staged_by_version_2(data: bytes) -> tuple[Any, Commands]:
     """As old logs have it."""
-    return (commands.Stage("sink", 1, 0, 7, 0, 0), (commands.PublishBatch("sink", 1, ((0, 7),)),))
+    return (
+        stage1_commands.Stage("sink", 1, 0, 7, 0, 0),
+        (stage1_commands.PublishBatch("sink", 1, ((0, 7),)),),
+    )
 
 
 class Queue:

@@ -12,7 +12,7 @@ from warren_broker.management.delayed import EndDelayRequest
 from warren_broker.management.dispatch import parse_request
 from warren_broker.management.queues import DeclareQueueRequest, RetryDelayedRequest
 from warren_broker.management.resource import INT64_MAX
-from warren_broker.management.sinks import ListSinksRequest
+from warren_broker.management.sinks import ForgetSinkRequest, ListSinksRequest
 from warren_broker.management.views import ViewEdgesRequest
 
 CLAIM = "/queues/q/readers/r/claims/1"
@@ -34,6 +34,12 @@ def test_keys_that_are_absent_or_none_have_their_defaults() -> None:
     listed = parse_request("GET", "/queues/q%2F1/sinks?sink=a%20b&run=r&count=7", None)
     assert listed == ListSinksRequest("q/1", "a b", "r", 7)
     assert parse_request("GET", "/queues/q/sinks", None) == ListSinksRequest("q", "", "", 500)
+    forgotten = parse_request("DELETE", "/queues/q%2F1/sinks/a%20b?run=r&force=true", None)
+    assert forgotten == ForgetSinkRequest("q/1", "a b", "r", True)
+    forgotten = parse_request("DELETE", "/queues/q/sinks/s", None)
+    assert forgotten == ForgetSinkRequest("q", "s", "", False)
+    with pytest.raises(InvalidArgument, match="force=yes: true or false"):
+        parse_request("DELETE", "/queues/q/sinks/s?force=yes", None)
     operator = parse_request("POST", "/queues/q/readers/r/release", {"epoch": -1, "number": 0})
     assert operator == ReleaseClaimRequest("q", "r", 0, -1)
 

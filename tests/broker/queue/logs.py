@@ -9,7 +9,7 @@ from typing import Any
 from tests.broker.queue.world import Name, Queue, config, named_block
 from warren_broker.block.block import Block
 from warren_broker.queue import commands as c
-from warren_broker.queue import delay_commands
+from warren_broker.queue import delay_commands, stage1_commands
 from warren_broker.queue.decision_commands import (
     AskBatch,
     BindClaim,
@@ -17,6 +17,7 @@ from warren_broker.queue.decision_commands import (
     ClaimName,
     ResolveClaim,
 )
+from warren_broker.queue.forget_command import ForgetSink
 from warren_broker.queue.modify_command import Modify
 from warren_broker.queue.state import SinkRun
 
@@ -205,10 +206,11 @@ def a_command(random: Random, queue: Queue) -> c.AnyCommand:
         *claim_commands(random, reader, number, epoch),
         *decision_commands(random, reader, number, epoch, run, batch),
         (2, lambda: c.RegisterReader(f"one-{batch}", 0, "", random.choice((0, 40)))),
-        (1, lambda: c.PublishBatch("sink", batch, attempts)),
-        (1, lambda: c.DropStages("sink", batch)),
+        (1, lambda: stage1_commands.PublishBatch("sink", batch, attempts)),
+        (1, lambda: stage1_commands.DropStages("sink", batch)),
         (3, lambda: c.SinkPublish("sink", run, driver, batch, staged)),
         (1, lambda: c.SinkDrop("sink", run, driver, batch, attempts)),
+        (1, lambda: ForgetSink("sink", random.choice(("", run)), random.random() < 0.5)),
     )
     (maker,) = random.choices([m for _, m in makers], [w for w, _ in makers])
     return maker()
@@ -244,7 +246,7 @@ def grow(seed: int, entries: int = 80) -> Queue:
                 ttl_ms = random.choice((0, 0, 60))
                 owner = c.SinkStage("sink", random.choice("ab"), 3, *name, len(data), ttl_ms)
                 if random.random() < 0.3:
-                    owner = c.Stage("sink", *name, ttl_ms)
+                    owner = stage1_commands.Stage("sink", *name, ttl_ms)
             commands.insert(0, owner)
         if random.random() < 0.01:
             life = lives[node]

@@ -78,6 +78,7 @@ class Model:
         self.decided: tuple[int, int] | None = None
         self.published: dict[int, set[int] | None] = {}
         self.last_published = -1
+        self.forgot = False
         self.stages: dict[tuple[int, int, int], list[list[Message]]] = {}
         self.batch = -1
         self.dead: list[tuple[str, int, Name]] = []
@@ -395,8 +396,18 @@ class Model:
                 return "batch_conflict"
         return "done"
 
+    def forget(self) -> int:
+        """Forget what was published; return how many runs were known."""
+        known = self.last_published >= 0
+        self.published.clear()
+        self.last_published = -1
+        self.forgot = self.forgot or known
+        return int(known)
+
     def ask(self, batch: int, claim: int) -> str:
         if batch not in self.published:
+            if self.forgot:
+                return "unknown"
             self.last_published = max(self.last_published, batch)
             return "closed"
         if self.published[batch] is None:

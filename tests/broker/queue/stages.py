@@ -12,11 +12,10 @@ from tests.broker.queue.world import Queue, block
 from warren_broker.queue.commands import (
     AnyCommand,
     Done,
-    PublishBatch,
     SinkPublish,
     SinkStage,
-    Stage,
 )
+from warren_broker.queue.stage1_commands import PublishBatch, Stage
 
 
 def half_expired(put: Callable[..., Any]) -> Queue:

@@ -23,11 +23,11 @@ from warren_broker.queue.commands import (
     Return,
     SessionDown,
     Settle,
-    Stage,
     Stat,
     Timer,
 )
 from warren_broker.queue.effects import CancelConsumer, Expired, SetTimer
+from warren_broker.queue.stage1_commands import Stage
 
 
 def test_a_session_takes_its_own_consumers_along_and_no_others() -> None:

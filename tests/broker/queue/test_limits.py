@@ -17,14 +17,13 @@ from warren_broker.queue.commands import (
     Get,
     GetReply,
     OpenClaim,
-    PublishBatch,
     RegisterReader,
     Return,
     Settle,
-    Stage,
     Timer,
 )
 from warren_broker.queue.effects import DeadLetter, Expired, SetTimer
+from warren_broker.queue.stage1_commands import PublishBatch, Stage
 
 
 def dead(queue: Queue) -> list[tuple[str, tuple[tuple[int, int, int], ...]]]:

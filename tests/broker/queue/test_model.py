@@ -19,8 +19,9 @@ from tests.broker.queue.model import Message, Model
 from tests.broker.queue.world import Queue, block, config
 from warren_broker.queue import commands as c
 from warren_broker.queue import decision_commands as d
-from warren_broker.queue import delay_commands
+from warren_broker.queue import delay_commands, stage1_commands
 from warren_broker.queue.effects import CancelConsumer, DeadLetter, Drained, LettersGone
+from warren_broker.queue.forget_command import ForgetSink, SinkForgotten
 from warren_broker.queue.letter_queue import Letter
 from warren_broker.queue.modify_command import Modify
 
@@ -380,6 +381,12 @@ class AgainstModel(RuleBasedStateMachine):
         assert reply == d.BatchFate(self.model.ask(batch, claim))
         self.end()
 
+    @rule(run=st.sampled_from(["", "run", "other"]))
+    def forget(self, run: str) -> None:
+        reply = self.both(ForgetSink("s", run))
+        assert reply == SinkForgotten(0 if run == "other" else self.model.forget(), 0)
+        self.end()
+
     @rule(
         ahead=st.integers(-1, 2),
         partition=st.integers(0, 1),
@@ -390,7 +397,7 @@ class AgainstModel(RuleBasedStateMachine):
     def stage(self, ahead: int, partition: int, attempt: int, count: int, priority: int) -> None:
         batch = max(0, self.model.batch + ahead)
         new = self.messages([10] * count, [priority] * count, [None] * count)
-        self.both(c.Stage("s", batch, partition, attempt), block(count, 10, priority))
+        self.both(stage1_commands.Stage("s", batch, partition, attempt), block(count, 10, priority))
         if batch > self.model.batch:
             self.model.stages.setdefault((batch, partition, attempt), []).append(new)
         self.end()
@@ -401,7 +408,7 @@ class AgainstModel(RuleBasedStateMachine):
     )
     def publish(self, ahead: int, attempts: list[tuple[int, int]]) -> None:
         batch = max(0, self.model.batch + ahead)
-        reply = self.both(c.PublishBatch("s", batch, tuple(attempts)))
+        reply = self.both(stage1_commands.PublishBatch("s", batch, tuple(attempts)))
         if isinstance(reply, c.Refused):
             assert reply.reason == "queue_full"
         elif batch <= self.model.batch:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.broker.queue.world import Queue, block, check, named_block
 from warren_broker.queue import commands as c
-from warren_broker.queue import delayed_retry
+from warren_broker.queue import delayed_retry, stage1_commands
 from warren_broker.queue.decision_commands import BindClaim, Binding, ClaimName, ResolveClaim
 from warren_broker.queue.modify_command import Modify
 from warren_broker.queue.whole_queue import counts
@@ -27,7 +27,7 @@ def a_queue() -> Queue:
     queue.do(c.Return(1, ((0, 0),), True))
     queue.do(c.RegisterReader("r"))
     queue.do(c.OpenClaim("r", 1, 1, 2, 10**6, 5000))
-    queue.do(c.Stage("s", 3, 0, 1, 0, 1), block(2, [7, 300]))
+    queue.do(stage1_commands.Stage("s", 3, 0, 1, 0, 1), block(2, [7, 300]))
     return queue
 
 

@@ -12,10 +12,8 @@ from warren_broker.queue import stage1
 from warren_broker.queue.commands import (
     Count,
     Done,
-    DropStages,
-    PublishBatch,
-    Stage,
 )
+from warren_broker.queue.stage1_commands import DropStages, PublishBatch, Stage
 
 put = StagesOfVersion2().put
 

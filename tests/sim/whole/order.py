@@ -16,7 +16,7 @@ from sim.whole.delays import Delays, delay_of
 from sim.whole.due import Due
 from sim.whole.letters import AppliedEntry, Letters
 from warren_broker.block.block import Block
-from warren_broker.queue import commands, limits
+from warren_broker.queue import commands, limits, stage1_commands
 from warren_broker.queue.commands import Submission
 from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.effects import Deliver
@@ -39,7 +39,7 @@ PLAIN = (
 )
 """After these alone messages are handed out once, at the end of the entry."""
 GIVE_BACK = (commands.Return, commands.SessionDown, commands.NodeDown, commands.ReleaseClaim)
-STAGES = (commands.Stage, commands.SinkStage)
+STAGES = (stage1_commands.Stage, commands.SinkStage)
 
 
 def expanded(runs: Any) -> list[Message]:
