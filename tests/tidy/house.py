@@ -54,6 +54,8 @@ FLOORS: dict[str, int] = {
     "warren_broker.queue.delay_commands": 0,
     "warren_broker.queue.decision_commands": 0,
     "warren_broker.queue.modify_command": 0,
+    "warren_broker.queue.forget_command": 0,
+    "warren_broker.queue.stage1_commands": 0,
     "warren_broker.queue.effects": 0,
     "warren_broker.queue.config": 0,
     "warren_broker.metadata": 1,
