@@ -21,7 +21,7 @@ from warren_broker.amqp091 import requests as asked
 from warren_broker.amqp091.requests import ExchangeFacts
 from warren_broker.amqp091.wire import properties
 from warren_broker.amqp10 import connection_requests as amqp10_requests
-from warren_broker.amqp10.addresses import StageTarget, ViewSource
+from warren_broker.amqp10.addresses import ClaimSource, StageTarget, ViewSource
 from warren_broker.amqp10.caller import Asker
 from warren_broker.block.block import FORM_AMQP10, Block, encode
 from warren_broker.cluster.client.reads import ReadFailed
@@ -185,7 +185,7 @@ CLIENT10: tuple[tuple[str, tuple[Right, ...], Any], ...] = (
     ("browse", READ_QUEUE, amqp10_requests.Browse("q", None, 1, 1)),
     ("view", READ_QUEUE, amqp10_requests.ViewQueue(VIEW, None, 1)),
     ("cut a view", READ_QUEUE, ViewEdgesRequest("q", ("ready", "dead"), 3)),
-    ("fetch a claim", READ_QUEUE, amqp10_requests.FetchClaim("q", "r", 1, 0, 1, 1)),
+    ("fetch a claim", READ_QUEUE, amqp10_requests.FetchClaim(ClaimSource("q", "r", 1, 0, 1), 1)),
     ("register a reader", READ_QUEUE, claim_resource.RegisterReaderRequest("q", "r")),
     ("open a claim", READ_QUEUE, claim_resource.OpenClaimRequest("q", "r", 1, 1, 1, 1)),
     ("renew claims", READ_QUEUE, claim_resource.RenewClaimsRequest("q", "r", 1)),

@@ -12,10 +12,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pika
 import pytest
+
+if TYPE_CHECKING:
+    from warren.admin import Admin
 
 DEADLINE_S = 60.0
 DISK_BYTES = 64 << 20
@@ -92,6 +95,18 @@ def queue_name(request: pytest.FixtureRequest, broker: Broker) -> Iterator[str]:
     yield name
     with broker.connect() as connection:
         connection.channel().queue_delete(name)
+
+
+@pytest.fixture
+def admin(broker: Broker) -> Iterator[Admin]:
+    """Warren's management over a connection of the test's own."""
+    from warren.admin import Admin
+    from warren.connection import Connection
+
+    if broker.cluster is None:
+        pytest.skip("needs Warren's management")
+    with Connection(broker.cluster.address) as connection:
+        yield Admin(connection)
 
 
 @pytest.fixture

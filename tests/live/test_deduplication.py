@@ -33,14 +33,6 @@ def numbered(producer: str, number: int) -> pika.BasicProperties:
     return pika.BasicProperties(headers=headers, delivery_mode=2)
 
 
-@pytest.fixture
-def admin(broker: Broker) -> Iterator[Admin]:
-    if broker.cluster is None:
-        pytest.skip("needs Warren's management")
-    with Connection(broker.cluster.address) as connection:
-        yield Admin(connection)
-
-
 def bodies(channel: Any, queue: str) -> list[bytes]:
     """Everything in the queue, taken."""
     found = []

@@ -22,15 +22,12 @@ pytestmark = pytest.mark.live
 
 
 @pytest.fixture
-def admin(broker: Broker) -> Iterator[Admin]:
-    if broker.cluster is None:
-        pytest.skip("needs Warren's management")
-    with Connection(broker.cluster.address) as connection:
-        made = Admin(connection)
-        yield made
-        for operator in (False, True):
-            for one in made.policies("/", operator=operator):
-                made.clear_policy("/", one.name, operator=operator)
+def admin(admin: Admin) -> Iterator[Admin]:
+    """It clears all policies after the test."""
+    yield admin
+    for operator in (False, True):
+        for one in admin.policies("/", operator=operator):
+            admin.clear_policy("/", one.name, operator=operator)
 
 
 def ready(admin: Admin, queue: str) -> int:

@@ -28,16 +28,13 @@ SECRET = "never-shown"
 
 
 @pytest.fixture
-def admin(broker: Broker) -> Iterator[Admin]:
-    if broker.cluster is None:
-        pytest.skip("needs Warren's management")
-    with Connection(broker.cluster.address) as connection:
-        made = Admin(connection)
-        yield made
-        for one in made.shovels():
-            made.delete_shovel(one.vhost, one.name)
-        for queue in made.queues("^shovel-"):
-            made.delete_queue(queue.name)
+def admin(admin: Admin) -> Iterator[Admin]:
+    """It deletes all shovels and their queues after the test."""
+    yield admin
+    for one in admin.shovels():
+        admin.delete_shovel(one.vhost, one.name)
+    for queue in admin.queues("^shovel-"):
+        admin.delete_queue(queue.name)
 
 
 def fill(broker: Broker, queue: str, count: int, **properties: Any) -> list[bytes]:

@@ -215,10 +215,11 @@ class FakeCluster:
         return resource.Performed()
 
     def _FetchClaim(self, request):
-        claim = self.queue(request.queue).claims.get((request.reader, request.number))
+        source = request.source
+        claim = self.queue(source.queue).claims.get((source.reader, source.number))
         if claim is None:
-            raise ClaimNotOpen(f"claim {request.number} of reader {request.reader!r} is not open")
-        taken = claim[request.first : request.last][: self.pieces_per_answer]
+            raise ClaimNotOpen(f"claim {source.number} of reader {source.reader!r} is not open")
+        taken = claim[source.first : source.last][: self.pieces_per_answer]
         return asks.Fetched(tuple(asks.Piece(((i, 0, 0, 1, 2),), b) for i, b in taken), len(taken))
 
     def _Browse(self, request):

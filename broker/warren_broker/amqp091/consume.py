@@ -26,6 +26,7 @@ from warren_broker.kernel import (
 )
 from warren_broker.message_checks import REPLY_TO
 from warren_broker.queue.commands import Delivery
+from warren_broker.queue.delivery_parts import rest_of
 
 _ACK_METHODS = {
     ACK: methods.BasicAck.code,
@@ -183,7 +184,7 @@ def deliver(consumer: ChannelConsumer, delivery: Delivery, block: Any) -> None:
     if not consumer.started:
         consumer.early.append((delivery, block))  # bounded by its prefetch, or the queue's window
         return
-    delivery = _new_part(consumer, delivery)
+    delivery = rest_of(delivery, consumer.next_msg_id - delivery.first_msg_id)
     if delivery.first > delivery.last:
         return  # repeated by a new leader
     consumer.next_msg_id = delivery.first_msg_id + delivery.last - delivery.first + 1
@@ -193,21 +194,6 @@ def deliver(consumer: ChannelConsumer, delivery: Delivery, block: Any) -> None:
         global_prefetch.release(channel)
         return
     hand_out(consumer, delivery, block)
-
-
-def _new_part(consumer: ChannelConsumer, delivery: Delivery) -> Delivery:
-    seen = consumer.next_msg_id - delivery.first_msg_id
-    if seen <= 0:
-        return delivery
-    return Delivery(
-        delivery.first_msg_id + seen,
-        delivery.index,
-        delivery.first + seen,
-        delivery.last,
-        delivery.delivery_count,
-        delivery.acquired_count,
-        delivery.annotations,
-    )
 
 
 def deliver_reply(channel: Channel, table: MessageTable, at: int) -> None:

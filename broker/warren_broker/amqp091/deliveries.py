@@ -12,23 +12,11 @@ from warren_broker.amqp091 import requests
 from warren_broker.amqp091.state import Channel, ChannelConsumer
 from warren_broker.kernel import Unsendable, format_deliveries, format_get_ok
 from warren_broker.queue.commands import ConsumerId, Delivery
+from warren_broker.queue.delivery_parts import part_of, rest_of
 
 UNSENDABLE_TRIES_MAX = 20
 """Failed deliveries after which a message that fits into no client's frames is discarded."""
 REPLACED = "its properties are malformed; the client is sent x-unreadable-properties in their place"
-
-
-def part_of(delivery: Delivery, start: int, end: int) -> Delivery:
-    """Return messages start <= k < end of a run, counted from its first."""
-    return Delivery(
-        delivery.first_msg_id + start,
-        delivery.index,
-        delivery.first + start,
-        delivery.first + end - 1,
-        delivery.delivery_count,
-        delivery.acquired_count,
-        delivery.annotations,
-    )
 
 
 def count_headers(delivery: Delivery) -> dict[str, int] | None:
@@ -74,7 +62,7 @@ def hand_out(consumer: ChannelConsumer, delivery: Delivery, block: Any) -> bool:
             consumer.channel.connection.delivered_no_ack(consumer)
         if delivery.first + at == delivery.last:
             return sent
-        delivery = part_of(delivery, at + 1, delivery.last - delivery.first + 1)
+        delivery = rest_of(delivery, at + 1)
 
 
 def _write(consumer: ChannelConsumer, delivery: Delivery, block: Any) -> None:

@@ -10,9 +10,10 @@ joined before the limit) is held back until acknowledgements make room.
 from __future__ import annotations
 
 from warren_broker.amqp091 import requests
-from warren_broker.amqp091.deliveries import hand_out, part_of
+from warren_broker.amqp091.deliveries import hand_out
 from warren_broker.amqp091.state import Channel, ChannelConsumer
 from warren_broker.queue.commands import ConsumerId, Delivery, MsgIds
+from warren_broker.queue.delivery_parts import part_of, rest_of
 
 FREE_WINDOW = 1000
 """Credit of such a consumer after the limit is removed, if it has no prefetch of its own."""
@@ -38,7 +39,7 @@ def release(channel: Channel) -> None:
             break
         channel.held_back.popleft()
         if count > room:
-            channel.held_back.appendleft((consumer, part_of(delivery, room, count), block))
+            channel.held_back.appendleft((consumer, rest_of(delivery, room), block))
             delivery = part_of(delivery, 0, room)
         sent = hand_out(consumer, delivery, block) and sent
     if not sent and any(consumer.explicit for consumer in channel.consumers.values()):

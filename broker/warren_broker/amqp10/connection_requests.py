@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from warren_broker.amqp10.addresses import StageTarget, ViewSource
+from warren_broker.amqp10.addresses import ClaimSource, StageTarget, ViewSource
 from warren_broker.amqp10.link_requests import LinkAnswer, LinkRequest
 from warren_broker.amqp10.wire.fetched import encode_runs
 from warren_broker.amqp10.wire.viewed import ViewHead, encode_view_head
@@ -68,16 +68,10 @@ class FetchClaim(Request, frozen=True):
 
     max_bytes  a hint: the answer holds about that much, at least one block; whatever its areas,
                messages count as they are in the queue, because that is what is read
-    areas      of the blocks: AREA_PROPERTIES, AREA_BODIES
     """
 
-    queue: str
-    reader: str
-    number: int
-    first: int
-    last: int
+    source: ClaimSource
     max_bytes: int
-    areas: int = AREAS
 
 
 class Browse(Request, frozen=True):
@@ -86,7 +80,7 @@ class Browse(Request, frozen=True):
     cursor        None at first, then the cursor of the last answer
     max_messages  the number of messages still wanted
     max_bytes     a hint, as in FetchClaim
-    areas         as in FetchClaim
+    areas         of the blocks, as in ClaimSource
     """
 
     queue: str

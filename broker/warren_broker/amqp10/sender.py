@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from msgspec.structs import replace
 from proton import Link
 
 from warren_broker.amqp10.addresses import BrowseSource, ClaimSource, ViewSource
@@ -22,8 +23,8 @@ from warren_broker.amqp10.wire.fetched import encode_section_head
 from warren_broker.errors import Refusal
 
 FETCH_BYTES = 4 << 20
-_UNBOUNDED = 1 << 62
 """Bytes requested from the cluster at a time."""
+_UNBOUNDED = 1 << 62
 
 
 class PiecesLink(LinkPart):
@@ -90,15 +91,7 @@ class PiecesLink(LinkPart):
         source = self._source
         request: FetchClaim | Browse | ViewQueue
         if isinstance(source, ClaimSource):
-            request = FetchClaim(
-                source.queue,
-                source.reader,
-                source.number,
-                self._position,
-                self._last,
-                FETCH_BYTES,
-                source.areas,
-            )
+            request = FetchClaim(replace(source, first=self._position), FETCH_BYTES)
         elif isinstance(source, ViewSource):
             request = ViewQueue(source, self._cursor, FETCH_BYTES)
         else:

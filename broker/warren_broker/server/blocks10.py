@@ -168,20 +168,21 @@ def _failed(failure: ReadFailed) -> errors.Refusal:
 
 
 def _fetch(asker: Asker, request: connection_requests.FetchClaim, answer: Answer) -> None:
-    queue = asker.queue(request.queue)
+    source = request.source
+    queue = asker.queue(source.queue)
 
     def ask(found: Callable[[Runs | ReadFailed], None]) -> None:
         asker.broker.reading.runs(
             queue.group,
-            request.reader,
-            request.number,
-            request.first,
-            request.last,
+            source.reader,
+            source.number,
+            source.first,
+            source.last,
             asker.guard(found),
         )
 
     def found(runs: Runs | ReadFailed) -> None:
-        _read(asker, queue, runs, request, answer)
+        _read(asker, queue, runs, (request.max_bytes, source.areas), False, answer)
 
     def found_at_first(runs: Runs | ReadFailed) -> None:
         if not isinstance(runs, ReadFailed) or runs.unavailable:
@@ -205,7 +206,7 @@ def _browse(asker: Asker, request: connection_requests.Browse, answer: Answer) -
     queue = asker.queue(request.queue, store=True)
 
     def found(runs: Runs | ReadFailed) -> None:
-        _read(asker, queue, runs, request, answer)
+        _read(asker, queue, runs, (request.max_bytes, request.areas), True, answer)
 
     if request.cursor is not None:
         found(request.cursor)  # the rest of the first answer's snapshot
@@ -217,10 +218,14 @@ def _read(
     asker: Asker,
     queue: QueueRecord,
     runs: Runs | ReadFailed,
-    request: connection_requests.FetchClaim | connection_requests.Browse,
+    wanted: tuple[int, int],
+    browsing: bool,
     answer: Answer,
 ) -> None:
-    """Answer with the first messages of the runs; to Browse with a cursor for the others."""
+    """Answer with the first messages of the runs; to Browse with a cursor for the others.
+
+    wanted  the most bytes, and the areas of the blocks
+    """
     if isinstance(runs, ReadFailed):
         answer(_failed(runs))
         return
@@ -234,15 +239,13 @@ def _read(
             return
         count, data = result
         taken, rest = cut_runs(runs, count)
-        browsed = isinstance(request, connection_requests.Browse)
-        cursor = rest or None if browsed else None
+        cursor = rest or None if browsing else None
         answer(
             connection_requests.Fetched((connection_requests.Piece(taken, data),), count, cursor)
         )
 
-    asker.broker.reading.block(
-        queue.group, runs, request.max_bytes, asker.guard(read), request.areas
-    )
+    max_bytes, areas = wanted
+    asker.broker.reading.block(queue.group, runs, max_bytes, asker.guard(read), areas)
 
 
 BLOCK_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {

@@ -17,6 +17,7 @@ from warren_broker.kernel import MessageTable, Route, Selection, readable
 from warren_broker.metadata.exchange_types import DELAYED_MESSAGE
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue.commands import Checkout, Delivery, Return, Settle
+from warren_broker.queue.delivery_parts import rest_of
 
 log = logging.getLogger(__name__)
 ROUTED_MESSAGES_MAX: Final = 1_000
@@ -182,7 +183,7 @@ class _Router:
                 if not aside.attempt(store.group, where, batch.add, *message):
                     self._settle([number])  # it cannot be read
             if last < delivery.last:
-                self._waiting.appendleft((_rest(delivery, last + 1), block))
+                self._waiting.appendleft((rest_of(delivery, last + 1 - delivery.first), block))
         batch.route(self._publishing, store, self._answered)
         if self._waiting:
             self._queues.cluster.loop.call_later(0, self._turn)
@@ -204,19 +205,6 @@ class _Router:
     def _settle(self, numbers: Iterable[int]) -> None:
         ids = tuple((number, number) for number in numbers)
         self._consuming.settle(Settle(self._consumer, ids))
-
-
-def _rest(delivery: Delivery, first: int) -> Delivery:
-    """Return a delivery without its messages below `first`."""
-    return Delivery(
-        delivery.first_msg_id + first - delivery.first,
-        delivery.index,
-        first,
-        delivery.last,
-        delivery.delivery_count,
-        delivery.acquired_count,
-        delivery.annotations,
-    )
 
 
 class _Batch:

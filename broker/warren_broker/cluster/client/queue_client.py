@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeAlias
 
 from warren_broker.block.block import BLOCK_MESSAGES_MAX, Block
 from warren_broker.queue.commands import Cancel, Delivery, MsgIds, Resume, Resumed
+from warren_broker.queue.delivery_parts import rest_of
 
 SEEK_INTERVAL_MS = 100
 SEEK_INTERVAL_MS_MAX = 2_000
@@ -543,17 +544,7 @@ class GroupClient:
         # Without acknowledgements nothing is held for a Resume: what is missing is lost.
         if first_id > local.next_msg_id and not local.no_ack:
             return
-        seen = max(0, local.next_msg_id - first_id)
-        if seen:
-            delivery = Delivery(
-                first_id + seen,
-                delivery.index,
-                delivery.first + seen,
-                delivery.last,
-                delivery.delivery_count,
-                delivery.acquired_count,
-                delivery.annotations,
-            )
+        delivery = rest_of(delivery, local.next_msg_id - first_id)
         local.next_msg_id = end_id
         local.receiver.deliver(consumer, delivery, block)
 
