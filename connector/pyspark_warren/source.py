@@ -12,13 +12,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
     ReadLimit,
-    ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
 
+from pyspark_warren.batch_limit import LimitedStreamReader
 from pyspark_warren.claim_source import ClaimSource, claim_source
 from pyspark_warren.conditions import named_conditions
 from pyspark_warren.errors import BrokerUnavailableError, ClaimLostError, WarrenSparkError
@@ -49,7 +48,7 @@ class SlicePartition(InputPartition):
         self.parts = parts
 
 
-class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class WarrenStreamReader(LimitedStreamReader, SupportsTriggerAvailableNow):
     """A streaming query's source.
 
     One exists in the query's driver-side process, where it holds a connection; pickled copies
@@ -76,23 +75,14 @@ class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with named_conditions(self._doing):
             return self._claims().initial()
 
-    def getDefaultReadLimit(self) -> ReadLimit:
-        """Return maxMessagesPerTrigger; the broker enforces the limit in bytes."""
-        return ReadMaxRows(self._options.max_messages)
-
     @told
     def latestOffset(
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
         """Settle up to `start`, the end of a committed batch, and open the next claim."""
         assert start is not None, "Spark 4.2 and later pass the start"
-        rows = (
-            None
-            if isinstance(limit, ReadAllAvailable)
-            else (limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_messages)
-        )
         with named_conditions(self._doing):
-            end = self._claims().latest(start, rows)
+            end = self._claims().latest(start, self.rows_max(limit))
         self._keep_alive()
         return end
 

@@ -334,10 +334,8 @@ def test_available_now_ends_when_others_were_faster() -> None:
 
 
 def test_a_released_claim_is_not_silently_replaced_by_other_rows() -> None:
-    world = with_messages(25)
-    driver = world.driver()
-    start = started(world, driver)
-    driver.latest(start, 10)
+    world = World()
+    _, start, _ = first_batch(world, 25)
     world.broker.release_claims("q")
     with pytest.raises(ClaimLostError, match="onClaimLost=continue"):
         world.driver().latest(start, 10)
@@ -345,10 +343,7 @@ def test_a_released_claim_is_not_silently_replaced_by_other_rows() -> None:
 
 def test_continue_goes_on_as_a_new_reader() -> None:
     world = World(onClaimLost="continue")
-    world.publish(25)
-    driver = world.driver()
-    start = started(world, driver)
-    driver.latest(start, 10)
+    _, start, _ = first_batch(world, 25)
     world.broker.release_claims("q")
     again = world.driver()
     hello = again.latest(start, 10)

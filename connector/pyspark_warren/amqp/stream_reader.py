@@ -5,16 +5,14 @@ from __future__ import annotations
 import logging
 import uuid
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
     ReadLimit,
-    ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
@@ -25,6 +23,7 @@ from pyspark_warren.amqp.queues_spool_offset import QueuesSpoolOffset
 from pyspark_warren.amqp.read import read_spooled
 from pyspark_warren.amqp.spool_driver import SpoolDriver, spool_location
 from pyspark_warren.amqp.spool_offset import SpoolOffset
+from pyspark_warren.batch_limit import LimitedStreamReader
 from pyspark_warren.errors import BrokerUnavailableError
 from pyspark_warren.fault_boundary import told, told_rows
 from pyspark_warren.options import Options
@@ -46,7 +45,7 @@ class SpoolPartition(InputPartition):
         self.part = part
 
 
-class PositionStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class PositionStreamReader(LimitedStreamReader, SupportsTriggerAvailableNow):
     """A streaming query's source with positions that can be read again.
 
     One exists in the query's driver-side process, where `_begin` makes its driver; pickled copies
@@ -58,7 +57,7 @@ class PositionStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     _offsets: type[Any]
-    _partition: Callable[[Any], InputPartition]
+    _partition: type[Any]
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
@@ -74,23 +73,14 @@ class PositionStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found: dict[str, Any] = self._run().initial().to_dict()
         return found
 
-    def getDefaultReadLimit(self) -> ReadLimit:
-        """Return maxMessagesPerTrigger; `latestOffset` cuts at maxBytesPerTrigger, too."""
-        return ReadMaxRows(self._options.max_messages)
-
     @told
     def latestOffset(
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
         """Take note of `start`, the end of a committed batch, and return the next one's end."""
         assert start is not None, "Spark 4.2 and later pass the start"
-        rows: int | None = self._options.max_messages
-        if isinstance(limit, ReadAllAvailable):
-            rows = None
-        elif isinstance(limit, ReadMaxRows):
-            rows = limit.max_rows
         offset = self._offsets.from_dict(start)
-        end = self._run().latest(offset, rows)
+        end = self._run().latest(offset, self.rows_max(limit))
         return start if end == offset else dict(end.to_dict())
 
     @told
@@ -123,6 +113,16 @@ class PositionStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._driver is not None:
             self._driver.close()
 
+    @told_rows
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a slice; may be called repeatedly and concurrently for one."""
+        assert isinstance(partition, self._partition), partition
+        yield from self._rows(partition)
+
+    @abstractmethod
+    def _rows(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a `_partition`."""
+
     def _run(self) -> Any:
         if self._driver is None:
             self._driver = self._begin()
@@ -137,7 +137,7 @@ class SpoolStreamReader(PositionStreamReader):
     """The source with a spool; its receiver ends when this process does."""
 
     _offsets: type[Any] = SpoolOffset
-    _partition: Callable[[Any], InputPartition] = SpoolPartition
+    _partition: type[Any] = SpoolPartition
 
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__(replace(options, spool_location=spool_location(options)), schema)
@@ -146,13 +146,10 @@ class SpoolStreamReader(PositionStreamReader):
         # `read` needs the spool only: the password does not travel with the tasks.
         return {**super().__getstate__(), "_options": replace(self._options, password="")}
 
-    @told_rows
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a slice; may be called repeatedly and concurrently for one."""
-        assert isinstance(partition, SpoolPartition), partition
-        yield from self._rows(partition.part, self._options.queue)
+    def _rows(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        yield from self._slice(partition.part, self._options.queue)
 
-    def _rows(self, part: SpoolSlice, queue: str) -> Iterator[pa.RecordBatch]:
+    def _slice(self, part: SpoolSlice, queue: str) -> Iterator[pa.RecordBatch]:
         location, corrupt = self._options.spool_location, self._options.corrupt
         yield from read_spooled(location, part, queue, self._schema, corrupt)
 
@@ -174,11 +171,8 @@ class QueuesSpoolStreamReader(SpoolStreamReader):
     _offsets = QueuesSpoolOffset
     _partition = QueueSpoolPartition
 
-    @told_rows
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a slice; may be called repeatedly and concurrently for one."""
-        assert isinstance(partition, QueueSpoolPartition), partition
-        yield from self._rows(partition.part, partition.queue)
+    def _rows(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        yield from self._slice(partition.part, partition.queue)
 
     def _begin(self) -> QueuesSpoolDriver:
         return QueuesSpoolDriver(self._options, mint_reader)

@@ -16,6 +16,7 @@ from typing import Protocol
 
 import pika
 import pyarrow as pa
+import pytest
 
 from pyspark_warren.amqp.read import read_spooled
 from pyspark_warren.amqp.spool_driver import SpoolDriver
@@ -180,6 +181,12 @@ class Query:
             start = end
             if trigger == "once":
                 return
+
+    def dies(self, step: str, passed: int, most: int | None, trigger: str = "available") -> None:
+        """Run it with a driver that dies at that step, when it has passed it so many times."""
+        self.die_at = (step, passed)
+        with pytest.raises(Died, match=step):
+            self.run(most, trigger)
 
     def _batch(self, number: int) -> None:
         """Write a batch; an earlier attempt's rows must be the same."""

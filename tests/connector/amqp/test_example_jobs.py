@@ -31,6 +31,13 @@ def cluster_size() -> int:
     return 1
 
 
+@pytest.fixture
+def cluster(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> LocalCluster:
+    """The node that the examples connect to."""
+    monkeypatch.setenv("WARREN_URI", cluster.uri)
+    return cluster
+
+
 def example(name: str) -> ModuleType:
     """The module examples/name/name.py."""
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / name / f"{name}.py")
@@ -46,13 +53,8 @@ def orders_in(directory: Path) -> list[tuple[int, str, int]]:
 
 
 def test_etl_has_each_order_once_when_a_batch_is_run_again(
-    spark: Any,
-    cluster: LocalCluster,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: Any,
+    spark: Any, cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    monkeypatch.setenv("WARREN_URI", cluster.uri)
     etl = example("etl")
     etl.publish(cluster.uri, 500)
     wanted = [(number, f"c{number % 7}", number * 10) for number in range(500)]
@@ -76,13 +78,8 @@ def test_etl_has_each_order_once_when_a_batch_is_run_again(
 
 
 def test_enrichment_with_dead_letters(
-    spark: Any,
-    cluster: LocalCluster,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: Any,
+    spark: Any, cluster: LocalCluster, tmp_path: Path, capsys: Any
 ) -> None:
-    monkeypatch.setenv("WARREN_URI", cluster.uri)
     enrichment = example("enrichment")
     enrichment.declare(cluster.uri)
     enrichment.publish(cluster.uri, 200)
@@ -122,7 +119,6 @@ def test_a_dashboard_counts_each_task_once(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("WARREN_URI", cluster.uri)
     monkeypatch.syspath_prepend(EXAMPLES / "celery_dashboard")
     dashboard = example("celery_dashboard")
     dashboard.declare(cluster.uri)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from connector.amqp.query import Died, Query, Queue, run_until_it_dies
+from connector.amqp.query import Query, Queue, run_until_it_dies
 from connector.amqp.rabbitmq import OneRabbitMQ
 from connector.amqp.relay import Relay
 from pyspark_warren import errors
@@ -57,14 +57,11 @@ def test_nothing_is_acknowledged_before_its_time(queue: Queue, tmp_path: Path, m
     is in the checkpoint."""
     queue.publish(50)
     with Query(queue, tmp_path, ackMode=mode) as query:
-        query.die_at = ("latest", 0)
-        with pytest.raises(Died, match="latest"):
-            query.run(None, "once")
+        query.dies("latest", 0, None, "once")
         query.stop()
         assert queue.ready() == 50
-        query.die_at = ("commit_log", 1)  # the first batch has only the reader's name
-        with pytest.raises(Died, match="commit_log"):
-            query.run(50)
+        # the first batch has only the reader's name
+        query.dies("commit_log", 1, 50)
         query.stop()
         assert queue.ready() == (50 if mode == "commit" else 0)
         query.finish()
@@ -113,9 +110,7 @@ def test_a_receiver_that_stood_still_does_nothing_after_its_successor(
 ) -> None:
     queue.publish(400)
     with Query(queue, tmp_path, ackMode="spool", prefetch="100") as query:
-        query.die_at = ("offset_log", 1)
-        with pytest.raises(Died, match="offset_log"):
-            query.run(50)
+        query.dies("offset_log", 1, 50)
         frozen = query.pid
         os.kill(frozen, signal.SIGSTOP)
         query.abandon()
@@ -139,9 +134,7 @@ def test_the_broker_is_killed_and_starts_again(
 ) -> None:
     queue.publish(500)
     with Query(queue, tmp_path) as query:
-        query.die_at = ("commit_log", 2)
-        with pytest.raises(Died, match="commit_log"):
-            query.run(100)
+        query.dies("commit_log", 2, 100)
         lane = lane_of(query)
         rabbitmq.kill()
         assert lane.wait(lambda: lane.down_s() > 0, 20)
@@ -160,9 +153,7 @@ def test_the_connection_is_cut_again_and_again(
         given = {"hosts": relay.hosts, "ackMode": mode, "prefetch": "100", "receivers": "2"}
         with Query(queue, tmp_path, **given) as query:
             for _ in range(3):
-                query.die_at = ("commit_log", 1)
-                with pytest.raises(Died, match="commit_log"):
-                    query.run(40)
+                query.dies("commit_log", 1, 40)
                 lane = lane_of(query)
                 made = relay.made
                 relay.cut()
@@ -266,9 +257,7 @@ def test_the_broker_takes_back_what_is_not_acknowledged_in_time(
     queue = Queue(impatient)
     queue.publish(100)
     with Query(queue, tmp_path, consumerTimeout="2s") as query:
-        query.die_at = ("offset_log", 1)
-        with pytest.raises(Died, match="offset_log"):
-            query.run(50)
+        query.dies("offset_log", 1, 50)
         lane = lane_of(query)
         assert lane.wait(lambda: "consumerTimeout" in lane.warning, 10)
         assert lane.wait(lambda: lane.recognised >= 100, 30), lane.down_text

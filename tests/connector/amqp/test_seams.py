@@ -108,9 +108,7 @@ def test_odd_messages(rabbitmq: OneRabbitMQ, tmp_path: Path) -> None:
             key = b"\xff" * 255  # no UTF-8
             channel.basic_publish("odd", key, queue.bodies[-1], known)  # type: ignore[arg-type]
     with Query(queue, tmp_path) as query:
-        query.die_at = ("in_write", 1)
-        with pytest.raises(Died):
-            query.run(3)
+        query.dies("in_write", 1, 3)
         query.stop()
         for _ in range(2):
             query.run(3)
@@ -131,9 +129,8 @@ def test_a_delivery_limit_drops_no_row_of_the_spool(rabbitmq: OneRabbitMQ, tmp_p
     queue.publish(30)
     with Query(queue, tmp_path) as query:
         for life in range(4):
-            query.die_at = ("latest", 0 if life else 1)  # the first one gives the reader a name
-            with pytest.raises(Died):
-                query.run(10)
+            # the first one gives the reader a name
+            query.dies("latest", 0 if life else 1, 10)
             assert query.driver is not None and query.driver.receiver is not None
             wait_for_deliveries(query.driver.receiver, 60 if life else 30)
             os.kill(query.pid, signal.SIGKILL)
@@ -171,9 +168,7 @@ def test_a_queue_is_declared_again_under_the_query(rabbitmq: OneRabbitMQ, tmp_pa
     queue = Queue(rabbitmq)
     queue.publish(30)
     with Query(queue, tmp_path) as query:
-        query.die_at = ("written", 1)
-        with pytest.raises(Died):
-            query.run(10)
+        query.dies("written", 1, 10)
         query.stop()
         queue.delete()
         with rabbitmq.connect() as connection:
@@ -201,9 +196,7 @@ def test_two_drivers_on_one_checkpoint(rabbitmq: OneRabbitMQ, tmp_path: Path) ->
     queue = Queue(rabbitmq)
     queue.publish(30)
     with Query(queue, tmp_path) as first:
-        first.die_at = ("written", 1)
-        with pytest.raises(Died):
-            first.run(10)
+        first.dies("written", 1, 10)
         driver = first.driver
         assert driver is not None
         first.abandon()

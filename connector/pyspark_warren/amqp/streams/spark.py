@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -35,10 +36,7 @@ class OffsetStreamReader(PositionStreamReader):
     _offsets = StreamOffset
     _partition = OffsetPartition
 
-    @told_rows
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a slice; may be called repeatedly and concurrently for one."""
-        assert isinstance(partition, OffsetPartition), partition
+    def _rows(self, partition: Any) -> Iterator[pa.RecordBatch]:
         yield from read_offsets(self._options, partition.part, self._schema)
 
     def _begin(self) -> StreamDriver:
