@@ -135,6 +135,19 @@ CLAIMS: Final[tuple[Spec, ...]] = (
         broker=WARREN,
     ),
     Spec(
+        "readerExpires",
+        "reader_expires_ms",
+        parse_duration_ms,
+        0,
+        "a reader that sends nothing for that long, and has no messages in claims, is forgotten by "
+        "its queue; a query that runs always sends something; 0: the broker's reader_idle_ms",
+        "read",
+        0,
+        365 * DAY_MS,
+        "stream",
+        broker=WARREN,
+    ),
+    Spec(
         "partitions",
         "partitions",
         parse_count,

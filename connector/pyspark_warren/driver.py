@@ -421,7 +421,7 @@ class ClaimDriver:
     def _register(self, name: str, go_on_after: int = 0) -> None:
         reader = self._broker.reader(self._options.queue, name)
         self._idle = IdleReader(self._clock_ms)
-        found = reader.register(go_on_after=go_on_after)
+        found = reader.register(go_on_after=go_on_after, expires_ms=self._options.reader_expires_ms)
         self._settled, self._epoch = found.settled, found.epoch
         self._reader, self._reader_name = reader, name
 

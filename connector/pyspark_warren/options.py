@@ -89,6 +89,7 @@ class Options:
     max_trigger_delay_ms: int = 900_000
     target_batch_ms: int = 0
     claim_ttl_ms: int = 0
+    reader_expires_ms: int = 0
     partitions: int = 0
     on_claim_lost: str = "fail"
     settle_with_batch: bool = False
@@ -112,6 +113,7 @@ class Options:
     run_id: str = ""
     batch_id: int | None = None
     on_batch_conflict: str = "fail"
+    sink_expires_ms: int = 0
     checkpoint: str = ""
     spool_location: str = ""
     ack_mode: str = "commit"
@@ -370,6 +372,14 @@ def _apply_uri(values: dict[str, Any], given: set[str]) -> None:
         values["request_timeout_ms"] = int(address.request_timeout_s * 1000)
 
 
+_EXPIRIES: Final = (
+    ("claim_ttl_ms", "claimTtl", 10_000, "10s", "claims that never expire"),
+    ("reader_expires_ms", "readerExpires", 60_000, "60s", "the broker's limit"),
+    ("sink_expires_ms", "sinkExpires", 3_600_000, "1h", "sinks that never expire"),
+)
+"""(field, option, least value but 0, as text, what 0 stands for)."""
+
+
 def _check(values: dict[str, Any], where: str, given: Mapping[str, str]) -> None:
     if where == "read":
         _check_queues(values, given)
@@ -379,12 +389,12 @@ def _check(values: dict[str, Any], where: str, given: Mapping[str, str]) -> None
                 "cannot be settled in one decision"
             )
         _check_admission(values, given)
-    ttl = values.get("claim_ttl_ms", 0)
-    if 0 < ttl < 10_000:
-        raise OptionError(
-            f"option claimTtl={ttl}ms is below 10000ms; give 10s or more, "
-            "or 0 for claims that never expire"
-        )
+    for name, spelled, least, shown, what in _EXPIRIES:
+        if 0 < values.get(name, 0) < least:
+            raise OptionError(
+                f"option {spelled}={values[name]}ms is below {least}ms; give {shown} or more, "
+                f"or 0 for {what}"
+            )
     for name, spelled in (("exchange", "exchange"), ("routing_key", "routingKey")):
         size = len((values.get(name) or "").encode())
         if size > SHORT_STRING_BYTES_MAX:

@@ -27,10 +27,11 @@ class RenewedReader(Protocol):
 class ReaderPort(RenewedReader, Protocol):
     """A registered claim reader; see `warren.claims.ClaimReader`."""
 
-    def register(self, *, go_on_after: int = 0) -> Registration:
+    def register(self, *, go_on_after: int = 0, expires_ms: int = 0) -> Registration:
         """Get a new epoch, which fences older drivers.
 
-        Lost claims up to go_on_after count as settled.
+        Lost claims up to go_on_after count as settled. expires_ms: silence after which the queue
+        forgets the reader; 0: see `queues.reader_idle_ms`
         """
 
     def open(

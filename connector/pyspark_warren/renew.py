@@ -1,4 +1,4 @@
-"""Renewal of claims that expire, while Spark works on their batch."""
+"""Renewal of claims and readers that expire, while their query runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ log = logging.getLogger("pyspark_warren")
 
 
 class Renewer:
-    """A thread that renews a reader's claims every third of their time to live.
+    """A thread that renews a reader and its claims every third of their time to live.
 
     It ends with its process, or when a newer driver has registered. It exists on Spark's driver
     only, in the object that is never pickled.

@@ -71,7 +71,7 @@ class _Sink:
         context = TaskContext.get()
         assert context is not None, "write runs in a task"
         with named_conditions(self._doing):
-            driver = SinkDriver(sink, run, self._epoch)
+            driver = SinkDriver(sink, run, self._epoch, self._options.sink_expires_ms)
         attempt = Attempt.drawn(driver, batch, context.partitionId())
         if self._options.broker == AMQP:
             from pyspark_warren.amqp.publish import write_published

@@ -117,6 +117,18 @@ SINK: Final[tuple[Spec, ...]] = (
         broker=WARREN,
     ),
     Spec(
+        "sinkExpires",
+        "sink_expires_ms",
+        parse_duration_ms,
+        0,
+        "a run that writes nothing for that long is forgotten by the queues it wrote to; longer "
+        "than any query is down in the middle of a batch; 0: never",
+        "write",
+        0,
+        365 * DAY_MS,
+        broker=WARREN,
+    ),
+    Spec(
         "publishWindow",
         "publish_window",
         parse_count,

@@ -147,14 +147,16 @@ class WarrenStreamReader(LimitedStreamReader, SupportsTriggerAvailableNow):
         return self._driver
 
     def _keep_alive(self) -> None:
-        """Renew claims while Spark works on the batch, with claimTtl."""
+        """Renew claims and reader while this process runs, with claimTtl or readerExpires."""
         reader = self._claims().attached
-        if not self._options.claim_ttl_ms or reader is None:
+        times = (self._options.claim_ttl_ms, self._options.reader_expires_ms)
+        every_ms = min((each for each in times if each), default=0)
+        if not every_ms or reader is None:
             return
         if self._renewer is None or self._renewer.reader is not reader:
             if self._renewer is not None:
                 self._renewer.stop()
-            self._renewer = Renewer(reader, self._options.claim_ttl_ms)
+            self._renewer = Renewer(reader, every_ms)
 
 
 class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -77,14 +77,19 @@ class ClaimReader:
         self.reader = reader
         self.epoch = epoch
 
-    def register(self, *, go_on_after: int = 0) -> Registration:
+    def register(self, *, go_on_after: int = 0, expires_ms: int = 0) -> Registration:
         """Register with a new epoch: every older driver is `Fenced` from now on.
 
         go_on_after  lost claims (`ClaimLost`) up to this number count as settled; their messages
                      are in the queue, or held by others
+        expires_ms   the queue forgets the reader once it has sent nothing for that long (see
+                     `renew`) and holds no messages; its next request gets ClaimLost. 0: not by
+                     itself
         """
         # One name for all attempts: a delayed attempt must not fence the driver when it arrives.
         body = {"call": uuid.uuid4().hex, "go_on_after": go_on_after}
+        if expires_ms:
+            body["expires_ms"] = expires_ms
         answer = self.connection.request("POST", self._path(), body)
         self.epoch = int(answer["epoch"])
         return Registration(self.epoch, int(answer["settled"]))
@@ -139,7 +144,7 @@ class ClaimReader:
         return int(self.connection.request("POST", self._path("/settle"), body)["messages"])
 
     def renew(self) -> None:
-        """Renew claims: those with a ttl expire after that time from now."""
+        """Renew claims: those with a ttl expire after that time from now. A sign of life, too."""
         self.connection.request("POST", self._path("/renew"), {"epoch": self.registered_epoch()})
 
     def release(self, number: int = 0, *, failed: bool = False, undecided: bool = False) -> int:

@@ -30,11 +30,15 @@ class SinkDriver:
     sink   names an output
     run    batch numbers ascend within it, and start again in the next one
     epoch  newer ones fence older ones, in each queue from its first request with the newer one
+    expires_ms  a queue forgets the run once it has staged and published nothing there for that
+                long: a batch that was published is published again when it comes again after that.
+                0: not by itself
     """
 
     sink: str
     run: str
     epoch: int
+    expires_ms: int = 0
 
     def __post_init__(self) -> None:
         for what, name in (("sink", self.sink), ("run", self.run)):
@@ -218,6 +222,8 @@ def publish_batch(
     for path, body in _requests(driver, batch, parts, True):
         if claims:
             body["settles"] = [asdict(claim) for claim in claims]
+        if driver.expires_ms:
+            body["expires_ms"] = driver.expires_ms
         try:
             answer = connection.request("POST", path, body, timeout_s=timeout_s)
             total += int(answer["published"])

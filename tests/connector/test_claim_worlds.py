@@ -55,10 +55,10 @@ class MachineReader:
         self.epoch = 0
         self.queue = ""
 
-    def register(self, *, go_on_after: int = 0) -> Registration:
+    def register(self, *, go_on_after: int = 0, expires_ms: int = 0) -> Registration:
         self.world.calls += 1
         call = f"call {self.world.calls}"
-        reply = self.world.ask(c.RegisterReader(self.name, go_on_after, call, IDLE_MS))
+        reply = self.world.ask(c.RegisterReader(self.name, go_on_after, call, IDLE_MS, expires_ms))
         self.epoch = reply.epoch
         return Registration(reply.epoch, reply.settled)
 

@@ -25,6 +25,7 @@ def _register(asker: Asker, request: requests.RegisterReaderRequest, answer: Ans
             request.go_on_after,
             request.call,
             asker.broker.settings.queues.reader_idle_ms,
+            request.expires_ms,
         ),
         answer,
         lambda reply: requests.ReaderRegistered(reply.epoch, reply.settled),
@@ -127,7 +128,10 @@ def _publish_batch(asker: Asker, request: requests.PublishBatchRequest, answer: 
     batch = (request.sink, request.run, request.epoch, request.batch)
     _each(
         asker,
-        {name: commands.SinkPublish(*batch, attempts) for name, attempts in request.queues},
+        {
+            name: commands.SinkPublish(*batch, attempts, expires_ms=request.expires_ms)
+            for name, attempts in request.queues
+        },
         lambda name: requests.stages_gone(name, asker.vhost, request),
         lambda result: answer(
             result if isinstance(result, errors.Refusal) else MessagesCounted(result)

@@ -33,10 +33,12 @@ class RegisterReaderRequest(ReaderRequest, frozen=True):
 
     call         see `queue.commands.RegisterReader`
     go_on_after  lost claims up to this number count as settled; 0: none
+    expires_ms   see `queue.commands.RegisterReader`
     """
 
     call: str = ""
     go_on_after: int = 0
+    expires_ms: int = 0
 
 
 class ClaimRequest(ReaderRequest, frozen=True):
@@ -116,11 +118,13 @@ class PublishBatchRequest(BatchRequest, frozen=True):
     settles  (queue, reader, number, epoch) of claims that are settled if, and only if, the batch is
              published, in one queue then. 410 claim_lost, 409 fenced when one of them is not open
              or is another driver's; nothing is published then
+    expires_ms  see `queue.commands.SinkPublish`
     """
 
     count_key: ClassVar[str] = "published"
     queues: tuple[tuple[str, tuple[tuple[int, int, int], ...]], ...]
     settles: tuple[tuple[str, str, int, int], ...] = ()
+    expires_ms: int = 0
 
 
 class DropBatchRequest(BatchRequest, frozen=True):
@@ -180,6 +184,7 @@ class RegisterBody(Body, frozen=True):
 
     call: str = ""
     go_on_after: resource.Natural = 0
+    expires_ms: resource.Natural = 0
 
 
 class OpenClaimBody(Body, frozen=True):
@@ -225,6 +230,7 @@ class PublishBody(BatchBody, frozen=True):
     """POST …/batches/:batch; `settles` has one map per claim."""
 
     settles: list[Any] = []
+    expires_ms: resource.Natural = 0
 
 
 class SettledBody(Body, frozen=True):
@@ -271,7 +277,9 @@ def _publish(names: Names, query: Query, body: Any) -> ManagementRequest:
         )
     if len({claim[:2] for claim in settles}) < len(settles):
         raise InvalidArgument("settles: two claims of one reader of a queue; give the last one")
-    return PublishBatchRequest(names[0], names[1], read.epoch, batch, queues, settles)
+    return PublishBatchRequest(
+        names[0], names[1], read.epoch, batch, queues, settles, read.expires_ms
+    )
 
 
 def _settled(value: Any) -> tuple[str, str, int, int]:

@@ -148,7 +148,7 @@ def publish_settling(asker: Asker, request: requests.PublishBatchRequest, answer
     ]
     names = tuple(sorted(claim.name for claim, _ in claims))
     batch = (request.sink, request.run, request.epoch, request.batch)
-    command = commands.SinkPublish(*batch, attempts, names)
+    command = commands.SinkPublish(*batch, attempts, names, request.expires_ms)
 
     def bind(at: int, refused: errors.Refusal | None = None) -> None:
         if refused is not None:

@@ -62,7 +62,9 @@ def _info(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -> 
             "messages_set_aside": asker.broker.cluster.set_aside.count(queue.group),
             "readers": tuple(
                 ReaderInfo(
-                    *reader, tuple(BoundInfo(*of[1:]) for of in stat.bound if of[0] == reader[0])
+                    *reader,
+                    tuple(BoundInfo(*of[1:]) for of in stat.bound if of[0] == reader[0]),
+                    dict(stat.expiring).get(reader[0], 0),
                 )
                 for reader in stat.readers
             ),

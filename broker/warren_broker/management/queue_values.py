@@ -24,6 +24,8 @@ class ReaderInfo(msgspec.Struct, frozen=True):
     open_claims    number of open claims: settled + 1 … settled + open_claims
     last_heard_ms  milliseconds since the epoch
     bound          the open claims that a batch decides about
+    expires_at     when it is forgotten unless it is heard before (readerExpires), in milliseconds
+                   since the epoch; 0: not by itself
     """
 
     name: str
@@ -32,6 +34,7 @@ class ReaderInfo(msgspec.Struct, frozen=True):
     open_claims: int
     last_heard_ms: int
     bound: tuple[BoundInfo, ...] = ()
+    expires_at: int = 0
 
 
 class QueueInfo(msgspec.Struct, frozen=True):
@@ -104,6 +107,8 @@ class SinkInfo(msgspec.Struct, frozen=True):
     batches          (batch, messages) of the latest ones published, of which a repeat is recognised
     stages           attempts at partitions that are staged
     messages_staged  of these attempts, with those of repeats, which are counted and not kept
+    expires_at       when it is forgotten unless it writes before (sinkExpires), in milliseconds
+                     since the epoch; 0: not by itself
     """
 
     sink: str
@@ -113,6 +118,7 @@ class SinkInfo(msgspec.Struct, frozen=True):
     batches: tuple[tuple[int, int], ...]
     stages: int
     messages_staged: int
+    expires_at: int
 
 
 class SinksInfo(msgspec.Struct, frozen=True):

@@ -76,6 +76,9 @@ def register(context: QueueContext, command: RegisterReader) -> AnyReply:
     if command.call:
         reader.calls = (*reader.calls, (command.call, epoch))[-CALLS_KEPT_MAX:]
     _heard(context, reader)
+    reader.expires_ms = command.expires_ms
+    if reader.expires_ms:
+        context.arm(context.now + reader.expires_ms)
     lost = command.go_on_after
     if lost > reader.settled and not any(number <= lost for number in reader.claims):
         reader.settled = lost
@@ -89,11 +92,7 @@ def _make_room(context: QueueContext, command: RegisterReader) -> Refused | None
     A reader with a claim that holds messages is kept: the messages would have no owner.
     """
     readers = context.state.readers
-    silent = [
-        reader
-        for reader in readers.values()
-        if not any(claim.messages for claim in reader.claims.values())
-    ]
+    silent = [reader for reader in readers.values() if not reader.holds_messages]
     silent.sort(key=lambda reader: (reader.heard_ms, reader.name))
     for reader in silent:
         if reader.heard_ms + command.idle_ms > context.now and len(readers) < READERS_MAX:
@@ -364,3 +363,20 @@ def expire_claims(context: QueueContext) -> None:
                 _give_back(context, _end(context, reader, number), False)
             else:
                 context.arm(claim.expires_ms)
+
+
+def expire_readers(context: QueueContext) -> None:
+    """Forget readers that are silent for as long as they have said; arm the next timer.
+
+    One with messages in claims is kept, and looked at again after the same time.
+    """
+    for _, reader in sorted(context.state.readers.items()):
+        if not reader.expires_ms:
+            continue
+        due = reader.heard_ms + reader.expires_ms
+        if due > context.now:
+            context.arm(due)
+        elif reader.holds_messages:
+            context.arm(context.now + reader.expires_ms)
+        else:
+            _forget(context, reader)

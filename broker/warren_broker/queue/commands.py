@@ -232,12 +232,15 @@ class RegisterReader(QueueCommand, frozen=True, array_like=True, tag="reader"):
     idle_ms      when the reader is new: forget the readers that have no messages in claims and
                  were silent for that long, and the one silent for the longest when there are
                  claim.READERS_MAX; 0: forget none (versions 1 and 2)
+    expires_ms   forget this reader once it is silent for that long and has no messages in claims;
+                 0: not by itself (as in versions up to 13). The latest registration says it
     """
 
     reader: str
     go_on_after: int = 0
     call: str = ""
     idle_ms: int = 0
+    expires_ms: int = 0
 
 
 class ClaimCommand(QueueCommand, frozen=True, array_like=True):
@@ -348,10 +351,13 @@ class SinkPublish(SinkCommand, frozen=True, array_like=True, tag="sink_publish")
 
     attempts  (partition, attempt, number of blocks) as staged in this queue
     settles   claims, ascending, bound to this batch, which settles them; a repeat names the same
+    expires_ms  forget the run once it has neither staged nor published for that long and nothing of
+                it is staged; 0: not by itself (as in versions up to 13). The latest publish says it
     """
 
     attempts: tuple[tuple[int, int, int], ...]
     settles: tuple[ClaimName, ...] = ()
+    expires_ms: int = 0
 
 
 class SinkDrop(SinkCommand, frozen=True, array_like=True, tag="sink_drop"):
@@ -502,6 +508,7 @@ class StatReply(Reply, frozen=True, array_like=True, tag="stat"):
     messages_dlx, message_bytes_dlx  dead letters that are kept until they have been forwarded
     duplicates_dropped  repeats dropped since the declaration; deduplication_ids: ids remembered
     bound        (reader, claim, queue, sink, run, batch) of claims that a batch decides about
+    expiring     (reader, ms) of those that are forgotten then unless they are heard before
     """
 
     messages_ready: int
@@ -521,6 +528,7 @@ class StatReply(Reply, frozen=True, array_like=True, tag="stat"):
     duplicates_dropped: int = 0
     deduplication_ids: int = 0
     bound: tuple[tuple[str, int, str, str, str, int], ...] = ()
+    expiring: tuple[tuple[str, int], ...] = ()
 
 
 class ReaderReply(Reply, frozen=True, array_like=True, tag="reader"):

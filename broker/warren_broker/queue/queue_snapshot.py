@@ -6,7 +6,7 @@ keys are sorted. It holds runs and counts, never a message.
 
 Blocks and ready messages are stored in the packed form of the state (`block_index`,
 `ready_queue`): a snapshot costs some microseconds per thousand blocks. Version 1 of the machine
-wrote format 1, with an array for each block and each run; formats 2 to 8 lack the last fields, and
+wrote format 1, with an array for each block and each run; formats 2 to 9 lack the last fields, and
 up to format 6 the messages that came back have an array for each run. All can still be read.
 """
 
@@ -40,7 +40,7 @@ from warren_broker.queue.state import (
     StagePart,
 )
 
-FORMAT: Final = 9
+FORMAT: Final = 10
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _CONSUMER_FIELDS: Final = (
     "uplink",
@@ -108,6 +108,7 @@ class _Row(msgspec.Struct, array_like=True):
     annotations: list[AnnotatedRow] = []
     decided: list[tuple[str, tuple[int, Binding]]] = []
     forgotten_epoch: int = 0
+    expiring: list[tuple[str, int]] = []
 
 
 class _CameBackRow(msgspec.Struct, array_like=True):
@@ -165,6 +166,8 @@ class _RunRow(msgspec.Struct, array_like=True):
     last_batch: int
     published: list[_PublishedRow]
     stages: list[_RunStageRow]
+    heard_ms: int = 0
+    expires_ms: int = 0
 
 
 class _PublishedRow(msgspec.Struct, array_like=True):
@@ -232,6 +235,11 @@ def snapshot(state: QueueState) -> bytes:
                 if (decided := state.readers[name].decided) is not None
             ],
             forgotten_epoch=state.forgotten_epoch,
+            expiring=[
+                (name, state.readers[name].expires_ms)
+                for name in sorted(state.readers)
+                if state.readers[name].expires_ms
+            ],
         )
     )
 
@@ -298,6 +306,8 @@ def _run_row(name: str, run: SinkRun) -> _RunRow:
             )
             for key, part in run.stages.items()
         ],
+        run.heard_ms,
+        run.expires_ms,
     )
 
 
@@ -356,6 +366,8 @@ def restore(data: bytes) -> QueueState:
         state.readers[name].calls = calls
     for name, decided in row.decided:
         state.readers[name].decided = decided
+    for name, expires_ms in row.expiring:
+        state.readers[name].expires_ms = expires_ms
     for name, last_batch, stages in row.sinks:
         parts = {
             stage.key: StagePart(
@@ -400,7 +412,7 @@ def _run(row: _RunRow) -> SinkRun:
         PublishedBatch(known.batch, known.messages, known.digest, known.named, known.settles)
         for known in row.published
     ]
-    return SinkRun(row.epoch, row.last_batch, published, stages)
+    return SinkRun(row.epoch, row.last_batch, published, stages, row.heard_ms, row.expires_ms)
 
 
 def _known(state: QueueState, key: tuple[int, int]) -> Consumer:

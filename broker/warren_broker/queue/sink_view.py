@@ -9,9 +9,9 @@ from warren_broker.queue.state import QueueState, SinkRun
 
 SINKS_LISTED_MAX: Final = 500
 """Runs in one list: Proton's values hold 65,535 parts, a run has up to 70."""
-SinkRow: TypeAlias = tuple[str, str, int, int, tuple[tuple[int, int], ...], int, int]
+SinkRow: TypeAlias = tuple[str, str, int, int, tuple[tuple[int, int], ...], int, int, int]
 """(sink, run, epoch, last batch or -1, ((batch, messages), …) remembered, attempts staged, their
-messages)."""
+messages, when it is forgotten unless it is heard before, 0: not by itself)."""
 
 
 def sinks_of(
@@ -43,6 +43,7 @@ def sinks_of(
                     tuple((batch.batch, batch.messages) for batch in known.published),
                     len(known.stages),
                     sum(part.messages for part in known.stages.values()),
+                    known.heard_ms + known.expires_ms,
                 )
             )
     return total, tuple(found)

@@ -85,6 +85,8 @@ def stage(context: QueueContext, command: SinkStage) -> AnyReply:
     part.expires_ms = context.now + command.ttl_ms if command.ttl_ms else 0
     if part.expires_ms:
         context.arm(part.expires_ms)
+    if run.expires_ms:
+        run.heard_ms = context.now
     return DONE
 
 
@@ -103,6 +105,7 @@ def publish(context: QueueContext, command: SinkPublish) -> AnyReply:
         return _settles_others(context, command)
     if known is not None and known.named == named:
         _record(run, known, named, command)
+        _heard(context, command, run)
         return Count(known.messages)
     parts: list[RunStage] = []
     for partition, attempt, blocks in attempts:
@@ -118,6 +121,7 @@ def publish(context: QueueContext, command: SinkPublish) -> AnyReply:
         _drop_up_to(context.state, run, batch)
         # The repeat may be repeated, too: its client may not have received this answer.
         _record(run, known, named, command)
+        _heard(context, command, run)
         return Count(messages)
     if limits.full(context) and parts:
         return _full(context)
@@ -132,6 +136,7 @@ def publish(context: QueueContext, command: SinkPublish) -> AnyReply:
     run.published = run.published[-BATCHES_KEPT:]
     run.last_batch = batch
     _remember(context, command, run, True)
+    _heard(context, command, run)
     return Count(messages)
 
 
@@ -214,7 +219,35 @@ def expire_stages(context: QueueContext) -> None:
                 _forget(context.state, run.stages.pop(key))
 
 
+def expire_runs(context: QueueContext) -> None:
+    """Forget runs that are silent for as long as they have said; arm the next timer.
+
+    One with stages is kept, and looked at again after the same time.
+    """
+    state = context.state
+    for sink, runs in list(state.runs.items()):
+        for name, run in list(runs.items()):
+            if not run.expires_ms:
+                continue
+            due = run.heard_ms + run.expires_ms
+            if due > context.now:
+                context.arm(due)
+            elif run.stages:
+                context.arm(context.now + run.expires_ms)
+            else:
+                _note_forgotten(context, [runs.pop(name)])
+        if not runs:
+            del state.runs[sink]
+
+
 # ------------------------------------------------------------------ steps
+
+
+def _heard(context: QueueContext, command: SinkPublish, run: SinkRun) -> None:
+    run.expires_ms = command.expires_ms
+    run.heard_ms = context.now if run.expires_ms else 0
+    if run.expires_ms:
+        context.arm(context.now + run.expires_ms)
 
 
 def _current(

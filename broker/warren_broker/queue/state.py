@@ -137,6 +137,12 @@ class ReaderState:
     claims: dict[int, HeldClaim] = field(default_factory=dict)
     calls: tuple[tuple[str, int], ...] = ()
     decided: tuple[int, Binding] | None = None
+    expires_ms: int = 0
+
+    @property
+    def holds_messages(self) -> bool:
+        """Return whether a claim holds messages, which would have no owner without the reader."""
+        return any(claim.messages for claim in self.claims.values())
 
 
 @dataclass(slots=True, eq=False)
@@ -208,6 +214,8 @@ class SinkRun:
     epoch       the highest of a driver so far
     last_batch  the last one that was published or closed (`AskBatch.close`); -1: none yet
     published   the latest batches, ascending, at most stage.BATCHES_KEPT
+    heard_ms    of the last stage or publish; 0: the run does not expire
+    expires_ms  silence after which the run is forgotten; 0: never by itself
 
     Invariants: stages of batches up to last_batch are repeats, and their batch is in `published`;
     all others are of later batches
@@ -217,6 +225,8 @@ class SinkRun:
     last_batch: int = -1
     published: list[PublishedBatch] = field(default_factory=list)
     stages: dict[StageKey, RunStage] = field(default_factory=dict)
+    heard_ms: int = 0
+    expires_ms: int = 0
 
     def find(self, batch: int) -> PublishedBatch | None:
         """Return the batch as it was published, if it is remembered."""

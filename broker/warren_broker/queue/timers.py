@@ -26,8 +26,10 @@ def run_due(context: QueueContext) -> None:
     state.timer_ms = 0
     disconnects.take_back_overdue(context)
     claim.expire_claims(context)
+    claim.expire_readers(context)
     stage1.expire_stages(context)
     stage.expire_stages(context)
+    stage.expire_runs(context)
     delayed_retry.run_due(context)
     expires_ms = state.config.expires_ms
     if expires_ms is not None and not state.consumer_count:

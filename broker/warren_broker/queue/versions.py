@@ -35,6 +35,8 @@ gets a new number here, and the handlers of the old version stay.
 12  a batch decides about claims (BindClaim, ResolveClaim, AskBatch). No log of an older version has
     these commands
 13  an operator has a queue forget a sink (ForgetSink). No log of an older version has the command
+14  readers and runs of sinks that say so are forgotten after silence (RegisterReader.expires_ms,
+    SinkPublish.expires_ms). Commands of an older version lack these fields: none is
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ from warren_broker.queue.modify_command import Modify
 
 Handler: TypeAlias = Callable[[QueueContext, Any], AnyReply]
 
-VERSION: Final = 13
+VERSION: Final = 14
 
 HANDLERS: Final[Mapping[type, Handler]] = {
     commands.Enqueue: enqueue.enqueue,

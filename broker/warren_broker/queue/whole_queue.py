@@ -65,6 +65,11 @@ def counts(state: QueueState) -> StatReply:
             for number, claim in sorted(reader.claims.items())
             if (of := claim.binding) is not None
         ),
+        expiring=tuple(
+            (name, reader.heard_ms + reader.expires_ms)
+            for name, reader in sorted(state.readers.items())
+            if reader.expires_ms
+        ),
     )
 
 

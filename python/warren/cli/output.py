@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_codec
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from operator import attrgetter
@@ -40,6 +41,16 @@ def listing(
         columns = {each: each for each in columns}
     shown = [attrgetter(each) if isinstance(each, str) else each for each in columns.values()]
     table("", tuple(columns), [[value(one) for value in shown] for one in found])
+
+
+def until(field: str) -> Column:
+    """Return a column that says in how long a time is, in milliseconds since the epoch; 0: –."""
+
+    def shown(each: Any) -> str:
+        at_ms = getattr(each, field)
+        return f"in {max(0.0, at_ms / 1000 - time.time()):,.0f} s" if at_ms else "–"
+
+    return shown
 
 
 def one(found: Any, json: bool, show: Callable[[Any], None]) -> None:

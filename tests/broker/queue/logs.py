@@ -95,7 +95,12 @@ def claim_commands(
 ) -> tuple[tuple[int, Callable[[], c.AnyCommand]], ...]:
     """(weight, maker) of the commands of a reader."""
     return (
-        (1, lambda: c.RegisterReader(reader, random.choice((0, 0, 0, 2)))),
+        (
+            1,
+            lambda: c.RegisterReader(
+                reader, random.choice((0, 0, 0, 2)), expires_ms=random.choice((0, 0, 70))
+            ),
+        ),
         (
             5,
             lambda: c.OpenClaim(
@@ -208,7 +213,12 @@ def a_command(random: Random, queue: Queue) -> c.AnyCommand:
         (2, lambda: c.RegisterReader(f"one-{batch}", 0, "", random.choice((0, 40)))),
         (1, lambda: stage1_commands.PublishBatch("sink", batch, attempts)),
         (1, lambda: stage1_commands.DropStages("sink", batch)),
-        (3, lambda: c.SinkPublish("sink", run, driver, batch, staged)),
+        (
+            3,
+            lambda: c.SinkPublish(
+                "sink", run, driver, batch, staged, expires_ms=random.choice((0, 0, 60))
+            ),
+        ),
         (1, lambda: c.SinkDrop("sink", run, driver, batch, attempts)),
         (1, lambda: ForgetSink("sink", random.choice(("", run)), random.random() < 0.5)),
     )

@@ -79,6 +79,7 @@ class Model:
         self.published: dict[int, set[int] | None] = {}
         self.last_published = -1
         self.forgot = False
+        self.run_heard = self.run_expires = 0
         self.stages: dict[tuple[int, int, int], list[list[Message]]] = {}
         self.batch = -1
         self.dead: list[tuple[str, int, Name]] = []
@@ -382,7 +383,12 @@ class Model:
         del self.bound[number]
         return 0
 
-    def publish_for(self, batch: int, claims: set[int]) -> str:
+    def expire_run(self) -> None:
+        """Forget what was published when that has said so."""
+        if self.run_expires and self.run_heard + self.run_expires <= self.now:
+            self.forget()
+
+    def publish_for(self, batch: int, claims: set[int], expires_ms: int = 0) -> str:
         """Publish a batch without rows. returns "done" or the reason of the refusal."""
         if batch not in self.published:
             if batch <= self.last_published:
@@ -394,6 +400,7 @@ class Model:
                 self.published[batch] = claims
             elif self.published[batch] != claims:
                 return "batch_conflict"
+        self.run_heard, self.run_expires = self.now, expires_ms
         return "done"
 
     def forget(self) -> int:
@@ -401,6 +408,7 @@ class Model:
         known = self.last_published >= 0
         self.published.clear()
         self.last_published = -1
+        self.run_expires = 0
         self.forgot = self.forgot or known
         return int(known)
 

@@ -367,11 +367,15 @@ class AgainstModel(RuleBasedStateMachine):
         assert reply == c.Count(self.model.resolve_claim(number, batch, published))
         self.end()
 
-    @rule(batch=st.integers(0, 5), claims=st.sets(st.integers(1, 3), max_size=2))
-    def publish_for(self, batch: int, claims: set[int]) -> None:
+    @rule(
+        batch=st.integers(0, 5),
+        claims=st.sets(st.integers(1, 3), max_size=2),
+        expires_ms=st.sampled_from([0, 0, 5, 40]),
+    )
+    def publish_for(self, batch: int, claims: set[int], expires_ms: int) -> None:
         names = tuple(d.ClaimName(5, "r", number) for number in sorted(claims))
-        reply = self.both(c.SinkPublish("s", "run", 1, batch, (), names))
-        expected = self.model.publish_for(batch, claims)
+        reply = self.both(c.SinkPublish("s", "run", 1, batch, (), names, expires_ms))
+        expected = self.model.publish_for(batch, claims, expires_ms)
         assert (reply.reason if isinstance(reply, c.Refused) else "done") == expected
         self.end()
 
@@ -434,6 +438,7 @@ class AgainstModel(RuleBasedStateMachine):
             self.model.now = self.queue.now
             if self.queue.state.timer_ms and self.queue.state.timer_ms <= self.queue.now:
                 self.both(c.Timer())
+                self.model.expire_run()
                 cancelled = [e.consumer for e in self.queue.of(CancelConsumer)]
                 self.model.overdue()
                 assert cancelled == self.model.cancels

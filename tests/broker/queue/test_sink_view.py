@@ -42,4 +42,7 @@ def test_batches_and_what_is_staged() -> None:
     made.put(queue, 5, 1, count=4)
     made.put(queue, 5, 1, count=1)
     _, (row,) = sinks_of(queue.state, "", "", 9)
-    assert row == ("s", "r", 1, 4, ((0, 3), (4, 5)), 2, 7)
+    assert row == ("s", "r", 1, 4, ((0, 3), (4, 5)), 2, 7, 0)
+    queue.do(commands.SinkPublish("s", "r", 1, 4, ((0, 0, 1),), expires_ms=60))
+    _, (row,) = sinks_of(queue.state, "", "", 9)
+    assert row[-1] == queue.now + 60

@@ -517,8 +517,9 @@ class FakeReader:
     def __init__(self, call: Any, queue: str, reader: str) -> None:
         self._call, self._name, self.epoch = call, (queue, reader), None
 
-    def register(self, *, go_on_after: int = 0) -> Registration:
+    def register(self, *, go_on_after: int = 0, expires_ms: int = 0) -> Registration:
         """Get a new epoch."""
+        self.expires_ms = expires_ms
         made = self._call("register", *self._name, go_on_after)
         self.epoch = made.epoch
         return made
