@@ -38,6 +38,7 @@ SEEDS = range(60)
 STEPS = 160
 TTL_MS = 10_000
 IDLE_MS = 80_000
+EXPIRES_MS = 60_000
 Name = tuple[int, int, int]
 """A message: which life of the queue, entry, ordinal."""
 
@@ -121,6 +122,7 @@ class World:
             "queue": "q",
             "maxMessagesPerTrigger": str(random.choice((1, 3, 10))),
             "claimTtl": f"{random.choice((0, TTL_MS))}ms",
+            "readerExpires": f"{random.choice((0, EXPIRES_MS))}ms",
         }
         if random.random() < 0.4:
             self.options["readerId"] = "mine"

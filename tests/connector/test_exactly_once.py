@@ -115,6 +115,19 @@ def test_a_numbered_batch_run_again_is_there_once_in_whatever_order(
     assert queues.ready(queues.out) == ROWS
 
 
+def test_the_queue_knows_when_it_may_forget_the_run(
+    put: Callable[..., None], queues: Queues
+) -> None:
+    put(batchId="7", sinkExpires="1h")
+    with queues.cluster.connect() as connection:
+        (run,) = Admin(connection).sinks(queues.out, "mine").runs
+    assert abs(run.expires_at / 1000 - 3600 - time.time()) < 300
+    put(batchId="8")
+    with queues.cluster.connect() as connection:
+        (run,) = Admin(connection).sinks(queues.out, "mine").runs
+    assert (run.last_batch, run.expires_at) == (8, 0)
+
+
 def test_other_rows_under_a_batch_id_are_an_error_or_dropped_when_asked(
     put: Callable[..., None], queues: Queues
 ) -> None:

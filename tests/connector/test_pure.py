@@ -127,6 +127,7 @@ def test_what_is_wrong_is_said(name: str, text: str, says: str) -> None:
                 ("maxMessagesPerTrigger", "7"),
                 ("maxBytesPerTrigger", "7m"),
                 ("claimTtl", "5m"),
+                ("readerExpires", "5m"),
                 ("onClaimLost", "fail"),
                 ("readerId", "mine"),
                 ("pollInterval", "1s"),

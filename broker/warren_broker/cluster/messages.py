@@ -174,7 +174,7 @@ class SinksAre(Numbered, frozen=True, array_like=True, tag="sinks"):
     """Answer ReadSinks: how many runs there are, and the first of them."""
 
     total: int
-    rows: tuple[tuple[str, str, int, int, tuple[tuple[int, int], ...], int, int], ...]
+    rows: tuple[tuple[str, str, int, int, tuple[tuple[int, int], ...], int, int, int], ...]
 
 
 class ReadView(Numbered, frozen=True, array_like=True, tag="read_view"):
