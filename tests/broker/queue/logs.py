@@ -160,6 +160,28 @@ def a_modify(random: Random, queue: Queue, consumer: int) -> Modify:
     )
 
 
+def sink_commands(
+    random: Random, queue: Queue, run: str, batch: int
+) -> tuple[tuple[int, Callable[[], c.AnyCommand]], ...]:
+    """(weight, maker) of the commands of a sink but those that stage."""
+    attempts = tuple((p, random.randint(0, 1)) for p in range(random.randint(0, 3)))
+    driver = random.choice((3, 3, 3, 3, 2, 4))
+    parts = queue.state.runs.get("sink", {}).get(run, SinkRun()).stages
+    staged = tuple((p, a, part.count) for (b, p, a), part in parts.items() if b == batch)
+    return (
+        (1, lambda: stage1_commands.PublishBatch("sink", batch, attempts)),
+        (1, lambda: stage1_commands.DropStages("sink", batch)),
+        (
+            3,
+            lambda: c.SinkPublish(
+                "sink", run, driver, batch, staged, expires_ms=random.choice((0, 0, 60))
+            ),
+        ),
+        (1, lambda: c.SinkDrop("sink", run, driver, batch, attempts)),
+        (1, lambda: ForgetSink("sink", random.choice(("", run)), random.random() < 0.5)),
+    )
+
+
 def a_command(random: Random, queue: Queue) -> c.AnyCommand:
     """Any command but those that own a block."""
     consumer, session = random.randint(1, 8), random.randint(1, 3)
@@ -168,10 +190,7 @@ def a_command(random: Random, queue: Queue) -> c.AnyCommand:
     number = (known.settled if known else 0) + random.choice((0, 1, 1, 1, 2))
     epoch = known.epoch if known and random.random() < 0.9 else 1
     batch = random.randint(0, 5)
-    attempts = tuple((p, random.randint(0, 1)) for p in range(random.randint(0, 3)))
-    run, driver = random.choice("ab"), random.choice((3, 3, 3, 3, 2, 4))
-    parts = queue.state.runs.get("sink", {}).get(run, SinkRun()).stages
-    staged = tuple((p, a, part.count) for (b, p, a), part in parts.items() if b == batch)
+    run = random.choice("ab")
     makers: tuple[tuple[int, Callable[[], c.AnyCommand]], ...] = (
         (
             6,
@@ -211,16 +230,7 @@ def a_command(random: Random, queue: Queue) -> c.AnyCommand:
         *claim_commands(random, reader, number, epoch),
         *decision_commands(random, reader, number, epoch, run, batch),
         (2, lambda: c.RegisterReader(f"one-{batch}", 0, "", random.choice((0, 40)))),
-        (1, lambda: stage1_commands.PublishBatch("sink", batch, attempts)),
-        (1, lambda: stage1_commands.DropStages("sink", batch)),
-        (
-            3,
-            lambda: c.SinkPublish(
-                "sink", run, driver, batch, staged, expires_ms=random.choice((0, 0, 60))
-            ),
-        ),
-        (1, lambda: c.SinkDrop("sink", run, driver, batch, attempts)),
-        (1, lambda: ForgetSink("sink", random.choice(("", run)), random.random() < 0.5)),
+        *sink_commands(random, queue, run, batch),
     )
     (maker,) = random.choices([m for _, m in makers], [w for w, _ in makers])
     return maker()
