@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pika
@@ -14,12 +16,16 @@ from typer.testing import CliRunner
 
 from live.conftest import Broker, eventually
 from live.test_shovel import worker_pids
+from live.test_tls import TlsBroker
+from tests.certificates import Authority
 from warren.admin import Admin
+from warren.claims import ClaimReader
 from warren.cli.app import app
 from warren.connection import Connection
 from warren.local import LocalCluster
 
 pytestmark = pytest.mark.live
+TTL_MS = 6_000
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +107,7 @@ def consumers(broker: Broker, queue: str) -> int:
     "federated-queues: It will retrieve messages from upstream queues in order",
     "federated-queues: The upstream queues do not need to be reconfigured",
     "federated-queues: basic.get cannot retrieve messages over federation",
+    "federated-queues: message ordering is only preserved for messages",
 )
 def test_messages_move_only_while_a_local_consumer_needs_them(two: tuple[Broker, Broker]) -> None:
     upstream, downstream = two
@@ -298,6 +305,138 @@ def test_messages_do_not_pass_through_a_queue_without_consumers(two: tuple[Broke
         assert (ready(upstream, "first"), consumers(upstream, "first")) == (3, 0)
         # With a consumer between them they move there.
         assert len(consume(downstream, "second", 3)) >= 3
+
+
+def publish(broker: Broker, queue: str, count: int, **properties: Any) -> None:
+    """Publish to a queue that is there."""
+    with broker.connect() as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for i in range(count):
+            channel.basic_publish("", queue, b"%d" % i, pika.BasicProperties(**properties))
+
+
+def make(broker: Broker, queue: str, arguments: dict[str, Any]) -> None:
+    """Declare a queue with arguments."""
+    with broker.connect() as connection:
+        connection.channel().queue_declare(queue, durable=True, arguments=arguments)
+
+
+def is_running(broker: Broker, queue: str) -> None:
+    """Wait until the queue's link runs."""
+    eventually(lambda: state(broker, queue) == "running" or None, f"the link of {queue} runs")
+
+
+def said(broker: Broker, queue: str) -> str:
+    """Wait until the queue's link says why it fails."""
+
+    def reason() -> str | None:
+        found = links(broker, queue)
+        return found[0].reason or None if found else None
+
+    return str(eventually(reason, f"the link of {queue} says why it fails"))
+
+
+@pytest.mark.specification("federated-queues: a message will have its timer reset")
+def test_the_time_to_live_begins_again_with_a_move(two: tuple[Broker, Broker]) -> None:
+    upstream, downstream = two
+    by_queue, by_message = {"x-message-ttl": TTL_MS}, str(TTL_MS)
+    for broker in two:
+        make(broker, "ttl-queue", by_queue)
+        make(broker, "ttl-message", {})
+    for queue in ("ttl-queue", "ttl-message"):
+        federate(downstream, upstream, queue)
+        is_running(downstream, queue)
+    for clock in ("ttl-half", "ttl-whole"):
+        make(upstream, clock, {})
+    publish(upstream, "ttl-queue", 1)
+    publish(upstream, "ttl-message", 1, expiration=by_message)
+    publish(upstream, "ttl-half", 1, expiration=str(TTL_MS // 2))
+    publish(upstream, "ttl-whole", 1, expiration=by_message)
+    eventually(lambda: ready(upstream, "ttl-half") == 0 or None, "half of the time is over")
+    with downstream.connect() as connection:
+        channel = connection.channel()
+        held: list[bytes] = []
+        for queue in ("ttl-queue", "ttl-message"):
+            channel.basic_consume(queue, lambda c, m, p, body: held.append(body))
+        while len(held) < 2:
+            connection.process_data_events(1)
+    # The consumer has gone without acknowledging: both messages are ready here.
+    eventually(lambda: ready(upstream, "ttl-whole") == 0 or None, "upstream they would be dead")
+    assert (ready(downstream, "ttl-queue"), ready(downstream, "ttl-message")) == (1, 1)
+    for queue in ("ttl-queue", "ttl-message"):
+        eventually(lambda queue=queue: ready(downstream, queue) == 0 or None, "they die here too")
+
+
+@pytest.mark.specification("federated-queues: Each individual queue applies its arguments")
+def test_a_length_limit_holds_for_its_own_queue_only(two: tuple[Broker, Broker]) -> None:
+    upstream, downstream = two
+    make(upstream, "length", {})
+    make(downstream, "length", {"x-max-length": 2})
+    federate(downstream, upstream, "length")
+    is_running(downstream, "length")
+    publish(upstream, "length", 10)
+    publish(downstream, "length", 10)
+    assert (ready(upstream, "length"), ready(downstream, "length")) == (10, 2)
+    found = consume(downstream, "length", 10)
+    assert [body for _, body in found][:2] == [b"8", b"9"]  # the local ones that were kept
+    assert [body for _, body in found[2:]] == [b"%d" % i for i in range(len(found) - 2)]
+
+
+def test_a_claim_is_no_demand(two: tuple[Broker, Broker]) -> None:
+    upstream, downstream = two
+    for queue in ("claimed", "after-claim"):
+        declare(upstream, queue, 5)
+        declare(downstream, queue)
+        federate(downstream, upstream, queue)
+        is_running(downstream, queue)
+    publish(downstream, "claimed", 2)
+    assert downstream.cluster is not None
+    with Connection(downstream.cluster.address) as connection:
+        reader = ClaimReader(connection, "claimed", "reader")
+        position = reader.register().settled
+        assert reader.open(position + 1, max_messages=10, max_bytes=1 << 20).messages == 2
+        # The demand of all queues is looked at together: that of another one was seen since.
+        consume(downstream, "after-claim", 5)
+        assert (ready(upstream, "claimed"), consumers(upstream, "claimed")) == (5, 0)
+
+
+def test_uris_are_tried_in_turn_and_a_link_connects_again(two: tuple[Broker, Broker]) -> None:
+    upstream, downstream = two
+    assert upstream.cluster is not None
+    declare(downstream, "turns")
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        dead = f"amqp://guest:guest@127.0.0.1:{closed.getsockname()[1]}"
+        federate(downstream, upstream, "turns", uri=dead)
+        assert "refused" in said(downstream, "turns").lower()
+        federate(downstream, upstream, "turns", uri=[dead, upstream.uris[0]])
+        is_running(downstream, "turns")
+        upstream.cluster.kill(0)
+        eventually(lambda: state(downstream, "turns") != "running" or None, "it has noticed")
+        assert said(downstream, "turns")
+        upstream.cluster.start(0)
+        is_running(downstream, "turns")
+        publish(upstream, "turns", 3)
+        assert len(consume(downstream, "turns", 3)) == 3
+
+
+@pytest.mark.specification("federated-queues: The federated queue will connect to all its upstream")
+def test_a_link_over_tls_checks_the_certificate(two: tuple[Broker, Broker], tmp_path: Path) -> None:
+    _, downstream = two
+    other = Authority(tmp_path / "other")
+    with TlsBroker(tmp_path) as far:
+        upstream = Broker((f"amqp://guest:guest@127.0.0.1:{far.plain_port}/%2F",), far.cluster)
+        bodies = declare(upstream, "secured", 5)
+        declare(downstream, "secured")
+        uri = f"amqps://guest:guest@127.0.0.1:{far.port}/%2F?cacertfile="
+        federate(downstream, upstream, "secured", uri=f"{uri}{other.cert}")
+        assert "certificate" in said(downstream, "secured")
+        assert state(downstream, "secured") == "terminated"
+        federate(downstream, upstream, "secured", uri=f"{uri}{far.authority.cert}")
+        assert [body for _, body in consume(downstream, "secured", 5)] == bodies
+        command(downstream, "policies", "clear", "fed-secured")
+        eventually(lambda: not links(downstream, "secured") or None, "the link ends")
 
 
 def links(broker: Broker, queue: str) -> list[Any]:
