@@ -24,6 +24,7 @@ from warren.stages import (
 from warren.uri import Address
 from warren.views import ViewedBlock, view, view_edges
 from warren_broker.block.layout import AREAS
+from warren_broker.queue.describe_command import ReadBy
 
 _CONNECTIONS_MAX = 8
 _connections: dict[Address, Connection] = {}
@@ -61,10 +62,17 @@ class WarrenBroker:
         return ClaimReader(self._connection, queue, reader)
 
     def fetch(
-        self, queue: str, reader: str, number: int, first: int, last: int, areas: int
+        self,
+        queue: str,
+        reader: str,
+        number: int,
+        first: int,
+        last: int,
+        areas: int,
+        read_by: ReadBy | None = None,
     ) -> Iterator[FetchedBlock]:
         """Fetch a slice of a claim; continue through another node when one is lost."""
-        return fetch_claim(self._connection, queue, reader, number, first, last, areas)
+        return fetch_claim(self._connection, queue, reader, number, first, last, areas, read_by)
 
     def browse(self, queue: str, max_messages: int, areas: int = AREAS) -> Iterator[FetchedBlock]:
         """Yield ready messages without a change."""

@@ -15,6 +15,7 @@ from warren.claims import Claim, FetchedBlock, Registration
 from warren.stages import SettledClaim, SinkDriver, StagedPart, StageKey
 from warren.views import ViewedBlock
 from warren_broker.block.layout import AREAS
+from warren_broker.queue.describe_command import ReadBy
 
 
 class RenewedReader(Protocol):
@@ -78,11 +79,19 @@ class BrokerPort(Protocol):
         """Return the driver's side of a claim reader."""
 
     def fetch(
-        self, queue: str, reader: str, number: int, first: int, last: int, areas: int
+        self,
+        queue: str,
+        reader: str,
+        number: int,
+        first: int,
+        last: int,
+        areas: int,
+        read_by: ReadBy | None = None,
     ) -> Iterator[FetchedBlock]:
-        """Yield messages first <= i < last of an open claim; changes nothing.
+        """Yield messages first <= i < last of an open claim; changes nothing that matters.
 
-        areas  of the blocks; messages are empty in the others
+        areas    of the blocks; messages are empty in the others
+        read_by  the batch that reads the claim, for people to see
         """
 
     def browse(self, queue: str, max_messages: int, areas: int = AREAS) -> Iterator[FetchedBlock]:

@@ -17,6 +17,7 @@ from pyspark_warren.plan import Slice, ViewPiece
 from pyspark_warren.port import Connect
 from pyspark_warren.rows import ClaimedBlock, to_arrow
 from pyspark_warren.states import viewed_rows
+from pyspark_warren.task_query import read_by
 from warren import errors as client_errors
 from warren_broker.block.layout import AREA_BODIES, AREA_PROPERTIES
 from warren_broker.message_states import READY
@@ -51,6 +52,7 @@ def read_slice(
                 part.first,
                 part.last,
                 wanted_areas(schema, options.corrupt),
+                read_by() if part.first == 0 else None,
             ):
                 piece = ClaimedBlock.decode(fetched.data, fetched.runs, queue)
                 got += piece.block.count

@@ -25,16 +25,13 @@ from pyspark_warren.option_spec import AMQP
 from pyspark_warren.options import Options
 from pyspark_warren.port import Connect
 from pyspark_warren.sink_schema import check_sink_schema
+from pyspark_warren.task_query import BATCH_ID, QUERY_ID, streaming_batch
 from pyspark_warren.writer import Attempt, WrittenPart, write_direct, write_staged
 from warren.errors import BatchConflict
 from warren.stages import SettledClaim, SinkDriver
 
 log = logging.getLogger("pyspark_warren")
 
-_QUERY_ID = "sql.streaming.queryId"
-_BATCH_ID = "streaming.sql.batchId"
-"""Local properties that Spark gives to every task of a streaming query, and to the tasks of
-`df.write` inside its foreachBatch."""
 RUN_DEFAULT = "default"
 """The run of a batchId without a runId outside a streaming query."""
 WRITES = "spark-write"
@@ -138,14 +135,6 @@ def _target(options: Options) -> str:
     return "the default exchange" if options.exchange == "" else "the rows' exchanges"
 
 
-def _streaming() -> tuple[str, int] | None:
-    """Return the id of this task's streaming query, and the micro-batch's number."""
-    context = TaskContext.get()
-    assert context is not None, "write runs in a task"
-    query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
-    return None if query is None or batch is None else (query, int(batch))
-
-
 class WarrenStreamWriter(DataSourceStreamArrowWriter):
     """A streaming query's sink: a micro-batch appears in its queues entirely, and once."""
 
@@ -159,10 +148,10 @@ class WarrenStreamWriter(DataSourceStreamArrowWriter):
     @told
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Stage one partition; another attempt at it may be running at the same time."""
-        found = _streaming()
+        found = streaming_batch()
         if found is None:
             raise UnsupportedError(
-                f"this Spark gives no {_QUERY_ID} and {_BATCH_ID} to its tasks; "
+                f"this Spark gives no {QUERY_ID} and {BATCH_ID} to its tasks; "
                 "the sink needs them to publish a batch once: use Spark 4.2 or 4.3"
             )
         query, batch = found
@@ -201,7 +190,7 @@ class WarrenBatchWriter(DataSourceArrowWriter):
 
         Without a number it is a batch of its own, published whenever it is run.
         """
-        given, found = self._options, _streaming()
+        given, found = self._options, streaming_batch()
         if not given.sink_id:
             return WRITES, self._alone, 0
         if found is not None:

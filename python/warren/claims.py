@@ -15,7 +15,9 @@ from warren.connection import Connection
 from warren.errors import PeerError, UsageError
 from warren_broker.amqp10.addresses import area_words
 from warren_broker.amqp10.wire.fetched import Run, decode_piece
+from warren_broker.arguments import NAME_BYTES_MAX
 from warren_broker.block.layout import AREAS
+from warren_broker.queue.describe_command import ReadBy
 
 CLAIM_MESSAGES_MAX = 1 << 31
 
@@ -190,13 +192,15 @@ def fetch_claim(
     first: int,
     last: int,
     areas: int = AREAS,
+    read_by: ReadBy | None = None,
 ) -> Iterator[FetchedBlock]:
     """Yield messages first ≤ i < last of an open claim, in claim order, from any node.
 
     areas  of the blocks: AREA_PROPERTIES, AREA_BODIES; in another one every message is empty, and
            is not sent. Routes, priorities and expiry are always there
+    read_by  the batch that reads the claim, for `warren claims list`; noted when first is 0
 
-    Changes nothing; may be called any number of times, concurrently, by any client. When a
+    Changes nothing else; may be called any number of times, concurrently, by any client. When a
     connection is lost, the next one continues where it stopped. Raises ClaimLost when there is no
     such claim (any more), NotFound when there is no such queue, Unavailable.
     """
@@ -208,7 +212,8 @@ def fetch_claim(
         return
 
     def source() -> str:
-        return f"{path}?first={position}&last={last}{_want(areas)}"
+        said = _said(read_by) if position == 0 else ""
+        return f"{path}?first={position}&last={last}{_want(areas)}{said}"
 
     for message in connection.stream(source):
         piece = FetchedBlock(*decode_piece(message))
@@ -225,6 +230,15 @@ def fetch_claim(
 def _want(areas: int) -> str:
     """Return the part of a fetch's address that says which areas; both: nothing."""
     return "" if areas == AREAS else f"&want={','.join(area_words(areas))}"
+
+
+def _said(read_by: ReadBy | None) -> str:
+    """Return the part of a fetch's address that says what reads the claim."""
+    if read_by is None:
+        return ""
+    name = read_by.name.encode()[:NAME_BYTES_MAX].decode(errors="ignore")
+    query = quote(read_by.query, safe="")
+    return f"&query={query}&name={quote(name, safe='')}&batch={read_by.batch}"
 
 
 def browse(

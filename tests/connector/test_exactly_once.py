@@ -60,6 +60,13 @@ class Queues:
             (reader,) = Admin(connection).queue(self.source).readers
             return reader.last_heard_ms
 
+    def read_by(self) -> tuple[int, str, str, int] | None:
+        """The claim, query, its name and batch that the source's reader read last."""
+        with self.cluster.connect() as connection:
+            (reader,) = Admin(connection).queue(self.source).readers
+            of = reader.read_by
+            return None if of is None else (of.number, of.query, of.name, of.batch)
+
     def options(self, **more: str) -> dict[str, str]:
         return {"hosts": self.cluster.hosts, **more}
 
@@ -202,6 +209,26 @@ def drain(spark: Any, queues: Queues, checkpoint: Path, **more: str) -> None:
         **queues.options(routingKey=queues.out, **more)
     )
     run_to_the_end(sink, checkpoint)
+
+
+def test_the_broker_names_the_query_and_the_batch_that_read_a_claim(
+    spark: Any, queues: Queues, tmp_path: Path
+) -> None:
+    rows = stream_of(spark, queues, readerId="r")
+    writer = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c"))
+    name = "all <br/> orders (ж)"
+    for turn in range(2):
+        queues.publish(turn * ROWS)
+        query = first_batch(lambda: writer.queryName(name).trigger(processingTime=0).start())
+        (progress,) = [each for each in query.recentProgress if is_whole(each)]
+        until(lambda: queues.claimed() == 0, "not settled")
+        query.stop()
+        found = queues.read_by()
+        assert found is not None
+        assert found[1:] == (query.id, name, progress["batchId"])
+    with queues.cluster.connect() as connection:
+        (reader,) = Admin(connection).queue(queues.source).readers
+    assert found[0] == reader.settled
 
 
 @pytest.mark.parametrize("more", [{}, {"sinkId": "mine"}])

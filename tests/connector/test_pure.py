@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import uuid
 
 import pytest
 from hypothesis import given
@@ -22,6 +23,7 @@ from pyspark_warren.plan import (
     cut,
 )
 from pyspark_warren.sink_schema import check_sink_schema
+from pyspark_warren.task_query import query_name
 from warren.uri import ClientTls
 
 
@@ -442,3 +444,15 @@ def test_the_manual_lists_every_option_with_its_default() -> None:
         for name, default, meaning in options_table(where):
             shown = f"`{default}`" if default else ""
             assert f"| `{name}` | {shown} | {meaning} |" in manual, name
+
+
+# ------------------------------------------------------------ the query of a task
+
+
+def test_the_name_of_a_query_is_read_from_the_description_of_its_job() -> None:
+    """As Spark's StreamExecution writes it; a name may hold anything."""
+    tail = f"id = {uuid.UUID(int=1)}<br/>runId = {uuid.UUID(int=2)}<br/>batch = 41"
+    for name in ("orders", "a<br/>b", "id = x", "zwei\nZeilen", "ж" * 300):
+        assert query_name(f"{name}<br/>{tail}") == name
+    for other in (tail, "", "my job", "save at NativeMethodAccessorImpl.java:0"):
+        assert query_name(other) == ""

@@ -55,6 +55,7 @@ FLOORS: dict[str, int] = {
     "warren_broker.queue.decision_commands": 0,
     "warren_broker.queue.modify_command": 0,
     "warren_broker.queue.forget_command": 0,
+    "warren_broker.queue.describe_command": 0,
     "warren_broker.queue.stage1_commands": 0,
     "warren_broker.queue.effects": 0,
     "warren_broker.queue.config": 0,

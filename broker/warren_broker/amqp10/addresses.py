@@ -23,6 +23,7 @@ import msgspec
 from warren_broker.arguments import NAME_BYTES_MAX
 from warren_broker.block.layout import AREA_BODIES, AREA_PROPERTIES, AREAS
 from warren_broker.errors import InvalidArgument, PreconditionFailed
+from warren_broker.queue.describe_command import ReadBy
 
 MANAGEMENT = "/management"
 NUMBER_MAX = (1 << 63) - 1
@@ -35,6 +36,7 @@ WANT_AREAS: Final = {"properties": AREA_PROPERTIES, "bodies": AREA_BODIES}
 """What may be asked for instead of whole blocks: outlines, in which properties and bodies are
 empty, with one of these areas or none. A fetch says `want=` and the areas, or nothing for both."""
 STAGE_KEYS = ("sink", "run", "epoch", "batch", "partition", "attempt", "seq")
+READ_BY_KEYS = ("query", "name", "batch")
 BLOCKS_CAPABILITY = "warren:blocks"
 """Capability of the target of a link that carries blocks, not single messages."""
 WARREN_ANSWERS = "warren:answers"
@@ -73,9 +75,10 @@ class BlocksTarget(msgspec.Struct, frozen=True):
 
 
 class ClaimSource(msgspec.Struct, frozen=True):
-    """`/queues/:q/readers/:reader/claims/:number?first=&last=&want=`.
+    """`/queues/:q/readers/:reader/claims/:number?first=&last=&want=&query=&name=&batch=`.
 
-    areas  of the blocks: AREA_PROPERTIES, AREA_BODIES
+    areas    of the blocks: AREA_PROPERTIES, AREA_BODIES
+    read_by  the batch that reads the claim, from query (its id), name and batch; None: not said
     """
 
     queue: str
@@ -84,6 +87,7 @@ class ClaimSource(msgspec.Struct, frozen=True):
     first: int
     last: int
     areas: int = AREAS
+    read_by: ReadBy | None = None
 
 
 class BrowseSource(msgspec.Struct, frozen=True):
@@ -331,7 +335,7 @@ def _wanted(address: str, query: dict[str, str], known: tuple[str, ...]) -> tupl
 
 
 def _claim_source(address: str, segments: list[str], query: dict[str, str]) -> ClaimSource:
-    _only(address, query, ("first", "last", "want"))
+    _only(address, query, ("first", "last", "want", *READ_BY_KEYS))
     source = ClaimSource(
         segments[1],
         segments[3],
@@ -339,12 +343,20 @@ def _claim_source(address: str, segments: list[str], query: dict[str, str]) -> C
         _number(address, query, "first"),
         _number(address, query, "last"),
         _areas(address, query),
+        _read_by(address, query),
     )
     if source.first > source.last:
         raise InvalidArgument(
             f"a slice from {source.first} to {source.last} has its end before its start"
         )
     return source
+
+
+def _read_by(address: str, query: dict[str, str]) -> ReadBy | None:
+    if not any(key in query for key in READ_BY_KEYS):
+        return None
+    name = _text(address, query, "name") if query.get("name") else ""
+    return ReadBy(_text(address, query, "query"), name, _number(address, query, "batch"))
 
 
 def _check_length(address: str) -> None:

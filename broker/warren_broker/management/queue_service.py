@@ -20,6 +20,7 @@ from warren_broker.management.queue_values import (
     ExchangeInfo,
     OverviewNode,
     QueueInfo,
+    ReadByInfo,
     ReaderInfo,
 )
 from warren_broker.management.resource import MessagesCounted, Performed
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 BROKER_VERSION = "0.1.0"
 LIST_PATIENCE_MS = 1_000
 QUEUES_LISTED_MAX = 500
-"""Queues in one answer: Proton's values hold 65,535 parts, a queue has 40 to 100."""
+"""Queues in one answer: Proton's values hold 65,535 parts, a queue has 40 to 120."""
 
 
 def _info(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -> QueueInfo:
@@ -43,6 +44,10 @@ def _info(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -> 
     fields: dict[str, Any] = {}
     if stat is not None:
         held = stat.messages_unacknowledged + stat.messages_claimed
+        read_by = {
+            reader: ReadByInfo(number, of.query, of.name, of.batch)
+            for reader, number, of in stat.described
+        }
         fields = {
             "messages": stat.messages_ready + held + stat.messages_delayed + stat.messages_dlx,
             "messages_ready": stat.messages_ready,
@@ -65,6 +70,7 @@ def _info(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -> 
                     *reader,
                     tuple(BoundInfo(*of[1:]) for of in stat.bound if of[0] == reader[0]),
                     dict(stat.expiring).get(reader[0], 0),
+                    read_by.get(reader[0]),
                 )
                 for reader in stat.readers
             ),

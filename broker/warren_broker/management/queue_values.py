@@ -17,6 +17,15 @@ class BoundInfo(msgspec.Struct, frozen=True):
     batch: int
 
 
+class ReadByInfo(msgspec.Struct, frozen=True):
+    """The batch of a streaming query that reads claim `number`. name: of the query; "": none."""
+
+    number: int
+    query: str
+    name: str
+    batch: int
+
+
 class ReaderInfo(msgspec.Struct, frozen=True):
     """A claim reader as the queue knows it.
 
@@ -26,6 +35,7 @@ class ReaderInfo(msgspec.Struct, frozen=True):
     bound          the open claims that a batch decides about
     expires_at     when it is forgotten unless it is heard before (readerExpires), in milliseconds
                    since the epoch; 0: not by itself
+    read_by        the latest claim that a query's task has begun to read, with query and batch
     """
 
     name: str
@@ -35,6 +45,7 @@ class ReaderInfo(msgspec.Struct, frozen=True):
     last_heard_ms: int
     bound: tuple[BoundInfo, ...] = ()
     expires_at: int = 0
+    read_by: ReadByInfo | None = None
 
 
 class QueueInfo(msgspec.Struct, frozen=True):

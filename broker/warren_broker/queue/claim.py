@@ -22,6 +22,7 @@ from warren_broker.queue.commands import (
 )
 from warren_broker.queue.dead_letter import give_back
 from warren_broker.queue.decision_commands import BindClaim, BoundClaim, ResolveClaim
+from warren_broker.queue.describe_command import DescribeClaim
 from warren_broker.queue.ranges import Run, cut_runs, unmarked
 from warren_broker.queue.state import HeldClaim, QueueState, ReaderState
 
@@ -242,6 +243,20 @@ def settle(context: QueueContext, command: SettleClaims) -> AnyReply:
             if number not in reader.claims:
                 return _lost(context, reader, number)
     return Count(_settle_up_to(context, reader, command.number))
+
+
+def describe(context: QueueContext, command: DescribeClaim) -> AnyReply:
+    """Note the batch that reads a claim, unless the claim is not open or a later one is described.
+
+    1. A task of batch 7 says so, for claim 3, and is delayed.  2. Batch 8 says so, for claim 4.
+    3. Claim 3 is still open: its driver settles late. The delayed note must not replace the later.
+    """
+    reader = context.state.readers.get(command.reader)
+    if reader is None or command.number not in reader.claims:
+        return DONE
+    if reader.described is None or reader.described[0] <= command.number:
+        reader.described = (command.number, command.read_by)
+    return DONE
 
 
 def _settle_up_to(context: QueueContext, reader: ReaderState, upto: int) -> int:

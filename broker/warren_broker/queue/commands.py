@@ -13,6 +13,7 @@ from warren_broker.queue.command_base import QueueCommand, Reply
 from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.decision_commands import AnyDecided, AnyDecision, ClaimName
 from warren_broker.queue.delay_commands import EndDelay, EnqueueDelayed
+from warren_broker.queue.describe_command import DescribeClaim, ReadBy
 from warren_broker.queue.forget_command import ForgetSink, SinkForgotten
 from warren_broker.queue.modify_command import Modify, Pairs
 from warren_broker.queue.stage1_commands import AnyStage1
@@ -391,6 +392,7 @@ AnyCommand: TypeAlias = (
     | RenewClaims
     | SettleClaims
     | ReleaseClaim
+    | DescribeClaim
     | _AnySink
     | AnyDecision
     | Configure
@@ -509,6 +511,7 @@ class StatReply(Reply, frozen=True, array_like=True, tag="stat"):
     duplicates_dropped  repeats dropped since the declaration; deduplication_ids: ids remembered
     bound        (reader, claim, queue, sink, run, batch) of claims that a batch decides about
     expiring     (reader, ms) of those that are forgotten then unless they are heard before
+    described    (reader, claim, batch) of the latest claim of each that was described
     """
 
     messages_ready: int
@@ -529,6 +532,7 @@ class StatReply(Reply, frozen=True, array_like=True, tag="stat"):
     deduplication_ids: int = 0
     bound: tuple[tuple[str, int, str, str, str, int], ...] = ()
     expiring: tuple[tuple[str, int], ...] = ()
+    described: tuple[tuple[str, int, ReadBy], ...] = ()
 
 
 class ReaderReply(Reply, frozen=True, array_like=True, tag="reader"):

@@ -6,7 +6,7 @@ keys are sorted. It holds runs and counts, never a message.
 
 Blocks and ready messages are stored in the packed form of the state (`block_index`,
 `ready_queue`): a snapshot costs some microseconds per thousand blocks. Version 1 of the machine
-wrote format 1, with an array for each block and each run; formats 2 to 9 lack the last fields, and
+wrote format 1, with an array for each block and each run; formats 2 to 10 lack the last fields, and
 up to format 6 the messages that came back have an array for each run. All can still be read.
 """
 
@@ -24,6 +24,7 @@ from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.decision_commands import Binding, ClaimName
 from warren_broker.queue.deduplication import SeenIds
 from warren_broker.queue.delayed_queue import Delayed
+from warren_broker.queue.describe_command import ReadBy
 from warren_broker.queue.letter_queue import LetterQueue
 from warren_broker.queue.ranges import Held, Run
 from warren_broker.queue.ready_queue import Order
@@ -40,7 +41,7 @@ from warren_broker.queue.state import (
     StagePart,
 )
 
-FORMAT: Final = 10
+FORMAT: Final = 11
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _CONSUMER_FIELDS: Final = (
     "uplink",
@@ -109,6 +110,7 @@ class _Row(msgspec.Struct, array_like=True):
     decided: list[tuple[str, tuple[int, Binding]]] = []
     forgotten_epoch: int = 0
     expiring: list[tuple[str, int]] = []
+    described: list[tuple[str, tuple[int, ReadBy]]] = []
 
 
 class _CameBackRow(msgspec.Struct, array_like=True):
@@ -240,6 +242,11 @@ def snapshot(state: QueueState) -> bytes:
                 for name in sorted(state.readers)
                 if state.readers[name].expires_ms
             ],
+            described=[
+                (name, described)
+                for name in sorted(state.readers)
+                if (described := state.readers[name].described) is not None
+            ],
         )
     )
 
@@ -368,6 +375,8 @@ def restore(data: bytes) -> QueueState:
         state.readers[name].decided = decided
     for name, expires_ms in row.expiring:
         state.readers[name].expires_ms = expires_ms
+    for name, described in row.described:
+        state.readers[name].described = described
     for name, last_batch, stages in row.sinks:
         parts = {
             stage.key: StagePart(

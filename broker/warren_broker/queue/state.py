@@ -17,6 +17,7 @@ from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.decision_commands import Binding, ClaimName
 from warren_broker.queue.deduplication import SeenIds
 from warren_broker.queue.delayed_queue import Delayed
+from warren_broker.queue.describe_command import ReadBy
 from warren_broker.queue.letter_queue import LetterQueue
 from warren_broker.queue.ranges import LANE_SHIFT, Held, Run, length
 from warren_broker.queue.ready_queue import PRIORITIES, Order
@@ -138,6 +139,7 @@ class ReaderState:
     calls: tuple[tuple[str, int], ...] = ()
     decided: tuple[int, Binding] | None = None
     expires_ms: int = 0
+    described: tuple[int, ReadBy] | None = None
 
     @property
     def holds_messages(self) -> bool:

@@ -37,6 +37,7 @@ gets a new number here, and the handlers of the old version stay.
 13  an operator has a queue forget a sink (ForgetSink). No log of an older version has the command
 14  readers and runs of sinks that say so are forgotten after silence (RegisterReader.expires_ms,
     SinkPublish.expires_ms). Commands of an older version lack these fields: none is
+15  the batch that reads a claim is noted (DescribeClaim). No log of an older version has it
 """
 
 from __future__ import annotations
@@ -64,12 +65,13 @@ from warren_broker.queue import (
 )
 from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.commands import AnyReply
+from warren_broker.queue.describe_command import DescribeClaim
 from warren_broker.queue.forget_command import ForgetSink
 from warren_broker.queue.modify_command import Modify
 
 Handler: TypeAlias = Callable[[QueueContext, Any], AnyReply]
 
-VERSION: Final = 14
+VERSION: Final = 15
 
 HANDLERS: Final[Mapping[type, Handler]] = {
     commands.Enqueue: enqueue.enqueue,
@@ -100,6 +102,7 @@ HANDLERS: Final[Mapping[type, Handler]] = {
     commands.RenewClaims: claim.renew,
     commands.SettleClaims: claim.settle,
     commands.ReleaseClaim: claim.release,
+    DescribeClaim: claim.describe,
     commands.SinkStage: stage.stage,
     commands.SinkPublish: stage.publish,
     commands.SinkDrop: stage.drop,

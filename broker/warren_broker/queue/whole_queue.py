@@ -70,6 +70,11 @@ def counts(state: QueueState) -> StatReply:
             for name, reader in sorted(state.readers.items())
             if reader.expires_ms
         ),
+        described=tuple(
+            (name, *reader.described)
+            for name, reader in sorted(state.readers.items())
+            if reader.described is not None
+        ),
     )
 
 

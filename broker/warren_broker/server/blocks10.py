@@ -23,6 +23,7 @@ from warren_broker.kernel import (
 )
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue import commands
+from warren_broker.queue.describe_command import DescribeClaim
 
 
 def _allowed(
@@ -170,6 +171,10 @@ def _failed(failure: ReadFailed) -> errors.Refusal:
 def _fetch(asker: Asker, request: connection_requests.FetchClaim, answer: Answer) -> None:
     source = request.source
     queue = asker.queue(source.queue)
+    if source.read_by is not None and source.first == 0:
+        # For people to see: nothing waits for it, and nothing fails without it.
+        described = DescribeClaim(source.reader, source.number, source.read_by)
+        asker.broker.queues.ask(queue, described, lambda reply: None)
 
     def ask(found: Callable[[Runs | ReadFailed], None]) -> None:
         asker.broker.reading.runs(

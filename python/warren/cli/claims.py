@@ -29,6 +29,7 @@ def list_claims(queue: Queue, uri: Uri = None, json: Json = False) -> None:
         "settled": "settled",
         "open claims": _open_claims,
         "settled by": _settled_by,
+        "read by": _read_by,
         "last heard": lambda reader: f"{max(0.0, now - reader.last_heard_ms / 1000):,.0f} s ago",
         "forgotten": output.until("expires_at"),
     }
@@ -47,6 +48,15 @@ def _settled_by(reader: ClaimReader) -> str:
         for of in reader.bound
     )
     return ", ".join(said) or "–"
+
+
+def _read_by(reader: ClaimReader) -> str:
+    """Name the query and the batch that have begun to read a claim last."""
+    of = reader.read_by
+    if of is None:
+        return "–"
+    query = f"{of.name} ({of.query})" if of.name else of.query
+    return f"{of.number}: batch {of.batch} of {query}"
 
 
 @claims.command()

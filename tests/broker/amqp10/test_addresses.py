@@ -26,6 +26,7 @@ from warren_broker.amqp10.addresses import (
 )
 from warren_broker.block.layout import AREA_BODIES, AREA_PROPERTIES, AREAS
 from warren_broker.errors import InvalidArgument, PreconditionFailed, Refusal
+from warren_broker.queue.describe_command import ReadBy
 
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=60)
 PATHS = st.one_of(
@@ -250,3 +251,19 @@ def test_areas_of_a_fetch() -> None:
     for address in (claim, browse):
         with pytest.raises(InvalidArgument, match="want='times'; known: properties, bodies"):
             parse_source(address + "&want=times")
+
+
+def test_a_fetch_says_what_reads_its_claim() -> None:
+    claim = "/queues/q/readers/r/claims/7?first=0&last=3"
+    said = parse_source(claim + "&query=0d3c&name=all%20orders&batch=41")
+    assert said == ClaimSource("q", "r", 7, 0, 3, AREAS, ReadBy("0d3c", "all orders", 41))
+    unnamed = parse_source(claim + "&query=0d3c&name=&batch=0")
+    assert unnamed == ClaimSource("q", "r", 7, 0, 3, AREAS, ReadBy("0d3c", "", 0))
+    for wrong, says in (
+        ("&name=orders&batch=1", "query must have 1 to 255 bytes"),
+        ("&query=0d3c", "lacks batch"),
+        ("&query=0d3c&batch=-1", "batch='-1' is not a number"),
+        (f"&query=0d3c&batch=1&name={'n' * 256}", "name must have 1 to 255 bytes"),
+    ):
+        with pytest.raises(InvalidArgument, match=says):
+            parse_source(claim + wrong)

@@ -17,6 +17,7 @@ from warren_broker.queue.decision_commands import (
     ClaimName,
     ResolveClaim,
 )
+from warren_broker.queue.describe_command import DescribeClaim, ReadBy
 from warren_broker.queue.forget_command import ForgetSink
 from warren_broker.queue.modify_command import Modify
 from warren_broker.queue.state import SinkRun
@@ -115,6 +116,7 @@ def claim_commands(
             ),
         ),
         (1, lambda: c.RenewClaims(reader, epoch)),
+        (1, lambda: DescribeClaim(reader, number, ReadBy("id", random.choice(("", "n")), number))),
         (4, lambda: c.SettleClaims(reader, number, epoch, random.random() < 0.7)),
         (
             1,

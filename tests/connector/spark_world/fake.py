@@ -446,7 +446,14 @@ class FakeClient:
         return FakeReader(self._call, queue, reader)
 
     def fetch(
-        self, queue: str, reader: str, number: int, first: int, last: int, areas: int
+        self,
+        queue: str,
+        reader: str,
+        number: int,
+        first: int,
+        last: int,
+        areas: int,
+        read_by: Any = None,
     ) -> Iterator[FetchedBlock]:
         """A slice."""
         for runs, data in self._call("fetch", queue, reader, number, first, last, areas):
