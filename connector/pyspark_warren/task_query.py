@@ -14,7 +14,7 @@ BATCH_ID: Final = "streaming.sql.batchId"
 """Local properties that Spark gives to every task of a streaming query, and to the tasks of
 `df.write` inside its foreachBatch."""
 _JOB_DESCRIPTION: Final = "spark.job.description"
-_NAMED: Final = re.compile(r"(.*)<br/>id = [0-9a-f-]{36}<br/>runId = ", re.DOTALL)
+_NAMED: Final = re.compile(r"(.*)\nid = [0-9a-f-]{36}\nrunId = ", re.DOTALL)
 """How Spark describes a job of a query that has a name."""
 
 

@@ -219,7 +219,9 @@ def test_the_broker_names_the_query_and_the_batch_that_read_a_claim(
     name = "all <br/> orders (ж)"
     for turn in range(2):
         queues.publish(turn * ROWS)
-        query = first_batch(lambda: writer.queryName(name).trigger(processingTime=0).start())
+        query = first_batch(
+            lambda: writer.queryName(name).trigger(processingTime="0 seconds").start()
+        )
         (progress,) = [each for each in query.recentProgress if is_whole(each)]
         until(lambda: queues.claimed() == 0, "not settled")
         query.stop()

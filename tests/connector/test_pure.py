@@ -451,8 +451,8 @@ def test_the_manual_lists_every_option_with_its_default() -> None:
 
 def test_the_name_of_a_query_is_read_from_the_description_of_its_job() -> None:
     """As Spark's StreamExecution writes it; a name may hold anything."""
-    tail = f"id = {uuid.UUID(int=1)}<br/>runId = {uuid.UUID(int=2)}<br/>batch = 41"
+    tail = f"id = {uuid.UUID(int=1)}\nrunId = {uuid.UUID(int=2)}\nbatch = 41"
     for name in ("orders", "a<br/>b", "id = x", "zwei\nZeilen", "ж" * 300):
-        assert query_name(f"{name}<br/>{tail}") == name
-    for other in (tail, "", "my job", "save at NativeMethodAccessorImpl.java:0"):
+        assert query_name(f"{name}\n{tail}") == name
+    for other in (tail, f"\n{tail}", "", "my job", "save at NativeMethodAccessorImpl.java:0"):
         assert query_name(other) == ""
