@@ -366,17 +366,7 @@ def restore(data: bytes) -> QueueState:
     for priority, keys in row.service:
         state.service[priority] = deque(_known(state, key) for key in keys)
     state.active = _known(state, row.active) if row.active is not None else None
-    for name, epoch, settled, opened, heard_ms, claims in row.readers:
-        numbered = {claim.number: claim for claim in claims}
-        state.readers[name] = ReaderState(name, epoch, settled, opened, heard_ms, numbered)
-    for name, calls in row.calls:
-        state.readers[name].calls = calls
-    for name, decided in row.decided:
-        state.readers[name].decided = decided
-    for name, expires_ms in row.expiring:
-        state.readers[name].expires_ms = expires_ms
-    for name, described in row.described:
-        state.readers[name].described = described
+    _load_readers(state, row)
     for name, last_batch, stages in row.sinks:
         parts = {
             stage.key: StagePart(
@@ -390,6 +380,20 @@ def restore(data: bytes) -> QueueState:
     for sink, rows in row.runs:
         state.runs[sink] = {each.run: _run(each) for each in rows}
     return state
+
+
+def _load_readers(state: QueueState, row: _Row) -> None:
+    for name, epoch, settled, opened, heard_ms, claims in row.readers:
+        numbered = {claim.number: claim for claim in claims}
+        state.readers[name] = ReaderState(name, epoch, settled, opened, heard_ms, numbered)
+    for name, calls in row.calls:
+        state.readers[name].calls = calls
+    for name, decided in row.decided:
+        state.readers[name].decided = decided
+    for name, expires_ms in row.expiring:
+        state.readers[name].expires_ms = expires_ms
+    for name, described in row.described:
+        state.readers[name].described = described
 
 
 def _load_beside(state: QueueState, row: _Row) -> None:
