@@ -57,6 +57,10 @@ from warren_raft.types import METADATA_GROUP
 log = logging.getLogger(__name__)
 OWN_USER = "federation-link"
 """How the user begins as which this node's own processes log in; it is in no definitions."""
+OWN_TAGS = ("impersonator",)
+"""Of that user: messages that a link fetches may keep the user that has published them."""
+OWN_RIGHTS = Permissions(configure=r"^amq\.gen-", write=r"^amq\.default$")
+"""It publishes to queues by their names, and has queues of its own that show where a link leads."""
 
 SUBMISSIONS_MAX = 16
 """Maximum number of unanswered submissions to the metadata group."""
@@ -502,7 +506,7 @@ class Definitions:
     def permissions(self, vhost: str, user: str) -> Permissions | None:
         """See `BrokerView`."""
         if user == self.own_login[0]:
-            return Permissions(".*", ".*", ".*") if vhost in self.state.scopes else None
+            return OWN_RIGHTS if vhost in self.state.scopes else None
         grant = self.state.grants.get((vhost, user, None))
         return Permissions(grant.configure, grant.write, grant.read) if grant else None
 
@@ -514,7 +518,7 @@ class Definitions:
     def tags(self, user: str) -> tuple[str, ...]:
         """See `BrokerView`."""
         if user == self.own_login[0]:
-            return ("impersonator",)
+            return OWN_TAGS
         found = self.state.users.get(user)
         return found.tags if found is not None else ()
 

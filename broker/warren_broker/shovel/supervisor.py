@@ -20,8 +20,11 @@ log = logging.getLogger(__name__)
 LOOK_MS: Final = 500
 STARTS_PER_LOOK: Final = 4
 """Processes started before the loop does other work: many shovels start one after the other."""
+NEW_PER_LOOK: Final = 50
+"""Definitions read before the loop does other work."""
 RUNNING_MAX: Final = 100
 """Processes of a node."""
+WAITS: Final = f"this node runs {RUNNING_MAX} of them, which is the most"
 WITHOUT_LEADER_MS: Final = 10_000
 """An election must not stop shovels."""
 RESTART_MS: Final = 1_000
@@ -104,19 +107,26 @@ class Supervisor(ABC):
         wanted = self.wanted() if self._may_run() else {}
         for key in [key for key in self._here if key not in wanted]:
             self._drop(key, "moved to another node, or removed")
-        starts = STARTS_PER_LOOK
+        starts, new = STARTS_PER_LOOK, NEW_PER_LOOK
+        running = sum(1 for one in self._here.values() if one.process is not None)
         for key, parameter in wanted.items():
             known = self._here.get(key)
             if known is not None and known.parameter.value != parameter.value:
+                running -= known.process is not None
                 self._drop(key, "changed")
                 known = None
             if known is None:
+                if not new:
+                    continue
+                new -= 1
                 known = self._here[key] = self._described(parameter)
-            if self._is_due(known):
-                if not starts:
-                    break
+            if not self._is_due(known):
+                continue
+            if running >= RUNNING_MAX:
+                self._wait(known)
+            elif starts:
                 starts -= 1
-                self._run(known)
+                running += self._run(known)
         self._cluster.loop.call_later(LOOK_MS, self._look)
 
     def _may_run(self) -> bool:
@@ -140,10 +150,14 @@ class Supervisor(ABC):
             return False
         return shovel.restart_ms <= self._now_ms()
 
-    def _run(self, shovel: ManagedShovel) -> None:
-        if sum(1 for one in self._here.values() if one.process is not None) >= RUNNING_MAX:
-            self._failed(shovel, f"this node runs {RUNNING_MAX} of them, which is the most")
-            return
+    def _wait(self, shovel: ManagedShovel) -> None:
+        """Leave it due: the first look that finds fewer processes starts it."""
+        if shovel.info.reason != WAITS:
+            log.warning("%s waits: %s", self.named(shovel.parameter), WAITS)
+            shovel.info = msgspec.structs.replace(shovel.info, state=TERMINATED, reason=WAITS)
+
+    def _run(self, shovel: ManagedShovel) -> bool:
+        """Start its process; False: that has failed, and is tried again later."""
         job = {**self.job(shovel.parameter), "own": self._own, "cluster": self._cluster_name}
         try:
             shovel.process = ShovelProcess(
@@ -154,6 +168,7 @@ class Supervisor(ABC):
             )
         except OSError as error:
             self._failed(shovel, f"its process cannot be started: {error.strerror}")
+        return shovel.process is not None
 
     def _told(self, shovel: ManagedShovel, status: WorkerStatus) -> None:
         before, parameter = shovel.info, shovel.parameter

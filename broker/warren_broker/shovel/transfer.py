@@ -150,7 +150,9 @@ class Transfer:
             else:
                 self._open_source()
 
-        if end.queue is not None:
+        if self._link is not None:
+            checked()  # it runs beside the queue, and its user may see no definition
+        elif end.queue is not None:
             target.ensure_queue(end, checked)
         elif end.exchange:
             target.channel.exchange_declare(end.exchange, passive=True, callback=checked)

@@ -1,0 +1,148 @@
+"""How many processes of shovels and links a node starts, and how fast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from warren_broker.management.shovel_values import RUNNING, TERMINATED, ShovelInfo
+from warren_broker.metadata.records import Parameter
+from warren_broker.shovel import supervisor
+from warren_broker.shovel.process import WorkerStatus
+from warren_broker.shovel.supervisor import (
+    LOOK_MS,
+    NEW_PER_LOOK,
+    RUNNING_MAX,
+    STARTS_PER_LOOK,
+    WAITS,
+    Key,
+    ManagedShovel,
+    Supervisor,
+)
+
+WANTED = 400
+
+
+class Process:
+    """Runs as soon as it is started; one without memory does not start."""
+
+    started: list[str] = []
+    without_memory = False
+
+    def __init__(
+        self,
+        loop: Any,
+        job: dict[str, Any],
+        on_status: Callable[[WorkerStatus], None],
+        on_end: Callable[[str], None],
+    ) -> None:
+        if self.without_memory:
+            raise OSError(12, "Cannot allocate memory")
+        self.started.append(job["name"])
+        on_status(WorkerStatus(RUNNING, "", False, 0, None, 0, RUNNING))
+        self.stopped = False
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+class Links(Supervisor):
+    """As many as a test wants, in a loop of its own."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.timers: list[Callable[[], None]] = []
+        clock = SimpleNamespace(monotonic_ms=lambda: self.now_ms)
+        loop = SimpleNamespace(clock=clock, call_later=self._later)
+        host = SimpleNamespace(node_id="a", leader=lambda group: "a")
+        cluster: Any = SimpleNamespace(loop=loop, host=host)
+        definitions: Any = SimpleNamespace(ready=True)
+        super().__init__(cluster, definitions, "here")
+        self.names = [f"{i:04}" for i in range(WANTED)]
+        self.value = {"of": "all"}
+
+    def _later(self, delay_ms: int, call: Callable[[], None]) -> None:
+        assert delay_ms == LOOK_MS
+        self.timers.append(call)
+
+    def look(self) -> None:
+        """The time of the next look has come."""
+        self.now_ms += LOOK_MS
+        (call,) = self.timers
+        self.timers = []
+        call()
+
+    def wanted(self) -> dict[Key, Parameter]:
+        return {("/", name): Parameter("/", "link", name, self.value) for name in self.names}
+
+    def described(self, parameter: Parameter, node: str) -> tuple[bool, ShovelInfo]:
+        return True, ShovelInfo(vhost="/", name=parameter.name, node=node)
+
+    def job(self, parameter: Parameter) -> dict[str, Any]:
+        return {"name": parameter.name}
+
+    def done(self, shovel: ManagedShovel) -> None:
+        raise AssertionError("a link does not end")
+
+    def named(self, parameter: Parameter) -> str:
+        return f"link {parameter.name}"
+
+    def in_state(self, state: str) -> list[str]:
+        """Names of those that are shown in a state."""
+        return [info.name for info in self.infos() if info.state == state]
+
+
+@pytest.fixture
+def links(monkeypatch: pytest.MonkeyPatch) -> Links:
+    monkeypatch.setattr(Process, "started", [])
+    monkeypatch.setattr(supervisor, "ShovelProcess", Process)
+    made = Links()
+    made.start("amqp", "localhost", 5672)
+    return made
+
+
+def test_many_links_start_at_a_bounded_rate_and_the_rest_waits_in_words(links: Links) -> None:
+    looks = 1
+    assert len(Process.started) == STARTS_PER_LOOK and len(links.infos()) == NEW_PER_LOOK
+    while len(Process.started) < RUNNING_MAX:
+        links.look()
+        looks += 1
+        assert len(Process.started) == STARTS_PER_LOOK * looks
+    for _ in range(5):
+        links.look()
+    assert Process.started == links.names[:RUNNING_MAX]
+    assert links.in_state(RUNNING) == links.names[:RUNNING_MAX]
+    assert links.in_state(TERMINATED) == links.names[RUNNING_MAX:]
+    assert {info.reason for info in links.infos() if info.state == TERMINATED} == {WAITS}
+    # Three end: the next look starts as many of those that wait.
+    del links.names[10:13]
+    links.look()
+    assert Process.started[RUNNING_MAX:] == links.names[RUNNING_MAX - 3 : RUNNING_MAX]
+    assert len(links.in_state(RUNNING)) == RUNNING_MAX
+
+
+def test_a_change_of_all_stops_all_and_starts_them_at_that_rate(links: Links) -> None:
+    while len(Process.started) < RUNNING_MAX:
+        links.look()
+    links.value = {"of": "others"}
+    links.look()
+    assert len(links.in_state(RUNNING)) == STARTS_PER_LOOK
+
+
+def test_processes_that_cannot_be_started_are_tried_again(
+    links: Links, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = list(Process.started)
+    monkeypatch.setattr(Process, "without_memory", True)
+    links.look()
+    failed = links.in_state(TERMINATED)
+    assert failed == links.names[STARTS_PER_LOOK : 2 * STARTS_PER_LOOK]
+    reasons = {info.reason for info in links.infos() if info.state == TERMINATED}
+    assert reasons == {"its process cannot be started: Cannot allocate memory"}
+    monkeypatch.setattr(Process, "without_memory", False)
+    for _ in range(3):
+        links.look()
+    assert set(failed) < set(Process.started) > set(before)
