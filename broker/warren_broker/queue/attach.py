@@ -186,6 +186,22 @@ def resume(context: QueueContext, command: Resume) -> AnyReply:
     return Resumed(max(first_msg_id, command.next_msg_id))
 
 
+def surely_empty(state: QueueState) -> bool:
+    """Return whether a `Get` on this state would give nothing and change nothing that is seen.
+
+    Not where a get is refused, counts as use of a queue that expires when unused, or would come
+    upon messages that are due: those have a log entry.
+    """
+    config = state.config
+    return not (
+        state.order.count
+        or state.delayed.count
+        or config.single_active_consumer
+        or config.expires_ms is not None
+        or state.deleted
+    )
+
+
 def get(context: QueueContext, command: Get) -> AnyReply:
     """Handle basic.get; waiting consumers and limits come first, as if it had its own entry."""
     state, uplink = context.state, context.uplink

@@ -11,6 +11,7 @@ from warren_raft.core.raft_node import RaftNode
 from warren_raft.core.ready import Role, SoftState
 from warren_raft.machine import Machine, Meta
 from warren_raft.messages import AnyRaftMessage
+from warren_raft.runtime.linearizable_reads import LinearizableReads
 from warren_raft.runtime.loop import LoopTimer
 from warren_raft.runtime.observer import Observer
 from warren_raft.storage.group_store import GroupStore
@@ -76,6 +77,7 @@ class Group:
         "machine",
         "members",
         "node",
+        "reads",
         "sending",
         "state",
         "store",
@@ -111,6 +113,7 @@ class Group:
         self.deleted = False
         self.sending = False
         self.lost: Index = 0
+        self.reads = LinearizableReads()
         self.applied: Index = store.snapshot_index
         self.applied_ms = snapshot.time_ms if snapshot is not None else 0
         self.last_look = LastLook(self.applied)

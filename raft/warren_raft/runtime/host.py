@@ -24,6 +24,7 @@ from warren_raft.runtime.disk_backpressure import DiskBackpressure, report_full
 from warren_raft.runtime.early_messages import EarlyMessages
 from warren_raft.runtime.group import Group, LogPosition
 from warren_raft.runtime.group_start import begin_group
+from warren_raft.runtime.linearizable_reads import ReadDone
 from warren_raft.runtime.loop import Loop, LoopStage, LoopTimer
 from warren_raft.runtime.lost_entries import LostEntries
 from warren_raft.runtime.net.codec import BadFrame
@@ -117,6 +118,7 @@ class Host:
         self._scrub: Scrub
         self._transfers: Transfers
         self._lost: LostEntries
+        self._last_read = 0
         self._stopped = False
 
     # ------------------------------------------------------------ life
@@ -314,6 +316,7 @@ class Host:
         if found is not None:
             found.deleted = True
             found.leading = False
+            found.reads.end()
             if found.timer is not None:
                 found.timer.cancel()
         self._early.take(group)
@@ -379,6 +382,27 @@ class Host:
     def state(self, group: GroupId) -> Any:
         """Return the machine's applied state, which must not be changed; raises UnknownGroup."""
         return self._group(group).state
+
+    def read_index(self, group: GroupId, within_ms: int, done: ReadDone) -> None:
+        """Have `done` called when `state` holds everything that was committed before this call.
+
+        Costs a round of messages to the voters, shared by the reads of a turn, and no log entry.
+        done      called once, later: True; False when that is unknown after `within_ms`, because
+                  leadership was lost, messages were, or this member is far behind
+        raises    NotLeader when no leader is known, TooManyReads, UnknownGroup
+        """
+        found = self._group(group)
+        self._last_read += 1
+        context = self._last_read
+        found.node.read_index(context, self._clock.epoch_ms())
+        timer = self._loop.call_later(within_ms, lambda: found.reads.give_up(context))
+
+        def answered(current: bool) -> None:
+            timer.cancel()
+            done(current)
+
+        found.reads.ask(context, answered)
+        self._touch(found)
 
     def applied_index(self, group: GroupId) -> Index:
         """Return the index of the last entry in `state`; raises UnknownGroup."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from warren_raft.core import damaged
-from warren_raft.core.ready import Ready, Role
+from warren_raft.core.ready import ReadState, Ready, Role
 from warren_raft.messages import AnyRaftMessage, Append
 from warren_raft.runtime.disk_backpressure import DiskBackpressure
 from warren_raft.runtime.group import Group
@@ -68,6 +68,7 @@ class ReadyLoop:
         self._outbox_bytes = 0
         self._crowded: dict[NodeId, dict[Group, None]] = {}
         self._awaiting: list[tuple[Group, int, int]] = []
+        self._read: list[tuple[Group, Sequence[ReadState]]] = []
         self._wal: Wal
         self._pace: DiskBackpressure
         self._transfers: Transfers
@@ -146,6 +147,10 @@ class ReadyLoop:
                 self._ask_turn()
                 break
             self._apply(group, ready)
+        read, self._read = self._read, []
+        for group, reads in read:
+            group.reads.confirmed(reads)
+            group.reads.applied(group.applied)
 
     def _take(self, group: Group, to_apply: list[tuple[Group, Ready]]) -> None:
         outbox = self._outbox
@@ -169,6 +174,8 @@ class ReadyLoop:
             if ready.snapshots or ready.chunks:
                 self._transfer(group, ready)
             group.released(outbox)
+            if ready.reads:
+                self._read.append((group, ready.reads))
             if ready.committed or ready.soft_state is not None:
                 to_apply.append((group, ready))
             if ready.committed:
@@ -228,6 +235,7 @@ class ReadyLoop:
                 self._cluster_committed(ready.committed)
             group.apply(ready.committed, self._observer)
             if not group.deleted:
+                group.reads.applied(group.applied)
                 self.touch(group)  # more may be committed than one Ready contains
         if soft is not None and not group.deleted:
             group.follow(soft, self._own, self._observer)

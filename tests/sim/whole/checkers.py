@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sim.whole.current_reads import CurrentReads
 from sim.whole.directories import Directories
 from sim.whole.durability import Durability
 from sim.whole.elections import Elections
@@ -36,6 +37,7 @@ class Checkers:
         self.directories = Directories(world)
         self.order = Order(world)
         self.imports = Imports()
+        self.reads = CurrentReads(world)
 
     @property
     def bodies(self) -> dict[tuple[int, int], list[bytes]]:
@@ -51,6 +53,7 @@ class Checkers:
     def started(self, process: Process) -> None:
         """Check a process that has recovered from its disk."""
         self.durability.started(process)
+        self.reads.watch(process)
 
     def applied(
         self, process: Process, group: int, meta: Meta, data: bytes, applied: Applied

@@ -11,12 +11,16 @@ from warren_broker.cluster.client.queue_client import GroupClient, LocalConsumer
 from warren_broker.cluster.client.queues import QueueClients
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue import commands
+from warren_broker.queue.attach import surely_empty
 from warren_broker.queue.modify_command import Modify
+from warren_raft.errors import NotLeader, TooManyReads
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.storage.errors import EntryDamaged
 
 Answer = Callable[[requests.Result], None]
 """Called once."""
+GET_READ_MS = 200
+"""A read that takes longer is given up: the get becomes a log entry, which waits for a leader."""
 
 
 class Consumers:
@@ -154,7 +158,37 @@ class Consumers:
     # ------------------------------------------------------------ gets
 
     def get(self, queue: QueueRecord, command: commands.Get, done: Answer) -> None:
-        """Get one message, or none."""
+        """Get one message, or none; that a queue is empty is read where that is possible.
+
+        An empty queue costs a round of messages and no log entry (`Host.read_index`). The read sees
+        what was committed before it, so all that this node sent to the queue must be answered: a
+        message that the same client returned or published just now is not overlooked.
+        """
+        cluster = self._queues.cluster
+        known = cluster.client(queue.group)
+        if (known is None or known.all_answered) and self._seems_empty(queue):
+
+            def read(current: bool) -> None:
+                if current and self._seems_empty(queue):
+                    done(requests.GotNothing())
+                else:
+                    self._take_one(queue, command, done)
+
+            try:
+                cluster.host.read_index(queue.group, GET_READ_MS, read)
+                return
+            except (NotLeader, TooManyReads, UnknownGroup):
+                pass
+        self._take_one(queue, command, done)
+
+    def _seems_empty(self, queue: QueueRecord) -> bool:
+        """Return whether this node's member, which may be behind, has no message."""
+        try:
+            return surely_empty(self._queues.cluster.host.state(queue.group))
+        except UnknownGroup:
+            return False
+
+    def _take_one(self, queue: QueueRecord, command: commands.Get, done: Answer) -> None:
         self._remember(command.consumer, command.session, queue)
 
         def got(reply: Any) -> None:

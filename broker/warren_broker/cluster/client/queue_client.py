@@ -433,6 +433,11 @@ class GroupClient:
         """Whether something waits for the leader, or may come from it."""
         return bool(self.consumers or self.uplink.unanswered or self.uplink.waiting)
 
+    @property
+    def all_answered(self) -> bool:
+        """Whether all that was sent, or is about to be, has been applied and answered."""
+        return not (self.uplink.unanswered or self.uplink.waiting)
+
     def _touch(self) -> None:
         if not self.touched:
             self.touched = True
