@@ -22,8 +22,6 @@ from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.block_index import Detail
 from warren_broker.queue.commands import OpenClaim, Resume, SinkStage
 from warren_broker.queue.effects import DeadLetter
-from warren_raft.core import read_rounds
-from warren_raft.core.ready import ReadState
 from warren_raft.machine import GroupSpec
 from warren_raft.runtime.group import Group
 from warren_raft.runtime.host import Host
@@ -406,17 +404,6 @@ def one_message_ends_the_node() -> list[Replacement]:
     ]
 
 
-def a_read_asks_no_majority() -> list[Replacement]:
-    """A leader answers a read from what it has, as if no other could have been elected meanwhile."""
-
-    def answer_at_once(node: Any, lead: Any) -> None:
-        asked, lead.reads.asked = lead.reads.asked, []
-        own = [context for asker, context in asked if asker == node.id]
-        node.reads += [ReadState(context, node.log.committed) for context in own]
-
-    return [(read_rounds, "begin_round", answer_at_once)]
-
-
 def a_read_does_not_wait_for_its_index() -> list[Replacement]:
     """A member answers a read as soon as the leader has, whatever it has applied itself."""
 
@@ -460,7 +447,6 @@ PLANTS = (
         what_can_be_read_is_on_the_disk,
         an_older_copy_is_judged_by_nobody,
         one_message_ends_the_node,
-        a_read_asks_no_majority,
         a_read_does_not_wait_for_its_index,
     )
     | plants_queues.PLANTS

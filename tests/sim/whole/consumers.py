@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 ANNOTATION = "x-acquired-before"
 CREDIT = 3
+ENDS_BEFORE_THE_ANSWER = 0.1
+"""Share of the gets after which the session ends at once, perhaps before the answer."""
 MODIFIED_MS = 700
 STEADY_WORK_MS = 5
 
@@ -272,6 +274,8 @@ class Getter(OneAtATime):
 
         command = commands.Get(consumer, session, no_ack)
         broker.consuming.get(queue, command, got)
+        if self.rng.random() < ENDS_BEFORE_THE_ANSWER:
+            self.later(process, 100, broker.consuming.session_down, session, True)
 
     def done(self, process: Process, session: int, settle: commands.Settle | None) -> None:
         """Acknowledge it, or not."""

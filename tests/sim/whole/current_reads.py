@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sim.checkers import require
+from warren_raft.errors import NotLeader, TooManyReads
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.runtime.linearizable_reads import ReadDone
 
 if TYPE_CHECKING:
     from sim.whole.process import Process
     from sim.whole.world import World
+
+ASKED_EVERY_MS = 100
+WITHIN_MS = 1_000
 
 
 class CurrentReads:
@@ -23,6 +28,25 @@ class CurrentReads:
     def __init__(self, world: World) -> None:
         self.world = world
         self.answers: Counter[bool] = Counter()
+
+    def ask_everywhere(self) -> None:
+        """Have every node read every group that it has, again and again until all is calm.
+
+        Clients alone ask too seldom in the moment in which an old leader does not know yet.
+        """
+        if self.world.calm:
+            return
+        for machine in self.world.processes.values():
+            if machine.running is not None:
+                machine.running.inject(partial(self._ask, machine.running))
+        self.world.agenda.after(ASKED_EVERY_MS, self.ask_everywhere)
+
+    def _ask(self, process: Process) -> None:
+        for group in process.host.groups():
+            try:
+                process.host.read_index(group, WITHIN_MS, lambda current: None)
+            except (NotLeader, TooManyReads):
+                continue
 
     def watch(self, process: Process) -> None:
         """Check the reads of a process that was just made."""

@@ -26,6 +26,7 @@ GET_READ_MS = 200
 class Consumers:
     """The queue of each consumer number, until the consumer's session ends.
 
+    reading  consumer numbers of gets that wait for a read, by session
     A queue may be deleted and declared again under its name while a consumer of the old one still
     exists: messages are settled by number, never by name.
     """
@@ -34,6 +35,7 @@ class Consumers:
         self._queues = queues
         self._groups: dict[int, int] = {}
         self._sessions: dict[int, dict[int, None]] = {}
+        self._reading: dict[int, set[int]] = {}
 
     def _client(self, consumer: int) -> GroupClient | None:
         group = self._groups.get(consumer)
@@ -141,6 +143,7 @@ class Consumers:
     def session_down(self, session: int, failed: bool) -> None:
         """End a channel: remove its consumers and return what they hold."""
         told: dict[int, None] = {}
+        self._reading.pop(session, None)
         for consumer in self._sessions.pop(session, ()):
             group = self._groups.pop(consumer)
             client = self._queues.cluster.client(group)
@@ -162,20 +165,27 @@ class Consumers:
 
         An empty queue costs a round of messages and no log entry (`Host.read_index`). The read sees
         what was committed before it, so all that this node sent to the queue must be answered: a
-        message that the same client returned or published just now is not overlooked.
+        message that the same client returned or published just now is not overlooked. A session
+        that ends meanwhile gets nothing: nothing would ever settle it.
         """
-        cluster = self._queues.cluster
+        cluster, session = self._queues.cluster, command.session
         known = cluster.client(queue.group)
         if (known is None or known.all_answered) and self._seems_empty(queue):
 
             def read(current: bool) -> None:
-                if current and self._seems_empty(queue):
+                reading = self._reading.get(session, set())
+                ended = command.consumer not in reading
+                reading.discard(command.consumer)
+                if not reading:
+                    self._reading.pop(session, None)
+                if ended or (current and self._seems_empty(queue)):
                     done(requests.GotNothing())
                 else:
                     self._take_one(queue, command, done)
 
             try:
                 cluster.host.read_index(queue.group, GET_READ_MS, read)
+                self._reading.setdefault(session, set()).add(command.consumer)
                 return
             except (NotLeader, TooManyReads, UnknownGroup):
                 pass
