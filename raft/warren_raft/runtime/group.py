@@ -162,6 +162,14 @@ class Group:
             return True
         return core.leadership is not None and node in core.leadership.progress
 
+    def end(self) -> None:
+        """Stop: the member is deleted."""
+        self.deleted = True
+        self.leading = False
+        self.reads.end()
+        if self.timer is not None:
+            self.timer.cancel()
+
     def released(self, outbox: dict[NodeId, list[AnyRaftMessage]]) -> None:
         """Move to the outbox the messages for which the write is on disk."""
         waiting, synced = self.after_sync, self.node.synced

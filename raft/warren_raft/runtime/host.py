@@ -24,7 +24,6 @@ from warren_raft.runtime.disk_backpressure import DiskBackpressure, report_full
 from warren_raft.runtime.early_messages import EarlyMessages
 from warren_raft.runtime.group import Group, LogPosition
 from warren_raft.runtime.group_start import begin_group
-from warren_raft.runtime.linearizable_reads import ReadDone
 from warren_raft.runtime.loop import Loop, LoopStage, LoopTimer
 from warren_raft.runtime.lost_entries import LostEntries
 from warren_raft.runtime.net.codec import BadFrame
@@ -34,6 +33,7 @@ from warren_raft.runtime.net.transport import Transport
 from warren_raft.runtime.observer import Observer
 from warren_raft.runtime.peer_write_marks import PeerWriteMarks, marks_of
 from warren_raft.runtime.peers import Peers
+from warren_raft.runtime.read_index import ReadIndex
 from warren_raft.runtime.ready_loop import ReadyLoop
 from warren_raft.runtime.repair import Repair
 from warren_raft.runtime.scrub import Scrub
@@ -95,6 +95,7 @@ class Host:
         self._ready_loop = ReadyLoop(config.node, loop, observer, self._transport.send_raft)
         self._touch = self._ready_loop.touch
         self.on_drained = self._ready_loop.drained
+        self.read_index = ReadIndex(self.boot_id, loop, self._group, self._touch).ask
         self._peers = Peers(config, loop, self._transport, self._groups, observer, self._touch)
         self.on_refused = self._peers.on_refused
         self.on_second = self._peers.on_second
@@ -118,7 +119,6 @@ class Host:
         self._scrub: Scrub
         self._transfers: Transfers
         self._lost: LostEntries
-        self._last_read = 0
         self._stopped = False
 
     # ------------------------------------------------------------ life
@@ -314,11 +314,7 @@ class Host:
         """Stop this node's member and delete its log; unknown groups are ignored."""
         found = self._groups.pop(group, None)
         if found is not None:
-            found.deleted = True
-            found.leading = False
-            found.reads.end()
-            if found.timer is not None:
-                found.timer.cancel()
+            found.end()
         self._early.take(group)
         self._transfers.drop(group)
         self.repair.drop(group)
@@ -382,27 +378,6 @@ class Host:
     def state(self, group: GroupId) -> Any:
         """Return the machine's applied state, which must not be changed; raises UnknownGroup."""
         return self._group(group).state
-
-    def read_index(self, group: GroupId, within_ms: int, done: ReadDone) -> None:
-        """Have `done` called when `state` holds everything that was committed before this call.
-
-        Costs a round of messages to the voters, shared by the reads of a turn, and no log entry.
-        done      called once, later: True; False when that is unknown after `within_ms`, because
-                  leadership was lost, messages were, or this member is far behind
-        raises    NotLeader when no leader is known, TooManyReads, UnknownGroup
-        """
-        found = self._group(group)
-        self._last_read += 1
-        context = self._last_read
-        found.node.read_index(context, self._clock.epoch_ms())
-        timer = self._loop.call_later(within_ms, lambda: found.reads.give_up(context))
-
-        def answered(current: bool) -> None:
-            timer.cancel()
-            done(current)
-
-        found.reads.ask(context, answered)
-        self._touch(found)
 
     def applied_index(self, group: GroupId) -> Index:
         """Return the index of the last entry in `state`; raises UnknownGroup."""

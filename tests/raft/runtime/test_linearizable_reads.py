@@ -110,6 +110,26 @@ def test_a_group_that_is_deleted_answers_its_reads(tmp_path: Path) -> None:
     cluster.close()
 
 
+def test_an_answer_to_the_process_before_is_no_answer(tmp_path: Path) -> None:
+    cluster, leader, follower = led(tmp_path)
+    asked: list[int] = []
+    for _ in range(2):
+        node = follower.node_id
+        follower.read_index(1, LONG_MS, Answers(follower))
+        asked += follower._groups[1].reads._asked
+        cluster.stop(node)
+        follower = cluster.start(node)
+        follower.start_group(GroupSpec(1, NODES), Listing())
+        cluster.until(lambda follower=follower: follower.leader(1) is not None)
+    answers = Answers(follower)
+    follower.read_index(1, LONG_MS, answers)
+    follower._groups[1].reads.confirmed([ReadState(context, 1) for context in asked])
+    assert not answers.heard
+    cluster.until(lambda: answers.heard)
+    assert answers.heard[0][0]
+    cluster.close()
+
+
 def test_a_confirmed_read_waits_until_its_index_is_applied() -> None:
     reads, heard = LinearizableReads(), []
     for context in (1, 2, 3):
