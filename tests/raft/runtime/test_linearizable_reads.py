@@ -111,7 +111,7 @@ def test_a_group_that_is_deleted_answers_its_reads(tmp_path: Path) -> None:
 
 
 def test_an_answer_to_the_process_before_is_no_answer(tmp_path: Path) -> None:
-    cluster, leader, follower = led(tmp_path)
+    cluster, _, follower = led(tmp_path)
     asked: list[int] = []
     for _ in range(2):
         node = follower.node_id
