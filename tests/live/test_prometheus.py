@@ -17,6 +17,7 @@ from proton.reactor import AtMostOnce
 from proton.utils import BlockingConnection, SendException
 
 from live.conftest import eventually
+from warren.admin import Admin
 from warren.local import LocalCluster
 
 pytestmark = pytest.mark.live
@@ -291,6 +292,36 @@ def test_each_queue_and_its_log_are_shown_per_object(cluster: LocalCluster) -> N
     assert whole["rabbitmq_disk_space_available_bytes", frozenset()] > 0
     assert whole["rabbitmq_alarms_memory_used_watermark", frozenset()] == 0
     assert not any("queue" in dict(key) for _, key in whole)
+
+
+def test_shovels_and_federation_links_are_counted_by_their_status(cluster: LocalCluster) -> None:
+    vhost, uri = "/", f"amqp://guest:guest@{cluster.addresses[0]}"
+    wrong = uri.replace("guest@", "wrong@")
+    with connect(cluster) as connection:
+        for name in ("transfer-a", "transfer-b", "transfer-c"):
+            declare(connection.channel(), name)
+    with cluster.connect() as made:
+        admin = Admin(made)
+        for name, source in (("one", uri), ("other", wrong)):
+            ends = {"src-queue": "transfer-a", "dest-uri": "amqp://", "dest-queue": "transfer-b"}
+            admin.set_shovel(vhost, name, {"src-uri": source, **ends})
+            value = {"uri": source, "queue": "transfer-c"}
+            admin.set_parameter(vhost, "federation-upstream", name, value)
+        policy = {"federation-upstream-set": "all"}
+        admin.set_policy(vhost, "federated", "^transfer-b$", policy, apply_to="queues")
+
+        families = ("rabbitmq_federation_links", "rabbitmq_shovel_dynamic")
+
+        def counted() -> list[float]:
+            states = ("starting", "running", "terminated")
+            return [summed(cluster, one, status=status) for one in families for status in states]
+
+        expected = [0, 1, 1] * 2
+        eventually(lambda: counted() == expected or None, "of each two one runs, one has failed")
+        admin.clear_policy(vhost, "federated")
+        for name in ("one", "other"):
+            admin.delete_shovel(vhost, name)
+        eventually(lambda: not any(counted()) or None, "they are counted no more")
 
 
 def test_what_is_no_scrape_is_answered_and_harms_nothing(cluster: LocalCluster) -> None:

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from warren_broker.config import AlarmSettings
 from warren_broker.counters import FAMILIES
 from warren_broker.management.queue_service import BROKER_VERSION
-from warren_broker.prometheus.readings import NodeReading, QueueCounts
+from warren_broker.prometheus.readings import LINKS, SHOVELS, NodeReading, QueueCounts
 from warren_broker.server.alarms import resident_bytes
 from warren_raft.runtime.group import LogPosition
 
@@ -94,6 +94,7 @@ class _Readings(Collector):
         """Yield each family once."""
         yield from self._identity()
         yield from self._node()
+        yield from self._transfers()
         yield from self._counters()
         yield from self._queues() if self._per_object else self._totals()
         yield from self._raft()
@@ -134,6 +135,14 @@ class _Readings(Collector):
             ("alarms_free_disk_space_watermark", "1: disk alarm", "disk" in reading.alarms),
         ):
             yield GaugeMetricFamily(PREFIX + name, said, value=int(value))
+
+    def _transfers(self) -> Iterator[Metric]:
+        for family, said in ((SHOVELS, "Shovels"), (LINKS, "Federation links")):
+            metric = GaugeMetricFamily(PREFIX + family, f"{said} of this node", labels=["status"])
+            for (of, status), count in self._reading.transfers.items():
+                if of == family:
+                    metric.add_metric([status], count)
+            yield metric
 
     def _counters(self) -> Iterator[Metric]:
         found = self._reading.counters

@@ -16,6 +16,8 @@ from warren_raft.runtime.group import LogPosition
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.types import METADATA_GROUP
 
+SHOVELS = "shovel_dynamic"
+LINKS = "federation_links"
 SLICE_GROUPS = 200
 """Groups read in one turn of the loop: about a millisecond."""
 
@@ -70,7 +72,8 @@ NO_COUNTS = QueueCounts(*(0 for _ in QueueCounts._fields))
 class NodeReading:
     """What the loop's thread knows of the node.
 
-    queues  of a scrape per object; else empty
+    transfers  shovels and federation links of this node by (family, status)
+    queues     of a scrape per object; else empty
     """
 
     node: str
@@ -79,6 +82,7 @@ class NodeReading:
     connections: int
     channels: int
     alarms: tuple[str, ...]
+    transfers: dict[tuple[str, str], int]
     definitions: LogPosition | None = None
     led: int = 0
     total: QueueCounts = NO_COUNTS
@@ -123,6 +127,11 @@ class Gathering:
             connections,
             channels,
             self._alarms.own,
+            {
+                (family, status): count
+                for family, here in ((SHOVELS, broker.shovels), (LINKS, broker.federation))
+                for status, count in here.states().items()
+            },
         )
         self._slice(reading, broker.cluster.host.groups())
 

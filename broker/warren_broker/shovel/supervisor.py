@@ -11,7 +11,13 @@ import msgspec
 
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
-from warren_broker.management.shovel_values import DONE, RUNNING, TERMINATED, ShovelInfo
+from warren_broker.management.shovel_values import (
+    DONE,
+    RUNNING,
+    STARTING,
+    TERMINATED,
+    ShovelInfo,
+)
 from warren_broker.metadata.records import Parameter
 from warren_broker.shovel.process import ShovelProcess, WorkerStatus
 from warren_raft.types import METADATA_GROUP
@@ -215,6 +221,13 @@ class Supervisor(ABC):
         if shovel.process is not None:
             log.info("%s is stopped: %s", self.named(shovel.parameter), why)
             shovel.process.stop()
+
+    def states(self) -> dict[str, int]:
+        """Return how many of those that run here are in each state."""
+        found = dict.fromkeys((STARTING, RUNNING, TERMINATED), 0)
+        for shovel in self._here.values():
+            found[shovel.info.state] += 1
+        return found
 
     def infos(self) -> tuple[ShovelInfo, ...]:
         """Return the states of those that run here."""

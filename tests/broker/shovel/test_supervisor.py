@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from warren_broker.management.shovel_values import RUNNING, TERMINATED, ShovelInfo
+from warren_broker.management.shovel_values import RUNNING, STARTING, TERMINATED, ShovelInfo
 from warren_broker.metadata.records import Parameter
 from warren_broker.shovel import supervisor
 from warren_broker.shovel.process import WorkerStatus
@@ -114,6 +114,11 @@ def test_many_links_start_at_a_bounded_rate_and_the_rest_waits_in_words(links: L
     for _ in range(5):
         links.look()
     assert Process.started == links.names[:RUNNING_MAX]
+    assert links.states() == {
+        STARTING: 0,
+        RUNNING: RUNNING_MAX,
+        TERMINATED: WANTED - RUNNING_MAX,
+    }
     assert links.in_state(RUNNING) == links.names[:RUNNING_MAX]
     assert links.in_state(TERMINATED) == links.names[RUNNING_MAX:]
     assert {info.reason for info in links.infos() if info.state == TERMINATED} == {WAITS}
