@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,31 +23,41 @@ def nodes_are_warm() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    """A Spark session with workers that import what this process imports.
+@pytest.fixture(scope="session")
+def one_session() -> Iterator[Any]:
+    """The Spark session of all tests of this process, because each one starts its own workers.
 
-    The sessions of one process share a JVM, and its workers have the environment of its start: what
-    any test's options name there is set here.
+    The workers have the environment of the JVM's start: what any test's options name there is set
+    here.
     """
     from spark_world.pipeline import session
-    from spark_world.runs import PATH
 
-    needed = {
-        "PYTHONPATH": os.pathsep.join(PATH),
-        "PYSPARK_PYTHON": sys.executable,
-        "RABBITMQ_PASSWORD": "guest",
-    }
-    was = {name: os.environ.get(name) for name in needed}
-    os.environ.update(needed)
-    made = session("local[2]")
+    with environment_of_workers():
+        made = session("local[2]")
     yield made
     made.stop()
-    for name, value in was.items():
-        if value is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = value
+
+
+@pytest.fixture(scope="module")
+def spark(one_session: Any) -> Iterator[Any]:
+    """A Spark session with workers that import what this process imports; it ends its queries."""
+    with environment_of_workers():
+        yield one_session
+    for query in one_session.streams.active:
+        query.stop()
+    one_session.catalog.clearCache()
+
+
+@contextmanager
+def environment_of_workers() -> Iterator[None]:
+    """Set what Spark's workers need while the block runs."""
+    from spark_world.runs import PATH
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(PATH))
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("RABBITMQ_PASSWORD", "guest")
+        yield
 
 
 @pytest.fixture
