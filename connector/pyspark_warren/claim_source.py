@@ -12,6 +12,7 @@ from pyspark_warren.plan import Slice, pack
 from pyspark_warren.port import BrokerPort, RenewedReader
 from pyspark_warren.queue_offsets import QueueOffsets
 from pyspark_warren.queues_driver import QueuesDriver
+from pyspark_warren.surroundings import Surroundings
 
 _O = TypeVar("_O")
 
@@ -57,18 +58,12 @@ class _Driver(Protocol[_O]):
     def backlog(self) -> dict[str, Any]: ...
 
 
-def claim_source(
-    broker: BrokerPort,
-    options: Options,
-    clock_ms: Callable[[], int],
-    sleep_s: Callable[[float], None],
-    mint: Callable[[], str],
-) -> ClaimSource:
+def claim_source(broker: BrokerPort, options: Options, surroundings: Surroundings) -> ClaimSource:
     """Make the driver of what the options say."""
     if not options.several:
-        one = ClaimDriver(broker, options, clock_ms, sleep_s, mint)
+        one = ClaimDriver(broker, options, surroundings)
         return _Stored(one, Offset.from_dict, Offset.to_dict, _one_each)
-    several = QueuesDriver(broker, options, clock_ms, sleep_s, mint)
+    several = QueuesDriver(broker, options, surroundings)
     tasks = _one_each if options.partitions else pack
     return _Stored(several, QueueOffsets.from_dict, QueueOffsets.to_dict, tasks)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Any
 
 from pyspark_warren.admission import Admission
@@ -19,6 +18,7 @@ from pyspark_warren.options import Options
 from pyspark_warren.pace import Pace
 from pyspark_warren.plan import Slice, ViewPiece, claims_between, cut
 from pyspark_warren.port import BrokerPort, ReaderPort
+from pyspark_warren.surroundings import Surroundings
 from warren import errors as client_errors
 from warren.admin import Queue
 from warren.views import EVERYTHING
@@ -61,27 +61,16 @@ class ClaimDriver:
        in a second batch, or another consumer has them. Without an error they would silently be in
        the next batch.
 
-    clock_ms  monotonic milliseconds
-    sleep_s   waits that many seconds
-    mint      generates a new reader name
-
     Invariant: settled claims never exceed the number of a `start` or `end` that Spark has named.
     """
 
-    def __init__(
-        self,
-        broker: BrokerPort,
-        options: Options,
-        clock_ms: Callable[[], int],
-        sleep_s: Callable[[float], None],
-        mint: Callable[[], str],
-    ) -> None:
+    def __init__(self, broker: BrokerPort, options: Options, surroundings: Surroundings) -> None:
         self._broker = broker
         self._options = options
-        self._clock_ms = clock_ms
-        self._mint = mint
+        self._clock_ms = clock_ms = surroundings.clock_ms
+        self._mint = surroundings.mint
         self._admission = Admission(options, clock_ms)
-        self._pace = Pace(clock_ms, sleep_s, options.poll_interval_ms)
+        self._pace = Pace(clock_ms, surroundings.sleep_s, options.poll_interval_ms)
         self._initial: Offset | None = None
         self._reader: ReaderPort | None = None
         self._reader_name = ""

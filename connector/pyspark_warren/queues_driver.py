@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -19,6 +19,7 @@ from pyspark_warren.port import BrokerPort
 from pyspark_warren.queue_offsets import QueueOffsets
 from pyspark_warren.selection import Selection
 from pyspark_warren.share import divide
+from pyspark_warren.surroundings import Surroundings
 from warren import errors as client_errors
 from warren.admin import Queue
 
@@ -45,19 +46,12 @@ class QueuesDriver:
     logs, names.
     """
 
-    def __init__(
-        self,
-        broker: BrokerPort,
-        options: Options,
-        clock_ms: Callable[[], int],
-        sleep_s: Callable[[float], None],
-        mint: Callable[[], str],
-    ) -> None:
+    def __init__(self, broker: BrokerPort, options: Options, surroundings: Surroundings) -> None:
         self._broker = broker
         self._options = options
-        self._clock = (clock_ms, sleep_s)
-        self._mint = mint
-        self._pace = Pace(clock_ms, sleep_s, options.poll_interval_ms)
+        self._surroundings = surroundings
+        clock_ms = surroundings.clock_ms
+        self._pace = Pace(clock_ms, surroundings.sleep_s, options.poll_interval_ms)
         self._admission = Admission(options, clock_ms)
         self._selection = Selection(options)
         self._lanes: dict[str, ClaimDriver] = {}
@@ -76,7 +70,7 @@ class QueuesDriver:
     def initial(self) -> QueueOffsets:
         """Return the offset where a query without a checkpoint starts; always the same."""
         if self._initial is None:
-            reader = self._options.reader_id or self._mint()
+            reader = self._options.reader_id or self._surroundings.mint()
             self._initial = QueueOffsets(self._options.vhost, reader, {}, registered=False)
         return self._initial
 
@@ -177,7 +171,7 @@ class QueuesDriver:
         lane = self._lanes.get(name)
         if lane is None:
             options = replace(self._options, queue=name)
-            lane = ClaimDriver(self._broker, options, *self._clock, self._mint)
+            lane = ClaimDriver(self._broker, options, self._surroundings)
             self._lanes[name] = lane
         return lane
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
-import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -28,6 +26,7 @@ from pyspark_warren.port import Connect
 from pyspark_warren.reader import read_slice
 from pyspark_warren.renew import Renewer
 from pyspark_warren.rows import check_columns, check_schema
+from pyspark_warren.surroundings import Surroundings
 
 log = logging.getLogger("pyspark_warren")
 
@@ -137,13 +136,8 @@ class WarrenStreamReader(LimitedStreamReader, SupportsTriggerAvailableNow):
 
     def _claims(self) -> ClaimSource:
         if self._driver is None:
-            self._driver = claim_source(
-                self._connect(self._options),
-                self._options,
-                clock_ms=lambda: time.monotonic_ns() // 1_000_000,
-                sleep_s=time.sleep,
-                mint=lambda: f"spark-{uuid.uuid4().hex}",
-            )
+            broker = self._connect(self._options)
+            self._driver = claim_source(broker, self._options, Surroundings.of_this_process())
         return self._driver
 
     def _keep_alive(self) -> None:

@@ -27,6 +27,7 @@ from pyspark_warren.errors import (
 )
 from pyspark_warren.offset import Offset
 from pyspark_warren.options import parse_options
+from pyspark_warren.surroundings import Surroundings
 from tests.broker.queue.world import Queue as Machine
 from warren import errors
 from warren.admin import Queue, Reader
@@ -295,7 +296,9 @@ class Run:
         self.options = parse_options({**world.options, "onClaimLost": on_loss}, "read")
         broker: Any = world  # what a driver asks of one
         self.driver = ClaimDriver(
-            broker, self.options, lambda: world.machine.now, lambda seconds: None, self.mint
+            broker,
+            self.options,
+            Surroundings(lambda: world.machine.now, lambda seconds: None, self.mint),
         )
         self.steps = self.life()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ from pyspark_warren.offset import Offset
 from pyspark_warren.options import Options, parse_options
 from pyspark_warren.reader import read_slice
 from pyspark_warren.rows import ARROW_TYPES
+from pyspark_warren.surroundings import Surroundings
 from warren import Producer
 from warren import errors as client_errors
 from warren.admin import Admin
@@ -55,9 +55,7 @@ def driver_of(cluster: LocalCluster, given: Options) -> ClaimDriver:
     return ClaimDriver(
         WarrenBroker(cluster.connect()),
         given,
-        lambda: time.monotonic_ns() // 1_000_000,
-        time.sleep,
-        lambda: f"reader-{uuid.uuid4().hex}",
+        Surroundings.of_this_process(),
     )
 
 

@@ -14,6 +14,7 @@ from pyspark_warren.errors import (
 )
 from pyspark_warren.offset import Offset
 from pyspark_warren.options import parse_options
+from pyspark_warren.surroundings import Surroundings
 from warren import errors as client_errors
 
 
@@ -31,7 +32,9 @@ class World:
     def driver(self, **more: str) -> ClaimDriver:
         options = parse_options({**self.options, **more}, "read")
         return ClaimDriver(
-            FakeClient.local(self.broker), options, lambda: self.now_ms, self.sleep, self.mint
+            FakeClient.local(self.broker),
+            options,
+            Surroundings(lambda: self.now_ms, self.sleep, self.mint),
         )
 
     def sleep(self, seconds: float) -> None:

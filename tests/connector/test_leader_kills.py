@@ -6,7 +6,6 @@ connector on the client on the broker. tests/connector/test_spark.py has the oth
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Iterator
 
@@ -19,6 +18,7 @@ from pyspark_warren.offset import Offset
 from pyspark_warren.options import Options, parse_options
 from pyspark_warren.reader import read_slice
 from pyspark_warren.rows import ARROW_TYPES, ClaimedBlock
+from pyspark_warren.surroundings import Surroundings
 from pyspark_warren.writer import Attempt, write_direct, write_staged
 from warren.admin import Admin
 from warren.local import LocalCluster
@@ -90,9 +90,7 @@ class Pipeline:
         return ClaimDriver(
             self.broker,
             self.options,
-            lambda: time.monotonic_ns() // 1_000_000,
-            time.sleep,
-            lambda: f"reader-{uuid.uuid4().hex}",
+            Surroundings.of_this_process(),
         )
 
     def batch(self, driver: ClaimDriver, start: Offset, number: int) -> Offset:

@@ -15,6 +15,7 @@ from pyspark_warren.offset import Offset
 from pyspark_warren.one_decision import claims_of_batch
 from pyspark_warren.options import Options, parse_options
 from pyspark_warren.sink import WarrenStreamWriter, Written
+from pyspark_warren.surroundings import Surroundings
 from pyspark_warren.writer import Attempt, write_staged
 from warren.stages import SinkDriver
 
@@ -44,7 +45,9 @@ class Line:
 
     def source(self, settles: str = "true") -> ClaimDriver:
         given = parse_options({"queue": "in", "settleWithBatch": settles}, "read")
-        return ClaimDriver(self.client, given, lambda: 0, lambda _: None, lambda: "r1")
+        return ClaimDriver(
+            self.client, given, Surroundings(lambda: 0, lambda _: None, lambda: "r1")
+        )
 
     def sink(self, **more: str) -> Options:
         given = {"checkpointLocation": str(self.checkpoint), "settleWithBatch": "true"}

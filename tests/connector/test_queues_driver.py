@@ -23,6 +23,7 @@ from pyspark_warren.plan import SLICE_MESSAGES, Slice, pack
 from pyspark_warren.queue_offsets import QueueOffsets
 from pyspark_warren.queues_driver import QueuesDriver
 from pyspark_warren.share import BACKLOG, FAIR, divide
+from pyspark_warren.surroundings import Surroundings
 from warren import errors
 
 FROZEN = (
@@ -57,9 +58,7 @@ class World:
         return QueuesDriver(
             FakeClient.local(self.broker),
             parse_options(given, "read"),
-            lambda: self.now_ms,
-            self.sleep,
-            self.mint,
+            Surroundings(lambda: self.now_ms, self.sleep, self.mint),
         )
 
     def sleep(self, seconds: float) -> None:

@@ -20,6 +20,7 @@ from pyspark_warren.errors import CheckpointError, ClaimLostError, FencedError
 from pyspark_warren.options import parse_options
 from pyspark_warren.queue_offsets import QueueOffsets
 from pyspark_warren.queues_driver import QueuesDriver
+from pyspark_warren.surroundings import Surroundings
 from warren import errors
 
 SEEDS = range(40)
@@ -79,7 +80,7 @@ class World:
             given = {"queues": ",".join(named)} if named else given
         options = parse_options({**self.options, **given}, "read")
         return QueuesDriver(
-            FakeClient(self.call), options, lambda: self.now_ms, self.sleep, self.mint
+            FakeClient(self.call), options, Surroundings(lambda: self.now_ms, self.sleep, self.mint)
         )
 
     def publish(self) -> None:

@@ -25,6 +25,7 @@ from pyspark_warren.plan import Slice
 from pyspark_warren.reader import read_browsed, read_slice
 from pyspark_warren.rows import ARROW_TYPES
 from pyspark_warren.states import ARROW_TYPES as STATE_TYPES
+from pyspark_warren.surroundings import Surroundings
 from pyspark_warren.table import WarrenBatchReader
 from pyspark_warren.writer import Attempt, write_direct, write_staged
 from warren.admin import Admin
@@ -60,9 +61,7 @@ def driver_of(given: Options) -> ClaimDriver:
     return ClaimDriver(
         connect(given),
         given,
-        lambda: time.monotonic_ns() // 1_000_000,
-        time.sleep,
-        lambda: f"reader-{uuid.uuid4().hex}",
+        Surroundings.of_this_process(),
     )
 
 

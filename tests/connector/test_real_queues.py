@@ -3,7 +3,6 @@ go, what the node lists."""
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Iterator
 
@@ -16,6 +15,7 @@ from pyspark_warren.queue_offsets import QueueOffsets
 from pyspark_warren.queues_driver import QueuesDriver
 from pyspark_warren.reader import read_slice
 from pyspark_warren.rows import ARROW_TYPES
+from pyspark_warren.surroundings import Surroundings
 from warren import Admin, Producer
 from warren.errors import PeerError, UsageError
 from warren.local import LocalCluster
@@ -72,9 +72,7 @@ class Partitions:
         return QueuesDriver(
             connect(self.given),
             self.given,
-            lambda: time.monotonic_ns() // 1_000_000,
-            time.sleep,
-            lambda: f"reader-{uuid.uuid4().hex}",
+            Surroundings.of_this_process(),
         )
 
     def batches(self, start: QueueOffsets | None) -> Iterator[QueueOffsets]:

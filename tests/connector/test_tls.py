@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import time
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from pyspark_warren.conditions import named_conditions
 from pyspark_warren.driver import ClaimDriver
 from pyspark_warren.options import Options, parse_options
 from pyspark_warren.reader import read_slice
+from pyspark_warren.surroundings import Surroundings
 from pyspark_warren.writer import write_staged
 from tests.certificates import Authority
 from tests.live.test_tls import TlsBroker
@@ -64,9 +64,7 @@ def test_a_batch_is_published_and_claimed(mutual: TlsBroker) -> None:
     driver = ClaimDriver(
         connect(reading),
         reading,
-        lambda: time.monotonic_ns() // 1_000_000,
-        time.sleep,
-        lambda: f"reader-{uuid.uuid4().hex}",
+        Surroundings.of_this_process(),
     )
     start = driver.latest(driver.initial(), 1)
     end = driver.latest(start, None)

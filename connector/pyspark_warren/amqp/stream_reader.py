@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import uuid
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -28,13 +27,9 @@ from pyspark_warren.errors import BrokerUnavailableError
 from pyspark_warren.fault_boundary import told, told_rows
 from pyspark_warren.options import Options
 from pyspark_warren.source import arrow_schema
+from pyspark_warren.surroundings import mint_reader
 
 log = logging.getLogger("pyspark_warren")
-
-
-def mint_reader() -> str:
-    """Return a new reader's name."""
-    return f"spark-{uuid.uuid4().hex}"
 
 
 class SpoolPartition(InputPartition):
