@@ -11,6 +11,7 @@ from warren_broker.cluster import definitions
 from warren_broker.metadata.incarnations import is_retired
 from warren_broker.queue import (
     ack,
+    claim,
     commands,
     decision_commands,
     delayed_retry,
@@ -184,11 +185,22 @@ def a_bound_claim_is_given_back() -> list[Replacement]:
 
     def hasty(context: QueueContext, command: commands.ReleaseClaim) -> Any:
         reader = context.state.readers.get(command.reader)
-        for claim in reader.claims.values() if reader is not None else ():
-            claim.binding = None
+        for held in reader.claims.values() if reader is not None else ():
+            held.binding = None
         return release(context, command)
 
     return _handler(commands.ReleaseClaim, hasty)
+
+
+def an_expired_reader_takes_its_claims_along() -> list[Replacement]:
+    """A reader that was silent for its time is forgotten with the messages in its claims."""
+
+    def careless(context: QueueContext) -> None:
+        for _, reader in sorted(context.state.readers.items()):
+            if reader.expires_ms and reader.heard_ms + reader.expires_ms <= context.now:
+                del context.state.readers[reader.name]
+
+    return [(claim, "expire_readers", careless)]
 
 
 def a_closed_batch_is_published() -> list[Replacement]:
@@ -210,9 +222,9 @@ def a_claim_is_bound_to_the_newest_batch() -> list[Replacement]:
 
     def greedy(context: QueueContext, command: decision_commands.BindClaim) -> Any:
         reader = context.state.readers.get(command.reader)
-        claim = reader.claims.get(command.number) if reader is not None else None
-        if claim is not None:
-            claim.binding = None
+        held = reader.claims.get(command.number) if reader is not None else None
+        if held is not None:
+            held.binding = None
         return bind(context, command)
 
     return _handler(decision_commands.BindClaim, greedy)
@@ -314,6 +326,7 @@ PLANTS = by_name(
     a_drop_takes_every_attempt,
     a_repeated_batch_is_published_again,
     a_bound_claim_is_given_back,
+    an_expired_reader_takes_its_claims_along,
     a_closed_batch_is_published,
     a_claim_is_bound_to_the_newest_batch,
     an_older_driver_is_not_fenced,

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from sim.whole.world import World
 
 MESSAGES = 4
+EXPIRES_MS = 400
+"""Shorter than the silences of a reader, and than what faults make of its requests."""
 
 
 class Reader(OneAtATime):
@@ -60,7 +62,10 @@ class Reader(OneAtATime):
         book, name = self.book(queue), (self.name, self.claim)
         if self.epoch is None:
             self.call = self.call or f"{self.number}-{self.calls}"
-            register = commands.RegisterReader(self.name, self.lost, self.call)
+            expires_ms = EXPIRES_MS if self.number % 2 else 0
+            register = commands.RegisterReader(
+                self.name, self.lost, self.call, expires_ms=expires_ms
+            )
             self.ask(process, register, self.registered)
         elif self.silent():
             self.busy = False
