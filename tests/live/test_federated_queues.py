@@ -401,6 +401,21 @@ def test_a_claim_is_no_demand(two: tuple[Broker, Broker]) -> None:
         assert (ready(upstream, "claimed"), consumers(upstream, "claimed")) == (5, 0)
 
 
+def test_demand_that_comes_and_goes_counts_no_delivery_upstream(two: tuple[Broker, Broker]) -> None:
+    upstream, downstream = two
+    count = 300
+    make(upstream, "limited", {"x-queue-type": "quorum", "x-delivery-limit": 1})
+    make(downstream, "limited", {})
+    federate(downstream, upstream, "limited", **{"prefetch-count": 20})
+    publish(upstream, "limited", count)
+    is_running(downstream, "limited")
+    for taken in range(0, count, 20):  # each consumer that comes and goes begins and ends a demand
+        found = consume(downstream, "limited", 20, prefetch=1)
+        assert [body for _, body in found] == [b"%d" % i for i in range(taken, taken + 20)]
+    assert not any(hop["redelivered"] for p, _ in found for hop in p.headers["x-received-from"])
+    assert ready(upstream, "limited") == 0
+
+
 def test_uris_are_tried_in_turn_and_a_link_connects_again(two: tuple[Broker, Broker]) -> None:
     upstream, downstream = two
     assert upstream.cluster is not None
