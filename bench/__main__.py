@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bench import backlog, brokers
+from bench.commands import commands
 from bench.generator import Missing
 from bench.groups import groups
 from bench.raft_alone import raft
@@ -48,7 +49,7 @@ def main() -> int:
     """Run the parts; return 1 when one could not be run."""
     parser = argparse.ArgumentParser(prog="build.py bench", description=__doc__)
     default = Plan()
-    brokers_parts = ("throughput", "failover", "groups", "restart", "memory")
+    brokers_parts = ("throughput", "failover", "groups", "commands", "restart", "memory")
     names = (*brokers_parts, "raft", "spark", "decoding", "spool", "publish")
     parser.add_argument(
         "parts",
@@ -74,6 +75,7 @@ def main() -> int:
         "throughput": lambda: brokers.throughput(plan),
         "failover": lambda: brokers.failover(plan),
         "groups": lambda: groups(plan),
+        "commands": lambda: commands(plan),
         "restart": lambda: backlog.restart(plan),
         "memory": lambda: backlog.memory(plan),
         "raft": lambda: raft(plan),

@@ -19,6 +19,9 @@ CHANNEL_OPEN_OK, CHANNEL_CLOSE = (20, 11), (20, 40)
 CONFIRM_OK = (85, 11)
 ACK, NACK, RETURN = (60, 80), (60, 120), (60, 50)
 GET_OK, GET_EMPTY = (60, 71), (60, 72)
+DECLARE_OK, DELETE_OK = (50, 11), (50, 41)
+DURABLE = 2
+"""The flag of queue.declare."""
 
 
 class NotServed(Exception):
@@ -121,6 +124,20 @@ class Client:
             kind, _ = self._next()
             if kind in (GET_OK, GET_EMPTY):
                 return kind == GET_OK
+
+    def declare(self, queue: str, timeout_s: float) -> None:
+        """Declare a durable quorum queue; raises NotServed."""
+        self._deadline = time.monotonic() + timeout_s
+        table = short("x-queue-type") + b"S" + struct.pack(">I", 6) + b"quorum"
+        arguments = struct.pack(">I", len(table)) + table
+        self._method(1, 50, 10, b"\0\0" + short(queue) + bytes((DURABLE,)) + arguments)
+        self._expect(DECLARE_OK)
+
+    def delete(self, queue: str, timeout_s: float) -> None:
+        """Delete a queue; raises NotServed."""
+        self._deadline = time.monotonic() + timeout_s
+        self._method(1, 50, 40, b"\0\0" + short(queue) + b"\0")
+        self._expect(DELETE_OK)
 
     # ------------------------------------------------------------ frames
 

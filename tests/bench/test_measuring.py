@@ -10,6 +10,7 @@ import threading
 import time
 
 from bench.amqp091 import until_served
+from bench.commands import quantiles
 from bench.processes import Meter, resident_bytes
 from bench.rounds import Column, Plan, ratios, span, table, turns
 from warren.local import guard
@@ -34,6 +35,11 @@ def test_a_table_has_medians_spans_and_ratios():
     assert theirs == {"cluster": "Rabbit", "per s": "20 (1 - 40)"}
     assert beside == {"cluster": "Rabbit / Warren", "per s": "0.1 - 0.2"}
     assert span([]) == "-"
+
+
+def test_quantiles_are_of_what_was_timed():
+    assert quantiles([0.002]) == {"p50_ms": 2.0, "p99_ms": 2.0}
+    assert quantiles([n / 1000 for n in range(200, 0, -1)]) == {"p50_ms": 101.0, "p99_ms": 199.0}
 
 
 def test_clusters_take_turns():
