@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from bench.amqp091 import Client
@@ -57,7 +58,7 @@ def _one(peer: Peer) -> dict[str, Any]:
         client.declare(QUEUE, TIMEOUT_S)
         for _ in range(WARMUP):
             assert not client.get(QUEUE, TIMEOUT_S)
-        empty = [timed(lambda: client.get(QUEUE, TIMEOUT_S)) for _ in range(GETS)]
+        empty = [timed(partial(client.get, QUEUE, TIMEOUT_S)) for _ in range(GETS)]
         found = []
         for _ in range(GETS):
             assert not client.publish_to_all([QUEUE], b"a message", TIMEOUT_S)
@@ -67,8 +68,8 @@ def _one(peer: Peer) -> dict[str, Any]:
         declared, both = [], []
         for number in range(DECLARATIONS):
             name = f"{QUEUE}-{number}"
-            declared.append(timed(lambda name=name: client.declare(name, TIMEOUT_S)))  # type: ignore[misc]
-            deleted = timed(lambda name=name: client.delete(name, TIMEOUT_S))  # type: ignore[misc]
+            declared.append(timed(partial(client.declare, name, TIMEOUT_S)))
+            deleted = timed(partial(client.delete, name, TIMEOUT_S))
             both.append(declared[-1] + deleted)
         return {
             "empty": quantiles(empty),
