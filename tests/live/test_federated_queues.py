@@ -25,7 +25,7 @@ from warren.connection import Connection
 from warren.local import LocalCluster
 
 pytestmark = pytest.mark.live
-TTL_MS = 6_000
+TTL_MS = 10_000
 
 
 @pytest.fixture(scope="module")
