@@ -7,6 +7,7 @@ import re
 from tidy import house
 
 NAMED = re.compile(r"[\w./{},*…-]+\.py\b")
+NAMED_TEST = re.compile(r"`(tests/[\w./]+\.py)::(test_\w+)")
 NOT_OURS = {"journal.py", "syncobj.py"}
 """Modules of the projects that docs/benchmarks.md compares with."""
 
@@ -33,3 +34,13 @@ def test_every_walk_has_a_diagram() -> None:
     assert len(walks) == 5
     findings = [walk.splitlines()[0] for walk in walks if "```mermaid" not in walk]
     house.report(findings, "draw it as one Mermaid sequence diagram")
+
+
+def test_every_test_that_a_page_names_exists() -> None:
+    findings = []
+    for page in sorted((house.ROOT / "docs").glob("*.md")):
+        for place, name in NAMED_TEST.findall(page.read_text(encoding="utf-8")):
+            file = house.ROOT / place
+            if not file.exists() or f"def {name}(" not in file.read_text(encoding="utf-8"):
+                findings.append(f"{page.name}: {place}::{name}")
+    house.report(findings, "name the test as it is called now")
