@@ -12,6 +12,7 @@ from pyspark_warren.errors import (
     ClaimLostError,
     FencedError,
 )
+from pyspark_warren.failed_batches import give_back, narrowed_claim, tries_before
 from pyspark_warren.idle import IdleReader
 from pyspark_warren.offset import ClaimInfo, Offset
 from pyspark_warren.options import Options
@@ -138,6 +139,8 @@ class ClaimDriver:
                 return start
             most = min(most, self._budget)
         assert self._reader is not None
+        if self._options.on_batch_failure == "release" and not was_open:
+            most = narrowed_claim(self._broker, start.queue, most)
         self._idle.sends(uses=True)
         try:
             with _Fencing(start):
@@ -158,7 +161,8 @@ class ClaimDriver:
         self._opened = (start.reader, number)
         if self._budget is not None and not was_open:
             self._budget -= claim.messages
-        return start.after(ClaimInfo(number, claim.messages, claim.size_bytes))
+        found = ClaimInfo(number, claim.messages, claim.size_bytes)
+        return start.after(found, self._epoch_noted)
 
     def plan(self, start: Offset, end: Offset) -> tuple[Slice, ...]:
         """Return the slices of a micro-batch; arithmetic, except for fencing and `_first`."""
@@ -170,7 +174,7 @@ class ClaimDriver:
         if start != end and end.claims and self._opened != (end.reader, end.number):
             if self._options.settle_with_batch and self._settled_with_batch(end):
                 return ()
-            if self.is_older_copy(end, end.claims[0].number - 1):
+            if self._gives_up(end) or self.is_older_copy(end, end.claims[0].number - 1):
                 return ()
             self._attach(end.reader)
             if end.claims[-1].messages and self._gone(end.claims):
@@ -337,7 +341,7 @@ class ClaimDriver:
             return hello
         if not self._broker.queue(self._options.queue).messages_ready:
             return start
-        return hello.after(ClaimInfo(hello.number + 1, 0, 0))
+        return hello.after(ClaimInfo(hello.number + 1, 0, 0), self._epoch_noted)
 
     def _open_planned(self, claim: ClaimInfo, end: Offset) -> ClaimInfo:
         assert self._reader is not None
@@ -373,6 +377,39 @@ class ClaimDriver:
         readers = self._broker.queue(self._options.queue).readers
         mine = next((each for each in readers if each.name == end.reader), None)
         return mine is not None and mine.settled == end.number
+
+    @property
+    def _epoch_noted(self) -> int:
+        """The epoch for the offset of a batch, when its tries are counted."""
+        return self._epoch if self._options.on_batch_failure == "release" else 0
+
+    def _gives_up(self, end: Offset) -> bool:
+        """Return whether the batch that ends here was tried too often; its claims are given back.
+
+        1. The claims are released, as failed.  2. The reader registers as one that continues after
+        them.  A driver that ends between the two does both again; the release finds nothing. One
+        that ends after them finds them counted as settled: the batch is empty then, too.
+        """
+        if self._options.on_batch_failure != "release" or not end.epoch:
+            return False
+        readers = self._broker.queue(self._options.queue).readers
+        mine = next((each for each in readers if each.name == end.reader), None)
+        if mine is None:
+            return False
+        epoch = self._epoch if self.reads_as(end.reader) else mine.epoch + 1
+        tried = tries_before(epoch, end.epoch)
+        if tried < self._options.batch_tries_max or mine.settled > end.number:
+            return False
+        if mine.settled == end.number:
+            return True
+        self._attach(end.reader)
+        assert self._reader is not None
+        with _Fencing(end):
+            back = give_back(self._broker, self._reader, end, tried)
+            self._register(end.reader, go_on_after=end.number)
+        if self._budget is not None:
+            self._budget += back  # availableNow: they were there at the start
+        return True
 
     def plan_of_lost(self, end: Offset, why: str) -> tuple[Slice, ...]:
         """Return no slices for a batch with a claim that is gone; ClaimLostError."""

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from pyspark_warren.errors import CheckpointError
 
-VERSION: Final = 2
-"""1: claims are open when they are named. 2: the claim may be opened when it is planned.
+VERSION: Final = 3
+"""1: claims are open when they are named. 2: the claim may be opened when it is planned. 3: the
+epoch of the run that named them is there (onBatchFailure).
 
 An offset is written with the lowest version that can represent it.
 """
@@ -37,6 +38,7 @@ class Offset:
     number      all claims up to this one precede the offset; 0: none
     claims      those of the micro-batch that ends here, ascending; empty at the start
     registered  False only for the offset of a reader that no checkpoint knows yet
+    epoch       of the run that began the batch; 0: not noted, its tries are not counted
     Invariant: claims is empty or ends with `number`, without gaps.
     """
 
@@ -46,6 +48,7 @@ class Offset:
     number: int = 0
     claims: tuple[ClaimInfo, ...] = ()
     registered: bool = True
+    epoch: int = 0
 
     def __post_init__(self) -> None:
         numbers = [claim.number for claim in self.claims]
@@ -56,7 +59,7 @@ class Offset:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the stored form. Keys are sorted, because Spark compares offsets as text."""
-        return {
+        stored = {
             "claims": [[c.number, c.messages, c.size_bytes] for c in self.claims],
             "number": self.number,
             "queue": self.queue,
@@ -65,6 +68,7 @@ class Offset:
             "version": 1 if all(c.messages for c in self.claims) else 2,
             "vhost": self.vhost,
         }
+        return {**stored, "epoch": self.epoch, "version": 3} if self.epoch else stored
 
     def to_json(self) -> str:
         """Return the canonical text."""
@@ -93,6 +97,7 @@ class Offset:
                 int(stored["number"]),
                 claims,
                 bool(stored["registered"]),
+                int(stored["epoch"]) if version >= 3 else 0,
             )
         except (AssertionError, KeyError, TypeError, ValueError):
             raise damaged_offset(stored) from None
@@ -102,10 +107,10 @@ class Offset:
         """Raise CheckpointError when the checkpoint was written for another queue."""
         check_same_queue((self.vhost, self.queue), (vhost, queue))
 
-    def after(self, claim: ClaimInfo) -> Offset:
+    def after(self, claim: ClaimInfo, epoch: int = 0) -> Offset:
         """Return the offset after the next claim, which ends a micro-batch."""
         assert claim.number == self.number + 1, (claim, self.number)
-        return Offset(self.vhost, self.queue, self.reader, claim.number, (claim,))
+        return Offset(self.vhost, self.queue, self.reader, claim.number, (claim,), True, epoch)
 
 
 def several_queues() -> CheckpointError:

@@ -92,6 +92,8 @@ class Options:
     reader_expires_ms: int = 0
     partitions: int = 0
     on_claim_lost: str = "fail"
+    on_batch_failure: str = "fail"
+    batch_tries_max: int = 3
     settle_with_batch: bool = False
     reader_id: str = ""
     poll_interval_ms: int = 100
@@ -388,6 +390,7 @@ def _check(values: dict[str, Any], where: str, given: Mapping[str, str]) -> None
                 "option settleWithBatch=true needs the option queue: the claims of several queues "
                 "cannot be settled in one decision"
             )
+        _check_failing(values, given)
         _check_admission(values, given)
     for name, spelled, least, shown, what in _EXPIRIES:
         if 0 < values.get(name, 0) < least:
@@ -424,6 +427,27 @@ def _check(values: dict[str, Any], where: str, given: Mapping[str, str]) -> None
         for name, value in (("batchId", values["batch_id"]), ("runId", values["run_id"] or None)):
             if value is not None:
                 raise OptionError(f"option {name} needs sinkId: the name of this output")
+
+
+def _check_failing(values: dict[str, Any], given: Mapping[str, str]) -> None:
+    """Check what giving failing batches back needs."""
+    if values["on_batch_failure"] == "fail":
+        if "batchtriesmax" in {name.lower() for name in given}:
+            raise OptionError(
+                "option batchTriesMax needs onBatchFailure=release: with onBatchFailure=fail a "
+                "batch is tried at each start of the query"
+            )
+        return
+    if not values["queue"]:
+        raise OptionError(
+            "option onBatchFailure=release needs the option queue: which of several queues made a "
+            "batch fail is not known"
+        )
+    if values["settle_with_batch"]:
+        raise OptionError(
+            "option onBatchFailure=release cannot be given with settleWithBatch=true: a claim that "
+            "a published batch may settle is not given back"
+        )
 
 
 def _check_queues(values: dict[str, Any], given: Mapping[str, str]) -> None:

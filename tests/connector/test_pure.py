@@ -329,7 +329,7 @@ def test_a_checkpoint_of_another_queue_is_refused() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"version": 3}, "upgrade"),
+        ({"version": 4}, "upgrade"),
         ({"version": None}, "not written by this source"),
         ({"claims": "x"}, "cannot be read"),
         ({"claims": [[1, 1, 1]]}, "cannot be read"),

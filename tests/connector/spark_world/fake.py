@@ -66,6 +66,7 @@ class QueueState:
     epoch: int = 0
     next_index: int = 1
     arguments: dict[str, Any] = field(default_factory=dict)
+    dead: list[Message] = field(default_factory=list)
 
     def enqueue(self, data: bytes) -> None:
         """A block's messages join the ready ones; priorities first, then arrival."""
@@ -75,10 +76,14 @@ class QueueState:
         self.ready += [Message(index, i, block.priority(i)) for i in range(block.count)]
         self.ready.sort(key=lambda message: -message.priority)
 
-    def give_back(self, messages: list[Message]) -> None:
-        """To the head, in their order."""
+    def give_back(self, messages: list[Message], failed: bool = False) -> None:
+        """To the head, in their order; beyond the delivery limit to the dead ones."""
         for message in messages:
             message.acquired_count += 1
+            message.delivery_count += failed
+        limit = self.arguments.get("x-delivery-limit", 20)
+        self.dead += [message for message in messages if message.delivery_count > limit]
+        messages = [message for message in messages if message.delivery_count <= limit]
         self.ready = messages + self.ready
         self.ready.sort(key=lambda message: -message.priority)
 
@@ -252,7 +257,9 @@ class FakeBroker:
         self._reader(queue, reader, epoch)
         self.calls.append(("renew", reader))
 
-    def release(self, queue: str, reader: str, epoch: int | None, number: int) -> int:
+    def release(
+        self, queue: str, reader: str, epoch: int | None, number: int, failed: bool = False
+    ) -> int:
         """Give back; 0: all, and the reader ends."""
         state = self._reader(queue, reader, epoch)
         back = 0
@@ -260,7 +267,7 @@ class FakeBroker:
             messages = state.claims.pop(each)
             state.lost.add(each)
             back += len(messages)
-            self._queue(queue).give_back(messages)
+            self._queue(queue).give_back(messages, failed)
         if number == 0:
             used = max(state.settled, *state.lost, 0)
             self._queue(queue).floor = max(self._queue(queue).floor, used + 1)
@@ -548,7 +555,7 @@ class FakeReader:
 
     def release(self, number: int = 0, *, failed: bool = False) -> int:
         """Return claims to the queue."""
-        return self._call("release", *self._name, self.epoch, number)
+        return self._call("release", *self._name, self.epoch, number, failed)
 
 
 # ------------------------------------------------------------------ over a socket

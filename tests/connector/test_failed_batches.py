@@ -1,0 +1,190 @@
+"""Option onBatchFailure: tries, narrowing, and one bad message among many."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from spark_world.fake import FakeBroker, FakeClient, Message
+
+from pyspark_warren.driver import ClaimDriver
+from pyspark_warren.errors import CheckpointBehindError, CheckpointError, OptionError
+from pyspark_warren.failed_batches import narrowed, tries_before
+from pyspark_warren.offset import ClaimInfo, Offset
+from pyspark_warren.options import parse_options
+from pyspark_warren.surroundings import Surroundings
+
+
+class Died(Exception):
+    """The driver ends here."""
+
+
+class Query:
+    """A query that fails whenever a batch has the bad message, with Spark's two logs."""
+
+    def __init__(self, messages: int, bad: set[int], **options: str) -> None:
+        self.broker = FakeBroker()
+        self.broker.declare("q")
+        self.queue = self.broker.queues["q"]
+        self.queue.arguments["x-delivery-limit"] = 5
+        self.broker.publish("q", [b"%d" % i for i in range(messages)])
+        self.bad = bad
+        self.given = {"queue": "q", "onBatchFailure": "release", "readerId": "r", **options}
+        self.offsets: list[str] = []
+        self.committed = 0
+        self.rows: list[int] = []
+        self.calls_left = 1 << 30
+        self.runs = 0
+
+    def driver(self) -> ClaimDriver:
+        options = parse_options(self.given, "read")
+        return ClaimDriver(
+            FakeClient(self.call),
+            options,
+            Surroundings(lambda: 0, lambda _: None, lambda: "r"),
+        )
+
+    def call(self, name: str, *args: object) -> object:
+        if self.calls_left <= 0:
+            raise Died
+        self.calls_left -= 1
+        return getattr(self.broker, name)(*args)
+
+    def run(self, dies_after: int = 1 << 30) -> bool:
+        """Run until nothing is ready, or it fails; return whether nothing was left."""
+        self.runs += 1
+        self.calls_left = dies_after
+        driver = self.driver()
+        try:
+            at = driver.initial()
+            if self.committed:
+                at = self.stored(self.committed - 1)
+            while True:
+                if len(self.offsets) == self.committed:
+                    end = driver.latest(at, 100)
+                    if end == at and at.registered and self.offsets:
+                        return True
+                    self.offsets.append(end.to_json())
+                end = self.stored(self.committed)
+                got = [self.body(m) for s in driver.plan(at, end) for m in self.claim(s.number)]
+                if self.bad & set(got):
+                    return False
+                self.rows += got
+                self.committed += 1
+                at = end
+        except Died:
+            return False
+
+    def stored(self, batch: int) -> Offset:
+        return Offset.from_dict(json.loads(self.offsets[batch]))
+
+    def claim(self, number: int) -> list[Message]:
+        return self.queue.readers["r"].claims[number]
+
+    def body(self, message: Message) -> int:
+        return int(bytes(self.queue.blocks[message.index].body(message.ordinal)))
+
+    def dead(self) -> set[int]:
+        return {self.body(message) for message in self.queue.dead}
+
+
+def test_one_message_that_fails_is_dead_lettered_and_the_others_are_read_once() -> None:
+    query = Query(300, {137}, batchTriesMax="3")
+    while not query.run():
+        assert query.runs < 60
+    assert query.dead() == {137}
+    assert sorted(query.rows) == [i for i in range(300) if i != 137]
+    assert query.runs == 3 * 6 + 1  # a limit of 5 allows 5 failures of three tries each
+
+
+@pytest.mark.parametrize("bad", [{0}, {99}, {100}, {299}, {3, 4}, {10, 250}])
+def test_wherever_the_bad_messages_are(bad: set[int]) -> None:
+    query = Query(300, bad, batchTriesMax="1")
+    while not query.run():
+        assert query.runs < 60
+    assert query.dead() == bad
+    assert sorted(query.rows) == [i for i in range(300) if i not in bad]
+
+
+@pytest.mark.parametrize("dies_after", range(3, 25))
+def test_a_driver_that_ends_at_any_call_loses_nothing_and_doubles_nothing(dies_after: int) -> None:
+    query = Query(120, {57}, batchTriesMax="2")
+    query.run()
+    while not query.run(1 << 30 if query.runs % 2 else dies_after):
+        assert query.runs < 200
+    assert query.rows and len(query.rows) == len(set(query.rows))
+    assert set(query.rows) | query.dead() == set(range(120))
+    assert 57 in query.dead()
+
+
+def test_a_batch_is_the_same_until_its_tries_are_used_up() -> None:
+    query = Query(40, {7}, batchTriesMax="3")
+    for _ in range(3):
+        assert not query.run()
+        assert len(query.claim(1)) == 40
+        assert [m.delivery_count for m in query.claim(1)] == [0] * 40
+    query.run()
+    assert 1 not in query.queue.readers["r"].claims
+    assert len(query.claim(query.stored(query.committed).number)) == 7  # 100 / 16, rounded up
+    assert not query.dead()
+
+
+def test_without_the_option_the_batch_is_tried_for_ever_and_its_offset_is_as_before() -> None:
+    query = Query(40, {7}, onBatchFailure="fail")
+    for _ in range(12):
+        assert not query.run()
+    assert [m.delivery_count for m in query.claim(1)] == [0] * 40
+    assert {json.loads(each)["version"] for each in query.offsets} == {1}
+    assert not any("epoch" in json.loads(each) for each in query.offsets)
+
+
+def test_an_older_copy_of_a_checkpoint_is_refused_as_before() -> None:
+    query = Query(300, set(), batchTriesMax="1")
+    assert query.run()
+    assert query.committed == 3
+    copy = query.driver()
+    # `initial` would take over by readerId: Spark calls it only without an offset log.
+    with pytest.raises(CheckpointBehindError):
+        copy.plan(query.stored(0), query.stored(1))
+
+
+def test_narrowing_ends_at_one_message_and_never_grows() -> None:
+    assert [narrowed(200_000, n) for n in range(7)] == [200_000, 12_500, 782, 49, 4, 1, 1]
+    for most in (1, 2, 15, 16, 17, 2**31 - 1):
+        sizes = [narrowed(most, n) for n in range(12)]
+        assert sizes == sorted(sizes, reverse=True)
+        assert (sizes[0], sizes[-1]) == (most, 1)
+
+
+def test_tries_are_the_runs_before_this_one() -> None:
+    assert [tries_before(epoch, 4) for epoch in (3, 4, 5, 7)] == [0, 0, 1, 3]
+
+
+def test_the_epoch_is_stored_only_when_it_counts() -> None:
+    plain = Offset("/", "q", "r", 1, (ClaimInfo(1, 5, 50),))
+    noted = Offset("/", "q", "r").after(ClaimInfo(1, 5, 50), 9)
+    assert "epoch" not in plain.to_dict()
+    assert (noted.to_dict()["epoch"], noted.to_dict()["version"]) == (9, 3)
+    assert Offset.from_dict(noted.to_dict()) == noted
+    damaged = {key: value for key, value in noted.to_dict().items() if key != "epoch"}
+    with pytest.raises(CheckpointError, match="changed or damaged"):
+        Offset.from_dict(damaged)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"onBatchFailure": "reject"}, "onBatchFailure"),
+        ({"onBatchFailure": "release", "batchTriesMax": "0"}, "batchTriesMax"),
+        ({"batchTriesMax": "2"}, "needs onBatchFailure=release"),
+        ({"onBatchFailure": "release", "settleWithBatch": "true"}, "settleWithBatch"),
+    ],
+)
+def test_options_that_cannot_be(given: dict[str, str], said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        parse_options({"queue": "q", **given}, "read")
+
+
+def test_several_queues_are_refused() -> None:
+    with pytest.raises(OptionError, match="needs the option queue"):
+        parse_options({"queues": "a,b", "onBatchFailure": "release"}, "read")
