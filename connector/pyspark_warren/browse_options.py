@@ -6,7 +6,7 @@ from typing import Final
 
 from pyspark_warren.columns import CORRUPT_DEFAULT
 from pyspark_warren.option_spec import INT_MAX, WARREN, Spec
-from pyspark_warren.option_values import parse_count, parse_states, word_of
+from pyspark_warren.option_values import parse_bool, parse_count, parse_states, word_of
 
 BROWSE: Final[tuple[Spec, ...]] = (
     Spec(
@@ -54,6 +54,17 @@ BROWSE: Final[tuple[Spec, ...]] = (
         2**62,
         "batch",
         WARREN,
+    ),
+    Spec(
+        "pushFilters",
+        "push_filters",
+        parse_bool,
+        False,
+        "spark.read: true: Spark's predicates are applied before bodies are fetched; needs "
+        "spark.sql.python.filterPushdown.enabled=true",
+        "read",
+        how="batch",
+        broker=WARREN,
     ),
     Spec(
         "mode",

@@ -90,6 +90,10 @@ class WarrenDataSource(DataSource):
                 "without taking them; use spark.readStream with trigger(availableNow=True), or "
                 "startingOffset where it is a stream"
             )
+        if options.push_filters:
+            from pyspark_warren.filtered_table import FilteredBatchReader
+
+            return FilteredBatchReader(options, schema, self.connect)
         return WarrenBatchReader(options, schema, self.connect)
 
     def streamReader(

@@ -101,6 +101,7 @@ class Options:
     states: tuple[str, ...] | None = None
     first_index: int = 0
     last_index: int | None = None
+    push_filters: bool = False
     mode: str = "failfast"
     corrupt_column: str = CORRUPT_DEFAULT
     header_values: str = "typed"

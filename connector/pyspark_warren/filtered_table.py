@@ -1,0 +1,133 @@
+"""`spark.read` with pushFilters=true: messages that Spark does not want are not fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from pyspark_warren.decode import ARROW_TYPES
+from pyspark_warren.fault_boundary import told, told_rows
+from pyspark_warren.options import Options
+from pyspark_warren.plan import ViewPiece
+from pyspark_warren.port import Connect
+from pyspark_warren.predicates import INDEX, STATE, Predicates, pushed
+from pyspark_warren.reader import read_viewed
+from pyspark_warren.table import TablePartition, WarrenBatchReader
+from warren.errors import Conflict
+from warren.views import EVERYTHING
+from warren_broker.message_states import READY
+
+SPANS_MAX: Final = 8
+"""Parts of a piece that are fetched with bodies; for each the leader goes through the queue."""
+
+
+class FilteredBatchReader(WarrenBatchReader):
+    """A source of `spark.read` that applies Spark's predicates.
+
+    Three steps, each of which only leaves out what the next would: predicates over `state` and
+    `position.index` limit what is planned; of a piece with bodies, the predicates' columns are
+    read first, and then only the parts with messages that they keep; each row is tested before
+    Spark has it. So the last step alone decides, and the others need no exactness.
+    """
+
+    def __init__(self, options: Options, schema: StructType, connect: Connect) -> None:
+        super().__init__(options, schema, connect)
+        self._types = schema
+        self._whole = options
+        self._predicates = Predicates()
+
+    @told
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
+        """Take what can be applied here exactly; return what Spark must apply."""
+        self._predicates, left = pushed(filters, self._types)
+        self._options = narrowed(self._whole, self._predicates)
+        return left
+
+    def _pieces(self) -> list[ViewPiece]:
+        options = self._options
+        if options.states == () or (
+            options.last_index is not None and options.last_index < options.first_index
+        ):
+            # No message can be kept; a queue that does not exist is an error all the same.
+            self._connect(options).queue(options.queue)
+            return []
+        try:
+            return super()._pieces()
+        except Conflict:
+            if options == self._whole:
+                raise
+            # A plain read continues where a view is refused; what is narrower is not plain.
+            self._options = self._whole
+            return super()._pieces()
+
+    @told_rows
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a piece that every predicate keeps."""
+        assert isinstance(partition, TablePartition), partition
+        for part in self._worth_reading(partition.piece):
+            for rows in super().read(TablePartition(part)):
+                kept = rows.filter(self._predicates.mask(rows))
+                if kept.num_rows:
+                    yield kept
+
+    def _worth_reading(self, piece: ViewPiece) -> list[ViewPiece]:
+        """Return the parts of a piece outside which nothing is kept."""
+        options = self._options
+        if (
+            piece.max_messages
+            or piece.first >= piece.last
+            or options.drops_malformed
+            or "body" not in self._schema.names
+            or "body" in self._predicates.columns
+            or not self._predicates.columns
+        ):
+            return [piece]
+        names = self._predicates.columns - {INDEX[0]}
+        fields = [field for field in self._schema if field.name in (*names, options.corrupt)]
+        position = pa.field(INDEX[0], ARROW_TYPES[INDEX[0]])
+        kept: set[int] = set()
+        outline = pa.schema([*fields, position])
+        for rows in read_viewed(self._connect, options, piece, outline):
+            found = rows.filter(self._predicates.mask(rows)).column(INDEX[0])
+            kept.update(found.field("index").to_pylist())
+        return [replace(piece, first=first, last=last + 1) for first, last in spans(kept)]
+
+
+def narrowed(options: Options, predicates: Predicates) -> Options:
+    """Return options that read fewer messages, and every message that the predicates keep.
+
+    With maxMessages they are what they were: which messages are the first so many would change.
+    """
+    if options.browse_max:
+        return options
+    first, last = predicates.index_range()
+    given = EVERYTHING - 1 if options.last_index is None else options.last_index
+    last = min(last, given)
+    wanted = options.states
+    if any(one.path == STATE for one in predicates.each):
+        possible = predicates.states()
+        wanted = tuple(state for state in wanted or (READY,) if state in possible)
+    return replace(
+        options,
+        first_index=max(first, options.first_index),
+        last_index=None if last == EVERYTHING - 1 else last,
+        states=wanted,
+    )
+
+
+def spans(indexes: Iterable[int]) -> list[tuple[int, int]]:
+    """Return at most SPANS_MAX ranges, ascending, that hold all indexes: cut at the widest gaps."""
+    ordered = sorted(indexes)
+    if not ordered:
+        return []
+    gaps = sorted(pairwise(ordered), key=lambda gap: gap[0] - gap[1])[: SPANS_MAX - 1]
+    cuts = sorted(gap for gap in gaps if gap[1] - gap[0] > 1)
+    firsts = [ordered[0], *(after for _, after in cuts)]
+    lasts = [*(before for before, _ in cuts), ordered[-1]]
+    return list(zip(firsts, lasts, strict=True))
