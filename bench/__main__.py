@@ -12,6 +12,7 @@ from bench import backlog, brokers
 from bench.commands import commands
 from bench.generator import Missing
 from bench.groups import groups
+from bench.loads import loads
 from bench.raft_alone import raft
 from bench.report import keep
 from bench.rounds import Plan
@@ -49,7 +50,7 @@ def main() -> int:
     """Run the parts; return 1 when one could not be run."""
     parser = argparse.ArgumentParser(prog="build.py bench", description=__doc__)
     default = Plan()
-    brokers_parts = ("throughput", "failover", "groups", "commands", "restart", "memory")
+    brokers_parts = ("throughput", "loads", "failover", "groups", "commands", "restart", "memory")
     names = (*brokers_parts, "raft", "spark", "decoding", "spool", "publish")
     parser.add_argument(
         "parts",
@@ -73,6 +74,7 @@ def main() -> int:
     plan = Plan(**{name: getattr(options, name) for name in sizes})
     parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "throughput": lambda: brokers.throughput(plan),
+        "loads": lambda: loads(plan),
         "failover": lambda: brokers.failover(plan),
         "groups": lambda: groups(plan),
         "commands": lambda: commands(plan),

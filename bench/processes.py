@@ -74,6 +74,15 @@ def resident_bytes(pid: int) -> int:
     return 0
 
 
+def written_bytes(pid: int) -> int:
+    """Return the bytes that a process has had written to disks; 0 when it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    except FileNotFoundError:
+        return 0
+    return next(int(line.split()[1]) for line in lines if line.startswith("write_bytes:"))
+
+
 def loopback_bytes() -> int:
     """Return the bytes that crossed the loopback of this thread's network namespace."""
     for line in Path("/proc/thread-self/net/dev").read_text().splitlines():

@@ -26,7 +26,9 @@
 #define WATCHED_MAX 64
 #define WORKERS_MAX 1024
 #define SOURCES_MAX 4096
-#define BODY_MIN 32
+#define BODY_MIN 16 /* below BODY_TIMED without the time of sending */
+#define BODY_TIMED 32
+#define PRIORITIES_MAX 256
 #define ERROR_BYTES 200
 
 /* ------------------------------------------------------------------ options */
@@ -34,7 +36,8 @@
 typedef struct {
   char *targets, *queue, *queue_type, *user, *password, *vhost, *watch;
   double seconds, warmup_s, rate, kill_at_s, idle_end_s, grace_s;
-  long size, count, expect, window, publishers, consumers, prefetch, ack_every, queues, kill_pid;
+  long size, count, expect, window, publishers, consumers, prefetch, ack_every, queues, kill_pid,
+      priorities;
   bool no_declare, reconnect, delete_after, transient, tls;
   struct { char host[128]; int port; } target[TARGETS_MAX];
   int target_count;
@@ -59,6 +62,7 @@ typedef struct {
   uint64_t confirmed_count, seen_count, last; /* last: highest sequence seen, plus 1 */
 } Source;
 
+/* sent_ns 0: unknown */
 typedef struct { uint32_t run, publisher; uint64_t sequence, sent_ns; } Stamp;
 
 uint64_t now_ns(void);
@@ -125,7 +129,7 @@ typedef struct {
   atomic_ulong measured, total;
   uint64_t published, nacked, acked, distinct, duplicates, order_violations, redelivered,
       bad_bodies, errors, reconnects, blocked;
-  uint64_t *highest; /* per source, sequence + 1: what this consumer saw last */
+  uint64_t *highest; /* per source and priority, sequence + 1: what this consumer saw last */
   atomic_bool done;
   char error[ERROR_BYTES];
 } Worker;

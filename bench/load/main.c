@@ -24,6 +24,7 @@ static const char HELP[] =
     "options with a value; queues are NAME, or NAME-0, NAME-1 ... with --queues above 1\n"
     "  --queues N --queue-type quorum|classic --user --password --vhost\n"
     "  --pubs N --window N (unconfirmed per publisher) --size BYTES --count N (all publishers)\n"
+    "  --priorities N (0 to N-1 in turn; each keeps its order)\n"
     "  --rate R (messages/s of all publishers, open loop: latency counts from when it was due)\n"
     "  --cons N --prefetch N --ack-every N --expect N --idle-end S\n"
     "  --time S --warmup S --grace S (for what is unconfirmed or undelivered at the end)\n"
@@ -81,6 +82,7 @@ static const Option known[] = {
     {"ack-every", .number = &options.ack_every},
     {"queues", .number = &options.queues},
     {"kill-pid", .number = &options.kill_pid},
+    {"priorities", .number = &options.priorities},
     {"no-declare", .flag = &options.no_declare},
     {"reconnect", .flag = &options.reconnect},
     {"delete-after", .flag = &options.delete_after},
@@ -132,6 +134,7 @@ static void parse(int count, char **arguments) {
   bound("prefetch", options.prefetch, 1, 65535);
   bound("ack-every", options.ack_every, 1, options.prefetch);
   bound("queues", options.queues, 1, 10000000);
+  bound("priorities", options.priorities, 0, PRIORITIES_MAX);
 }
 
 /* --------------------------------------------------------- declare and delete */

@@ -61,7 +61,7 @@ typedef struct {
   size_t prefix_size;
 } Publisher;
 
-/* The frames before the body are the same for every message. */
+/* The frames before the body are the same for every message but for the priority, if any. */
 static void make_prefix(Publisher *self) {
   char queue[256];
   uint8_t payload[600], *at;
@@ -70,12 +70,18 @@ static void make_prefix(Publisher *self) {
   *at++ = 0; /* neither mandatory nor immediate */
   Wire frames = {0};
   wire_frame(&frames, METHOD, payload, (size_t)(at - payload));
-  at = put16(put64(put16(put16(payload, 60), 0), (uint64_t)options.size), 0x1000);
+  uint16_t properties = options.priorities > 0 ? 0x1800 : 0x1000;
+  at = put16(put64(put16(put16(payload, 60), 0), (uint64_t)options.size), properties);
   *at++ = options.transient ? 1 : 2; /* delivery-mode */
+  if (options.priorities > 0) *at++ = 0;
   wire_frame(&frames, HEADER, payload, (size_t)(at - payload));
   self->prefix_size = frames.out_end;
   memcpy(self->prefix, frames.out, frames.out_end);
   free(frames.out);
+}
+
+static long priority_of(const Stamp *stamp) {
+  return options.priorities > 0 ? (long)(stamp->sequence % (uint64_t)options.priorities) : 0;
 }
 
 static void publish_one(Publisher *self, uint64_t stamp_ns) {
@@ -84,6 +90,8 @@ static void publish_one(Publisher *self, uint64_t stamp_ns) {
   *slot = (InFlight){stamp.sequence, stamp_ns, false};
   size_t size = (size_t)options.size, piece = self->wire.frame_max - 8;
   body_write(self->body, size, &stamp);
+  if (options.priorities > 0) /* the last byte before the frame's end */
+    self->prefix[self->prefix_size - 2] = (uint8_t)priority_of(&stamp);
   wire_put(&self->wire, self->prefix, self->prefix_size);
   for (size_t at = 0; at < size; at += piece)
     wire_frame(&self->wire, BODY, self->body + at, size - at < piece ? size - at : piece);
@@ -231,7 +239,7 @@ static void check(Consumer *self, const uint8_t *body, size_t size, uint64_t now
   source->seen_count += first;
   if (stamp.sequence + 1 > source->last) source->last = stamp.sequence + 1;
   pthread_mutex_unlock(&source->mutex);
-  uint64_t *highest = &worker->highest[source->index];
+  uint64_t *highest = &worker->highest[source->index * PRIORITIES_MAX + priority_of(&stamp)];
   if (!first)
     worker->duplicates++;
   else if (stamp.sequence + 1 < *highest && !self->redelivered)
@@ -240,7 +248,7 @@ static void check(Consumer *self, const uint8_t *body, size_t size, uint64_t now
   worker->distinct += first;
   if (shared.measuring && first) {
     worker->measured++;
-    if (now > stamp.sent_ns) histogram_add(&worker->latency, now - stamp.sent_ns);
+    if (stamp.sent_ns > 0 && now > stamp.sent_ns) histogram_add(&worker->latency, now - stamp.sent_ns);
   }
 }
 
@@ -325,7 +333,7 @@ static bool consume_until_done(Consumer *self) {
 void *consumer_run(void *worker) {
   Consumer self = {.worker = worker};
   int target = self.worker->id;
-  self.worker->highest = calloc(SOURCES_MAX, sizeof(uint64_t));
+  self.worker->highest = calloc(SOURCES_MAX * PRIORITIES_MAX, sizeof(uint64_t));
   if (self.worker->highest == NULL) abort();
   bool open = open_any(self.worker, &self.wire, &target, &shared.stop_consuming);
   await_go();

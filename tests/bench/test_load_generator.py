@@ -48,9 +48,11 @@ def fill(program: Path, cluster: LocalCluster, queue: str, **options: int) -> di
     return generator.run(program, "fill", targets=cluster.hosts, queue=queue, **options)
 
 
-def drain(program: Path, cluster: LocalCluster, queue: str, expect: int) -> dict[str, object]:
+def drain(
+    program: Path, cluster: LocalCluster, queue: str, expect: int, **options: int
+) -> dict[str, object]:
     return generator.run(
-        program, "drain", targets=cluster.hosts, queue=queue, expect=expect, idle_end=2
+        program, "drain", targets=cluster.hosts, queue=queue, expect=expect, idle_end=2, **options
     )
 
 
@@ -61,7 +63,7 @@ def take(channel: BlockingChannel, queue: str) -> bytes:
     return body
 
 
-@pytest.mark.parametrize("size", [32, 100, 300_000], ids=["least", "small", "many-frames"])
+@pytest.mark.parametrize("size", [16, 31, 32, 100, 300_000])
 def test_what_was_filled_is_drained(program: Path, cluster: LocalCluster, size: int) -> None:
     count = MESSAGES if size <= 100 else 50
     filled = fill(program, cluster, f"whole-{size}", count=count, size=size, pubs=3)
@@ -113,6 +115,29 @@ def test_messages_in_another_order_are_counted(
     assert generator.faults(drain(program, cluster, "order", 10)) == "1 order_violations"
 
 
+def test_each_priority_keeps_its_order(
+    program: Path, cluster: LocalCluster, channel: BlockingChannel
+) -> None:
+    fill(program, cluster, "priorities", count=12, priorities=3)
+    first = channel.basic_get("priorities", auto_ack=True)
+    assert first[1].priority == 2, "the highest comes first"
+    channel.basic_publish("", "priorities", first[2], pika.BasicProperties(priority=2))
+    drained = drain(program, cluster, "priorities", 12, priorities=3)
+    assert generator.faults(drained) == "1 order_violations", "that one, and no other priority"
+
+
+def test_a_short_body_that_was_changed_is_damaged(
+    program: Path, cluster: LocalCluster, channel: BlockingChannel
+) -> None:
+    fill(program, cluster, "short", count=3, size=16)
+    body = take(channel, "short")
+    for at in (0, 5, 9, 15):
+        changed = bytearray(body)
+        changed[at] ^= 4
+        channel.basic_publish("", "short", bytes(changed))
+    assert generator.faults(drain(program, cluster, "short", 3)) == "1 lost, 4 bad_bodies"
+
+
 def test_publishing_and_consuming_at_once(program: Path, cluster: LocalCluster) -> None:
     report = generator.run(
         program,
@@ -146,7 +171,7 @@ def test_declaring_many_queues_is_timed(program: Path, cluster: LocalCluster) ->
 
 
 def test_what_cannot_be_run_says_why(program: Path, cluster: LocalCluster) -> None:
-    with pytest.raises(RuntimeError, match="from 32"):
+    with pytest.raises(RuntimeError, match="from 16"):
         fill(program, cluster, "refused", size=8)
     with pytest.raises(RuntimeError, match="127.0.0.1:1"):
         generator.run(program, "fill", targets="127.0.0.1:1", queue="refused")

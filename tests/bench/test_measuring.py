@@ -11,6 +11,7 @@ import time
 
 from bench.amqp091 import until_served
 from bench.commands import quantiles
+from bench.loads import LOADS, rows
 from bench.processes import Meter, resident_bytes
 from bench.rounds import Column, Plan, ratios, span, table, turns
 from warren.local import guard
@@ -35,6 +36,29 @@ def test_a_table_has_medians_spans_and_ratios():
     assert theirs == {"cluster": "Rabbit", "per s": "20 (1 - 40)"}
     assert beside == {"cluster": "Rabbit / Warren", "per s": "0.1 - 0.2"}
     assert span([]) == "-"
+
+
+def test_a_load_has_a_row_for_each_figure_and_says_what_was_wrong():
+    each = LOADS[5]
+    made = [
+        {"peer": name, "round": turn, "name": each.name, "consumed_per_s": rate, "lost": lost}
+        for name, turn, rate, lost in [
+            ("Warren", 0, 400.0, 0),
+            ("Rabbit", 0, 100.0, 0),
+            ("Warren", 1, 300.0, 0),
+            ("Rabbit", 1, 100.0, 7),
+        ]
+    ]
+    assert rows(made) == [
+        {
+            "load": "1 KB, window 100",
+            "figure": "msg/s",
+            "Warren": "350 (300 - 400)",
+            "Rabbit": "100 (100)",
+            "Warren / Rabbit": "3.00 - 4.00",
+            "found wrong": "7 lost",
+        }
+    ]
 
 
 def test_quantiles_are_of_what_was_timed():
