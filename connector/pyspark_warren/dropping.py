@@ -1,4 +1,4 @@
-"""mode=DROPMALFORMED: rows of messages that can be decoded, and a log of the others."""
+"""Rows of reads that leave messages where they are: by option filter, and mode=DROPMALFORMED."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from pyspark_warren.decode import ARROW_TYPES
 from pyspark_warren.options import Options
+from pyspark_warren.sql_rows import RowFilter
 
 log = logging.getLogger("pyspark_warren")
 
@@ -22,12 +23,24 @@ def rows_in_mode(
     schema: pa.Schema,
     read: Callable[[pa.Schema, str | None], Iterable[pa.RecordBatch]],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what `read` gives; with mode=DROPMALFORMED without what cannot be decoded.
+    """Yield what `read` gives, without the rows that the options leave out.
 
-    Only for reads that leave the messages where they are (`options.parse_options` refuses others).
+    Only for reads that leave the messages where they are (`options.parse_options` refuses
+    mode=DROPMALFORMED for others).
 
     read  makes rows of a schema, with the column that takes what cannot be decoded, or None
     """
+    chosen = RowFilter(options.row_filter, schema, options.corrupt)
+    for rows in _well_formed(options, chosen.schema, read):
+        yield chosen.kept(rows)
+
+
+def _well_formed(
+    options: Options,
+    schema: pa.Schema,
+    read: Callable[[pa.Schema, str | None], Iterable[pa.RecordBatch]],
+) -> Iterator[pa.RecordBatch]:
+    """Yield what `read` gives; with mode=DROPMALFORMED without what cannot be decoded."""
     if not options.drops_malformed:
         yield from read(schema, options.corrupt)
         return

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from pyspark_warren.columns import COLUMNS, CORRUPT_DEFAULT, STATE_COLUMNS
 from pyspark_warren.errors import OptionError, UnsupportedError
+from pyspark_warren.filter_options import check_filter
 from pyspark_warren.option_spec import AMQP, AUTO, EITHER, WARREN, Spec
 from pyspark_warren.option_table import SPECS
 from pyspark_warren.option_values import (
@@ -102,6 +103,8 @@ class Options:
     first_index: int = 0
     last_index: int | None = None
     push_filters: bool = False
+    row_filter: str = ""
+    filter_unmatched: str = ""
     mode: str = "failfast"
     corrupt_column: str = CORRUPT_DEFAULT
     header_values: str = "typed"
@@ -208,6 +211,8 @@ def parse_options(given: Mapping[str, str], where: str, how: str = "both") -> Op
     _check(values, where, given)
     if how == "stream" and values.get("mode") == "dropmalformed":
         _check_dropping(values)
+    if where == "read" and how != "both":
+        check_filter(values, how)
     names = {each.name for each in fields(Options)}
     made = Options(
         **{key: value for key, value in values.items() if key in names},

@@ -16,6 +16,7 @@ from pyspark_warren.options import Options
 from pyspark_warren.plan import Slice, ViewPiece
 from pyspark_warren.port import Connect
 from pyspark_warren.rows import ClaimedBlock, to_arrow
+from pyspark_warren.sql_rows import RowFilter
 from pyspark_warren.states import viewed_rows
 from pyspark_warren.task_query import read_by
 from warren import errors as client_errors
@@ -31,11 +32,12 @@ ROWS_MAX = 16_384
 def read_slice(
     connect: Connect, options: Options, part: Slice, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a slice, always the same ones in the same order.
+    """Yield the rows of a slice that the option filter keeps, always the same in the same order.
 
     With onClaimLost=continue a slice of a lost claim has no rows: its messages are in the queue
     again and will be in a later batch.
     """
+    chosen = RowFilter(options.row_filter, schema, options.corrupt)
     wanted = part.last - part.first
     queue = part.queue or options.queue
     got = 0
@@ -51,12 +53,13 @@ def read_slice(
                 part.number,
                 part.first,
                 part.last,
-                wanted_areas(schema, options.corrupt),
+                wanted_areas(chosen.schema, options.corrupt),
                 read_by() if part.first == 0 else None,
             ):
                 piece = ClaimedBlock.decode(fetched.data, fetched.runs, queue)
                 got += piece.block.count
-                yield from batches_of(piece, schema, options.corrupt)
+                for rows in batches_of(piece, chosen.schema, options.corrupt):
+                    yield chosen.kept(rows)
         except client_errors.ClaimLost as lost:
             if options.on_claim_lost == "fail":
                 raise

@@ -274,6 +274,34 @@ def test_what_pika_published(cluster: LocalCluster, queue: str) -> None:
     assert second["message_id"] is None and second["headers"] is None
 
 
+def test_a_filter_of_what_pika_published(cluster: LocalCluster, queue: str) -> None:
+    channel = channel_of(cluster)
+    for number in range(40):
+        known = pika.BasicProperties(
+            priority=number % 8,
+            app_id="shop" if number % 2 else None,
+            timestamp=int(WHEN.timestamp()) + number,
+            headers={"n": number, "region": "emea" if number < 20 else b"\xff", "x-late": True},
+        )
+        channel.basic_publish("", queue, b"%d" % number, known)
+    channel.connection.close()
+    text = (
+        "region LIKE 'em%' AND p.group_id IS NOT NULL AND n % 4 = 1 AND h.priority < 5 AND "
+        f"[x-late] AND p.creation_time > {int(WHEN.timestamp() + 4) * 1000}"
+    )
+    wanted = [
+        b"%d" % number
+        for number in range(5, 20)
+        if number % 2 and number % 4 == 1 and number % 8 < 5
+    ]
+    given = options(cluster, queue=queue, filter=text, filterUnmatched="settle")
+    assert wanted and sorted(row["body"] for row in table_of(given, TABLE)) == sorted(wanted)
+    assert sorted(row["body"] for row in read_all(given)) == sorted(wanted)
+    with cluster.connect() as connection:
+        found = Admin(connection).queue(queue)
+    assert (found.messages_ready, found.messages_claimed) == (0, 0)
+
+
 def test_counts_of_messages_that_came_back(cluster: LocalCluster, queue: str) -> None:
     channel = channel_of(cluster)
     for body in (b"rejected", b"nacked", b"untouched"):

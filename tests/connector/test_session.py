@@ -461,6 +461,24 @@ def stream(spark: Any, server: FakeServer, checkpoint: Path, queue: str, **more:
     )
 
 
+def test_a_query_with_a_filter_has_the_matching_rows_and_empties_its_queue(
+    spark: Any, server: FakeServer, tmp_path: Path
+) -> None:
+    server.broker.publish("in", [b"%d" % n for n in range(1_000)], [n % 10 for n in range(1_000)])
+    with pytest.raises(Exception, match=r"WARREN_OPTION.*say so with filterUnmatched=settle"):
+        stream(spark, server, tmp_path / "a", "in", filter="h.priority > 6").awaitTermination(60)
+    assert server.broker.state("in")["ready"] == 1_000
+    given = {"filter": "h.priority > 6", "filterUnmatched": "settle"}
+    query = stream(spark, server, tmp_path / "b", "in", **given)
+    assert query.awaitTermination(60)
+    assert sum(progress.numInputRows for progress in query.recentProgress) == 300
+    assert server.broker.state("in")["acknowledged"] == 1_000
+    server.broker.publish("in", [b"a", b"b", b"c"], [7, 1, 9])
+    rows = browse(spark, server, "in", filter="h.priority > 6").load()
+    assert {row.body for row in rows.select("body").collect()} == {b"a", b"c"}
+    assert server.broker.state("in")["ready"] == 3
+
+
 def test_the_checkpoint_of_another_queue_is_refused(
     spark: Any, server: FakeServer, tmp_path: Path
 ) -> None:

@@ -99,6 +99,8 @@ FLOORS: dict[str, int] = {
     "pyspark_warren.claim_options": 1,
     "pyspark_warren.amqp_options": 1,
     "pyspark_warren.browse_options": 1,
+    "pyspark_warren.filter_options": 1,
+    "pyspark_warren.sql_rows": 1,
     "pyspark_warren.sink_options": 1,
     "pyspark_warren.share": 1,
     "pyspark_warren.errors": 1,

@@ -27,6 +27,7 @@ from pyspark_warren.errors import BrokerUnavailableError
 from pyspark_warren.fault_boundary import told, told_rows
 from pyspark_warren.options import Options
 from pyspark_warren.source import arrow_schema
+from pyspark_warren.sql_rows import RowFilter
 from pyspark_warren.surroundings import mint_reader
 
 log = logging.getLogger("pyspark_warren")
@@ -146,7 +147,9 @@ class SpoolStreamReader(PositionStreamReader):
 
     def _slice(self, part: SpoolSlice, queue: str) -> Iterator[pa.RecordBatch]:
         location, corrupt = self._options.spool_location, self._options.corrupt
-        yield from read_spooled(location, part, queue, self._schema, corrupt)
+        chosen = RowFilter(self._options.row_filter, self._schema, corrupt)
+        for rows in read_spooled(location, part, queue, chosen.schema, corrupt):
+            yield chosen.kept(rows)
 
     def _begin(self) -> SpoolDriver | QueuesSpoolDriver:
         return SpoolDriver(self._options, mint_reader)

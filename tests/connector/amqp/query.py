@@ -17,10 +17,11 @@ from typing import Protocol
 import pika
 import pyarrow as pa
 import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from pyspark_warren.amqp.read import read_spooled
 from pyspark_warren.amqp.spool_driver import SpoolDriver
 from pyspark_warren.amqp.spool_offset import SpoolOffset
+from pyspark_warren.amqp.stream_reader import SpoolPartition, SpoolStreamReader
 from pyspark_warren.decode import ARROW_TYPES
 from pyspark_warren.options import parse_options
 
@@ -192,10 +193,10 @@ class Query:
         """Write a batch; an earlier attempt's rows must be the same."""
         assert self.driver is not None
         rows = []
+        options = parse_options(self.given, "read", "stream")
+        reader = SpoolStreamReader(options, from_arrow_schema(SCHEMA))
         for part in self.driver.plan(*self.offsets[number]):
-            for batch in read_spooled(
-                self.given["spoolLocation"], part, self.queue.name, SCHEMA, None
-            ):
+            for batch in reader.read(SpoolPartition(part)):
                 for row in batch.to_pylist():
                     rows.append((row["body"], row["position"]["index"]))
             self._pass("in_write")

@@ -51,6 +51,20 @@ def test_a_queue_is_read_once_and_acknowledged(queue: Queue, tmp_path: Path) -> 
         queue.check_empty()
 
 
+def test_what_a_filter_leaves_out_is_acknowledged_with_its_batch(
+    queue: Queue, tmp_path: Path
+) -> None:
+    queue.publish(60)
+    given = {"filter": "p.message_id LIKE '_5'", "filterUnmatched": "settle"}
+    with Query(queue, tmp_path, **given) as query:
+        query.dies("written", 0, 40)
+        query.run(40)
+        query.stop()
+        found = sorted(body for rows in query.sink.values() for body, _ in rows)
+        assert found == [b"message %06d" % number for number in range(15, 60, 10)]
+        queue.check_empty()
+
+
 @BOTH
 def test_nothing_is_acknowledged_before_its_time(queue: Queue, tmp_path: Path, mode: str) -> None:
     """commit: after the commit log; spool: when it is in the spool; never before the reader's name

@@ -66,6 +66,17 @@ def test_a_batch_that_was_not_committed_has_the_same_rows(stream: Stream) -> Non
         assert query.bodies() == stream.bodies[3:]
 
 
+def test_a_filter_leaves_rows_out_and_the_stream_as_it_is(stream: Stream) -> None:
+    stream.publish(25)
+    with StreamQuery(stream, filter="p.message_id IN ('3', '14') OR p.group_id = 'a'") as query:
+        query.run(10)
+        assert query.rows() == [(stream.bodies[3], 3), (stream.bodies[14], 14)]
+        assert query.offsets[-1][1].at == 25
+    with StreamQuery(stream) as query:
+        query.run()
+        assert query.bodies() == stream.bodies
+
+
 def test_trigger_once_reads_all_in_its_first_batch(stream: Stream) -> None:
     stream.publish(7)
     with StreamQuery(stream, startingOffset="2") as query:

@@ -1,0 +1,58 @@
+"""LIKE, in time proportional to the text's length whatever the pattern is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from warren_broker.sql_filter.tree import ANY, ONE
+
+
+def matcher(pattern: tuple[str, ...]) -> Callable[[str], bool]:
+    """Return a function that says whether the pattern matches a whole text."""
+    if ONE not in pattern and pattern.count(ANY) <= 1:
+        return _with_one_gap(pattern)
+    return _with_bits(pattern)
+
+
+def _with_one_gap(pattern: tuple[str, ...]) -> Callable[[str], bool]:
+    if ANY not in pattern:
+        whole = "".join(pattern)
+        return lambda text: text == whole
+    gap = pattern.index(ANY)
+    begin, end = "".join(pattern[:gap]), "".join(pattern[gap + 1 :])
+    least = len(begin) + len(end)
+    return lambda text: len(text) >= least and text.startswith(begin) and text.endswith(end)
+
+
+def _with_bits(pattern: tuple[str, ...]) -> Callable[[str], bool]:
+    """Follow all matches at once: bit k of a number says that k characters' elements are matched.
+
+    A character moves each match by one element where the element takes it, and leaves a match where
+    it is when ANY follows there: two operations on numbers of as many bits as the pattern has
+    elements, for each character.
+    """
+    stays = 0
+    moves: dict[str, int] = {}
+    every = 0
+    size = 0
+    for element in pattern:
+        if element == ANY:
+            stays |= 1 << size
+            continue
+        size += 1
+        if element == ONE:
+            every |= 1 << size
+        else:
+            moves[element] = moves.get(element, 0) | 1 << size
+    moves = {char: bits | every for char, bits in moves.items()}
+    accepted = 1 << size
+
+    def match(text: str) -> bool:
+        found = 1
+        for char in text:
+            found = ((found << 1) & moves.get(char, every)) | (found & stays)
+            if not found:
+                return False
+        return bool(found & accepted)
+
+    return match
