@@ -120,6 +120,12 @@ def shovel(options: argparse.Namespace) -> int:
     return run_module("live.shovel_rabbitmq", options, environment.environment(), "tests", ".")
 
 
+def migrate(options: argparse.Namespace) -> int:
+    """Migrate queues of a RabbitMQ with kills amid it: --messages N --queues N."""
+    prepare()
+    return run_module("live.migrate_rabbitmq", options, environment.environment(), "tests", ".")
+
+
 def specification(options: argparse.Namespace) -> int:
     """Write docs/specification.md: which test holds Warren to which sentence."""
     prepare()
@@ -232,6 +238,7 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "mutate": mutate,
     "differ": differ,
     "shovel": shovel,
+    "migrate": migrate,
     "specification": specification,
     "crashes": crashes,
     "sparks": sparks,
@@ -250,6 +257,7 @@ PASSES_ON = (
     "mutate",
     "differ",
     "shovel",
+    "migrate",
     "specification",
     "cluster",
     "demo-repeat",

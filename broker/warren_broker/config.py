@@ -34,6 +34,7 @@ ENVIRONMENT_PREFIX = "WARREN_"
 OTHER_VARIABLES = {
     "WARREN_KERNEL": "which of the two kernels runs: compiled, interpreted (warren_broker.kernel)",
     "WARREN_URI": "where the command line connects to (warren.cli)",
+    "WARREN_MIGRATE_FROM": "the RabbitMQ that `warren migrate` takes messages from (warren.cli)",
     "WARREN_FUZZ_BLOCKS": "number of blocks for the block fuzzer (tests)",
     "WARREN_STRICT": "tests that cannot run here fail (tests, build.py)",
     "WARREN_REWRITE": "transcripts are written again (tests)",

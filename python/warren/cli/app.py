@@ -10,6 +10,7 @@ from warren.cli.federation import federation
 from warren.cli.limits import limits
 from warren.cli.local_cluster import cluster
 from warren.cli.members import queues
+from warren.cli.migrate import migrate
 from warren.cli.nodes import nodes
 from warren.cli.parameters import global_parameters, parameters
 from warren.cli.permissions import permissions
@@ -48,3 +49,4 @@ GROUPS = {
 for _name, _group in GROUPS.items():
     app.add_typer(_group, name=_name)
 app.command("publish")(publish)
+app.command("migrate")(migrate)

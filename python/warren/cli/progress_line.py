@@ -35,7 +35,7 @@ class ProgressLine:
         caught_up = sum(member.voter for member in seen.members if member.node in seen.wanted)
         parts = [f"{caught_up} of {len(seen.wanted)} members caught up"]
         parts += [describe_member(member) for member in moving[:NAMED_MAX]]
-        self._show(", ".join(parts))
+        self.show(", ".join(parts))
 
     def node(self, seen: NodeStatus) -> None:
         """Show a node with members that are added or removed."""
@@ -45,13 +45,14 @@ class ProgressLine:
         parts += [
             f"{moving.name}: {describe_member(moving.member)}" for moving in seen.moving[:NAMED_MAX]
         ]
-        self._show(", ".join(parts))
+        self.show(", ".join(parts))
 
     def rebalanced(self, seen: Rebalanced) -> None:
         """Show the number of leaders that have not moved yet."""
-        self._show(f"{seen.count:,} leaders left to move")
+        self.show(f"{seen.count:,} leaders left to move")
 
-    def _show(self, text: str) -> None:
+    def show(self, text: str) -> None:
+        """Show a text, if it is another one than before."""
         if text == self._last:
             return
         self._last = text

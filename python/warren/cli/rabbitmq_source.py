@@ -1,0 +1,136 @@
+"""A RabbitMQ as the source of a migration: definitions over HTTP, counts over AMQP 0.9.1."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import urllib.error
+import urllib.request
+from base64 import b64encode
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from warren.errors import Unavailable, UsageError
+from warren_broker.errors import Refusal
+from warren_broker.shovel.uris import ShovelUri, parse_shovel_uri
+
+MANAGEMENT_PORT = 15672
+HTTP_S = 60.0
+HTTP_BYTES_MAX = 256 << 20
+
+
+def parse_source(text: str) -> ShovelUri:
+    """Parse --from; UsageError."""
+    try:
+        found = parse_shovel_uri("--from", text)
+    except Refusal as refusal:
+        raise UsageError(refusal.detail) from None
+    if not found.host:
+        raise UsageError("--from has no host: write amqp://USER:PASSWORD@HOST:PORT/VHOST")
+    return found
+
+
+def fetch_definitions(source: ShovelUri, management: str | None) -> dict[str, Any]:
+    """Return the definitions of the source's vhost.
+
+    management  http(s)://host:port of the HTTP API, perhaps with another user and password; None:
+                port 15672 of the source's host
+    raises      UsageError
+    """
+    url = management or f"http://{_host(source.host)}:{MANAGEMENT_PORT}"
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError("--management is not an address: write http://HOST:15672, or https://")
+    user, password = parts.username or source.user, parts.password or source.password
+    port = "" if parts.port is None else f":{parts.port}"
+    shown = f"{parts.scheme}://{_host(parts.hostname)}{port}"
+    path = f"{parts.path.rstrip('/')}/api/definitions/{quote(source.vhost, safe='')}"
+    request = urllib.request.Request(
+        shown + path,
+        headers={"Authorization": "Basic " + b64encode(f"{user}:{password}".encode()).decode()},
+    )
+    hint = "give --management http://HOST:15672, or --definitions FILE of `export_definitions`"
+    try:
+        context = ssl.create_default_context() if parts.scheme == "https" else None
+        with urllib.request.urlopen(request, timeout=HTTP_S, context=context) as answer:
+            data = answer.read(HTTP_BYTES_MAX + 1)
+    except urllib.error.HTTPError as error:
+        why = {
+            401: "user or password is refused, or the user lacks the tag management",
+            404: f"there is no vhost {source.vhost}, or no management API",
+        }.get(error.code, error.reason)
+        raise UsageError(f"{shown} answers {error.code}: {why}; {hint}") from None
+    except (OSError, urllib.error.URLError) as error:
+        said = getattr(error, "reason", error)
+        raise UsageError(f"{shown} cannot be reached: {said}; {hint}") from None
+    if len(data) > HTTP_BYTES_MAX:
+        raise UsageError(f"{shown} sends more than {HTTP_BYTES_MAX:,} bytes of definitions; {hint}")
+    return parse_definitions(data, shown)
+
+
+def parse_definitions(data: bytes, place: str) -> dict[str, Any]:
+    """Parse definitions; UsageError when they are not a JSON object."""
+    try:
+        found = json.loads(data)
+    except ValueError as error:
+        raise UsageError(f"{place} has no definitions of RabbitMQ: {error}") from None
+    if not isinstance(found, dict):
+        raise UsageError(f"{place} has no definitions of RabbitMQ: they are a JSON object")
+    return found
+
+
+def _host(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+class RabbitSource:
+    """Counts of ready messages, over one connection that is opened again when it is lost."""
+
+    def __init__(self, uri: ShovelUri) -> None:
+        """Connect; Unavailable when the source cannot be reached, UsageError if pika is missing."""
+        try:
+            import pika
+
+            from warren_broker.shovel import endpoint
+        except ImportError:
+            raise UsageError(
+                "`warren migrate` needs pika: pip install 'warrenmq[broker]'"
+            ) from None
+        self._pika: Any = pika
+        self._in_words = endpoint.in_words
+        self._not_found = endpoint.NOT_FOUND
+        own = endpoint.OwnNode(uri.scheme, uri.host, uri.port)
+        try:
+            self._parameters = endpoint.connection_parameters("--from", uri, own, "warren migrate")
+        except Refusal as refusal:
+            raise UsageError(refusal.detail) from None
+        self._uri = uri
+        self._connection: Any = None
+        self.ready("")
+
+    def ready(self, queue: str) -> int | None:
+        """See MigrationSource. Unavailable: it cannot be reached; UsageError: it refuses."""
+        failure: BaseException | None = None
+        for _ in range(2):  # the connection may have been closed since the last time
+            try:
+                if self._connection is None or not self._connection.is_open:
+                    self._connection = self._pika.BlockingConnection(self._parameters)
+                if not queue:
+                    return None
+                channel = self._connection.channel()
+                found = channel.queue_declare(queue, passive=True)
+                channel.close()
+                return int(found.method.message_count)
+            except self._pika.exceptions.ChannelClosedByBroker as error:
+                if error.reply_code == self._not_found:
+                    return None
+                raise UsageError(f"--from {self._uri}: {self._in_words(error)}") from None
+            except (self._pika.exceptions.AMQPError, OSError) as error:
+                failure, self._connection = error, None
+        raise Unavailable(f"--from {self._uri}: {self._in_words(failure)}") from None
+
+    def close(self) -> None:
+        """Close the connection."""
+        made, self._connection = self._connection, None
+        if made is not None and made.is_open:
+            made.close()

@@ -1,0 +1,363 @@
+"""Migration of queues from RabbitMQ: definitions first, then a shovel for each queue, then counts.
+
+The state is in the two brokers: what is left in a source queue is still to be moved, and a shovel's
+name tells its queue. So a migration that was interrupted is run again, and does what is left. Only
+the counts from before it began are kept here, in `Counts`, for the comparison at the end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from warren.errors import NotFound, UsageError
+from warren_broker.management.shovel_values import RUNNING, TERMINATED, ShovelInfo
+
+SHOVEL_PREFIX = "migrate "
+"""Beginning of the names of a migration's shovels."""
+SHOVEL_NAME_BYTES_MAX = 200
+AT_ONCE = 8
+STREAM = "stream"
+OF_A_VHOST = ("parameters", "policies", "queues", "exchanges", "bindings")
+"""Kinds of definitions that belong to a vhost."""
+MOVERS = ("shovel", "federation-upstream", "federation-upstream-set")
+"""Components of parameters that move messages by themselves, as a second broker with them would."""
+
+
+class MigrationSource(Protocol):
+    """The broker that messages are taken from."""
+
+    def ready(self, queue: str) -> int | None:
+        """Return the number of ready messages of a queue; None: there is no such queue."""
+        ...
+
+
+class MigrationTarget(Protocol):
+    """The part of `Admin` that a migration uses."""
+
+    def queue(self, name: str) -> Any:
+        """Return a queue; NotFound."""
+        ...
+
+    def shovels(self, vhost: str | None = None) -> list[ShovelInfo]:
+        """Return the shovels with their states."""
+        ...
+
+    def set_shovel(self, vhost: str, name: str, value: dict[str, Any]) -> None:
+        """Add or replace a shovel."""
+        ...
+
+    def delete_shovel(self, vhost: str, name: str) -> None:
+        """Remove a shovel; NotFound."""
+        ...
+
+
+# ---------------------------------------------------------------------- what is migrated
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What of a broker's definitions is migrated.
+
+    document  definitions of one vhost, to be imported into a vhost
+    queues    names of the queues with messages to be moved
+    left_out  (object, reason)
+    """
+
+    document: dict[str, Any]
+    queues: tuple[str, ...]
+    left_out: tuple[tuple[str, str], ...]
+
+
+def choose(definitions: Mapping[str, Any], vhost: str, pattern: str) -> Chosen:
+    """Choose the definitions of a vhost, with the queues that have the pattern in their names.
+
+    definitions  RabbitMQ's, of one vhost or of all
+    raises       UsageError: they are no definitions, the pattern is no regular expression
+    """
+    try:
+        wanted = re.compile(pattern)
+    except re.error as error:
+        raise UsageError(f"--queues {pattern!r} is not a regular expression: {error}") from error
+    of_vhost: dict[str, list[dict[str, Any]]] = {}
+    for kind in OF_A_VHOST:
+        rows = definitions.get(kind, [])
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise UsageError(f"these are no definitions of RabbitMQ: {kind} is no list of objects")
+        of_vhost[kind] = [
+            {key: value for key, value in row.items() if key != "vhost"}
+            for row in rows
+            if row.get("vhost", vhost) == vhost
+        ]
+    left: list[tuple[str, str]] = []
+    queues = list(_queues(of_vhost["queues"], wanted, left))
+    chosen = {queue["name"] for queue in queues}
+    document: dict[str, Any] = {kind: of_vhost[kind] for kind in OF_A_VHOST}
+    document["queues"] = queues
+    document["bindings"] = [
+        row
+        for row in of_vhost["bindings"]
+        if row.get("destination_type") != "queue" or row.get("destination") in chosen
+    ]
+    document["parameters"] = []
+    for row in of_vhost["parameters"]:
+        if row.get("component") in MOVERS:
+            reason = "it would move messages here, too: set it when RabbitMQ's is gone"
+            left.append((f"{row['component']} {row.get('name')}", reason))
+        else:
+            document["parameters"].append(row)
+    return Chosen(document, tuple(sorted(chosen)), tuple(left))
+
+
+def _queues(
+    rows: Sequence[dict[str, Any]], wanted: re.Pattern[str], left: list[tuple[str, str]]
+) -> Iterator[dict[str, Any]]:
+    for row in rows:
+        name = row.get("name")
+        if not isinstance(name, str):
+            raise UsageError("these are no definitions of RabbitMQ: a queue has no name")
+        if not wanted.search(name):
+            continue
+        arguments = row.get("arguments")
+        kind = arguments.get("x-queue-type") if isinstance(arguments, dict) else None
+        if STREAM in (kind, row.get("type")):
+            left.append((f"queue {name}", "it is a stream, which a shovel cannot empty"))
+        else:
+            yield row
+
+
+# ---------------------------------------------------------------------- counts
+
+
+@dataclass(slots=True)
+class QueueCounts:
+    """Ready messages of a queue when its migration began: at the source, all here."""
+
+    source_before: int
+    target_before: int
+
+
+class Counts:
+    """The counts from before the migration, in a file if they are to outlive the process.
+
+    path  a JSON file that is written at each change; None: memory only
+    """
+
+    def __init__(self, path: Path | None, source: str) -> None:
+        """Read the file if it is there; UsageError when it is of another source, or damaged."""
+        self._path = path
+        self._source = source
+        self.queues: dict[str, QueueCounts] = {}
+        if path is None or not path.exists():
+            return
+        try:
+            found = json.loads(path.read_text())
+            of, rows = found["source"], found["queues"]
+            self.queues = {
+                name: QueueCounts(int(row["source_before"]), int(row["target_before"]))
+                for name, row in rows.items()
+            }
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UsageError(
+                f"--report {path} cannot be read: {error}; name another file"
+            ) from None
+        if of != source:
+            raise UsageError(f"--report {path} is of {of}, not of {source}; name another file")
+
+    def begin(self, queue: str, source: int, target: int) -> None:
+        """Keep the counts of a queue, the first time."""
+        if queue in self.queues:
+            return
+        self.queues[queue] = QueueCounts(source, target)
+        if self._path is None:
+            return
+        rows = {
+            name: {"source_before": one.source_before, "target_before": one.target_before}
+            for name, one in self.queues.items()
+        }
+        fresh = self._path.with_name(self._path.name + ".new")
+        try:
+            fresh.write_text(json.dumps({"source": self._source, "queues": rows}, indent=1))
+            fresh.replace(self._path)
+        except OSError as error:
+            raise UsageError(f"--report {self._path} cannot be written: {error.strerror}") from None
+
+
+# ---------------------------------------------------------------------- moving
+
+
+WAITS, MOVES, MOVED, FAILED = "waits", "moves", "moved", "failed"
+
+
+@dataclass(slots=True)
+class QueueMigration:
+    """One queue's progress.
+
+    state    waits, moves, moved; failed: it cannot be moved, see `reason`
+    reason   of the shovel's last error, or of the failure
+    left     ready messages at the source, as last seen
+    arrived  messages here now, above those from before
+    compared  "": the counts are equal; else how they differ, and what may have caused it
+    """
+
+    name: str
+    state: str = WAITS
+    reason: str = ""
+    before: int = 0
+    left: int = 0
+    arrived: int = 0
+    compared: str = ""
+    short: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationPlan:
+    """Where from, where to, how.
+
+    source_uri, target_uri  of the shovels, with passwords
+    vhost     of the shovels and queues here
+    prefetch  messages that a shovel has under way; so many may come twice after a failure
+    at_once   shovels at a time
+    follow    the shovels stay, for what is still published at the source
+    """
+
+    source_uri: str = field(repr=False)
+    target_uri: str = field(repr=False)
+    vhost: str
+    prefetch: int = 1000
+    at_once: int = AT_ONCE
+    follow: bool = False
+
+    def shovel(self, queue: str) -> dict[str, Any]:
+        """Return the parameter of a queue's shovel."""
+        return {
+            "src-uri": self.source_uri,
+            "src-queue": queue,
+            "src-predeclared": True,
+            "src-prefetch-count": self.prefetch,
+            "src-delete-after": "never" if self.follow else "queue-length",
+            "dest-uri": self.target_uri,
+            "dest-queue": queue,
+            "dest-predeclared": True,
+            "ack-mode": "on-confirm",
+        }
+
+
+def shovel_name(queue: str) -> str:
+    """Return the name of a queue's shovel: the queue's, or a digest where that is too long."""
+    name = SHOVEL_PREFIX + queue
+    if len(name.encode()) <= SHOVEL_NAME_BYTES_MAX:
+        return name
+    return SHOVEL_PREFIX + hashlib.sha256(queue.encode()).hexdigest()
+
+
+class Migration:
+    """Moves the messages of queues, `at_once` at a time; `step` is called until `done`."""
+
+    def __init__(
+        self,
+        plan: MigrationPlan,
+        queues: Sequence[str],
+        source: MigrationSource,
+        target: MigrationTarget,
+        counts: Counts,
+    ) -> None:
+        if plan.follow and len(queues) > plan.at_once:
+            raise UsageError(
+                f"--follow keeps a shovel for each of {len(queues)} queues, and --at-once is "
+                f"{plan.at_once}: raise it (a node runs 100 shovels), or choose fewer --queues"
+            )
+        self._plan = plan
+        self._source = source
+        self._target = target
+        self._counts = counts
+        self.queues = [QueueMigration(name) for name in queues]
+
+    @property
+    def done(self) -> bool:
+        """Whether no queue waits or moves."""
+        return all(one.state in (MOVED, FAILED) for one in self.queues)
+
+    def step(self) -> None:
+        """Look at the shovels; begin what may begin, end what is empty."""
+        shovels = {one.name: one for one in self._target.shovels(self._plan.vhost)}
+        moving = 0
+        for one in self.queues:
+            if one.state == MOVES:
+                self._look(one, shovels.get(shovel_name(one.name)))
+            moving += one.state == MOVES
+        for one in self.queues:
+            if one.state == WAITS and moving < self._plan.at_once:
+                self._begin(one, shovels.get(shovel_name(one.name)))
+                moving += one.state == MOVES
+
+    def _begin(self, one: QueueMigration, shovel: ShovelInfo | None) -> None:
+        left = self._source.ready(one.name)
+        if left is None:
+            self._fail(one, "there is no such queue at the source any more")
+            return
+        try:
+            here = self._target.queue(one.name)
+        except NotFound:
+            self._fail(one, "there is no such queue here: import the definitions, or declare it")
+            return
+        self._counts.begin(one.name, left, here.messages)
+        one.before, one.left = self._counts.queues[one.name].source_before, left
+        if not left and not self._plan.follow:
+            self._finish(one, shovel)
+            return
+        # An interrupted migration's shovel counts from where it is: replaced, it begins to count.
+        self._target.set_shovel(
+            self._plan.vhost, shovel_name(one.name), self._plan.shovel(one.name)
+        )
+        one.state = MOVES
+
+    def _look(self, one: QueueMigration, shovel: ShovelInfo | None) -> None:
+        left = self._source.ready(one.name)
+        if left is None:
+            self._fail(one, "the queue at the source was deleted meanwhile")
+            return
+        one.left = left
+        one.reason = shovel.reason if shovel is not None and shovel.state == TERMINATED else ""
+        if shovel is not None and shovel.blocked_status != RUNNING:
+            one.reason = f"the destination is {shovel.blocked_status}"
+        if shovel is None:
+            # It has removed itself; what was published or came back since is another round.
+            one.state = WAITS
+            if not left:
+                self._finish(one, None)
+        elif self._plan.follow and not left and not shovel.pending and shovel.state == RUNNING:
+            self._finish(one, None)
+
+    def _finish(self, one: QueueMigration, shovel: ShovelInfo | None) -> None:
+        """Compare the counts; a shovel that is still there, of --follow, is removed."""
+        if shovel is not None:
+            if shovel.pending:
+                one.state, one.reason = MOVES, "confirms of the last messages are awaited"
+                return
+            with suppress(NotFound):  # it has removed itself
+                self._target.delete_shovel(self._plan.vhost, shovel_name(one.name))
+        here = self._target.queue(one.name)
+        kept = self._counts.queues[one.name]
+        one.state, one.reason = MOVED, ""
+        one.arrived = here.messages - kept.target_before
+        more = one.arrived - kept.source_before
+        if here.consumer_count:
+            one.compared = "not compared: the queue here has consumers"
+        elif more > 0:
+            one.compared = f"{more:,} more: published meanwhile, or came twice after a failure"
+        elif more < 0:
+            one.short = True
+            one.compared = (
+                f"{-more:,} fewer: taken by consumers of the source, expired, or dropped by a "
+                "limit of the queue"
+            )
+
+    def _fail(self, one: QueueMigration, reason: str) -> None:
+        one.state, one.reason = FAILED, reason
