@@ -26,7 +26,7 @@ from warren.local import LocalCluster
 from warren.uri import Address, ClientTls
 from warren_broker.block.block import Block
 
-HANDSHAKE_TIMEOUT_MS = 1500
+HANDSHAKE_TIMEOUT_MS = 3_000
 LARGE = 12 << 20
 
 
@@ -38,13 +38,19 @@ def by_common_name(directory: Path, **tls: Any) -> TlsBroker:
 class TlsBroker:
     """One node with a plain port, one with TLS, and certificates that the test may replace."""
 
-    def __init__(self, directory: Path, more: dict[str, Any] | None = None, **tls: Any) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        more: dict[str, Any] | None = None,
+        handshake_timeout_ms: int = 60_000,
+        **tls: Any,
+    ) -> None:
         self.authority = Authority(directory / "ca")
         self.own = self.authority.issue("node", file="node")
         settings = {
             **(more or {}),
             "listen": {"amqps": "127.0.0.1:0"},
-            "limits": {"handshake_timeout_ms": HANDSHAKE_TIMEOUT_MS},
+            "limits": {"handshake_timeout_ms": handshake_timeout_ms},
             "tls": {
                 "certfile": str(self.own.cert),
                 "keyfile": str(self.own.key),
@@ -86,6 +92,14 @@ class TlsBroker:
 
     def logged(self, text: str) -> None:
         eventually(lambda: text in self.cluster.log(0), f"{text!r} in the log")
+
+
+@pytest.fixture(scope="module")
+def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsBroker]:
+    """It closes what says nothing for HANDSHAKE_TIMEOUT_MS; a busy client may take that long."""
+    directory = tmp_path_factory.mktemp("impatient")
+    with TlsBroker(directory, handshake_timeout_ms=HANDSHAKE_TIMEOUT_MS) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -181,35 +195,35 @@ def test_each_kind_of_client_on_the_other_kind_of_port(plain_tls: TlsBroker) -> 
         Admin(Connection(bare)).whoami()
 
 
-def test_handshakes_that_hang_end_and_hold_up_nobody(plain_tls: TlsBroker) -> None:
-    held = [socket.create_connection(("127.0.0.1", plain_tls.port)) for _ in range(50)]
+def test_handshakes_that_hang_end_and_hold_up_nobody(impatient: TlsBroker) -> None:
+    held = [socket.create_connection(("127.0.0.1", impatient.port)) for _ in range(50)]
     try:
         for sock in held[::2]:
             sock.sendall(b"\x16\x03\x01\x02\x00")  # the head of a record, and nothing of it
         begun = time.monotonic()
-        with plain_tls.pika() as connection:
+        with impatient.pika() as connection:
             connection.channel()
-        assert time.monotonic() - begun < 1.0
+        assert time.monotonic() - begun < HANDSHAKE_TIMEOUT_MS / 1000, "before those were closed"
         for sock in held:
             sock.settimeout(10)
             try:
                 assert sock.recv(1) == b""
             except ConnectionResetError:
                 pass
-        assert time.monotonic() - begun < HANDSHAKE_TIMEOUT_MS / 1000 + 3
+        assert time.monotonic() - begun < HANDSHAKE_TIMEOUT_MS / 1000 + 10
     finally:
         for sock in held:
             sock.close()
-    plain_tls.logged(f"no complete TLS handshake within {HANDSHAKE_TIMEOUT_MS} ms")
+    impatient.logged(f"no complete TLS handshake within {HANDSHAKE_TIMEOUT_MS} ms")
 
 
-def test_a_handshake_is_not_enough_to_stay(plain_tls: TlsBroker) -> None:
-    with plain_tls.context().wrap_socket(
-        socket.create_connection(("127.0.0.1", plain_tls.port)), server_hostname="localhost"
+def test_a_handshake_is_not_enough_to_stay(impatient: TlsBroker) -> None:
+    with impatient.context().wrap_socket(
+        socket.create_connection(("127.0.0.1", impatient.port)), server_hostname="localhost"
     ) as wrapped:
         wrapped.settimeout(10)
         assert wrapped.recv(1) == b""
-    plain_tls.logged(f"no protocol header within {HANDSHAKE_TIMEOUT_MS} ms")
+    impatient.logged(f"no protocol header within {HANDSHAKE_TIMEOUT_MS} ms")
 
 
 def test_a_consumer_that_stops_reading_costs_the_node_little(plain_tls: TlsBroker) -> None:
