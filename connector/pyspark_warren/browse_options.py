@@ -6,7 +6,12 @@ from typing import Final
 
 from pyspark_warren.columns import CORRUPT_DEFAULT
 from pyspark_warren.option_spec import INT_MAX, WARREN, Spec
-from pyspark_warren.option_values import parse_bool, parse_count, parse_states, word_of
+from pyspark_warren.option_values import parse_count, parse_states, word_of
+
+PUSH_NOTHING: Final = "false"
+PUSH_ONCE: Final = "once"
+PUSH_ALWAYS: Final = "true"
+"""The values of pushFilters."""
 
 BROWSE: Final[tuple[Spec, ...]] = (
     Spec(
@@ -58,10 +63,11 @@ BROWSE: Final[tuple[Spec, ...]] = (
     Spec(
         "pushFilters",
         "push_filters",
-        parse_bool,
-        False,
-        "spark.read: true: Spark's predicates are applied before bodies are fetched; needs "
-        "spark.sql.python.filterPushdown.enabled=true",
+        word_of(PUSH_NOTHING, PUSH_ONCE, PUSH_ALWAYS),
+        PUSH_NOTHING,
+        "spark.read: Spark's predicates are applied before bodies are fetched; needs "
+        "spark.sql.python.filterPushdown.enabled=true. once: each frame is used once, which Spark "
+        "up to 4.3 needs; true: Spark mixes up no uses",
         "read",
         how="batch",
         broker=WARREN,

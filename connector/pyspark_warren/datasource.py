@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pyspark
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceReader
 
+from pyspark_warren.browse_options import PUSH_ALWAYS, PUSH_NOTHING
 from pyspark_warren.columns import CORRUPT_DDL, STATE_DDL, schema_ddl
 from pyspark_warren.errors import UnsupportedError, WarrenSparkError
 from pyspark_warren.fault_boundary import told
@@ -27,6 +28,22 @@ if TYPE_CHECKING:
     from pyspark_warren.table import WarrenBatchReader
 
 SPARK_MIN = (4, 2)
+
+
+def check_pushing(said: str) -> None:
+    """Refuse pushFilters=true where Spark reads one scan of a frame with another's predicates.
+
+    Spark up to 4.3 keeps what a scan has pushed down at the relation, which is one for all uses of
+    a frame: of two branches of a query both are read with the predicates of the last one, and an
+    action without predicates with those of the action before. Sources can push limits where that
+    is mended.
+    """
+    if said == PUSH_ALWAYS and not hasattr(DataSourceReader, "pushLimit"):
+        raise UnsupportedError(
+            f"option pushFilters=true: Spark {pyspark.__version__} reads every use of a frame with "
+            "the predicates of the last one, so a frame that is used twice would lose rows; give "
+            "pushFilters=once and call load() for each use, or the option filter"
+        )
 
 
 def connect(options: Options) -> BrokerPort:
@@ -90,7 +107,12 @@ class WarrenDataSource(DataSource):
                 "without taking them; use spark.readStream with trigger(availableNow=True), or "
                 "startingOffset where it is a stream"
             )
-        if options.push_filters:
+        if options.push_filters != PUSH_NOTHING:
+            from pyspark_warren.filtered_table import PushedBatchReader
+
+            check_pushing(options.push_filters)
+            return PushedBatchReader(options, schema, self.connect)
+        if options.row_filter:
             from pyspark_warren.filtered_table import FilteredBatchReader
 
             return FilteredBatchReader(options, schema, self.connect)

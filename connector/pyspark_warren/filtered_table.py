@@ -1,4 +1,4 @@
-"""`spark.read` with pushFilters=true: messages that Spark does not want are not fetched."""
+"""`spark.read` with filter or pushFilters: bodies that are not wanted are not fetched."""
 
 from __future__ import annotations
 
@@ -28,19 +28,61 @@ SPANS_MAX: Final = 8
 
 
 class FilteredBatchReader(WarrenBatchReader):
-    """A source of `spark.read` that applies Spark's predicates.
+    """A source of `spark.read` that fetches no body where no message is kept.
 
-    Three steps, each of which only leaves out what the next would: predicates over `state` and
-    `position.index` limit what is planned; of a piece with bodies, the predicates' columns are
-    read first, and then only the parts with messages that they keep; each row is tested before
-    Spark has it. So the last step alone decides, and the others need no exactness.
+    Of a piece with bodies, the columns that decide are read first, and then only the parts with
+    messages that they keep; each row is tested before Spark has it. So the last step alone decides,
+    and the first needs no exactness.
+    """
+
+    def __init__(self, options: Options, schema: StructType, connect: Connect) -> None:
+        super().__init__(options, schema, connect)
+        self._predicates = Predicates()
+
+    @told_rows
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a piece that every predicate keeps."""
+        assert isinstance(partition, TablePartition), partition
+        for part in self._worth_reading(partition.piece):
+            for rows in super().read(TablePartition(part)):
+                kept = rows.filter(self._predicates.mask(rows))
+                if kept.num_rows:
+                    yield kept
+
+    def _worth_reading(self, piece: ViewPiece) -> list[ViewPiece]:
+        """Return the parts of a piece outside which nothing is kept."""
+        options = self._options
+        if (
+            piece.max_messages
+            or piece.first >= piece.last
+            or options.drops_malformed
+            or "body" not in self._schema.names
+            or "body" in self._predicates.columns
+            or not (self._predicates.columns or options.row_filter)
+        ):
+            return [piece]
+        names = self._predicates.columns - {INDEX[0]}
+        fields = [field for field in self._schema if field.name in (*names, options.corrupt)]
+        position = pa.field(INDEX[0], ARROW_TYPES[INDEX[0]])
+        kept: set[int] = set()
+        outline = pa.schema([*fields, position])
+        for rows in read_viewed(self._connect, options, piece, outline):
+            found = rows.filter(self._predicates.mask(rows)).column(INDEX[0])
+            kept.update(found.field("index").to_pylist())
+        return [replace(piece, first=first, last=last + 1) for first, last in spans(kept)]
+
+
+class PushedBatchReader(FilteredBatchReader):
+    """A source of `spark.read` that applies Spark's predicates, too.
+
+    A class of its own: Spark refuses one with this method unless its setting allows it. Predicates
+    over `state` and `position.index` limit what is planned, as far as that leaves out nothing else.
     """
 
     def __init__(self, options: Options, schema: StructType, connect: Connect) -> None:
         super().__init__(options, schema, connect)
         self._types = schema
         self._whole = options
-        self._predicates = Predicates()
 
     @told
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
@@ -65,38 +107,6 @@ class FilteredBatchReader(WarrenBatchReader):
             # A plain read continues where a view is refused; what is narrower is not plain.
             self._options = self._whole
             return super()._pieces()
-
-    @told_rows
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a piece that every predicate keeps."""
-        assert isinstance(partition, TablePartition), partition
-        for part in self._worth_reading(partition.piece):
-            for rows in super().read(TablePartition(part)):
-                kept = rows.filter(self._predicates.mask(rows))
-                if kept.num_rows:
-                    yield kept
-
-    def _worth_reading(self, piece: ViewPiece) -> list[ViewPiece]:
-        """Return the parts of a piece outside which nothing is kept."""
-        options = self._options
-        if (
-            piece.max_messages
-            or piece.first >= piece.last
-            or options.drops_malformed
-            or "body" not in self._schema.names
-            or "body" in self._predicates.columns
-            or not self._predicates.columns
-        ):
-            return [piece]
-        names = self._predicates.columns - {INDEX[0]}
-        fields = [field for field in self._schema if field.name in (*names, options.corrupt)]
-        position = pa.field(INDEX[0], ARROW_TYPES[INDEX[0]])
-        kept: set[int] = set()
-        outline = pa.schema([*fields, position])
-        for rows in read_viewed(self._connect, options, piece, outline):
-            found = rows.filter(self._predicates.mask(rows)).column(INDEX[0])
-            kept.update(found.field("index").to_pylist())
-        return [replace(piece, first=first, last=last + 1) for first, last in spans(kept)]
 
 
 def narrowed(options: Options, predicates: Predicates) -> Options:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
+from pyspark_warren.browse_options import PUSH_NOTHING
 from pyspark_warren.columns import COLUMNS, CORRUPT_DEFAULT, STATE_COLUMNS
 from pyspark_warren.errors import OptionError, UnsupportedError
 from pyspark_warren.filter_options import check_filter
@@ -102,7 +103,7 @@ class Options:
     states: tuple[str, ...] | None = None
     first_index: int = 0
     last_index: int | None = None
-    push_filters: bool = False
+    push_filters: str = PUSH_NOTHING
     row_filter: str = ""
     filter_unmatched: str = ""
     mode: str = "failfast"

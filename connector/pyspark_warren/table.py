@@ -89,11 +89,10 @@ class WarrenBatchReader(DataSourceReader):
                 raise
             # Too scattered for a view: one task reads what was ready, from one answer to the next.
             return [ViewPiece(first, last, found.messages_ready, browsed=True)]
-        return [
-            ViewPiece(max(low, first), min(high, last))
-            for low, high in pairwise(edges)
-            if max(low, first) < min(high, last)
-        ]
+        # Spark plans a frame once, for all actions on it. Pieces that end where the queue ends now
+        # would hide from a later action what is published before it.
+        inner = [edge for edge in edges[1:-1] if first < edge < last]
+        return [ViewPiece(*ends) for ends in pairwise([first, *inner, last])]
 
     @told_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

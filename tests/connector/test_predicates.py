@@ -17,8 +17,16 @@ from pyspark.sql.types import StringType, StructField, StructType
 from spark_world.fake import FakeBroker, FakeClient
 
 from pyspark_warren.columns import STATE_COLUMNS
+from pyspark_warren.datasource import WarrenDataSource
 from pyspark_warren.decode import ARROW_TYPES
-from pyspark_warren.filtered_table import SPANS_MAX, FilteredBatchReader, narrowed, spans
+from pyspark_warren.errors import UnsupportedError
+from pyspark_warren.filtered_table import (
+    SPANS_MAX,
+    FilteredBatchReader,
+    PushedBatchReader,
+    narrowed,
+    spans,
+)
 from pyspark_warren.options import Options, parse_options
 from pyspark_warren.plan import ViewPiece
 from pyspark_warren.predicates import pushed
@@ -177,7 +185,7 @@ def test_a_range_of_positions_leaves_out_only_what_is_not_kept(each: list[Any]) 
 
 
 def options(**more: str) -> Options:
-    return parse_options({"queue": "q", "pushFilters": "true", **more}, "read", "batch")
+    return parse_options({"queue": "q", "pushFilters": "once", **more}, "read", "batch")
 
 
 def test_ranges_and_states_are_narrowed_by_options_and_predicates_together() -> None:
@@ -265,7 +273,7 @@ def test_pushed_or_not_the_rows_are_the_same(
     each = [one for one in each if not scattered or one not in STATEFUL]
     client = filled()
     client.scattered = scattered
-    reader = FilteredBatchReader(options(**more), schema, lambda _: client)
+    reader = PushedBatchReader(options(**more), schema, lambda _: client)
     assert list(reader.pushFilters(each)) == []
     plain = WarrenBatchReader(options(**more), schema, lambda _: client)
     predicates, _ = pushed(each, schema)
@@ -278,12 +286,19 @@ def test_pushed_or_not_the_rows_are_the_same(
     assert bodies(reader) == sorted(wanted)
 
 
-def test_bodies_are_fetched_only_where_a_message_is_kept() -> None:
+@pytest.mark.parametrize("given", [{}, {"filter": "h.priority = 1"}], ids=["pushed", "filter"])
+def test_bodies_are_fetched_only_where_a_message_is_kept(given: dict[str, str]) -> None:
     client = filled()
-    reader = FilteredBatchReader(
-        options(), StructType([PLAIN["body"], PLAIN["priority"]]), lambda _: client
-    )
-    assert list(reader.pushFilters([sql.EqualTo(("priority",), 1)])) == []
+    schema = StructType([PLAIN["body"], PLAIN["priority"]])
+    reader: WarrenBatchReader
+    if given:
+        given_options = parse_options({"queue": "q", **given}, "read", "batch")
+        reader = FilteredBatchReader(given_options, schema, lambda _: client)
+        # Spark asks for its setting when a reader has a method of its own.
+        assert type(reader).pushFilters is sql.DataSourceReader.pushFilters
+    else:
+        reader = PushedBatchReader(options(), schema, lambda _: client)
+        assert list(reader.pushFilters([sql.EqualTo(("priority",), 1)])) == []
     assert len(bodies(reader)) == 12
     with_bodies = [
         (first, last) for first, last, areas in client.seen if (areas or 0) & AREA_BODIES
@@ -293,10 +308,42 @@ def test_bodies_are_fetched_only_where_a_message_is_kept() -> None:
     assert [areas for _, _, areas in client.seen if not (areas or 0) & AREA_BODIES] == [0] * 6
 
 
+def test_a_later_action_on_a_frame_did_not_see_what_was_published_since() -> None:
+    broker = FakeBroker()
+    broker.declare("q")
+    client = Watched.local(broker)
+    plain = WarrenBatchReader(
+        parse_options({"queue": "q"}, "read", "batch"), PLAIN, lambda _: client
+    )
+    planned = plain.partitions()
+    broker.publish("q", [b"a"])
+    assert [rows.num_rows for part in planned for rows in plain.read(part)] == [1]
+    planned = plain.partitions()
+    broker.publish("q", [b"b"])
+    assert sum(rows.num_rows for part in planned for rows in plain.read(part)) == 2
+
+
+def test_pushing_is_refused_where_spark_mixes_up_the_uses_of_a_frame(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = {"queue": "q", "broker": "warren"}
+
+    def reader(**more: str) -> Any:
+        return WarrenDataSource({**given, **more}).reader(PLAIN)
+
+    assert type(reader()) is WarrenBatchReader
+    assert type(reader(filter="h.priority = 1")) is FilteredBatchReader
+    assert type(reader(pushFilters="once", filter="h.priority = 1")) is PushedBatchReader
+    with pytest.raises(UnsupportedError, match="a frame that is used twice would lose rows; give"):
+        reader(pushFilters="true")
+    monkeypatch.setattr(sql.DataSourceReader, "pushLimit", lambda self, limit: False, raising=False)
+    assert type(reader(pushFilters="true")) is PushedBatchReader
+
+
 def test_a_predicate_over_bodies_of_text_is_applied_in_one_look() -> None:
     client = filled()
     schema = StructType([StructField("body", StringType()), PLAIN["priority"]])
-    reader = FilteredBatchReader(options(), schema, lambda _: client)
+    reader = PushedBatchReader(options(), schema, lambda _: client)
     assert list(reader.pushFilters([sql.StringStartsWith(("body",), "7-")])) == []
     rows = [rows for part in reader.partitions() for rows in reader.read(part)]
     assert sorted(body for one in rows for body in one.column("body").to_pylist()) == [
@@ -307,7 +354,7 @@ def test_a_predicate_over_bodies_of_text_is_applied_in_one_look() -> None:
 
 def test_what_is_outside_a_range_of_positions_is_not_looked_at() -> None:
     client = filled()
-    reader = FilteredBatchReader(options(), SCHEMA, lambda _: client)
+    reader = PushedBatchReader(options(), SCHEMA, lambda _: client)
     indexes = client._call("ready_indexes", "q")
     assert list(reader.pushFilters([sql.EqualTo(INDEX, indexes[3])])) == []
     assert len(bodies(reader)) == 4

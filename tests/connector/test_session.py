@@ -71,6 +71,9 @@ def test_a_table_of_states_and_its_view(spark: Any, server: FakeServer) -> None:
     given = ", ".join(f"{name} '{text}'" for name, text in options(server, queue="in").items())
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW inventory USING warren_dying OPTIONS ({given})")
     assert spark.sql("SELECT count(*) AS n FROM inventory").collect()[0].n == 15
+    server.broker.publish("in", [b"later"] * 3)
+    assert spark.sql("SELECT count(*) AS n FROM inventory").collect()[0].n == 18
+    assert table.count() == 18
     for wrong, says in (
         ({"state": "waiting"}, "'waiting' is no state of a message; give some of ready, held"),
         ({"firstIndex": "7", "lastIndex": "6"}, "lastIndex=6 is below firstIndex=7"),
@@ -94,7 +97,7 @@ def test_predicates_are_applied_by_the_source_as_by_spark(spark: Any, server: Fa
         block = encode([b"x"] * 3, lists, (b"", b"in"), [part % 3] * 3)
         server.broker.queues["in"].enqueue(block)
     name = "spark.sql.python.filterPushdown.enabled"
-    pushing = browse(spark, server, "in", pushFilters="true", state="all")
+    pushing = browse(spark, server, "in", pushFilters="once", state="all")
     with pytest.raises(Exception, match="DATA_SOURCE_PUSHDOWN_DISABLED"):
         pushing.load().collect()
     plain = browse(spark, server, "in", state="all").load()
