@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,12 @@ SHOVEL_PREFIX = "migrate "
 SHOVEL_NAME_BYTES_MAX = 200
 AT_ONCE = 8
 STREAM = "stream"
+SINGLE_ACTIVE = "x-single-active-consumer"
+SERVER_NAMED = "amq."
+QUIET_S = 2.0
+"""How long a source must stay empty, with nothing under way: a shovel's state is known half a
+second late, and what it had not confirmed when it was removed comes back a moment later."""
+GIVE_UP_S = 120.0
 OF_A_VHOST = ("parameters", "policies", "queues", "exchanges", "bindings")
 """Kinds of definitions that belong to a vhost."""
 MOVERS = ("shovel", "federation-upstream", "federation-upstream-set")
@@ -62,6 +69,20 @@ class MigrationTarget(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class SourceQueue:
+    """What the source's HTTP API says of a queue.
+
+    unacknowledged  delivered to consumers there
+    """
+
+    name: str
+    exclusive: bool = False
+    auto_delete: bool = False
+    unacknowledged: int = 0
+    consumers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Chosen:
     """What of a broker's definitions is migrated.
 
@@ -75,10 +96,17 @@ class Chosen:
     left_out: tuple[tuple[str, str], ...]
 
 
-def choose(definitions: Mapping[str, Any], vhost: str, pattern: str) -> Chosen:
+def choose(
+    definitions: Mapping[str, Any],
+    vhost: str,
+    pattern: str,
+    known: Mapping[str, SourceQueue] | None = None,
+) -> Chosen:
     """Choose the definitions of a vhost, with the queues that have the pattern in their names.
 
     definitions  RabbitMQ's, of one vhost or of all
+    known        its queues as the HTTP API lists them, which has exclusive ones, too; None: not
+                 asked
     raises       UsageError: they are no definitions, the pattern is no regular expression
     """
     try:
@@ -96,7 +124,7 @@ def choose(definitions: Mapping[str, Any], vhost: str, pattern: str) -> Chosen:
             if row.get("vhost", vhost) == vhost
         ]
     left: list[tuple[str, str]] = []
-    queues = list(_queues(of_vhost["queues"], wanted, left))
+    queues = list(_queues(of_vhost["queues"], wanted, known or {}, left))
     chosen = {queue["name"] for queue in queues}
     document: dict[str, Any] = {kind: of_vhost[kind] for kind in OF_A_VHOST}
     document["queues"] = queues
@@ -116,20 +144,51 @@ def choose(definitions: Mapping[str, Any], vhost: str, pattern: str) -> Chosen:
 
 
 def _queues(
-    rows: Sequence[dict[str, Any]], wanted: re.Pattern[str], left: list[tuple[str, str]]
+    rows: Sequence[dict[str, Any]],
+    wanted: re.Pattern[str],
+    known: Mapping[str, SourceQueue],
+    left: list[tuple[str, str]],
 ) -> Iterator[dict[str, Any]]:
+    exported = set()
     for row in rows:
         name = row.get("name")
         if not isinstance(name, str):
             raise UsageError("these are no definitions of RabbitMQ: a queue has no name")
+        exported.add(name)
         if not wanted.search(name):
             continue
-        arguments = row.get("arguments")
-        kind = arguments.get("x-queue-type") if isinstance(arguments, dict) else None
-        if STREAM in (kind, row.get("type")):
-            left.append((f"queue {name}", "it is a stream, which a shovel cannot empty"))
+        reason = _obstacle(row, known.get(name, SourceQueue(name)))
+        if reason:
+            left.append((f"queue {name}", reason))
         else:
             yield row
+    for name in sorted(known.keys() - exported):
+        if wanted.search(name):
+            reason = _obstacle({"name": name}, known[name])
+            left.append((f"queue {name}", reason or "the definitions do not have it"))
+
+
+def _obstacle(row: Mapping[str, Any], seen: SourceQueue) -> str:
+    """Return why a queue cannot be moved; "": it can."""
+    given = row.get("arguments")
+    arguments = given if isinstance(given, dict) else {}
+    if STREAM in (arguments.get("x-queue-type"), row.get("type")):
+        return "it is a stream, which a shovel cannot empty"
+    if seen.exclusive or row.get("exclusive"):
+        return "it is exclusive: it belongs to the connection that declared it"
+    if seen.auto_delete or row.get("auto_delete"):
+        return (
+            "it is auto-delete: RabbitMQ would delete it, with its messages, when the shovel's "
+            "connection ends; consume it to its end"
+        )
+    if str(row["name"]).startswith(SERVER_NAMED):
+        return "the broker has named it for a client, which will have another one here"
+    if arguments.get(SINGLE_ACTIVE) and seen.consumers:
+        return (
+            "it has a single active consumer, for which a shovel would wait: stop its consumers, "
+            "and run this again"
+        )
+    return ""
 
 
 # ---------------------------------------------------------------------- counts
@@ -203,6 +262,7 @@ class QueueMigration:
     reason   of the shovel's last error, or of the failure
     left     ready messages at the source, as last seen
     arrived  messages here now, above those from before
+    held     messages with consumers of the source before the migration; None: not known
     compared  "": the counts are equal; else how they differ, and what may have caused it
     """
 
@@ -214,6 +274,7 @@ class QueueMigration:
     arrived: int = 0
     compared: str = ""
     short: bool = False
+    held: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +286,7 @@ class MigrationPlan:
     prefetch  messages that a shovel has under way; so many may come twice after a failure
     at_once   shovels at a time
     follow    the shovels stay, for what is still published at the source
+    give_up_s  a queue of which nothing moves for so long fails
     """
 
     source_uri: str = field(repr=False)
@@ -233,6 +295,7 @@ class MigrationPlan:
     prefetch: int = 1000
     at_once: int = AT_ONCE
     follow: bool = False
+    give_up_s: float = GIVE_UP_S
 
     def shovel(self, queue: str) -> dict[str, Any]:
         """Return the parameter of a queue's shovel."""
@@ -267,6 +330,8 @@ class Migration:
         source: MigrationSource,
         target: MigrationTarget,
         counts: Counts,
+        known: Mapping[str, SourceQueue] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if plan.follow and len(queues) > plan.at_once:
             raise UsageError(
@@ -277,7 +342,13 @@ class Migration:
         self._source = source
         self._target = target
         self._counts = counts
+        self._clock = clock
+        self._seen: dict[str, tuple[Any, float]] = {}
+        self._removed: dict[str, float] = {}
         self.queues = [QueueMigration(name) for name in queues]
+        for one in self.queues:
+            if known is not None and one.name in known:
+                one.held = known[one.name].unacknowledged
 
     @property
     def done(self) -> bool:
@@ -317,6 +388,7 @@ class Migration:
             self._plan.vhost, shovel_name(one.name), self._plan.shovel(one.name)
         )
         one.state = MOVES
+        self._seen.pop(one.name, None)
 
     def _look(self, one: QueueMigration, shovel: ShovelInfo | None) -> None:
         left = self._source.ready(one.name)
@@ -329,11 +401,50 @@ class Migration:
             one.reason = f"the destination is {shovel.blocked_status}"
         if shovel is None:
             # It has removed itself; what was published or came back since is another round.
+            if self._clock() - self._removed.get(one.name, -QUIET_S) < QUIET_S and not left:
+                return
             one.state = WAITS
             if not left:
                 self._finish(one, None)
-        elif self._plan.follow and not left and not shovel.pending and shovel.state == RUNNING:
+            return
+        quiet_s = self._quiet_s(one, (left, shovel.node, shovel.forwarded, shovel.pending))
+        if left or shovel.pending or shovel.state != RUNNING:
+            if quiet_s >= self._plan.give_up_s:
+                self._give_up(one, shovel)
+        elif self._plan.follow:
             self._finish(one, None)
+        elif quiet_s >= QUIET_S:
+            # Consumers of the source have taken what the shovel still waits for.
+            self._remove(one)
+
+    def _quiet_s(self, one: QueueMigration, seen: Any) -> float:
+        """Return for how long this has been seen of a queue."""
+        now = self._clock()
+        before, since = self._seen.get(one.name, (None, now))
+        if before != seen:
+            since = now
+        self._seen[one.name] = seen, since
+        return now - since
+
+    def _give_up(self, one: QueueMigration, shovel: ShovelInfo) -> None:
+        why = one.reason or f"the shovel is {shovel.state}"
+        if shovel.blocked_status != RUNNING:
+            why += (
+                ", see its length limit and overflow"
+                if shovel.blocked_status == "refused"
+                else ", see the alarms of the nodes"
+            )
+        self._remove(one)
+        self._fail(
+            one,
+            f"nothing has moved for {self._plan.give_up_s:g} s: {why}. What is left is at the "
+            "source: correct it, and run this again",
+        )
+
+    def _remove(self, one: QueueMigration) -> None:
+        self._removed[one.name] = self._clock()
+        with suppress(NotFound):  # it has removed itself
+            self._target.delete_shovel(self._plan.vhost, shovel_name(one.name))
 
     def _finish(self, one: QueueMigration, shovel: ShovelInfo | None) -> None:
         """Compare the counts; a shovel that is still there, of --follow, is removed."""
@@ -341,8 +452,7 @@ class Migration:
             if shovel.pending:
                 one.state, one.reason = MOVES, "confirms of the last messages are awaited"
                 return
-            with suppress(NotFound):  # it has removed itself
-                self._target.delete_shovel(self._plan.vhost, shovel_name(one.name))
+            self._remove(one)
         here = self._target.queue(one.name)
         kept = self._counts.queues[one.name]
         one.state, one.reason = MOVED, ""

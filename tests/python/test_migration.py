@@ -18,11 +18,13 @@ from warren.migration import (
     FAILED,
     MOVED,
     MOVES,
+    QUIET_S,
     WAITS,
     Counts,
     Migration,
     MigrationPlan,
     QueueMigration,
+    SourceQueue,
     choose,
     shovel_name,
 )
@@ -94,7 +96,20 @@ class Brokers:
 def migration(
     brokers: Brokers, plan: MigrationPlan = PLAN, counts: Counts | None = None
 ) -> Migration:
-    return Migration(plan, sorted(brokers.here), brokers, brokers, counts or Counts(None, SOURCE))
+    return Migration(
+        plan, sorted(brokers.here), brokers, brokers, counts or Counts(None, SOURCE), None, Clock()
+    )
+
+
+class Clock:
+    """Time that passes by itself: a quarter of a second between two looks."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 0.25
+        return self.now
 
 
 def run(made: Migration, brokers: Brokers, turns: int = 1000) -> dict[str, QueueMigration]:
@@ -145,6 +160,44 @@ def test_what_is_published_meanwhile_is_another_round() -> None:
     found = run(made, brokers)
     assert brokers.here == {"a": 35} and "15 more" in found["a"].compared
     assert not found["a"].short
+
+
+def test_messages_that_consumers_of_the_source_take_are_not_waited_for() -> None:
+    # 1. The shovel waits for as many messages as there were.  2. A consumer of the source takes
+    # some.  3. The shovel never has its number, and never removes itself.
+    brokers = Brokers({"a": 20, "b": 5})
+    made = migration(brokers)
+    run(made, brokers, turns=1)
+    brokers.source["a"] -= 3
+    found = run(made, brokers)
+    assert found["a"].state == MOVED and found["a"].compared.startswith("3 fewer")
+    assert not brokers.values and not found["b"].compared
+
+
+def test_what_comes_back_after_the_shovel_was_removed_is_another_round() -> None:
+    # The consumer that had taken three ends without acknowledging them, when nothing was left.
+    brokers = Brokers({"a": 20})
+    made = migration(brokers)
+    run(made, brokers, turns=1)
+    brokers.source["a"] -= 3
+    while brokers.values:
+        made.step()
+        brokers.turn()
+    assert made.queues[0].state == MOVES, "it is looked at once more"
+    brokers.source["a"] += 3
+    found = run(made, brokers)
+    assert brokers.here["a"] == 20 and not found["a"].compared and found["a"].state == MOVED
+
+
+def test_a_queue_of_which_nothing_moves_fails_in_time_and_alone() -> None:
+    brokers = Brokers({"a": 20, "b": 35})
+    brokers.failing[shovel_name("a")] = "Connection refused"
+    plan = MigrationPlan(SOURCE, "amqp://", "/", at_once=1, give_up_s=10 * QUIET_S)
+    made = migration(brokers, plan)
+    found = run(made, brokers)
+    assert (found["a"].state, found["b"].state) == (FAILED, MOVED)
+    assert "for 20 s: Connection refused. What is left is at the source" in found["a"].reason
+    assert not brokers.values and brokers.source["a"] == 20
 
 
 def test_missing_messages_are_said() -> None:
@@ -299,6 +352,31 @@ def test_one_vhosts_objects_and_the_queues_of_a_pattern_are_chosen() -> None:
     assert [name for name, _ in found.left_out] == ["queue orders-log", "shovel s"]
     assert choose(DEFINITIONS, "test", ".*").document["queues"][0]["arguments"] == {
         "x-max-length": 3
+    }
+
+
+def test_what_a_shovel_would_destroy_or_wait_for_is_left_out_with_its_reason() -> None:
+    rows: list[dict[str, Any]] = [
+        {"name": "passing", "auto_delete": True},
+        {"name": "one", "arguments": {"x-single-active-consumer": True}},
+        {"name": "idle", "arguments": {"x-single-active-consumer": True}},
+        {"name": "amq.gen-x"},
+        {"name": "mine", "exclusive": True},
+    ]
+    known = {
+        name: SourceQueue(name, exclusive=name == "private", consumers=int(name == "one"))
+        for name in ("passing", "one", "idle", "private", "fresh")
+    }
+    found = choose({"queues": rows}, "/", ".*", known)
+    assert found.queues == ("idle",)
+    reasons = dict(found.left_out)
+    assert {name: reason.split(":")[0] for name, reason in reasons.items()} == {
+        "queue passing": "it is auto-delete",
+        "queue one": "it has a single active consumer, for which a shovel would wait",
+        "queue amq.gen-x": "the broker has named it for a client, which will have another one here",
+        "queue mine": "it is exclusive",
+        "queue private": "it is exclusive",
+        "queue fresh": "the definitions do not have it",
     }
 
 

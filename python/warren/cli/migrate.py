@@ -16,6 +16,7 @@ from warren.cli.progress_line import ProgressLine
 from warren.cli.rabbitmq_source import (
     RabbitSource,
     fetch_definitions,
+    fetch_queues,
     parse_definitions,
     parse_source,
 )
@@ -24,12 +25,14 @@ from warren.errors import Unavailable, UsageError
 from warren.migration import (
     AT_ONCE,
     FAILED,
+    GIVE_UP_S,
     MOVED,
     MOVES,
     Chosen,
     Counts,
     Migration,
     MigrationPlan,
+    SourceQueue,
     choose,
 )
 from warren.uri import SASL_PLAIN, Address
@@ -38,6 +41,9 @@ from warren_broker.management.definition_values import ImportReport
 STEP_S = 0.5
 UNREACHABLE_S = 120.0
 """How long the source or the cluster may be out of reach before the command gives up."""
+
+HELD_THERE = "unacknowledged there"
+NOT_KNOWN = "?"
 
 From = Annotated[
     str,
@@ -68,6 +74,9 @@ Follow = Annotated[
         help="keep moving what is still published at the RabbitMQ, until this is run without it",
     ),
 ]
+GiveUp = Annotated[
+    float, typer.Option("--give-up", min=1, help="seconds without progress until a queue fails")
+]
 Report = Annotated[
     Path | None,
     typer.Option(help="a file that keeps the counts from before, for when this is run again"),
@@ -82,6 +91,7 @@ def migrate(
     prefetch: Prefetch = 1000,
     at_once: AtOnce = AT_ONCE,
     follow: Follow = False,
+    give_up: GiveUp = GIVE_UP_S,
     dry_run: DryRun = False,
     report: Report = None,
     uri: Uri = None,
@@ -100,10 +110,12 @@ def migrate(
             found = parse_definitions(definitions.read_bytes(), str(definitions))
         except OSError as error:
             raise UsageError(f"cannot read {definitions}: {error.strerror}") from error
-    chosen = choose(found, came_from.vhost, queues)
+    asked = definitions is None or management is not None
+    known = fetch_queues(came_from, management) if asked else None
+    chosen = choose(found, came_from.vhost, queues, known)
     address = address_of(uri)
     plan = MigrationPlan(
-        source, _own_uri(address), address.vhost, prefetch=prefetch, at_once=at_once, follow=follow
+        source, _own_uri(address), address.vhost, prefetch, at_once, follow, give_up
     )
     counts = Counts(report, str(came_from))
     counted = RabbitSource(came_from)
@@ -113,10 +125,10 @@ def migrate(
             imported = admin.import_definitions(
                 json_codec.dumps(chosen.document).encode(), address.vhost, dry_run=dry_run
             )
-            _show_plan(chosen, imported, counted if dry_run else None)
+            _show_plan(chosen, imported, known, counted if dry_run else None)
             if dry_run:
                 return
-            migration = Migration(plan, chosen.queues, counted, admin, counts)
+            migration = Migration(plan, chosen.queues, counted, admin, counts, known)
             _run(migration)
     finally:
         counted.close()
@@ -133,7 +145,12 @@ def _own_uri(address: Address) -> str:
     return f"amqp://{user}:{password}@/{quote(address.vhost, safe='')}"
 
 
-def _show_plan(chosen: Chosen, imported: ImportReport, counted: RabbitSource | None) -> None:
+def _show_plan(
+    chosen: Chosen,
+    imported: ImportReport,
+    known: dict[str, SourceQueue] | None,
+    counted: RabbitSource | None,
+) -> None:
     output.note(f"definitions: {imported.summary()}")
     rows = [(one.object, f"{one.key}: {one.reason}") for one in imported.not_honoured]
     rows += list(chosen.left_out)
@@ -141,8 +158,16 @@ def _show_plan(chosen: Chosen, imported: ImportReport, counted: RabbitSource | N
         output.note(f"  {what}: {why}")
     if counted is not None:
         listed = [(name, counted.ready(name)) for name in chosen.queues]
-        ready = [(name, "not there" if count is None else count) for name, count in listed]
-        output.table("a dry run: nothing was changed", ("queue", "messages to move"), ready)
+        rows_of = [
+            (
+                name,
+                "not there" if count is None else count,
+                NOT_KNOWN if known is None or name not in known else known[name].unacknowledged,
+            )
+            for name, count in listed
+        ]
+        columns = ("queue", "messages to move", HELD_THERE)
+        output.table("a dry run: nothing was changed", columns, rows_of)
 
 
 def _run(migration: Migration) -> None:
@@ -179,6 +204,7 @@ def _show(migration: Migration, json: bool, follow: bool) -> None:
         "state": lambda one: "follows" if follow and one.state == MOVED else one.state,
         "messages before": "before",
         "arrived": "arrived",
+        HELD_THERE: lambda one: NOT_KNOWN if one.held is None else one.held,
         "counts": lambda one: (
             one.reason
             if one.state == FAILED

@@ -11,12 +11,14 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from warren.errors import Unavailable, UsageError
+from warren.migration import SourceQueue
 from warren_broker.errors import Refusal
 from warren_broker.shovel.uris import ShovelUri, parse_shovel_uri
 
 MANAGEMENT_PORT = 15672
 HTTP_S = 60.0
 HTTP_BYTES_MAX = 256 << 20
+QUEUE_COLUMNS = "name,exclusive,auto_delete,messages_unacknowledged,consumers"
 
 
 def parse_source(text: str) -> ShovelUri:
@@ -31,7 +33,33 @@ def parse_source(text: str) -> ShovelUri:
 
 
 def fetch_definitions(source: ShovelUri, management: str | None) -> dict[str, Any]:
-    """Return the definitions of the source's vhost.
+    """Return the definitions of the source's vhost; UsageError. See `_fetched`."""
+    data, shown = _fetched(source, management, f"definitions/{quote(source.vhost, safe='')}")
+    return parse_definitions(data, shown)
+
+
+def fetch_queues(source: ShovelUri, management: str | None) -> dict[str, SourceQueue]:
+    """Return the queues of the source's vhost by name; UsageError. See `_fetched`."""
+    path = f"queues/{quote(source.vhost, safe='')}?columns={QUEUE_COLUMNS}"
+    data, shown = _fetched(source, management, path)
+    try:
+        rows = [
+            SourceQueue(
+                str(row["name"]),
+                bool(row.get("exclusive")),
+                bool(row.get("auto_delete")),
+                int(row.get("messages_unacknowledged") or 0),
+                int(row.get("consumers") or 0),
+            )
+            for row in json.loads(data)
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UsageError(f"{shown} has no queues of RabbitMQ: they are a JSON list") from None
+    return {one.name: one for one in rows}
+
+
+def _fetched(source: ShovelUri, management: str | None, what: str) -> tuple[bytes, str]:
+    """Return an answer of the HTTP API, and its address without a password.
 
     management  http(s)://host:port of the HTTP API, perhaps with another user and password; None:
                 port 15672 of the source's host
@@ -44,7 +72,7 @@ def fetch_definitions(source: ShovelUri, management: str | None) -> dict[str, An
     user, password = parts.username or source.user, parts.password or source.password
     port = "" if parts.port is None else f":{parts.port}"
     shown = f"{parts.scheme}://{_host(parts.hostname)}{port}"
-    path = f"{parts.path.rstrip('/')}/api/definitions/{quote(source.vhost, safe='')}"
+    path = f"{parts.path.rstrip('/')}/api/{what}"
     request = urllib.request.Request(
         shown + path,
         headers={"Authorization": "Basic " + b64encode(f"{user}:{password}".encode()).decode()},
@@ -64,8 +92,8 @@ def fetch_definitions(source: ShovelUri, management: str | None) -> dict[str, An
         said = getattr(error, "reason", error)
         raise UsageError(f"{shown} cannot be reached: {said}; {hint}") from None
     if len(data) > HTTP_BYTES_MAX:
-        raise UsageError(f"{shown} sends more than {HTTP_BYTES_MAX:,} bytes of definitions; {hint}")
-    return parse_definitions(data, shown)
+        raise UsageError(f"{shown} sends more than {HTTP_BYTES_MAX:,} bytes; {hint}")
+    return data, shown
 
 
 def parse_definitions(data: bytes, place: str) -> dict[str, Any]:
