@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import pairwise
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -14,17 +13,14 @@ from pyspark.sql.types import StructType
 from pyspark_warren.decode import ARROW_TYPES
 from pyspark_warren.fault_boundary import told, told_rows
 from pyspark_warren.options import Options
-from pyspark_warren.plan import ViewPiece
+from pyspark_warren.plan import ViewPiece, spans
 from pyspark_warren.port import Connect
 from pyspark_warren.predicates import INDEX, STATE, Predicates, pushed
-from pyspark_warren.reader import read_viewed
+from pyspark_warren.reader import bodies_decide, read_viewed
 from pyspark_warren.table import TablePartition, WarrenBatchReader
 from warren.errors import Conflict
 from warren.views import EVERYTHING
 from warren_broker.message_states import READY
-
-SPANS_MAX: Final = 8
-"""Parts of a piece that are fetched with bodies; for each the leader goes through the queue."""
 
 
 class FilteredBatchReader(WarrenBatchReader):
@@ -59,6 +55,7 @@ class FilteredBatchReader(WarrenBatchReader):
             or "body" not in self._schema.names
             or "body" in self._predicates.columns
             or not (self._predicates.columns or options.row_filter)
+            or bodies_decide(options, self._schema)
         ):
             return [piece]
         names = self._predicates.columns - {INDEX[0]}
@@ -129,15 +126,3 @@ def narrowed(options: Options, predicates: Predicates) -> Options:
         last_index=None if last == EVERYTHING - 1 else last,
         states=wanted,
     )
-
-
-def spans(indexes: Iterable[int]) -> list[tuple[int, int]]:
-    """Return at most SPANS_MAX ranges, ascending, that hold all indexes: cut at the widest gaps."""
-    ordered = sorted(indexes)
-    if not ordered:
-        return []
-    gaps = sorted(pairwise(ordered), key=lambda gap: gap[0] - gap[1])[: SPANS_MAX - 1]
-    cuts = sorted(gap for gap in gaps if gap[1] - gap[0] > 1)
-    firsts = [ordered[0], *(after for _, after in cuts)]
-    lasts = [*(before for before, _ in cuts), ordered[-1]]
-    return list(zip(firsts, lasts, strict=True))

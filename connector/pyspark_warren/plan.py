@@ -17,6 +17,8 @@ small beside its work, small enough that a batch of the default size has work fo
 number of cores is not known where slices are cut, and must not matter: a batch that is planned
 again after a restart on another machine has the same slices."""
 SLICES_MAX: Final = 128
+SPANS_MAX: Final = 8
+"""Parts of a slice, or of a piece of a view, that are fetched with bodies."""
 VIEW_TASKS_MAX: Final = 32
 """For each piece of a view the queue's leader goes through everything that the queue holds."""
 
@@ -124,3 +126,15 @@ def pack(slices: Iterable[Slice]) -> tuple[tuple[Slice, ...], ...]:
             messages, size_bytes = each.last - each.first, each.size_bytes
         tasks[-1].append(each)
     return tuple(map(tuple, tasks))
+
+
+def spans(indexes: Iterable[int]) -> list[tuple[int, int]]:
+    """Return at most SPANS_MAX ranges, ascending, that hold all indexes: cut at the widest gaps."""
+    ordered = sorted(indexes)
+    if not ordered:
+        return []
+    gaps = sorted(itertools.pairwise(ordered), key=lambda gap: gap[0] - gap[1])[: SPANS_MAX - 1]
+    cuts = sorted(gap for gap in gaps if gap[1] - gap[0] > 1)
+    firsts = [ordered[0], *(after for _, after in cuts)]
+    lasts = [*(before for before, _ in cuts), ordered[-1]]
+    return list(zip(firsts, lasts, strict=True))

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pyspark_warren.columns import BARE_COLUMNS, PROPERTY_COLUMNS
 from pyspark_warren.conditions import named_conditions
 from pyspark_warren.dropping import rows_in_mode
 from pyspark_warren.errors import BrokerRefusedError
 from pyspark_warren.options import Options
-from pyspark_warren.plan import Slice, ViewPiece
+from pyspark_warren.plan import Slice, ViewPiece, spans
 from pyspark_warren.port import Connect
 from pyspark_warren.rows import ClaimedBlock, to_arrow
 from pyspark_warren.sql_rows import RowFilter
@@ -27,6 +29,8 @@ log = logging.getLogger("pyspark_warren")
 
 ROWS_MAX = 16_384
 """Rows of one Arrow batch: larger ones made Spark slower, not faster."""
+LOOK_FIRST_BYTES = 4_096
+"""Mean size of messages from which on a filter looks at their properties before their bodies."""
 
 
 def read_slice(
@@ -38,33 +42,78 @@ def read_slice(
     again and will be in a later batch.
     """
     chosen = RowFilter(options.row_filter, schema, options.corrupt)
-    wanted = part.last - part.first
     queue = part.queue or options.queue
-    got = 0
     doing = (
         f"reading claim {part.number} ({part.first} to {part.last}) of queue "
         f"{queue!r} at {options.addresses()}"
     )
     with named_conditions(doing):
         try:
-            for fetched in connect(options).fetch(
-                queue,
-                part.reader,
-                part.number,
-                part.first,
-                part.last,
-                wanted_areas(chosen.schema, options.corrupt),
-                read_by() if part.first == 0 else None,
-            ):
-                piece = ClaimedBlock.decode(fetched.data, fetched.runs, queue)
-                got += piece.block.count
-                for rows in batches_of(piece, chosen.schema, options.corrupt):
-                    yield chosen.kept(rows)
+            if looks_first(options, part, schema):
+                parts = _kept_parts(connect, options, part, chosen, doing)
+            else:
+                parts = [part]
+            for each in parts:
+                for piece in _fetched(connect, options, each, chosen.schema, doing):
+                    for rows in batches_of(piece, chosen.schema, options.corrupt):
+                        yield chosen.kept(rows)
         except client_errors.ClaimLost as lost:
             if options.on_claim_lost == "fail":
                 raise
             log.warning("%s: %s; skipped (onClaimLost=continue)", doing, lost)
-            return
+
+
+def looks_first(options: Options, part: Slice, schema: pa.Schema) -> bool:
+    """Return whether bodies are fetched only where the filter keeps something."""
+    return (
+        bool(options.row_filter)
+        and "body" in schema.names
+        and not bodies_decide(options, schema)
+        and part.size_bytes >= LOOK_FIRST_BYTES * (part.last - part.first)
+    )
+
+
+def bodies_decide(options: Options, schema: pa.Schema) -> bool:
+    """Return whether a body that is not UTF-8 keeps its row, in the column for such."""
+    return (
+        options.corrupt is not None
+        and "body" in schema.names
+        and schema.field("body").type == pa.string()
+    )
+
+
+def _kept_parts(
+    connect: Connect, options: Options, part: Slice, chosen: RowFilter, doing: str
+) -> list[Slice]:
+    """Return the parts of a slice outside which the filter keeps nothing."""
+    kept: list[int] = []
+    at = part.first
+    for piece in _fetched(connect, options, part, chosen.decides, doing):
+        mask = chosen.mask(to_arrow(piece, chosen.decides, options.corrupt))
+        kept += pc.add(pc.indices_nonzero(mask), at).to_pylist()
+        at += piece.block.count
+    return [replace(part, first=first, last=last + 1) for first, last in spans(kept)]
+
+
+def _fetched(
+    connect: Connect, options: Options, part: Slice, schema: pa.Schema, doing: str
+) -> Iterator[ClaimedBlock]:
+    """Yield the messages of a slice, all of them, with what the columns are made of."""
+    wanted = part.last - part.first
+    queue = part.queue or options.queue
+    got = 0
+    for fetched in connect(options).fetch(
+        queue,
+        part.reader,
+        part.number,
+        part.first,
+        part.last,
+        wanted_areas(schema, options.corrupt),
+        read_by() if part.first == 0 else None,
+    ):
+        piece = ClaimedBlock.decode(fetched.data, fetched.runs, queue)
+        got += piece.block.count
+        yield piece
     if got != wanted:
         raise BrokerRefusedError(f"{doing}: {got} messages came instead of {wanted}")
 

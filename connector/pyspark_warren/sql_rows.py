@@ -59,7 +59,8 @@ def checked_filter(text: str) -> SqlFilter:
 class RowFilter:
     """A filter, or none, of rows of a schema.
 
-    schema  what must be read: the columns wanted, and those that the filter needs
+    schema   what must be read: the columns wanted, and those that the filter needs
+    decides  the latter alone
     """
 
     def __init__(self, text: str, wanted: pa.Schema, corrupt: str | None) -> None:
@@ -68,11 +69,15 @@ class RowFilter:
         self._wanted = wanted
         self._corrupt = corrupt
         self.schema = wanted
+        self.decides = pa.schema([])
         if self._filter is None:
             return
         needed = {_column_of(one): None for one in self._filter.identifiers}
         if corrupt is not None:
             needed[corrupt] = None
+        self.decides = pa.schema(
+            [pa.field(name, ARROW_TYPES.get(name, pa.binary())) for name in needed]
+        )
         if "headers" in needed and "headers" in wanted.names:
             at = wanted.get_field_index("headers")
             self.schema = wanted.set(at, pa.field("headers", ARROW_TYPES["headers"]))
@@ -88,17 +93,22 @@ class RowFilter:
         """
         if self._filter is None:
             return rows
+        rows = rows.filter(self.mask(rows))
+        made = {name: rows.column(name) for name in self._wanted.names}
+        if "headers" in made:
+            made["headers"] = headers_as(made["headers"], self._wanted.field("headers").type)
+        return pa.RecordBatch.from_arrays(list(made.values()), schema=self._wanted)
+
+    def mask(self, rows: pa.RecordBatch) -> pa.Array:
+        """Return which rows are kept, of rows with the columns of `decides`; there is a filter."""
+        assert self._filter is not None
         columns = [_values(rows, one) for one in self._filter.identifiers]
         each = zip(*columns, strict=True) if columns else [()] * rows.num_rows
         matches = self._filter.matches
         mask = pa.array([matches(values) for values in each], pa.bool_())
         if self._corrupt is not None:
             mask = pc.or_(mask, rows.column(self._corrupt).is_valid())
-        rows = rows.filter(mask)
-        made = {name: rows.column(name) for name in self._wanted.names}
-        if "headers" in made:
-            made["headers"] = headers_as(made["headers"], self._wanted.field("headers").type)
-        return pa.RecordBatch.from_arrays(list(made.values()), schema=self._wanted)
+        return mask
 
 
 def _column_of(one: Identifier) -> str:

@@ -21,14 +21,12 @@ from pyspark_warren.datasource import WarrenDataSource
 from pyspark_warren.decode import ARROW_TYPES
 from pyspark_warren.errors import UnsupportedError
 from pyspark_warren.filtered_table import (
-    SPANS_MAX,
     FilteredBatchReader,
     PushedBatchReader,
     narrowed,
-    spans,
 )
 from pyspark_warren.options import Options, parse_options
-from pyspark_warren.plan import ViewPiece
+from pyspark_warren.plan import SPANS_MAX, ViewPiece, spans
 from pyspark_warren.predicates import pushed
 from pyspark_warren.states import ARROW_TYPES as STATE_TYPES
 from pyspark_warren.table import WarrenBatchReader
