@@ -15,6 +15,8 @@ from warren_broker.policy_keys import erlang, validation_failed
 FEDERATION_UPSTREAM: Final = "federation-upstream"
 FEDERATION_UPSTREAM_SET: Final = "federation-upstream-set"
 SHOVEL: Final = "shovel"
+PAUSED_KEY: Final = "paused"
+"""Key of a shovel that does not run; not one of RabbitMQ's."""
 COMPONENTS: Final = (FEDERATION_UPSTREAM, FEDERATION_UPSTREAM_SET, SHOVEL)
 """Components of parameters that can be set; operator policies have commands of their own."""
 INTEGER_BITS_MAX: Final = 64
@@ -101,6 +103,7 @@ _SHOVEL: Final[Mapping[str, _Check]] = {
     "reconnect-delay": _number,
     "add-forward-headers": _flag,
     "ack-mode": _ACK_MODE,
+    PAUSED_KEY: _flag,
 }
 _SHOVEL_OTHERS: Final = ("src-", "dest-", "delete-after", "publish-properties", "publish-fields")
 """More keys of shovels begin so; which there are depends on the protocols."""

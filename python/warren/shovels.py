@@ -47,6 +47,17 @@ class ShovelCalls:
         """Have a shovel connect again, also one that has ended with an error; NotFound."""
         self.connection.request("DELETE", f"{_path(vhost, name)}/restart")
 
+    def pause_shovel(self, vhost: str, name: str) -> None:
+        """Have a shovel move nothing until it is resumed, on whatever node it is; NotFound.
+
+        What is under way is confirmed, or comes back to the source.
+        """
+        self.connection.request("PUT", f"{_path(vhost, name)}/pause")
+
+    def resume_shovel(self, vhost: str, name: str) -> None:
+        """Have a paused shovel run again; NotFound."""
+        self.connection.request("DELETE", f"{_path(vhost, name)}/pause")
+
     def delete_shovel(self, vhost: str, name: str) -> None:
         """Stop and remove a shovel; NotFound."""
         self.connection.request("DELETE", _path(vhost, name))

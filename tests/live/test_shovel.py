@@ -260,6 +260,38 @@ def test_the_command_line_shows_restarts_and_deletes(broker: Broker, admin: Admi
     admin.delete_user("shovel-watcher")
 
 
+def test_a_paused_shovel_moves_nothing_on_any_node_until_it_is_resumed(
+    broker: Broker, admin: Admin
+) -> None:
+    def run(*arguments: str) -> None:
+        done = CliRunner().invoke(app, ["shovel", *arguments, "--uri", broker.cluster.uri])
+        assert done.exit_code == 0, done.output
+
+    def workers() -> list[int]:
+        return [pid for node in range(3) for pid in worker_pids(broker.cluster.pid(node))]
+
+    fill(broker, "shovel-a", 5)
+    ends = {"src-uri": "amqp://", "src-queue": "shovel-a", "dest-uri": "amqp://"}
+    admin.set_shovel("/", "mine", {**ends, "dest-queue": "shovel-b"})
+    shows(admin, "mine", lambda one: one.forwarded == 5, "five are moved")
+    run("pause", "mine")
+    shows(admin, "mine", lambda one: one.state == "paused", "it is paused")
+    eventually(lambda: not workers() or None, "its process has ended")
+    fill(broker, "shovel-a", 3)
+    run("restart", "mine")
+    run("pause", "mine")
+    found = shows(admin, "mine", lambda one: one.state == "paused", "it stays so")
+    assert not workers() and (found.src_queue, found.dest_queue) == ("shovel-a", "shovel-b")
+    assert [admin.queue(name).messages for name in ("shovel-a", "shovel-b")] == [3, 5]
+    run("resume", "mine")
+    eventually(lambda: admin.queue("shovel-b").messages == 8 or None, "it runs again")
+    (kept,) = admin.parameters("/", "shovel")
+    assert set(kept.value) == {*ends, "dest-queue"}, "a key that RabbitMQ does not know is gone"
+    for call in (admin.pause_shovel, admin.resume_shovel):
+        with pytest.raises(NotFound, match="no shovel 'other' in vhost '/'"):
+            call("/", "other")
+
+
 @pytest.mark.specification("reliability-guide: When using the shovel, it is possible to specify")
 def test_nothing_is_lost_when_the_node_of_a_shovel_between_clusters_is_killed(
     broker: Broker, admin: Admin, tmp_path: Path

@@ -6,14 +6,17 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
+
 from warren_broker import errors
 from warren_broker.amqp10.caller import PERFORMED, Answer, Asker
 from warren_broker.management import shovels as m
 from warren_broker.management.definition_service import check_tag, sees_vhost
 from warren_broker.management.resource import Listed, Shown
 from warren_broker.management.shovel_values import ShovelInfo
-from warren_broker.metadata.commands import DeleteParameter
+from warren_broker.metadata.commands import DeleteParameter, PutParameter
 from warren_broker.parameter_values import SHOVEL
+from warren_broker.shovel.definition import with_pause
 from warren_raft.quoting import quoted
 
 log = logging.getLogger(__name__)
@@ -91,6 +94,17 @@ def _restart(asker: Asker, request: m.RestartShovelRequest, answer: Answer) -> N
     asker.broker.shovels.restart(request.vhost, request.name, restarted)
 
 
+def _pause(asker: Asker, request: m.PauseShovelRequest, answer: Answer) -> None:
+    """Set the shovel's parameter again, with or without its pause: every node reads it there."""
+    word = "pause" if request.paused else "resume"
+    check_tag(asker, request.vhost, f"{word} shovels and set")
+    _check_known(asker, request.vhost, request.name)
+    known = asker.broker.definitions.state.parameters(request.vhost)[SHOVEL, request.name]
+    value = with_pause(known.value, request.paused)
+    what = f"{word} shovel {quoted(request.name)} in vhost {quoted(request.vhost)}"
+    asker.change(what, PutParameter(msgspec.structs.replace(known, value=value)), answer)
+
+
 def _delete(asker: Asker, request: m.DeleteShovelRequest, answer: Answer) -> None:
     check_tag(asker, request.vhost, "delete shovels and set")
     _check_known(asker, request.vhost, request.name)
@@ -103,5 +117,6 @@ SHOVEL_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {
     m.ListLinksRequest: _list_links,
     m.ShovelRequest: _show,
     m.RestartShovelRequest: _restart,
+    m.PauseShovelRequest: _pause,
     m.DeleteShovelRequest: _delete,
 }

@@ -9,6 +9,7 @@ import msgspec
 STARTING: Final = "starting"
 RUNNING: Final = "running"
 TERMINATED: Final = "terminated"
+PAUSED: Final = "paused"
 FEDERATION: Final = "federation"
 """Type of a federation link, which is shown by itself: name is its upstream."""
 DONE: Final = "done"
@@ -20,7 +21,7 @@ class ShovelInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     node            that runs it, or is to run it
     state           starting, running; terminated: it failed, and is started again after a delay
-                    unless the reason says otherwise
+                    unless the reason says otherwise; paused: by an operator, until it is resumed
     reason          the last error; "": there was none since it runs
     blocked_status  running; blocked: the destination accepts no publishes (resource alarm);
                     refused: it refuses messages, which are published again

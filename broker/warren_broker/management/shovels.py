@@ -7,6 +7,7 @@ set as a parameter (`management.definitions`).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TypeAlias
 
 from warren_broker.management import resource
@@ -45,6 +46,22 @@ class RestartShovelRequest(ManagementRequest, frozen=True):
     name: str
 
 
+class PauseShovelRequest(ManagementRequest, frozen=True):
+    """PUT and DELETE /shovels/vhost/:vhost/:name/pause. Answer: Performed; 404.
+
+    paused  False: it is to run again
+    """
+
+    vhost: str
+    name: str
+    paused: bool
+
+    @classmethod
+    def of(cls, paused: bool, vhost: str, name: str) -> PauseShovelRequest:
+        """Return the request for these names of a path."""
+        return cls(vhost=vhost, name=name, paused=paused)
+
+
 class DeleteShovelRequest(ManagementRequest, frozen=True):
     """DELETE /shovels/vhost/:vhost/:name. Answer: Performed; 404."""
 
@@ -57,10 +74,7 @@ AnyShovelRequest: TypeAlias = (
     | ListLinksRequest
     | ShovelRequest
     | RestartShovelRequest
-    | DeleteShovelRequest
-    | ListLinksRequest
-    | ShovelRequest
-    | RestartShovelRequest
+    | PauseShovelRequest
     | DeleteShovelRequest
 )
 
@@ -90,5 +104,13 @@ ROUTES: tuple[resource.Route, ...] = (
         "DELETE",
         f"{_ONE_SHOVEL}/restart",
         resource.from_names(lambda vhost, name: RestartShovelRequest(vhost=vhost, name=name)),
+    ),
+    *(
+        resource.route(
+            method,
+            f"{_ONE_SHOVEL}/pause",
+            resource.from_names(partial(PauseShovelRequest.of, method == "PUT")),
+        )
+        for method in ("PUT", "DELETE")
     ),
 )

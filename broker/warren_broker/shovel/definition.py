@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from warren_broker.errors import InvalidArgument
-from warren_broker.parameter_values import SHOVEL, check_parameter
+from warren_broker.parameter_values import PAUSED_KEY, SHOVEL, check_parameter
 from warren_broker.shovel.uris import URIS_MAX, ShovelUri, parse_shovel_uri
 
 SHOVEL_PROTOCOL: Final = "amqp091"
@@ -34,6 +34,7 @@ _FLAGS: Final = (
     "dest-predeclared",
     "dest-add-forward-headers",
     "dest-add-timestamp-header",
+    PAUSED_KEY,
 )
 _KEYS: Final = (
     *("src-uri", "src-protocol", *_TEXTS, *_TABLES, *_FLAGS, "src-prefetch-count"),
@@ -89,6 +90,7 @@ class ShovelDefinition:
 
     delete_after       "never", "queue-length" or a number of messages
     reconnect_delay_s  0: it is not started again after a failure
+    paused             it does not run until it is resumed
     """
 
     vhost: str
@@ -103,6 +105,7 @@ class ShovelDefinition:
     properties: Mapping[str, Any] = field(default_factory=dict)
     forward_headers: bool = False
     timestamp_header: bool = False
+    paused: bool = False
 
     @property
     def may_feed_itself(self) -> bool:
@@ -145,6 +148,7 @@ def parse_shovel(vhost: str, name: str, value: Any) -> ShovelDefinition:
         _properties(given.get("dest-publish-properties", {})),
         given.get("dest-add-forward-headers", False),
         given.get("dest-add-timestamp-header", False),
+        given.get(PAUSED_KEY, False),
     )
     _check_ends(made)
     return made
@@ -232,3 +236,9 @@ def _properties(given: Any) -> Mapping[str, Any]:
                 "expected"
             )
     return given
+
+
+def with_pause(value: Mapping[str, Any], paused: bool) -> dict[str, Any]:
+    """Return a shovel's parameter with or without its pause; without, it is RabbitMQ's again."""
+    kept = {key: item for key, item in value.items() if key != PAUSED_KEY}
+    return {**kept, PAUSED_KEY: True} if paused else kept

@@ -20,6 +20,7 @@ from warren_broker.cluster.survey import Answers, Survey
 from warren_broker.errors import Refusal
 from warren_broker.management.shovel_values import (
     FEDERATION,
+    PAUSED,
     RUNNING,
     STARTING,
     TERMINATED,
@@ -173,8 +174,9 @@ def described(parameter: Parameter, node: str) -> tuple[bool, ShovelInfo]:
         reason = " ".join(refusal.detail.split())
         return False, msgspec.structs.replace(plain, state=TERMINATED, reason=reason)
     source, target = made.source, made.destination
-    return True, msgspec.structs.replace(
+    return not made.paused, msgspec.structs.replace(
         plain,
+        state=PAUSED if made.paused else STARTING,
         src_protocol=SHOVEL_PROTOCOL,
         src_uri=", ".join(map(str, source.uris)),
         src_queue=source.queue or "",
@@ -188,4 +190,4 @@ def described(parameter: Parameter, node: str) -> tuple[bool, ShovelInfo]:
 
 def _liveliness(info: ShovelInfo) -> int:
     """Return which of two nodes that both know a shovel tells more about it."""
-    return (TERMINATED, STARTING, RUNNING).index(info.state)
+    return (PAUSED, TERMINATED, STARTING, RUNNING).index(info.state)

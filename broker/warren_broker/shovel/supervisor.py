@@ -13,6 +13,7 @@ from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.management.shovel_values import (
     DONE,
+    PAUSED,
     RUNNING,
     STARTING,
     TERMINATED,
@@ -147,7 +148,9 @@ class Supervisor(ABC):
 
     def _described(self, parameter: Parameter) -> ManagedShovel:
         runs, info = self.described(parameter, self._cluster.host.node_id)
-        if not runs:
+        if info.state == PAUSED:
+            log.info("%s is paused", self.named(parameter))
+        elif not runs:
             log.error("%s cannot run: %s", self.named(parameter), info.reason)
         return ManagedShovel(parameter, info, restart_ms=0 if runs else None)
 
@@ -226,7 +229,7 @@ class Supervisor(ABC):
         """Return how many of those that run here are in each state."""
         found = dict.fromkeys((STARTING, RUNNING, TERMINATED), 0)
         for shovel in self._here.values():
-            found[shovel.info.state] += 1
+            found[shovel.info.state] = found.get(shovel.info.state, 0) + 1
         return found
 
     def infos(self) -> tuple[ShovelInfo, ...]:

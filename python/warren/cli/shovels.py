@@ -1,4 +1,4 @@
-"""`warren shovel`: states of shovels, restart, removal."""
+"""`warren shovel`: states of shovels, restart, pause, removal."""
 
 from __future__ import annotations
 
@@ -52,6 +52,22 @@ def restart(name: Name, vhost: Vhost = "/", uri: Uri = None) -> None:
     with connect(uri) as connection:
         Admin(connection).restart_shovel(vhost, name)
     output.say(f"shovel {name} in vhost {vhost} is restarted")
+
+
+@shovel.command()
+def pause(name: Name, vhost: Vhost = "/", uri: Uri = None) -> None:
+    """Have one move nothing until it is resumed; what it has not confirmed stays in its source."""
+    with connect(uri) as connection:
+        Admin(connection).pause_shovel(vhost, name)
+    output.say(f"shovel {name} in vhost {vhost} is paused")
+
+
+@shovel.command()
+def resume(name: Name, vhost: Vhost = "/", uri: Uri = None) -> None:
+    """Have a paused one run again."""
+    with connect(uri) as connection:
+        Admin(connection).resume_shovel(vhost, name)
+    output.say(f"shovel {name} in vhost {vhost} is resumed")
 
 
 @shovel.command()

@@ -9,7 +9,7 @@ import pytest
 
 from warren_broker.errors import InvalidArgument
 from warren_broker.management.dispatch import parse_request
-from warren_broker.shovel.definition import ShovelDefinition, parse_shovel
+from warren_broker.shovel.definition import ShovelDefinition, parse_shovel, with_pause
 from warren_broker.shovel.uris import parse_shovel_uri, without_passwords
 
 LEAST: dict[str, Any] = {
@@ -31,6 +31,15 @@ def test_the_defaults_are_those_of_rabbitmq() -> None:
     assert (plain.ack_mode, plain.prefetch, plain.delete_after) == ("on-confirm", 1_000, "never")
     assert (plain.reconnect_delay_s, plain.forward_headers) == (1, False)
     assert plain.source.uris[0].host == "" and plain.destination.uris[0].port == 5672
+
+
+def test_a_pause_is_a_key_that_goes_with_it() -> None:
+    assert not made().paused and made(paused=True).paused
+    paused = with_pause(LEAST, True)
+    assert paused == {**LEAST, "paused": True} and with_pause(paused, True) == paused
+    assert with_pause(paused, False) == LEAST == with_pause(LEAST, False)
+    with pytest.raises(InvalidArgument, match="paused should be boolean"):
+        made(paused="yes")
 
 
 def test_old_names_mean_the_same_and_new_ones_count_first() -> None:
