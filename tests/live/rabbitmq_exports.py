@@ -26,7 +26,7 @@ PLUGINS = (
     "rabbitmq_sharding",
     "rabbitmq_shovel",
 )
-CONTROL_S = 120.0
+CONTROL_S = 600.0
 URI = "amqp://up:secret@upstream.example/%2F"
 
 
