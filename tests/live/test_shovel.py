@@ -260,6 +260,34 @@ def test_the_command_line_shows_restarts_and_deletes(broker: Broker, admin: Admi
     admin.delete_user("shovel-watcher")
 
 
+def test_a_message_that_the_destination_refuses_is_dead_lettered_alone(
+    broker: Broker, admin: Admin
+) -> None:
+    admin.put_user("shovel-mover", password="p")
+    admin.set_permissions("/", "shovel-mover", configure=".*", write=".*", read=".*")
+    letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "shovel-letters"}
+    arguments = {"x-queue-type": "quorum", "x-delivery-limit": 2, **letters}
+    admin.declare_queue("shovel-a", arguments=arguments)
+    admin.declare_queue("shovel-letters")
+    admin.declare_queue("shovel-b")
+    with broker.connect() as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for number in range(40):
+            refused = {"user_id": "guest", "message_id": "bad"} if number == 15 else {}
+            properties = pika.BasicProperties(**refused)
+            channel.basic_publish("", "shovel-a", f"{number}".encode(), properties)
+    value = {"src-uri": "amqp://", "src-queue": "shovel-a", "dest-queue": "shovel-b"}
+    admin.set_shovel("/", "mine", {**value, "dest-uri": "amqp://shovel-mover:p@/%2F"})
+    named = "it refuses the message of 2 bytes with routing key 'shovel-b', message_id 'bad'"
+    shows(admin, "mine", lambda one: named in one.reason, "the message is named")
+    eventually(lambda: admin.queue("shovel-a").messages == 0 or None, "the others are moved")
+    assert [body for _, body in taken(broker, "shovel-letters")] == [b"15"]
+    found = {body for _, body in taken(broker, "shovel-b")}
+    assert found == {f"{number}".encode() for number in range(40)} - {b"15"}
+    admin.delete_user("shovel-mover")
+
+
 def test_a_paused_shovel_moves_nothing_on_any_node_until_it_is_resumed(
     broker: Broker, admin: Admin
 ) -> None:

@@ -19,6 +19,7 @@ from pika.exceptions import (
     ChannelClosed,
     ChannelClosedByBroker,
     ConnectionClosed,
+    ConnectionClosedByBroker,
     IncompatibleProtocolError,
     ProbableAccessDeniedError,
     ProbableAuthenticationError,
@@ -38,6 +39,7 @@ from warren_broker.shovel.uris import (
 NOT_FOUND: Final = 404
 ACCESS_REFUSED: Final = 403
 RESOURCE_LOCKED: Final = 405
+CONNECTION_FORCED: Final = 320
 _WORDS: Final[Mapping[type[BaseException], str]] = {
     AMQPConnectorStackTimeout: "it did not answer in time",
     AMQPHeartbeatTimeout: "it sent no heartbeat",
@@ -150,6 +152,8 @@ class Endpoint:
         self._failed: Callable[[str], None] | None = failed
         self._connection: Any = None
         self._on_closed: Callable[[], None] | None = None
+        self.refuses = False
+        """Whether the broker has closed the channel or the connection for what was sent on it."""
         self.channel: Any = None
 
     def open(self, ioloop: Any, opened: Callable[[], None]) -> None:
@@ -157,8 +161,12 @@ class Endpoint:
 
         def channel_opened(channel: Any) -> None:
             self.channel = channel
-            channel.add_on_close_callback(lambda closed, reason: self.fail(in_words(reason)))
+            channel.add_on_close_callback(channel_closed)
             opened()
+
+        def channel_closed(closed: Any, reason: Any) -> None:
+            self.refuses |= isinstance(reason, ChannelClosedByBroker)
+            self.fail(in_words(reason))
 
         self._connection = pika.SelectConnection(
             connection_parameters(self.key, self.uri, self._own, self._name),
@@ -175,6 +183,8 @@ class Endpoint:
             failed(f"{self.key} {self.uri}: {words}")
 
     def _closed(self, connection: Any, reason: Any) -> None:
+        if isinstance(reason, ConnectionClosedByBroker):
+            self.refuses |= reason.reply_code != CONNECTION_FORCED
         self.fail(in_words(reason))
         done, self._on_closed = self._on_closed, None
         if done is not None:

@@ -40,6 +40,11 @@ class ShovelLedger(Generic[Held]):
         """Return what was recorded with a delivery."""
         return self._held[tag]
 
+    def only(self) -> Held:
+        """Return what was recorded with the only delivery."""
+        (held,) = self._held.values()
+        return held
+
     def confirmed(self, number: int, multiple: bool) -> list[int]:
         """Forget publishes that are confirmed, and their deliveries; return the tags, sorted."""
         tags = sorted(self._taken(number, multiple))

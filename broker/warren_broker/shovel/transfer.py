@@ -77,6 +77,13 @@ class _Forwarded:
     properties: Any
     body: bytes
 
+    def described(self) -> str:
+        """Return which message it is, in words."""
+        named = f", message_id '{self.properties.message_id}'" * bool(self.properties.message_id)
+        return (
+            f"the message of {len(self.body):,} bytes with routing key '{self.routing_key}'{named}"
+        )
+
 
 class Transfer:
     """Moves messages from one end to the other.
@@ -97,10 +104,13 @@ class Transfer:
         cluster: str = "",
         link: LinkOptions | None = None,
         wanted: bool = True,
+        one_by_one: int = 0,
     ) -> None:
+        """one_by_one: messages to begin with, among which the destination has refused one."""
         self._shovel = shovel
         self._link = link
         self._wanted = wanted
+        self._one_by_one = one_by_one
         self._queue: str | None = None
         self._consumers = 0
         self._ioloop = ioloop
@@ -128,6 +138,16 @@ class Transfer:
     def refused(self) -> bool:
         """Whether the destination refuses messages at the moment."""
         return bool(self._refused)
+
+    @property
+    def suspects(self) -> int:
+        """How many messages the next run is to move one by one.
+
+        1. The destination closes the channel for one message of many that are under way.  2. Each
+        of them counts a delivery at the source.  3. With the same messages under way again and
+        again, the source's delivery limit dead-letters all of them.  Alone, it is the only one.
+        """
+        return max(self._one_by_one, len(self._ledger) if self._target.refuses else 0)
 
     # ------------------------------------------------------------ beginning
 
@@ -227,9 +247,7 @@ class Transfer:
         if progress.remaining == 0:
             self._finish()
             return
-        prefetch = shovel.prefetch
-        if progress.remaining is not None:
-            prefetch = min(prefetch, progress.remaining)
+        prefetch = 1 if self._one_by_one else self._prefetch()
 
         def ready(frame: Any) -> None:
             self._queue = queue
@@ -239,6 +257,10 @@ class Transfer:
                 self._observer.running()
 
         self._source.channel.basic_qos(prefetch_count=prefetch, callback=ready)
+
+    def _prefetch(self) -> int:
+        remaining = self._progress.remaining
+        return self._shovel.prefetch if remaining is None else min(self._shovel.prefetch, remaining)
 
     # ------------------------------------------------------------ consuming
 
@@ -281,6 +303,22 @@ class Transfer:
         """
         channel, tag, self._consumer = self._source.channel, self._consumer, ""
         channel._send_method(pika.spec.Basic.Cancel(consumer_tag=tag, nowait=True))
+
+    def _count_suspects(self, moved: int) -> None:
+        """After the last of them consume as before, with another prefetch for a new consumer."""
+        if not self._one_by_one:
+            return
+        self._one_by_one = max(0, self._one_by_one - moved)
+        if self._one_by_one or self._stopping:
+            return
+        if self._consumer:
+            self._cancel()
+
+        def ready(frame: Any) -> None:
+            if self._wanted and not self._over and not self._stopping and not self._consumer:
+                self._consume()
+
+        self._source.channel.basic_qos(prefetch_count=self._prefetch(), callback=ready)
 
     # ------------------------------------------------------------ moving
 
@@ -355,6 +393,7 @@ class Transfer:
             if progress.remaining == 0:
                 self._finish()
                 return
+        self._count_suspects(len(tags))
         if self._stopping and not len(self._ledger):
             self._idle()
 
@@ -417,6 +456,8 @@ class Transfer:
 
     def _failed(self, words: str, final: bool = False) -> None:
         if not self._over:
+            if self._target.refuses and len(self._ledger) == 1:
+                words += f"; it refuses {self._ledger.only().described()}"
             self._close()
             self._observer.failed(words, final)
 

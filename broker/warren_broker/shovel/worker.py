@@ -56,7 +56,7 @@ class ShovelWorker:
         self._progress = ShovelProgress()
         self._transfer: Transfer | None = None
         self._failures = self._attempts = 0
-        self._ran = 0
+        self._ran = self._suspects = 0
         self._state, self._reason, self._final = STARTING, "", False
         self._told: dict[str, Any] = {}
         self._ending = False
@@ -88,6 +88,7 @@ class ShovelWorker:
             self._cluster,
             self._link,
             self._wanted,
+            self._suspects,
         )
         self._transfer.begin()
 
@@ -98,6 +99,8 @@ class ShovelWorker:
 
     def failed(self, words: str, final: bool) -> None:
         """See TransferObserver."""
+        if self._transfer is not None:
+            self._suspects = self._transfer.suspects
         self._transfer = None
         self._state, self._reason = TERMINATED, words
         delay_s: float = self._shovel.reconnect_delay_s
