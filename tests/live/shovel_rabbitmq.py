@@ -2,12 +2,14 @@
 
     python3 build.py shovel [MESSAGES]
 
-Needs the RabbitMQ of the system, or of RMQ_ROOT. Counts messages by their bodies.
+Needs the RabbitMQ of the system, or of RMQ_ROOT. Counts messages by their bodies, and prints how
+many a second a shovel and a link move.
 """
 
 from __future__ import annotations
 
 import sys
+import time
 from typing import Any
 
 import pika
@@ -20,6 +22,7 @@ from warren.local import LocalCluster
 
 MESSAGES = 20_000
 PREFETCH = 500
+LONG_S = 600.0
 IDLE_S = 2.0
 """Without a message for so long a queue counts as empty."""
 
@@ -90,11 +93,13 @@ def into_rabbitmq(rabbitmq: Broker, warren: Broker, admin: Admin, count: int) ->
     """Shovel to RabbitMQ until the queue is empty."""
     bodies = fill(warren, "home", count)
     target = {"dest-uri": rabbitmq.uri, "dest-queue": "back", "src-delete-after": "queue-length"}
+    began = time.monotonic()
     admin.set_shovel("/", "out", {"src-uri": "amqp://", "src-queue": "home", **target})
-    eventually(lambda: not admin.shovels() or None, "everything is moved")
+    eventually(lambda: not admin.shovels() or None, "everything is moved", LONG_S)
+    rate = count / (time.monotonic() - began)
     found = taken(rabbitmq, "back")
     assert sorted(found) == sorted(bodies), f"{len(found)} of {count} messages arrived"
-    print(f"into RabbitMQ: {count} messages, each once")
+    print(f"into RabbitMQ: {count} messages, each once, {rate:,.0f} per second with the start")
 
 
 def federated(rabbitmq: Broker, warren: Broker, admin: Admin, count: int) -> None:
@@ -107,6 +112,7 @@ def federated(rabbitmq: Broker, warren: Broker, admin: Admin, count: int) -> Non
     admin.set_policy("/", "balanced", "^balanced$", policy, apply_to="queues")
     link = eventually(lambda: next(iter(admin.federation_links()), None), "there is a link")
     found: list[bytes] = []
+    first = rate = 0.0
     with warren.connect(living(warren, link.node)) as connection:
         channel = connection.channel()
         channel.basic_qos(prefetch_count=PREFETCH)
@@ -115,14 +121,17 @@ def federated(rabbitmq: Broker, warren: Broker, admin: Admin, count: int) -> Non
             assert method is not None, f"{len(set(found))} of {count} messages have come"
             found.append(body)
             channel.basic_ack(method.delivery_tag)
+            first = first or time.monotonic()
             if len(found) == count // 4:
+                rate = len(found) / (time.monotonic() - first)
                 warren.cluster.kill(link.node)
             if len(set(found)) == count:
                 break
     moved = eventually(lambda: next(iter(admin.federation_links()), None), "there is a link")
     assert set(found) == set(bodies) and moved.node != link.node
     print(f"federated queue: {count} messages, leader {link.node} killed: none lost,")
-    print(f"  {len(found) - count} came twice, the link is on {moved.node}")
+    print(f"  {len(found) - count} came twice, the link is on {moved.node},")
+    print(f"  {rate:,.0f} per second before the kill, with one consumer that acknowledges each")
     warren.cluster.restart(link.node)
 
 
