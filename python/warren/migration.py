@@ -27,9 +27,9 @@ AT_ONCE = 8
 STREAM = "stream"
 SINGLE_ACTIVE = "x-single-active-consumer"
 SERVER_NAMED = "amq."
-QUIET_S = 2.0
+QUIET_S = 4.0
 """How long a source must stay empty, with nothing under way: a shovel's state is known half a
-second late, and what it had not confirmed when it was removed comes back a moment later."""
+second late, and one that was removed holds what is not confirmed for two seconds more."""
 GIVE_UP_S = 120.0
 OF_A_VHOST = ("parameters", "policies", "queues", "exchanges", "bindings")
 """Kinds of definitions that belong to a vhost."""
@@ -345,6 +345,7 @@ class Migration:
         self._clock = clock
         self._seen: dict[str, tuple[Any, float]] = {}
         self._removed: dict[str, float] = {}
+        self._empty_since: dict[str, float] = {}
         self.queues = [QueueMigration(name) for name in queues]
         for one in self.queues:
             if known is not None and one.name in known:
@@ -381,8 +382,13 @@ class Migration:
         self._counts.begin(one.name, left, here.messages)
         one.before, one.left = self._counts.queues[one.name].source_before, left
         if not left and not self._plan.follow:
-            self._finish(one, shovel)
+            # 1. A shovel is removed, by hand or by a run that gave up.  2. This run begins while it
+            # still holds messages, which are not ready.  3. They come back.
+            since = self._empty_since.setdefault(one.name, self._clock())
+            if shovel is not None or self._clock() - since >= QUIET_S:
+                self._finish(one, shovel)
             return
+        self._empty_since.pop(one.name, None)
         # An interrupted migration's shovel counts from where it is: replaced, it begins to count.
         self._target.set_shovel(
             self._plan.vhost, shovel_name(one.name), self._plan.shovel(one.name)

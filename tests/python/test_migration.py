@@ -18,7 +18,6 @@ from warren.migration import (
     FAILED,
     MOVED,
     MOVES,
-    QUIET_S,
     WAITS,
     Counts,
     Migration,
@@ -134,6 +133,16 @@ def test_all_queues_are_moved_two_at_a_time_and_the_counts_are_equal() -> None:
     assert (found["a"].before, found["a"].arrived, found["a"].short) == (35, 35, False)
 
 
+def test_what_a_removed_shovel_still_holds_is_waited_for() -> None:
+    brokers = Brokers({"a": 0, "b": 0})
+    made = migration(brokers)
+    assert run(made, brokers, turns=3)["a"].state == WAITS, "it may come back"
+    brokers.source["a"] = 20
+    found = run(made, brokers)
+    assert (found["a"].state, found["b"].state) == (MOVED, MOVED)
+    assert brokers.here["a"] == 20 and "20 more" in found["a"].compared
+
+
 def test_what_was_interrupted_is_continued_and_compared_as_a_whole(tmp_path: Path) -> None:
     report = tmp_path / "counts.json"
     brokers = Brokers({"a": 35, "b": 80, "c": 5})
@@ -192,7 +201,7 @@ def test_what_comes_back_after_the_shovel_was_removed_is_another_round() -> None
 def test_a_queue_of_which_nothing_moves_fails_in_time_and_alone() -> None:
     brokers = Brokers({"a": 20, "b": 35})
     brokers.failing[shovel_name("a")] = "Connection refused"
-    plan = MigrationPlan(SOURCE, "amqp://", "/", at_once=1, give_up_s=10 * QUIET_S)
+    plan = MigrationPlan(SOURCE, "amqp://", "/", at_once=1, give_up_s=20)
     made = migration(brokers, plan)
     found = run(made, brokers)
     assert (found["a"].state, found["b"].state) == (FAILED, MOVED)
