@@ -8,6 +8,7 @@ from msgspec import structs
 
 from sim.planting import Replacement, by_name
 from warren_broker.cluster import definitions
+from warren_broker.cluster.client.queue_client import GroupClient
 from warren_broker.metadata.incarnations import is_retired
 from warren_broker.queue import (
     ack,
@@ -313,6 +314,15 @@ def lives_are_remembered_in_a_window() -> list[Replacement]:
     return [(definitions, "is_over", narrow)]
 
 
+def acknowledgements_wait_for_company() -> list[Replacement]:
+    """Acknowledgements that wait are sent with something else, or never."""
+
+    def patient(self: GroupClient) -> None:
+        self._acks_due = False
+
+    return [(GroupClient, "ack_wait_over", patient)]
+
+
 PLANTS = by_name(
     requeue_order_reversed,
     what_comes_back_goes_to_the_end,
@@ -337,4 +347,5 @@ PLANTS = by_name(
     ids_are_forgotten_with_their_node,
     numbers_below_the_highest_are_duplicates,
     lives_are_remembered_in_a_window,
+    acknowledgements_wait_for_company,
 )

@@ -12,7 +12,8 @@ from sim import plants_delayed, plants_imports, plants_letters, plants_policies,
 from sim.planting import Replacement, by_name
 from sim.whole.sync import SimulatedWal
 from warren_broker.cluster.client import dead_letters
-from warren_broker.cluster.client.queue_client import GroupClient, Uplink
+from warren_broker.cluster.client.queue_client import GroupClient
+from warren_broker.cluster.client.uplink import Uplink
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.leader.leader_effects import LeaderEffects
 from warren_broker.cluster.leader.set_aside import SetAsideCounts

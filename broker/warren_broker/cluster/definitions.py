@@ -19,7 +19,7 @@ from warren_broker import errors
 from warren_broker.amqp091.requests import ExchangeFacts
 from warren_broker.arguments import Kind
 from warren_broker.cluster import messages
-from warren_broker.cluster.client.queue_client import COMMANDS_MAX, InFlight, Uplink
+from warren_broker.cluster.client.uplink import COMMANDS_MAX, InFlight, Uplink
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definition_barrier import DefinitionBarrier
 from warren_broker.cluster.membership.local_members import LocalMembers

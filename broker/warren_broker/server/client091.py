@@ -483,7 +483,7 @@ class Client091(ProtocolClient):
 
     def _settle(self, request: requests.AckRequest) -> None:
         self._counts.acknowledged(request.consumer, request.msg_ids)
-        self._broker.consuming.settle(commands.Settle(request.consumer, request.msg_ids))
+        self._broker.consuming.settle(commands.Settle(request.consumer, request.msg_ids), late=True)
 
     def _return(self, request: requests.RequeueRequest) -> None:
         self._broker.consuming.settle(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.broker.cluster import callbacks
+from warren_broker.block.block import Block, encode
 from warren_broker.cluster import messages
-from warren_broker.cluster.client.queue_client import InFlight, LocalConsumer, Uplink
+from warren_broker.cluster.client.queue_client import LocalConsumer
 from warren_broker.cluster.client.reads import RemoteReads
+from warren_broker.cluster.client.uplink import InFlight, Uplink
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.queue.commands import Delivery, Resumed
 from warren_raft.runtime.loop import Loop
@@ -186,6 +188,9 @@ def test_a_node_that_has_just_started_finds_the_leader_of_a_queue_that_only_is_l
     assert ("c", messages.QueueCounts) in cluster.host.kinds()
 
 
+TEN = Block.decode(encode([b""] * 10, [b"body"] * 10, (b"", b"q")))
+
+
 class Receiver:
     def __init__(self):
         self.ids = []
@@ -203,10 +208,10 @@ def test_deliveries_that_were_lost_and_taken_back_are_not_waited_for(cluster):
     cluster._on_leader_is("b", messages.LeaderIs(GROUP, 4), memoryview(b""))
     cluster.loop.run_turn(0)
     follows = Delivery(20, 1, 0, 9, 0, 0)
-    client.delivered(5, follows, None)
+    client.delivered(5, follows, TEN)
     assert receiver.ids == []  # they may still come with the answer to Resume
     client.replied(1, (Resumed(20),), 9, 0)
-    client.delivered(5, follows, None)
+    client.delivered(5, follows, TEN)
     assert receiver.ids == list(range(20, 30))
 
 

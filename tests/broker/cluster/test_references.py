@@ -10,7 +10,8 @@ import pytest
 from tests.broker.cluster import callbacks
 from warren_broker.block.block import Block, encode
 from warren_broker.cluster import messages
-from warren_broker.cluster.client.queue_client import InFlight, LocalConsumer, Uplink
+from warren_broker.cluster.client.queue_client import LocalConsumer
+from warren_broker.cluster.client.uplink import InFlight, Uplink
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.queue.codec import encode_submission
 from warren_broker.queue.commands import Delivery, Enqueue, Resume, Submission

@@ -8,7 +8,7 @@ import pytest
 
 from broker.metadata.world import World
 from warren_broker.cluster import definitions
-from warren_broker.cluster.client.queue_client import UNANSWERED_MAX, InFlight
+from warren_broker.cluster.client.uplink import UNANSWERED_MAX, InFlight
 from warren_broker.cluster.definitions import metadata_uplink
 from warren_broker.metadata import commands, state
 from warren_broker.queue import machine

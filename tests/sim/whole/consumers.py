@@ -164,7 +164,7 @@ class Subscription:
         client = self.process.broker.queues.cluster.client(self.queue.group)
         if client is not None:  # else the queue was deleted
             settle = commands.Settle(self.consumer, ids)
-            client.command(settle, lambda reply, index: self.settled(reply, body, acquired))
+            client.settle(settle, True, lambda reply, index: self.settled(reply, body, acquired))
         self.flow()
 
     def give_back(self, msg_id: int, body: bytes, acquired: int, failed: bool) -> None:

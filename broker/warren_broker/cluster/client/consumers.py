@@ -7,12 +7,17 @@ from typing import Any
 
 from warren_broker import errors
 from warren_broker.amqp091 import requests
-from warren_broker.cluster.client.queue_client import GroupClient, LocalConsumer, Receiver
+from warren_broker.cluster.client.queue_client import (
+    GroupClient,
+    LocalConsumer,
+    Receiver,
+    Settlement,
+)
 from warren_broker.cluster.client.queues import QueueClients
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue import commands
 from warren_broker.queue.attach import surely_empty
-from warren_broker.queue.modify_command import Modify
+from warren_broker.queue.limits import UNLIMITED_WINDOW
 from warren_raft.errors import NotLeader, TooManyReads
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.storage.errors import EntryDamaged
@@ -75,6 +80,7 @@ class Consumers:
             timeout_ms=timeout_ms,
             ends=cancel_on_failover,
             led_by=self._queues.cluster.leader_of(queue.group) or "",
+            limit=command.prefetch or UNLIMITED_WINDOW,
             missed=missed,
             timed_out=timed_out,
         )
@@ -125,13 +131,11 @@ class Consumers:
         if client is not None:
             client.command(command, on_reply)
 
-    def settle(
-        self, command: commands.Settle | commands.Return | commands.Discard | Modify
-    ) -> None:
-        """Pass on a consumer's acknowledgements."""
+    def settle(self, command: Settlement, late: bool = False) -> None:
+        """Pass on a consumer's acknowledgements; late: they may wait, see `GroupClient.settle`."""
         client = self._client(command.consumer)
         if client is not None:
-            client.command(command)
+            client.settle(command, late)
 
     def set_aside(self, consumer: int, index: int, msg_id: int, reason: str) -> None:
         """Record that a message for a consumer could not be sent as it is."""

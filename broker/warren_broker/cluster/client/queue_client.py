@@ -1,7 +1,9 @@
 """This node's side of one group: submissions to its leader, replies and deliveries from it.
 
 1. Commands and messages gather in the uplink during a pass of the loop.  2. `pump` sends what is
-new to the leader, or keeps it while there is none.  3. A new leader is sent everything unanswered
+new to the leader, or keeps it while there is none.  Acknowledgements wait for what else is sent, or
+for ACK_WAIT_MS: no client waits for them, and each submission is an entry that a majority syncs.
+3. A new leader is sent everything unanswered
 again, then asked to resume each consumer after the last delivery received.  The machine applies
 each submission once and numbers deliveries consecutively, so neither step loses or doubles
 anything.
@@ -9,309 +11,32 @@ anything.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from warren_broker.block.block import BLOCK_MESSAGES_MAX, Block
-from warren_broker.queue.commands import Cancel, Delivery, MsgIds, Resume, Resumed
+from warren_broker.block.block import Block
+from warren_broker.cluster.client.uplink import OnReply, Sent, Uplink
+from warren_broker.queue.commands import (
+    Cancel,
+    Delivery,
+    Discard,
+    MsgIds,
+    Resume,
+    Resumed,
+    Return,
+    Settle,
+)
 from warren_broker.queue.delivery_parts import rest_of
+from warren_broker.queue.limits import UNLIMITED_WINDOW, WINDOW_BYTES
+from warren_broker.queue.modify_command import Modify
 
 SEEK_INTERVAL_MS = 100
 SEEK_INTERVAL_MS_MAX = 2_000
+ACK_WAIT_MS = 10
+"""How long an acknowledgement may wait while its consumer has credit left."""
 
-OnReply: TypeAlias = Callable[[Any, int], None]
-"""Called once with the command's reply and the raft index at which it was applied."""
-Encode: TypeAlias = Callable[[int, tuple[Any, ...], "bytes | memoryview | None", int], bytes]
-"""Encodes (seq, commands, block, highest seq answered) as an entry's data."""
-Assemble: TypeAlias = Callable[[Sequence[Any]], "bytes | memoryview"]
-"""Assembles the parts of one pass into one block."""
-
-SUBMISSION_BLOCK_BYTES = 1024 * 1024
-"""A block that has reached this size is closed; one message may be larger."""
-COMMANDS_MAX = 4096
-"""Commands in one submission to a queue."""
-UNANSWERED_MAX = 256
-"""Unanswered submissions to a queue; it remembers the replies of at least that many."""
-
-
-@dataclass(slots=True)
-class _Open:
-    """The submission that is being filled."""
-
-    parts: list[Any] = field(default_factory=list)
-    part_replies: list[OnReply | None] = field(default_factory=list)
-    part_bytes: int = 0
-    part_messages: int = 0
-    commands: list[Any] = field(default_factory=list)
-    replies: list[OnReply | None] = field(default_factory=list)
-    ordered: bool = False  # holds a command that a later publish must not overtake
-
-
-@dataclass(slots=True)
-class Sent:
-    """A submission without an answer.
-
-    times   how often it was sent since the leader was found
-    behind  how many answers since then said that the leader lacks an earlier one; at most `times`
-            as long as each is from this leadership
-    """
-
-    seq: int
-    data: bytes
-    enqueue_replies: tuple[OnReply | None, ...]
-    replies: tuple[OnReply | None, ...]
-    times: int = 0
-    behind: int = 0
-
-
-@dataclass(slots=True)
-class InFlight:
-    """Bytes of unanswered submissions, over all uplinks of a node."""
-
-    size_bytes: int = 0
-
-
-class Uplink:
-    """Numbers submissions, keeps them until answered, and returns those to be sent.
-
-    parked  the queue is unreachable: unanswered submissions are not counted as bytes in flight
-
-    Invariants: unanswered seqs are consecutive; sent_seq <= the last of them; bytes_unanswered is
-    their sum, and part of the node's bytes in flight unless it is parked.
-    """
-
-    __slots__ = (
-        "_assemble",
-        "_commands_max",
-        "_encode",
-        "_enqueue",
-        "_in_flight",
-        "_open",
-        "_unanswered_max",
-        "bytes_unanswered",
-        "next_seq",
-        "parked",
-        "sent_seq",
-        "unanswered",
-    )
-
-    def __init__(
-        self,
-        encode: Encode,
-        assemble: Assemble,
-        enqueue: Any,
-        in_flight: InFlight,
-        *,
-        commands_max: int | None = None,
-        unanswered_max: int | None = None,
-    ) -> None:
-        """Start without submissions; None: COMMANDS_MAX, UNANSWERED_MAX.
-
-        Their product must not exceed the number of replies that the machine remembers: beyond
-        that a repeat only tells that it was applied.
-        """
-        self._commands_max = COMMANDS_MAX if commands_max is None else commands_max
-        self._unanswered_max = UNANSWERED_MAX if unanswered_max is None else unanswered_max
-        self._in_flight = in_flight
-        self._encode = encode
-        self._assemble = assemble
-        self._enqueue = enqueue
-        self._open = _Open()
-        self.unanswered: deque[Sent] = deque()
-        self.bytes_unanswered = 0
-        self.next_seq = 1
-        self.sent_seq = 0
-        self.parked = False
-
-    def publish(self, part: Any, size_bytes: int, on_reply: OnReply | None) -> None:
-        """Add messages to this pass's block; `part` is an argument of `assemble`, with a length."""
-        pending = self._open
-        full = (
-            pending.part_bytes >= SUBMISSION_BLOCK_BYTES
-            or pending.part_messages >= BLOCK_MESSAGES_MAX
-            or (size_bytes >= SUBMISSION_BLOCK_BYTES and pending.part_messages)
-        )
-        if pending.ordered or full:
-            self._close()
-            pending = self._open
-        pending.parts.append(part)
-        pending.part_bytes += size_bytes
-        pending.part_messages += len(part)
-        pending.part_replies.append(on_reply)
-
-    def command(self, command: Any, on_reply: OnReply | None = None, ordered: bool = False) -> None:
-        """Add a command; `ordered`: nothing published later may be applied before it."""
-        pending = self._open
-        pending.commands.append(command)
-        pending.replies.append(on_reply)
-        pending.ordered |= ordered
-        if len(pending.commands) >= self._commands_max:
-            self._close()
-
-    def with_block(self, command: Any, block: bytes | memoryview, on_reply: OnReply | None) -> None:
-        """Add a command with a ready-made block, in a submission of its own."""
-        self._close()
-        self._append((command,), block, (on_reply,), ())
-
-    def _close(self) -> None:
-        pending = self._open
-        if not pending.parts and not pending.commands:
-            return
-        self._open = _Open()
-        block = None
-        commands = tuple(pending.commands)
-        if pending.parts:
-            block = self._assemble(pending.parts)
-            commands = (self._enqueue, *commands)
-        self._append(commands, block, tuple(pending.part_replies), tuple(pending.replies))
-
-    def _append(
-        self,
-        commands: tuple[Any, ...],
-        block: bytes | memoryview | None,
-        enqueue_replies: tuple[OnReply | None, ...],
-        replies: tuple[OnReply | None, ...],
-    ) -> None:
-        seq = self.next_seq
-        self.next_seq += 1
-        data = self._encode(seq, commands, block, seq - 1 - len(self.unanswered))
-        self.unanswered.append(Sent(seq, data, enqueue_replies, replies))
-        self._count(len(data))
-
-    def _count(self, size_bytes: int) -> None:
-        self.bytes_unanswered += size_bytes
-        if not self.parked:
-            self._in_flight.size_bytes += size_bytes
-
-    @property
-    def waited_for_bytes(self) -> int:
-        """Bytes that publishers wait for: none while parked."""
-        return 0 if self.parked else self.size_bytes
-
-    def park(self, reply: Any) -> None:
-        """Stop counting an unreachable queue's submissions; answer its publishers with `reply`.
-
-        Unanswered submissions remain: their numbers are given out, and they may have been applied.
-        They are sent again later. Commands keep their callbacks: `cluster.client.queues` answers
-        their callers.
-        """
-        if not self.parked:
-            self.parked = True
-            self._in_flight.size_bytes -= self.bytes_unanswered
-        told: list[OnReply | None] = []
-        for sent in self.unanswered:
-            if sent.enqueue_replies != (None,):
-                told += sent.enqueue_replies
-                sent.enqueue_replies = (None,) if sent.enqueue_replies else ()
-        told += self._open.part_replies
-        self._open.part_replies = [None] * len(self._open.part_replies)
-        for on_reply in told:
-            if on_reply is not None:
-                on_reply(reply, 0)
-
-    def unpark(self) -> None:
-        """Count the submissions again: the queue is reachable."""
-        if self.parked:
-            self.parked = False
-            self._in_flight.size_bytes += self.bytes_unanswered
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of unanswered and gathering messages."""
-        return self.bytes_unanswered + self._open.part_bytes
-
-    def take(self) -> list[Sent]:
-        """Return what may be sent and was not yet, in order; closes the open submission."""
-        held = len(self.unanswered)
-        if held < self._unanswered_max:
-            self._close()
-            held = len(self.unanswered)
-        if not held:
-            return []
-        first = self.unanswered[0].seq
-        start = self.sent_seq + 1 - first
-        end = min(held, self._unanswered_max)
-        if start >= end:
-            return []
-        self.sent_seq = first + end - 1
-        taken = [self.unanswered[i] for i in range(start, end)]
-        for sent in taken:
-            sent.times += 1
-        return taken
-
-    @property
-    def waiting(self) -> bool:
-        """Whether something is to be sent."""
-        return bool(self._open.parts or self._open.commands or self.sent_seq < self.next_seq - 1)
-
-    def rewind(self, seq: int = 0) -> None:
-        """Send again from `seq` on; 0: everything unanswered, to a leader that was just found."""
-        if not seq:
-            for sent in self.unanswered:
-                sent.times = sent.behind = 0
-        first = self.unanswered[0].seq if self.unanswered else self.next_seq
-        self.sent_seq = min(self.sent_seq, max(seq, first) - 1)
-
-    def behind(self, seq: int, expected_seq: int) -> bool:
-        """Handle the answer that submission `seq` came before `expected_seq`; whether to send.
-
-        1. Submissions 4 to 40 are under way, and 4 is lost.  2. The leader answers 5 to 40 that it
-        lacks 4; the first answer has 4 to 40 sent again.  3. If the other answers did so, too,
-        each would put 37 entries into the log, and each of these might be answered like that.
-        So an answer counts only when `seq` has not been sent again since: then 4 was lost again.
-        Replayed by tests/broker/cluster/client/test_resending.py
-        """
-        at = seq - self.unanswered[0].seq if self.unanswered else -1
-        if not 0 <= at < len(self.unanswered):
-            return False
-        sent = self.unanswered[at]
-        sent.behind += 1
-        if sent.behind < sent.times:
-            return False
-        self.rewind(expected_seq)
-        return True
-
-    def answered(self, seq: int, replies: Sequence[Any], index: int) -> bool:
-        """Call back with the replies of submission `seq`; return False when it was answered before.
-
-        Answers come in order; `rewind` asks again for a missing one.
-        """
-        if not self.unanswered or self.unanswered[0].seq != seq:
-            return False
-        sent = self.unanswered.popleft()
-        self._count(-len(sent.data))
-        # 1. A leader change rewound sent_seq below this submission.  2. The old leader's answer
-        # arrives late.  sent_seq must not stay below the first unanswered submission.
-        self.sent_seq = max(self.sent_seq, seq)
-        rest = list(replies)
-        if sent.enqueue_replies:
-            reply = rest.pop(0) if rest else None
-            for on_reply in sent.enqueue_replies:
-                if on_reply is not None:
-                    on_reply(reply, index)
-        for position, on_reply in enumerate(sent.replies):
-            if on_reply is not None:
-                on_reply(rest[position] if position < len(rest) else None, index)
-        return True
-
-    def abandon(self) -> list[OnReply]:
-        """Drop everything, for a deleted group; return the callbacks that wait, oldest first."""
-        waiting = [r for sent in self.unanswered for r in (*sent.enqueue_replies, *sent.replies)]
-        waiting += [*self._open.part_replies, *self._open.replies]
-        self._open = _Open()
-        self.unanswered.clear()
-        self._count(-self.bytes_unanswered)
-        self.sent_seq = self.next_seq - 1
-        return [on_reply for on_reply in waiting if on_reply is not None]
-
-    def check(self) -> None:
-        """Assert the invariants."""
-        seqs = [sent.seq for sent in self.unanswered]
-        assert seqs == list(range(self.next_seq - len(seqs), self.next_seq)), seqs
-        assert self.next_seq - 1 - len(seqs) <= self.sent_seq < self.next_seq, self.sent_seq
-        assert self.bytes_unanswered == sum(len(sent.data) for sent in self.unanswered)
+Settlement: TypeAlias = Settle | Return | Discard | Modify
 
 
 class Carrier(Protocol):
@@ -327,6 +52,10 @@ class Carrier(Protocol):
 
     def touch(self, client: GroupClient) -> None:
         """Call `client.pump()` at the end of this pass."""
+        ...
+
+    def touch_later(self, client: GroupClient) -> None:
+        """Call `client.ack_wait_over()` in ACK_WAIT_MS."""
         ...
 
     def seek(self, client: GroupClient) -> None:
@@ -358,6 +87,10 @@ class LocalConsumer:
     timeout_ms   how long it may hold a message; None: no limit
     ends         it is to be cancelled when another node begins to lead the queue
     led_by       the node that led when it was first known; "": none was. Only with `ends`
+    limit        unsettled messages that the queue gives it at most
+    window       the same, or less where its messages are large
+    unsettled    messages delivered to it of which no settlement has been sent
+    ack_waits    messages of these that it has acknowledged
     missed       told the next msg_id when deliveries before it will never come; None: not wanted
     timed_out    told what it held for too long, and timeout_ms, instead of `Receiver.cancelled`:
                  ranges of msg_ids, none when they are not known. None: not wanted
@@ -370,14 +103,25 @@ class LocalConsumer:
     timeout_ms: int | None = None
     ends: bool = False
     led_by: str = ""
+    limit: int = UNLIMITED_WINDOW
+    window: int = UNLIMITED_WINDOW
+    unsettled: int = 0
+    ack_waits: int = 0
     missed: Callable[[int], None] | None = None
     timed_out: Callable[[MsgIds, int | None], None] | None = None
 
 
 class GroupClient:
-    """The uplink of one group and this node's consumers of it."""
+    """The uplink of one group and this node's consumers of it.
+
+    Invariant: whatever is sent takes along all acknowledgements that wait, in the order in which
+    everything came: a Return, Cancel or SessionDown never overtakes one.
+    """
 
     __slots__ = (
+        "_acked_late",
+        "_acks_due",
+        "_held_back",
         "carrier",
         "consumers",
         "group",
@@ -397,6 +141,9 @@ class GroupClient:
         self.members = members
         self.uplink = uplink
         self.consumers: dict[int, LocalConsumer] = {}
+        self._acked_late: list[LocalConsumer] = []
+        self._acks_due = False
+        self._held_back = False
         self.touched = False
         self.seeking = False
         self.told: tuple[str, int] = ("", 0)
@@ -420,6 +167,38 @@ class GroupClient:
         """Add a command to this pass's submission."""
         self.uplink.command(command, on_reply, ordered)
         self._touch()
+
+    def settle(
+        self, command: Settlement, late: bool = False, on_reply: OnReply | None = None
+    ) -> None:
+        """Add a consumer's settlement; late: an acknowledgement that may wait for ACK_WAIT_MS.
+
+        It waits while the consumer has more than half of its credit left, so that deliveries
+        continue; a consumer that is not known here (basic.get) waits for no delivery.
+        """
+        local = self.consumers.get(command.consumer)
+        urgent = not late
+        if local is not None:
+            count = sum(last - first + 1 for first, last in command.msg_ids)
+            urgent |= 2 * local.unsettled >= local.window
+            if urgent:
+                local.unsettled -= count
+            else:
+                if not local.ack_waits:
+                    self._acked_late.append(local)
+                local.ack_waits += count
+        self.uplink.command(command, on_reply)
+        if urgent:
+            self._touch()
+        elif not self._acks_due:
+            self._acks_due = True
+            self.carrier.touch_later(self)
+
+    def ack_wait_over(self) -> None:
+        """Send the acknowledgements that nothing else has taken along."""
+        self._acks_due = False
+        if self.uplink.waiting:
+            self._touch()
 
     def with_block(
         self, command: Any, block: bytes | memoryview, on_reply: Callable[[Any, int], None] | None
@@ -446,6 +225,12 @@ class GroupClient:
     def pump(self) -> None:
         """Send what has not been sent."""
         self.touched = False
+        self._held_back = False
+        if self._acked_late:
+            for local in self._acked_late:
+                local.unsettled -= local.ack_waits
+                local.ack_waits = 0
+            self._acked_late = []
         leader = self.carrier.leader_of(self.group)
         if leader is None:
             self.carrier.seek(self)
@@ -455,6 +240,7 @@ class GroupClient:
                 self.uplink.rewind(sent.seq)
                 self.carrier.seek(self)
                 return
+        self._held_back = self.uplink.waiting
 
     def leader_found(self, leader: str, term: int, reconnected: bool = False) -> None:
         """Resume with a leader that is new or reachable again: send it all that it may have missed.
@@ -529,7 +315,7 @@ class GroupClient:
                 self._touch()
         elif self.uplink.answered(seq, replies, index):
             self.carrier.answered(self)
-            if self.uplink.waiting:
+            if self._held_back:
                 self._touch()
 
     def delivered(self, consumer: int, delivery: Delivery, block: Block) -> None:
@@ -551,6 +337,11 @@ class GroupClient:
             return
         delivery = rest_of(delivery, local.next_msg_id - first_id)
         local.next_msg_id = end_id
+        if not local.no_ack:
+            count = delivery.last - delivery.first + 1
+            local.unsettled += count
+            size_bytes = block.size_bytes(delivery.first, delivery.last + 1)
+            local.window = min(local.limit, WINDOW_BYTES * count // max(1, size_bytes))
         local.receiver.deliver(consumer, delivery, block)
 
     def cancelled(self, consumer: int, reason: str, msg_ids: MsgIds = ()) -> None:

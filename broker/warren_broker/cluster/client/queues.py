@@ -7,7 +7,8 @@ from typing import Any
 
 from warren_broker import errors
 from warren_broker.block.block import FORM_AMQP091, compress
-from warren_broker.cluster.client.queue_client import GroupClient, Uplink
+from warren_broker.cluster.client.queue_client import GroupClient
+from warren_broker.cluster.client.uplink import Uplink
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.request_timeouts import RequestTimeouts

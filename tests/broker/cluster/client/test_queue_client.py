@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from warren_broker.cluster.client.queue_client import UNANSWERED_MAX, InFlight, Uplink
+from warren_broker.cluster.client.uplink import UNANSWERED_MAX, InFlight, Uplink
 
 
 def encode(seq, commands, block, answered):

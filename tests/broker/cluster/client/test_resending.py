@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.broker.cluster.client.test_queue_client import Machine, new_uplink
-from warren_broker.cluster.client.queue_client import Uplink
+from warren_broker.cluster.client.uplink import Uplink
 
 COUNT = 38
 

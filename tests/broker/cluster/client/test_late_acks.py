@@ -1,0 +1,248 @@
+"""Acknowledgements ride with what else is sent, or leave by themselves a little later."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from warren_broker.block.block import Block, encode
+from warren_broker.cluster.client.queue_client import GroupClient, LocalConsumer
+from warren_broker.cluster.client.uplink import InFlight, Sent, Uplink
+from warren_broker.queue.commands import Delivery, Return, SessionDown, Settle
+from warren_broker.queue.limits import WINDOW_BYTES
+
+CONSUMER = 7
+
+
+class Node:
+    """A carrier with a leader that answers when the test says so; timers fire when it says so."""
+
+    def __init__(self, prefetch: int = 100, body_bytes: int = 10) -> None:
+        self.leads = True
+        self.touched: list[GroupClient] = []
+        self.timers: list[GroupClient] = []
+        self.submissions: list[list[Any]] = []
+        uplink = Uplink(self.encode, lambda parts: b"|".join(parts), "ENQ", InFlight())
+        self.client = GroupClient(self, 1, ("a",), uplink)
+        self.local = LocalConsumer(CONSUMER, self, False, limit=prefetch)  # type: ignore[arg-type]
+        self.client.consumers[CONSUMER] = self.local
+        self.body_bytes = body_bytes
+        self.next_id = 0
+
+    def encode(self, seq: int, commands: Any, block: Any, answered: int) -> bytes:
+        self.submissions.append(list(commands))
+        return b"%d" % seq
+
+    # the carrier
+
+    def leader_of(self, group: int) -> str | None:
+        return "a" if self.leads else None
+
+    def submit(self, leader: str, group: int, sent: Sent) -> bool:
+        return True
+
+    def touch(self, client: GroupClient) -> None:
+        self.touched.append(client)
+
+    def touch_later(self, client: GroupClient) -> None:
+        self.timers.append(client)
+
+    def seek(self, client: GroupClient) -> None:
+        pass
+
+    def answered(self, client: GroupClient) -> None:
+        pass
+
+    # the receiver
+
+    def deliver(self, consumer: int, delivery: Delivery, block: Block) -> None:
+        pass
+
+    # what the test does
+
+    def delivered(self, count: int) -> None:
+        block = Block.decode(encode([b""] * count, [bytes(self.body_bytes)] * count, (b"", b"q")))
+        self.client.delivered(CONSUMER, Delivery(self.next_id, 1, 0, count - 1, 0, 0), block)
+        self.next_id += count
+
+    def ack(self, *ids: int) -> None:
+        ranges = tuple((at, at) for at in ids)
+        self.client.settle(Settle(CONSUMER, ranges), late=True)
+
+    def turn(self) -> list[list[Any]]:
+        """End a turn; return the submissions that it sent."""
+        before = len(self.submissions)
+        touched, self.touched = self.touched, []
+        for client in touched:
+            client.pump()
+        return self.submissions[before:]
+
+    def wait(self) -> list[list[Any]]:
+        """Let the timers fire, and end the turn."""
+        timers, self.timers = self.timers, []
+        for client in timers:
+            client.ack_wait_over()
+        return self.turn()
+
+    def answer(self, seq: int) -> list[list[Any]]:
+        self.client.replied(seq, (None,), 5, 0)
+        return self.turn()
+
+
+def settled(*submissions: list[Any]) -> list[int]:
+    """The settled numbers, in order."""
+    return [
+        ids[0]
+        for each in submissions
+        for command in each
+        if isinstance(command, Settle)
+        for ids in command.msg_ids
+    ]
+
+
+def test_acknowledgements_wait_together_and_leave_in_order() -> None:
+    node = Node()
+    node.delivered(5)
+    for at in range(3):
+        node.ack(at)
+        assert node.turn() == []
+    assert len(node.timers) == 1, "one timer, whatever waits"
+    (sent,) = node.wait()
+    assert settled(sent) == [0, 1, 2] and node.local.unsettled == 2
+    assert node.wait() == [] and not node.timers
+    node.ack(3)
+    assert settled(*node.wait()) == [3]
+
+
+def test_they_ride_with_the_next_publish() -> None:
+    node = Node()
+    node.delivered(5)
+    node.ack(0)
+    node.ack(1)
+    node.client.publish(b"m", 1, None)
+    (sent,) = node.turn()
+    assert sent[0] == "ENQ" and settled(sent) == [0, 1]
+    assert node.wait() == [], "the timer finds nothing"
+
+
+def test_the_answer_to_a_submission_does_not_send_them() -> None:
+    node = Node()
+    node.delivered(5)
+    node.client.publish(b"m", 1, None)
+    assert len(node.turn()) == 1
+    node.ack(0)
+    assert node.answer(1) == []
+    assert settled(*node.wait()) == [0]
+
+
+@pytest.mark.parametrize("last", [SessionDown(3, False), Return(CONSUMER, ((2, 2),), False)])
+def test_what_follows_takes_them_along_and_comes_after_them(last: Any) -> None:
+    node = Node()
+    node.delivered(5)
+    node.ack(0)
+    node.ack(1)
+    if isinstance(last, Return):
+        node.client.settle(last)
+    else:
+        node.client.command(last)
+    (sent,) = node.turn()
+    assert settled(sent) == [0, 1] and sent[-1] is last
+
+
+@pytest.mark.parametrize(("prefetch", "held"), [(1, 1), (2, 1), (3, 2), (100, 50), (100, 100)])
+def test_with_half_of_the_credit_used_they_leave_at_once(prefetch: int, held: int) -> None:
+    node = Node(prefetch)
+    node.delivered(held)
+    node.ack(0)
+    assert settled(*node.turn()) == [0] and not node.timers
+    assert node.local.unsettled == held - 1
+
+
+def test_with_credit_left_they_wait() -> None:
+    node = Node(100)
+    node.delivered(49)
+    node.ack(0)
+    assert node.turn() == [] and node.local.unsettled == 49, "the queue still counts it"
+    node.delivered(1)
+    node.ack(1)
+    (sent,) = node.turn()
+    assert settled(sent) == [0, 1] and node.local.unsettled == 48
+
+
+def test_large_messages_use_the_window_in_bytes() -> None:
+    node = Node(1000, body_bytes=WINDOW_BYTES // 8)
+    node.delivered(3)
+    node.ack(0)
+    assert node.turn() == []
+    node.delivered(1)
+    node.ack(1)
+    assert settled(*node.turn()) == [0, 1]
+
+
+def test_of_a_get_they_wait_and_nothing_counts_them() -> None:
+    node = Node()
+    node.client.settle(Settle(99, ((0, 0),)), late=True)
+    assert node.turn() == [] and settled(*node.wait()) == [0]
+
+
+def test_without_a_leader_they_are_kept() -> None:
+    node = Node()
+    node.delivered(5)
+    node.leads = False
+    node.ack(0)
+    assert node.wait() == []
+    node.leads = True
+    node.client.publish(b"m", 1, None)
+    assert settled(*node.turn()) == [0]
+
+
+def test_a_queue_that_was_deleted_is_left_alone() -> None:
+    node = Node()
+    node.delivered(5)
+    node.ack(0)
+    node.client.uplink.abandon()
+    assert node.wait() == [] and not node.touched
+
+
+def test_what_the_bound_of_unanswered_submissions_held_back_follows_the_answer() -> None:
+    node = Node()
+    bound = node.client.uplink._unanswered_max
+    for _ in range(bound + 2):
+        node.client.with_block("STAGE", b"", None)
+    node.turn()
+    assert node.client.uplink.sent_seq == bound
+    node.answer(1)
+    assert node.client.uplink.sent_seq == bound + 1
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_happens_each_is_sent_once_in_order_and_the_count_is_right(seed: int) -> None:
+    rng = random.Random(seed)
+    node = Node(rng.choice([1, 2, 10, 200]))
+    waiting: list[int] = []
+    acked: list[int] = []
+    sent: list[list[Any]] = []
+    for _ in range(300):
+        match rng.randrange(6):
+            case 0 if node.local.unsettled < node.local.limit:
+                count = rng.randint(1, node.local.limit - node.local.unsettled)
+                waiting += range(node.next_id, node.next_id + count)
+                node.delivered(count)
+            case 1 | 2 if waiting:
+                one = waiting.pop(rng.randrange(len(waiting)))
+                acked.append(one)
+                node.ack(one)
+            case 3:
+                node.client.publish(b"m", 1, None)
+            case 4:
+                sent += node.wait()
+            case 5:
+                sent += node.turn()
+        assert settled(*node.submissions) == acked[: len(settled(*node.submissions))]
+        in_open = len(acked) - len(settled(*node.submissions))
+        assert len(waiting) <= node.local.unsettled <= len(waiting) + in_open
+    sent += node.turn()
+    sent += node.wait()
+    assert settled(*node.submissions) == acked and node.local.unsettled == len(waiting)
