@@ -30,8 +30,8 @@ SMALL: tuple[tuple[str, str, tuple[int, ...]], ...] = (
     ("cluster.membership.placement", "BALANCED_QUEUES_MAX", (1,)),
     ("cluster.membership.reconciler", "MOVING_MAX", (1,)),
     ("cluster.membership.reconciler", "LOOKED_AT_MAX", (1, 2)),
-    ("cluster.client.queue_client", "SUBMISSION_BLOCK_BYTES", (1, 100)),
-    ("cluster.client.queue_client", "COMMANDS_MAX", (1, 2)),
+    ("cluster.client.uplink", "SUBMISSION_BLOCK_BYTES", (1, 100)),
+    ("cluster.client.uplink", "COMMANDS_MAX", (1, 2)),
 )
 """Module, name, values to choose from."""
 Windows = tuple[tuple[str, str, int], ...]
@@ -50,7 +50,7 @@ def draw(rng: Random, lives: bool) -> Windows:
         # A node has no more unanswered than the machines remember the replies of.
         unanswered = rng.choice((1, 2, 5))
         found += [
-            ("cluster.client.queue_client", "UNANSWERED_MAX", unanswered),
+            ("cluster.client.uplink", "UNANSWERED_MAX", unanswered),
             ("queue.machine", "REPLIES_KEPT", unanswered),
         ]
     if rng.random() < 0.5:

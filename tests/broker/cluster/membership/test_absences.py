@@ -275,7 +275,7 @@ def test_a_consumer_that_was_refused_meanwhile_keeps_no_message(
     universe: Universe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "warren_broker.cluster.client.queue_client.COMMANDS_MAX", 1
+        "warren_broker.cluster.client.uplink.COMMANDS_MAX", 1
     )  # each in its own entry
     assert publish(universe, "", "lasting").confirmed()
     answers: list[Any] = []
