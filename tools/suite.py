@@ -27,9 +27,9 @@ LAST = (("broker",), ("sim",))
 more section between them. What another section has is left out of a folder."""
 HALVED = ("live",)
 """Folders with so many slow tests that they make two sections each; subfolders stay whole."""
-LANES_PER_CORE = 1.5
+LANES_PER_CORE = 2
 """Sections that run at the same time: tests with real nodes wait more than they compute."""
-LANES_MAX = 3
+LANES_MAX = 4
 TYPED = ("tools", "bench", "build.py", "examples")
 """Checked by mypy beside the packages, which pyproject.toml names."""
 COUNTED = ("passed", "failed", "errors", "skipped")
