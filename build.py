@@ -102,6 +102,12 @@ def nemesis(options: argparse.Namespace) -> int:
     return run_module("nemesis.run", options, suite.with_tests(environment.environment()))
 
 
+def federation(options: argparse.Namespace) -> int:
+    """Run federated clusters under faults and check their history: --clusters N --minutes N."""
+    prepare()
+    return run_module("nemesis.federation", options, suite.with_tests(environment.environment()))
+
+
 def mutate(options: argparse.Namespace) -> int:
     """Run the tests on mutants of Raft, recovery, queues: --sample N --seed S, or one part."""
     prepare()
@@ -234,6 +240,7 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "demo-repeat": demo_repeat,
     "clean": clean,
     "nemesis": nemesis,
+    "federation": federation,
     "structure": structure,
     "mutate": mutate,
     "differ": differ,
@@ -254,6 +261,7 @@ PASSES_ON = (
     "bench",
     "sim",
     "nemesis",
+    "federation",
     "mutate",
     "differ",
     "shovel",

@@ -83,7 +83,8 @@ class Checker:
 
     Deliveries of the three ways to read (consumers, claims) count alike: a message belongs to one
     queue. Order is judged where it is promised: first deliveries to one consumer, of one stream and
-    priority. Dead letters have to arrive, at least once and in any order.
+    priority. Of queues with repeats each message has to come at least once, in any
+    order.
     """
 
     def __init__(self) -> None:
@@ -97,7 +98,7 @@ class Checker:
         self._faults: list[_Fault] = []
         self._node_of: dict[str, int] = {}
         self._at_most_once: set[str] = set()
-        self._letters: set[str] = set()
+        self._repeats: set[str] = set()
         self._claims: dict[tuple[str, str, int], list[_Id]] = {}
         self._claim_of: dict[_Id, tuple[str, str, int]] = {}
         self._batches: dict[tuple[str, str, int], list[_Id]] = {}
@@ -158,8 +159,8 @@ class Checker:
     def _on_no_ack(self, event: Event) -> None:
         self._at_most_once.add(event["q"])
 
-    def _on_letters(self, event: Event) -> None:
-        self._letters.add(event["q"])
+    def _on_repeats(self, event: Event) -> None:
+        self._repeats.add(event["q"])
 
     # ------------------------------------------------------------ consuming
 
@@ -168,7 +169,7 @@ class Checker:
         message = self._arrived(key, event["q"], f"consumer {event['c']}")
         if message is None:
             return
-        if event["q"] in self._letters:
+        if event["q"] in self._repeats:
             return
         text = f"{key} of {event['q']} to {event['c']} at {event['t']}"
         if event["r"]:
@@ -310,9 +311,9 @@ class Checker:
         messages = self._messages.values()
         counts["messages"] = len(messages)
         counts["messages confirmed"] = sum(message.confirmed for message in messages)
-        letters = [message for message in messages if message.queue in self._letters]
-        counts["dead letters"] = sum(message.confirmed for message in letters)
-        counts["dead letters seen again"] = sum(message.deliveries > 1 for message in letters)
+        may_repeat = [message for message in messages if message.queue in self._repeats]
+        counts["messages that may repeat"] = sum(message.confirmed for message in may_repeat)
+        counts["repeated"] = sum(message.deliveries > 1 for message in may_repeat)
         counts["messages seen again"] = sum(message.deliveries > 1 for message in messages)
         self._measure_gaps()
 

@@ -6,7 +6,7 @@ Every event has `t` (seconds of this machine's monotonic clock) and `e`, its kin
 | --- | --- | --- |
 | stream | s, node | a publisher has a connection to a node |
 | no_ack | q | messages of this queue are gone when they have been sent |
-| letters | q | what arrives in this queue are dead letters: at least once, in whatever order |
+| repeats | q | each message comes at least once, in any order: dead letters, federated queues |
 | publish | s, n, q, y | message n of stream s with priority y is about to be sent; it ends in q |
 | confirm, nack, unknown | s, n | [[first, last] …]: confirmed; refused; the connection was lost |
 | deliver | c, q, s, n, r | consumer c got it; r: redelivered |

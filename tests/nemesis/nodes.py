@@ -29,14 +29,19 @@ STARTED_S = 60.0
 class Nodes:
     """Nodes 0, 1, 2 … : start, kill, pause, take the disk from.
 
-    Each node's data directory is a file system of its own where that is possible (`disks`, else
-    None; `what` says which).
+    Each node's data directory is a file system of its own where that is possible and own_disks
+    (`disks`, else None; `what` says which).
     Invariant: `down` and `paused` name what the run did itself; any other node that does not run
     has died by itself.
     """
 
     def __init__(
-        self, count: int, directory: Path, network: Network, settings: dict[str, Any]
+        self,
+        count: int,
+        directory: Path,
+        network: Network,
+        settings: dict[str, Any],
+        own_disks: bool = True,
     ) -> None:
         self.network = network
         self.directory = directory
@@ -51,9 +56,10 @@ class Nodes:
         )
         for node in self.nodes:
             node.data_dir.mkdir(parents=True)
-        self.disks, self.what = disks.make(
-            directory / "nodes", [node.data_dir for node in self.nodes]
-        )
+        self.disks, self.what = None, "one disk for all"
+        if own_disks:
+            folders = [node.data_dir for node in self.nodes]
+            self.disks, self.what = disks.make(directory / "nodes", folders)
         for i in range(count):
             self._configure(i, settings)
 
@@ -192,12 +198,17 @@ class Nodes:
             if i not in self.down and process.poll() is not None
         ]
 
+    def pid(self, i: int) -> int | None:
+        """Its process; None: it does not run."""
+        process = self._processes.get(i)
+        return None if process is None or process.poll() is not None else process.pid
+
     def memory_bytes(self, i: int) -> int:
         """Resident memory; 0: it does not run."""
-        process = self._processes.get(i)
-        if process is None or process.poll() is not None:
+        pid = self.pid(i)
+        if pid is None:
             return 0
-        pages = Path(f"/proc/{process.pid}/statm").read_text(encoding="ascii").split()[1]
+        pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
         return int(pages) * os.sysconf("SC_PAGESIZE")
 
     def close(self) -> None:

@@ -110,7 +110,7 @@ class Run:
         self.nodes.wait_serving()
         self._declare()
         self.record("no_ack", q=NO_ACK)
-        self.record("letters", q=LETTERS)
+        self.record("repeats", q=LETTERS)
         self._clients.start()
         self.threads = [
             Claimer(self.world, "claimer", CLAIMED),
@@ -221,7 +221,7 @@ class Run:
         self._until(
             DRAIN_S,
             "messages left in queues",
-            lambda: [text for name in QUEUES if (text := _left_in(self._queue(name)))],
+            lambda: [text for name in QUEUES if (text := left_in(self._queue(name)))],
         )
 
     def _leave(self) -> None:
@@ -274,7 +274,8 @@ class Run:
             return Admin(connection).queues()
 
 
-def _left_in(queue: Queue) -> str:
+def left_in(queue: Queue) -> str:
+    """Return what is left in a queue, in words; "" when it is empty."""
     counts = {
         "ready": queue.messages_ready,
         "unacknowledged": queue.messages_unacknowledged,

@@ -17,6 +17,7 @@ class Relay:
     cut_after  the connections are cut once so many bytes were forwarded; then it is None
     cut_each   each connection is cut once it has carried so many bytes to the broker
     silent     answers of the broker are withheld
+    refusing   new connections end at once, as those do that find no broker
     """
 
     def __init__(self, port: int) -> None:
@@ -30,6 +31,7 @@ class Relay:
         self.cut_after: int | None = None
         self.cut_each: int | None = None
         self.silent = False
+        self.refusing = False
 
     def __enter__(self) -> Relay:
         threading.Thread(target=self._accept, daemon=True).start()
@@ -54,9 +56,15 @@ class Relay:
         while True:
             try:
                 client, _ = self._server.accept()
-                broker = socket.create_connection(("127.0.0.1", self._target))
             except OSError:
                 return
+            try:
+                if self.refusing:
+                    raise ConnectionRefusedError
+                broker = socket.create_connection(("127.0.0.1", self._target))
+            except OSError:
+                client.close()
+                continue
             with self._lock:
                 self.made += 1
                 self._open += [client, broker]
