@@ -12,8 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-import pika
-
 from warren_broker.errors import InvalidArgument
 from warren_broker.federation.journey import RECEIVED_FROM, travelled
 from warren_broker.shovel.definition import (
@@ -24,6 +22,7 @@ from warren_broker.shovel.definition import (
 )
 from warren_broker.shovel.endpoint import ACCESS_REFUSED, RESOURCE_LOCKED, Endpoint, OwnNode
 from warren_broker.shovel.ledger import ShovelLedger
+from warren_broker.shovel.source_consumer import SourceConsumer
 from warren_broker.shovel.uris import ShovelUri
 
 REFUSED_AGAIN_S: Final = 1.0
@@ -111,8 +110,6 @@ class Transfer:
         self._link = link
         self._wanted = wanted
         self._one_by_one = one_by_one
-        self._queue: str | None = None
-        self._consumers = 0
         self._ioloop = ioloop
         self._progress = progress
         self._observer = observer
@@ -125,7 +122,7 @@ class Transfer:
         self._written = 0
         self._begun = 0
         self._over = self._stopping = False
-        self._consumer = ""
+        self._consumer: SourceConsumer | None = None
         self._on_idle: Callable[[], None] | None = None
         self.blocked = False
 
@@ -250,9 +247,19 @@ class Transfer:
         prefetch = 1 if self._one_by_one else self._prefetch()
 
         def ready(frame: Any) -> None:
-            self._queue = queue
+            if self._over or self._stopping:
+                return
+            self._consumer = SourceConsumer(
+                self._source.channel,
+                queue,
+                shovel.consumer_args,
+                None if self._link is None else self._link.consumer_tag,
+                self._delivered,
+                self._observer.running,
+                self._source.fail,
+            )
             if self._wanted:
-                self._consume()
+                self._consumer.want(True)
             else:
                 self._observer.running()
 
@@ -264,61 +271,19 @@ class Transfer:
 
     # ------------------------------------------------------------ consuming
 
-    def _consume(self) -> None:
-        link, channel, before = self._link, self._source.channel, self._consumers
-        self._consumers += 1
-        tag = None if link is None else f"{link.consumer_tag}-{self._consumers}"
-
-        def consuming(frame: Any) -> None:
-            if link is not None and before:  # all deliveries of the consumer before this have come
-                channel._consumers.pop(f"{link.consumer_tag}-{before}", None)
-            self._observer.running()
-
-        self._consumer = channel.basic_consume(
-            self._queue,
-            self._delivered,
-            consumer_tag=tag,
-            arguments=dict(self._shovel.consumer_args),
-            callback=consuming,
-        )
-
     def fetch(self, wanted: bool) -> None:
         """Consume from the source or not, as the demand is."""
-        if self._wanted == wanted:
-            return
         self._wanted = wanted
-        if self._over or self._stopping or self._queue is None:
-            return
-        if wanted:
-            self._consume()
-        elif self._consumer:
-            self._cancel()
-
-    def _cancel(self) -> None:
-        """Have no more delivered, and take what is under way.
-
-        pika's `basic_cancel` rejects deliveries that arrive after it. 1. Each rejection counts as a
-        delivery at the source.  2. Demand comes and goes.  3. The messages exceed the source's
-        delivery limit, which drops them, although they were delivered to nothing.
-        """
-        channel, tag, self._consumer = self._source.channel, self._consumer, ""
-        channel._send_method(pika.spec.Basic.Cancel(consumer_tag=tag, nowait=True))
+        if self._consumer is not None and not self._over:
+            self._consumer.want(wanted)
 
     def _count_suspects(self, moved: int) -> None:
-        """After the last of them consume as before, with another prefetch for a new consumer."""
+        """After the last of them consume as before."""
         if not self._one_by_one:
             return
         self._one_by_one = max(0, self._one_by_one - moved)
-        if self._one_by_one or self._stopping:
-            return
-        if self._consumer:
-            self._cancel()
-
-        def ready(frame: Any) -> None:
-            if self._wanted and not self._over and not self._stopping and not self._consumer:
-                self._consume()
-
-        self._source.channel.basic_qos(prefetch_count=self._prefetch(), callback=ready)
+        if not self._one_by_one and not self._stopping and self._consumer is not None:
+            self._consumer.limit(self._prefetch())
 
     # ------------------------------------------------------------ moving
 
@@ -476,8 +441,8 @@ class Transfer:
         self._on_idle, self._stopping = idle, True
         if self._over or not len(self._ledger):
             self._idle()
-        elif self._consumer:
-            self._source.channel.basic_cancel(self._consumer)
+        elif self._consumer is not None:
+            self._consumer.stop()
 
     def _idle(self) -> None:
         idle, self._on_idle = self._on_idle, None

@@ -1,0 +1,125 @@
+"""A run's consumer at its source, which begins and ends with the demand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import pika
+
+FIRST_DELIVERY: Final = 1
+"""Delivery tags of a channel begin with it, and leave out none."""
+
+
+class SourceConsumer:
+    """The consumer on a channel: one while messages are wanted, none else.
+
+    tag         of the consumers, with a number; None: the library chooses
+    on_message  called with each delivery, as pika does
+    on_begun    called when the source delivers
+    on_gap      told in words that a delivery has not arrived; nothing is passed on any more
+
+    Nothing is begun or cancelled before the last basic.consume is answered. 1. The source does not
+    answer one at once, since its queue's leader hangs.  2. The demand ends, begins and ends.
+    3. pika keeps the second basic.consume back until the first is answered, while a cancel without
+    an answer leaves at once.  4. So the cancel would come before its consumer, which would stay for
+    ever, and have every other message.
+
+    Every delivery is seen here, so that an acknowledgement of several covers none that was not.
+
+    Replayed by tests/broker/shovel/test_source_consumer.py
+    """
+
+    def __init__(
+        self,
+        channel: Any,
+        queue: str,
+        arguments: Mapping[str, Any],
+        tag: str | None,
+        on_message: Callable[[Any, Any, Any, bytes], None],
+        on_begun: Callable[[], None],
+        on_gap: Callable[[str], None],
+    ) -> None:
+        self._channel = channel
+        self._queue = queue
+        self._arguments = arguments
+        self._tag = tag
+        self._on_message = on_message
+        self._on_begun = on_begun
+        self._on_gap = on_gap
+        self._made = 0
+        self._wanted = self._asked = self._stopped = False
+        self._current = self._before = ""
+        self._next_delivery = FIRST_DELIVERY
+
+    def want(self, wanted: bool) -> None:
+        """Have messages delivered, or no more than what is under way."""
+        self._wanted = wanted
+        self._adjust()
+
+    def limit(self, prefetch: int) -> None:
+        """Have at most that many under way; a consumer that is there is replaced."""
+
+        def ready(frame: Any) -> None:
+            if self._current and not self._stopped:
+                self._cancel()
+            self._adjust()
+
+        self._channel.basic_qos(prefetch_count=prefetch, callback=ready)
+
+    def stop(self) -> None:
+        """Give back what arrives from now on, and begin nothing more."""
+        self._stopped = True
+        if self._current:
+            self._channel.basic_cancel(self._current)
+
+    def _adjust(self) -> None:
+        if self._asked or self._stopped:
+            return
+        if self._wanted and not self._current:
+            self._begin()
+        elif self._current and not self._wanted:
+            self._cancel()
+
+    def _begin(self) -> None:
+        self._asked = True
+        self._made += 1
+
+        def begun(frame: Any) -> None:
+            self._asked = False
+            self._current = frame.method.consumer_tag
+            # All deliveries of the consumer before this one have come.
+            self._channel._consumers.pop(self._before, None)
+            self._before = ""
+            if self._stopped:
+                self._channel.basic_cancel(self._current)
+                return
+            self._on_begun()
+            self._adjust()
+
+        self._channel.basic_consume(
+            self._queue,
+            self._delivered,
+            consumer_tag=None if self._tag is None else f"{self._tag}-{self._made}",
+            arguments=dict(self._arguments),
+            callback=begun,
+        )
+
+    def _cancel(self) -> None:
+        """Have no more delivered, and take what is under way.
+
+        pika's `basic_cancel` rejects deliveries that arrive after it. 1. Each rejection counts as a
+        delivery at the source.  2. Demand comes and goes.  3. The messages exceed the source's
+        delivery limit, which drops them, although they were delivered to nothing.
+        """
+        self._before, self._current = self._current, ""
+        self._channel._send_method(pika.spec.Basic.Cancel(consumer_tag=self._before, nowait=True))
+
+    def _delivered(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        wanted, found = self._next_delivery, method.delivery_tag
+        if found == wanted:
+            self._next_delivery += 1
+            self._on_message(channel, method, properties, body)
+        elif wanted:
+            self._next_delivery = 0
+            self._on_gap(f"delivery {wanted} has not arrived, {found} has; what is open returns")
