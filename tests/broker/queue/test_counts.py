@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.broker.queue.world import Queue, config
+from warren_broker.cluster.client.queue_client import MSG_ID_MAX
 from warren_broker.queue.commands import (
     AnyCommand,
     Cancel,
@@ -237,3 +238,17 @@ def test_settling_twice_settles_once() -> None:
     queue.do(Settle(1, ((0, 0),)))
     queue.do(Settle(1, ((0, 0),)))
     assert queue.stat().messages_unacknowledged == 1
+
+
+def test_all_deliveries_from_one_on_go_back_from_a_consumer_that_was_cancelled() -> None:
+    """As a node asks for those that did not reach it; what reached it stays with the consumer."""
+    queue = Queue(config())
+    queue.put(5)
+    queue.do(Checkout(1, 1, "t", 5))
+    queue.got()
+    queue.do(Cancel(1))
+    queue.do(Return(1, ((2, MSG_ID_MAX),), failed=False))
+    assert (queue.state.order.count, queue.state.unacked) == (3, 2)
+    assert counts(queue) == (0, 1)
+    queue.do(Settle(1, ((0, 1),)))
+    assert (queue.state.order.count, queue.state.unacked) == (3, 0)

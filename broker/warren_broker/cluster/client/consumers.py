@@ -116,7 +116,7 @@ class Consumers:
 
         def cancelled(reply: Any) -> None:
             # Whatever the answer is, later deliveries are not for the client.
-            client.consumers.pop(consumer, None)
+            client.leave(consumer)
             done(requests.RequestDone())
 
         if self._queues.absent(queue):

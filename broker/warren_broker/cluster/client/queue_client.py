@@ -36,6 +36,9 @@ SEEK_INTERVAL_MS_MAX = 2_000
 ACK_WAIT_MS = 10
 """How long an acknowledgement may wait while its consumer has credit left."""
 
+MSG_ID_MAX = (1 << 63) - 1
+"""No delivery has a higher number: a range up to it is all from its beginning on."""
+
 Settlement: TypeAlias = Settle | Return | Discard | Modify
 
 
@@ -272,9 +275,23 @@ class GroupClient:
 
         def cancelled(reply: Any, index: int) -> None:
             self.cancelled(local.consumer, "failover")
-            self.consumers.pop(local.consumer, None)
+            self.leave(local.consumer)
 
         self.command(Cancel(local.consumer), cancelled)
+
+    def leave(self, consumer: int) -> None:
+        """Forget a consumer after its cancellation; what never arrived goes back to the queue.
+
+        1. A leader gives a consumer messages and dies.  2. The next one cancels the consumer, which
+        keeps what it holds.  3. The messages are sent again, to a consumer that is not known here
+        any more: nothing would ever settle them while the session lasts.
+
+        Replayed by tests/broker/cluster/client/test_cancellation.py
+        """
+        local = self.consumers.pop(consumer, None)
+        if local is not None and not local.no_ack:
+            unseen = (local.next_msg_id, MSG_ID_MAX)
+            self.command(Return(consumer, (unseen,), failed=False))
 
     def resume(self, local: LocalConsumer) -> None:
         """Ask for deliveries to this consumer that were not received.
@@ -325,7 +342,7 @@ class GroupClient:
         """
         local = self.consumers.get(consumer)
         if local is None:
-            return  # cancelled here while it was on its way; the session's end returns it
+            return  # cancelled here while it was on its way; `leave` has returned it
         first_id = delivery.first_msg_id
         end_id = first_id + delivery.last - delivery.first + 1
         if end_id <= local.next_msg_id:
