@@ -323,6 +323,15 @@ def acknowledgements_wait_for_company() -> list[Replacement]:
     return [(GroupClient, "ack_wait_over", patient)]
 
 
+def what_a_cancelled_consumer_never_saw_stays_with_it() -> list[Replacement]:
+    """Its node forgets it, and returns no delivery that is still on the way."""
+
+    def forget(self: GroupClient, consumer: int) -> None:
+        self.consumers.pop(consumer, None)
+
+    return [(GroupClient, "leave", forget)]
+
+
 PLANTS = by_name(
     requeue_order_reversed,
     what_comes_back_goes_to_the_end,
@@ -348,4 +357,5 @@ PLANTS = by_name(
     numbers_below_the_highest_are_duplicates,
     lives_are_remembered_in_a_window,
     acknowledgements_wait_for_company,
+    what_a_cancelled_consumer_never_saw_stays_with_it,
 )

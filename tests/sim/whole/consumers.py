@@ -86,10 +86,11 @@ class Subscription:
         if self.owner.subscription is self:
             self.owner.subscription = None
 
-    def cancel(self) -> None:
-        """Cancel the consumer; the session ends when the held messages are handled."""
+    def cancel(self, stays: bool) -> None:
+        """Cancel the consumer; the session ends when the held messages are handled, or stays."""
         self.process.broker.consuming.cancel(self.consumer, lambda reply: None)
-        self.owner.later(self.process, 400, self.end, False)
+        if not stays:
+            self.owner.later(self.process, 400, self.end, False)
 
     # ------------------------------------------------------------ Receiver
 
@@ -221,14 +222,14 @@ class Consumer(Person):
                 process.inject(lambda: self.subscribe(process))
             elif not self.steady and self.rng.random() < 0.08:
                 subscription, self.subscription = self.subscription, None
-                leave = self.rng.choice(("cancel", "end", "fail"))
+                leave = self.rng.choice(("cancel", "cancel, and stay", "end", "fail"))
                 process.inject(lambda: self.leave(subscription, leave))
         self.again(300)
 
     def leave(self, subscription: Subscription, how: str) -> None:
         """In the node's turn."""
-        if how == "cancel":
-            subscription.cancel()
+        if how.startswith("cancel"):
+            subscription.cancel(how.endswith("stay"))
         else:
             subscription.end(how == "fail")
 

@@ -352,8 +352,8 @@ def _given_back(pending: Before, uplink: int, command: Any) -> list[Message]:
         cut = [
             held.pop(msg_id)
             for first, last in command.msg_ids
-            for msg_id in range(first, last + 1)
-            if msg_id in held
+            for msg_id in sorted(held)
+            if first <= msg_id <= last
         ]
         if isinstance(command, commands.Return):
             back, failed = cut, int(command.failed)
