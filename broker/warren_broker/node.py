@@ -206,6 +206,7 @@ class Node:
             return
         self.broker.shovels.start(*own)
         self.broker.federation.start(*own)
+        self.broker.exchange_links.start(*own)
 
     def _remove(self, *names: str) -> None:
         for name in names:
@@ -252,6 +253,7 @@ class Node:
         log.info("node %s stops", self.settings.node)
         self.broker.shovels.stop()
         self.broker.federation.stop()
+        self.broker.exchange_links.stop()
         if self.listener is not None:
             self.listener.stop("broker forced connection closure with reason 'shutdown'")
         self.broker.hand_over()

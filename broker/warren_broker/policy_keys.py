@@ -242,11 +242,6 @@ def _check_federation(definition: Definition, apply_to: str) -> None:
         return
     if len(given) > 1:
         raise validation_failed(f"cannot specify {' and '.join(given)} together: give one of them")
-    if apply_to in ("all", "exchanges"):
-        raise validation_failed(
-            f"{given[0]} with apply-to '{apply_to}': exchanges cannot be federated here, only "
-            "queues; set apply-to to 'queues', 'classic_queues' or 'quorum_queues'"
-        )
     if given[0] == "federation-upstream-pattern":
         try:
             Pattern(definition[given[0]])

@@ -65,6 +65,8 @@ FLOORS: dict[str, int] = {
     "warren_broker.federation": 3,
     "warren_broker.federation.journey": 1,
     "warren_broker.federation.upstreams": 1,
+    "warren_broker.federation.exchange_rules": 1,
+    "warren_broker.federation.upstream_exchange": 4,
     "warren_broker.shovel": 3,
     "warren_broker.shovel.uris": 0,
     "warren_broker.shovel.definition": 0,

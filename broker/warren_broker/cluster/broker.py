@@ -50,10 +50,11 @@ from warren_broker.cluster.membership.service import MemberService
 from warren_broker.cluster.membership.status import LeaderQueries
 from warren_broker.cluster.queue_commands import QueueCommands
 from warren_broker.config import NodeConfig, Queues
+from warren_broker.federation.exchange_links import ExchangeLinks
 from warren_broker.federation.links import FederationLinks
 from warren_broker.management.queues import DeclareExchangeRequest
 from warren_broker.metadata import commands as metadata
-from warren_broker.metadata.exchange_types import KEEPING_KINDS
+from warren_broker.metadata.exchange_types import KEEPING_KINDS, UPSTREAM_KIND
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.permissions import Permissions
 from warren_broker.queue import commands
@@ -160,15 +161,16 @@ class Broker:
             self.maintenance,
             settings.queues.continuous_membership_reconciliation,
         )
-        self.federation, self.shovels = self._transfers(settings.cluster)
+        self.federation, self.exchange_links, self.shovels = self._transfers(settings.cluster)
         self._defaults = _queue_defaults(settings.queues)
         self.policy_follower = PolicyFollower(cluster, self.definitions)
         self._queue_commands = QueueCommands(self.placement, self.mirror_follower, settings.queues)
         self.imports, self.boot_definitions = self._definition_imports(settings)
 
-    def _transfers(self, name: str) -> tuple[FederationLinks, Shovels]:
-        links = FederationLinks(self.cluster, self.definitions, name)
-        return links, Shovels(self.cluster, self.definitions, name, links)
+    def _transfers(self, name: str) -> tuple[FederationLinks, ExchangeLinks, Shovels]:
+        queues = FederationLinks(self.cluster, self.definitions, name)
+        exchanges = ExchangeLinks(self.cluster, self.definitions, name)
+        return queues, exchanges, Shovels(self.cluster, self.definitions, name, queues, exchanges)
 
     def _cluster(self, loop: Loop, make_host: MakeHost) -> Cluster:
         limits = self.settings.limits
@@ -489,7 +491,7 @@ class Broker:
         return metadata.DeclareExchange(
             vhost,
             asked.name,
-            asked.kind,
+            "fanout" if asked.kind == UPSTREAM_KIND else asked.kind,
             asked.durable,
             asked.auto_delete,
             asked.internal,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import re
 import secrets
 from collections.abc import Callable
 from random import Random
@@ -24,6 +25,7 @@ from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definition_barrier import DefinitionBarrier
 from warren_broker.cluster.membership.local_members import LocalMembers
 from warren_broker.cluster.request_timeouts import RequestTimeouts
+from warren_broker.federation.upstreams import federated_exchanges
 from warren_broker.metadata import commands, passwords
 from warren_broker.metadata.changes import (
     DefinitionEvent,
@@ -41,7 +43,7 @@ from warren_broker.metadata.incarnations import is_over
 from warren_broker.metadata.machine import MetadataMachine
 from warren_broker.metadata.policy_index import NO_POLICY, EffectivePolicy, PolicyIndex
 from warren_broker.metadata.records import QueueRecord, User, Vhost
-from warren_broker.metadata.state import REPLIES_KEPT_MAX, MetadataState
+from warren_broker.metadata.state import REPLIES_KEPT_MAX, MetadataState, Scope
 from warren_broker.permissions import Permissions
 from warren_broker.queue.config import QueueConfig
 from warren_broker.routing.absent import AbsentNodes
@@ -59,8 +61,8 @@ OWN_USER = "federation-link"
 """How the user begins as which this node's own processes log in; it is in no definitions."""
 OWN_TAGS = ("impersonator",)
 """Of that user: messages that a link fetches may keep the user that has published them."""
-OWN_RIGHTS = Permissions(configure=r"^amq\.gen-", write=r"^amq\.default$")
-"""It publishes to queues by their names, and has queues of its own that show where a link leads."""
+OWN_QUEUES = r"^amq\.gen-"
+"""It has queues of its own that show where a link leads."""
 
 SUBMISSIONS_MAX = 16
 """Maximum number of unanswered submissions to the metadata group."""
@@ -506,7 +508,8 @@ class Definitions:
     def permissions(self, vhost: str, user: str) -> Permissions | None:
         """See `BrokerView`."""
         if user == self.own_login[0]:
-            return OWN_RIGHTS if vhost in self.state.scopes else None
+            scope = self.state.scopes.get(vhost)
+            return None if scope is None else _own_rights(scope)
         grant = self.state.grants.get((vhost, user, None))
         return Permissions(grant.configure, grant.write, grant.read) if grant else None
 
@@ -528,6 +531,12 @@ class Definitions:
         if found is None:
             return None
         return "quorum" if found.arguments.get("x-queue-type") == "quorum" else "classic"
+
+
+def _own_rights(scope: Scope) -> Permissions:
+    """Return what links may do: publish to queues by their names, and to federated exchanges."""
+    names = ["amq.default", *(exchange.name for exchange in federated_exchanges(scope))]
+    return Permissions(configure=OWN_QUEUES, write=f"^({'|'.join(map(re.escape, names))})$")
 
 
 def metadata_uplink(boot_id: int, node: str, in_flight: InFlight) -> Uplink:

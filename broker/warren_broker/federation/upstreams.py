@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from warren_broker.errors import InvalidArgument
-from warren_broker.metadata.records import Parameter
+from warren_broker.metadata.records import Exchange, Parameter
+from warren_broker.metadata.state import Scope
 from warren_broker.name_patterns import NameMatcher, Pattern
 from warren_broker.parameter_values import FEDERATION_UPSTREAM, FEDERATION_UPSTREAM_SET
 from warren_broker.policy_keys import FEDERATION_KEYS
@@ -21,6 +22,8 @@ EVERY_UPSTREAM: Final = "all"
 LINK_PRIORITY: Final = -1
 """Of a link's consumer: whatever consumes from the upstream queue by default comes first."""
 LINK_RECONNECT_DELAY_S: Final = 5
+LINK_QUEUE_TYPE: Final = "classic"
+"""Of the queue that a link of an exchange has upstream."""
 CONSUMER_TAG: Final = "federation-link"
 Parameters = Mapping[tuple[str, str], Parameter]
 """Of a vhost, by component and name."""
@@ -32,6 +35,10 @@ class Upstream:
 
     name: str
     value: Mapping[str, Any]
+
+    def exchange(self, local: str) -> str:
+        """Return the upstream's exchange for an exchange of this cluster."""
+        return str(self.value.get("exchange") or local)
 
     def queue(self, local: str) -> str:
         """Return the upstream's queue for a queue of this cluster."""
@@ -83,6 +90,42 @@ def transfer_of(upstream: Upstream, queue: str, own_uri: str) -> dict[str, Any]:
         if theirs in value:
             given[ours] = value[theirs]
     return given
+
+
+def exchange_transfer_of(
+    upstream: Upstream, exchange: str, for_whom: str, own_uri: str
+) -> dict[str, Any]:
+    """Return the transfer of an exchange's link as the parameter of a shovel.
+
+    for_whom  names the federated exchange among all clusters
+    own_uri   of its vhost on this node
+    """
+    value = upstream.value
+    arguments = {"x-queue-type": value.get("queue-type", LINK_QUEUE_TYPE)}
+    for ours, theirs in (("x-expires", "expires"), ("x-message-ttl", "message-ttl")):
+        if theirs in value:
+            arguments[ours] = value[theirs]
+    given = transfer_of(upstream, "", own_uri)
+    del given["dest-queue"], given["dest-predeclared"], given["src-consumer-args"]
+    return {
+        **given,
+        "src-queue": f"federation: {upstream.exchange(exchange)} -> {for_whom}",
+        "src-queue-args": arguments,
+        "dest-exchange": exchange,
+    }
+
+
+def federated_exchanges(scope: Scope) -> list[Exchange]:
+    """Return the exchanges of a vhost with a policy of federation and an upstream to follow it."""
+    if not any(component == FEDERATION_UPSTREAM for component, _ in scope.parameters):
+        return []
+    return [
+        exchange
+        for name, exchange in scope.exchanges.items()
+        if name
+        and not exchange.internal
+        and any(key in scope.policies.of_exchange(name).definition for key in FEDERATION_KEYS)
+    ]
 
 
 def check_upstream(name: str, value: Mapping[str, Any]) -> None:

@@ -26,6 +26,10 @@ CHOOSING_KINDS: Final = (CONSISTENT_HASH, MODULUS_HASH, RANDOM, LOCAL_RANDOM)
 KEEPING_KINDS: Final = (RECENT_HISTORY, DELAYED_MESSAGE)
 """The types that keep messages, in a store (`metadata.stores`)."""
 
+UPSTREAM_KIND: Final = "x-federation-upstream"
+"""RabbitMQ's links of federated exchanges declare it before their queues here. It is a fanout: the
+link leaves out what has come too far or comes back, when it has it."""
+
 HASH_HEADER: Final = "hash-header"
 HASH_PROPERTY: Final = "hash-property"
 HASH_PROPERTIES: Final = ("correlation_id", "message_id", "timestamp")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -127,13 +128,17 @@ class Gathering:
             connections,
             channels,
             self._alarms.own,
-            {
-                (family, status): count
-                for family, here in ((SHOVELS, broker.shovels), (LINKS, broker.federation))
-                for status, count in here.states().items()
-            },
+            self._transfers(),
         )
         self._slice(reading, broker.cluster.host.groups())
+
+    def _transfers(self) -> dict[tuple[str, str], int]:
+        broker, found = self._broker, Counter[tuple[str, str]]()
+        links = ((LINKS, broker.federation), (LINKS, broker.exchange_links))
+        for family, here in ((SHOVELS, broker.shovels), *links):
+            for status, count in here.states().items():
+                found[family, status] += count
+        return dict(found)
 
     def _slice(self, reading: NodeReading, groups: tuple[int, ...]) -> None:
         for group in groups[:SLICE_GROUPS]:

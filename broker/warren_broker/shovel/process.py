@@ -20,6 +20,11 @@ WORKER: Final = "warren_broker.shovel.worker"
 FETCH: Final = b"fetch\n"
 """Tells a federation link that there is demand; PAUSE: that there is none, as at the start."""
 PAUSE: Final = b"pause\n"
+BINDINGS: Final = b"bindings "
+"""Begins the line with all bindings of a federated exchange: base64 of MessagePack."""
+REMOVE: Final = b"remove\n"
+"""Tells a link of an exchange to delete its queue upstream when it stops."""
+UNSENT_POLL_MS: Final = 20
 STOP_MS: Final = 4_000
 """After the order to stop it is killed: longer than it waits for confirms."""
 REAP_MS: Final = 200
@@ -60,7 +65,7 @@ class ShovelProcess:
         self._loop = loop
         self._on_status = on_status
         self._on_end: Callable[[str], None] | None = on_end
-        self._received = b""
+        self._received = self._unsent = b""
         self._stopped_ms = 0
         ours, theirs = socket.socketpair()
         with theirs:
@@ -93,6 +98,23 @@ class ShovelProcess:
         except OSError as error:
             log.debug("a line for the process of a shovel is not sent: %s", error)
             return False
+
+    def tell_all(self, line: bytes) -> None:
+        """Send a line of any length: what the process does not take at once follows."""
+        self._unsent += line
+        if len(self._unsent) == len(line):
+            self._send_rest()
+
+    def _send_rest(self) -> None:
+        try:
+            self._unsent = self._unsent[self._socket.send(self._unsent) :]
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            log.debug("the process of a shovel takes no lines any more: %s", error)
+            return
+        if self._unsent:
+            self._loop.call_later(UNSENT_POLL_MS, self._send_rest)
 
     def stop(self) -> None:
         """Have it end: at once, or when what is under way is confirmed; kill it if it does not."""

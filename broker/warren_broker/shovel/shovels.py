@@ -41,7 +41,7 @@ class Shovels(Supervisor):
     """Starts and stops the processes of this node's shovels, and knows the states of all."""
 
     def __init__(
-        self, cluster: Cluster, definitions: Definitions, cluster_name: str, links: Supervisor
+        self, cluster: Cluster, definitions: Definitions, cluster_name: str, *links: Supervisor
     ) -> None:
         """links: of federation, which are told about in the same answer as shovels."""
         super().__init__(cluster, definitions, cluster_name)
@@ -51,7 +51,7 @@ class Shovels(Supervisor):
 
     def wanted(self) -> dict[Key, Parameter]:
         """See Supervisor."""
-        own, nodes = self._cluster.host.node_id, self._candidates()
+        own, nodes = self._cluster.host.node_id, self.candidates()
         return {
             key: parameter for key, parameter in self._all(None) if shovel_owner(*key, nodes) == own
         }
@@ -67,12 +67,6 @@ class Shovels(Supervisor):
     def named(self, parameter: Parameter) -> str:
         """See Supervisor."""
         return f"shovel {quoted(parameter.name)} in vhost {quoted(parameter.vhost)}"
-
-    def _candidates(self) -> list[str]:
-        """Return the nodes that may run shovels, as far as this one knows."""
-        known = self._definitions.state.nodes
-        every = [self._cluster.host.node_id, *self._definitions.within_reach()]
-        return [node for node in every if node not in known or not known[node].drained]
 
     def _all(self, vhost: str | None) -> Iterator[tuple[Key, Parameter]]:
         for name, scope in self._definitions.state.scopes.items():
@@ -109,12 +103,12 @@ class Shovels(Supervisor):
         self._survey.ask(self._definitions.within_reach(), told, "", "")
 
     def survey_links(self, vhosts: list[str], answer: Callable[[list[ShovelInfo]], None]) -> None:
-        """Answer the federation links of these vhosts, by vhost, queue and upstream."""
+        """Answer the federation links of these vhosts, by vhost, queue, exchange and upstream."""
 
         def told(answers: Answers) -> None:
-            found: dict[tuple[str, str, str], ShovelInfo] = {}
+            found: dict[tuple[str, str, str, str], ShovelInfo] = {}
             for one in self._all_told(answers):
-                key = (one.vhost, one.dest_queue, one.name)
+                key = (one.vhost, one.dest_queue, one.dest_exchange, one.name)
                 if one.type != FEDERATION or one.vhost not in vhosts:
                     continue
                 if key not in found or _liveliness(one) > _liveliness(found[key]):
@@ -124,7 +118,7 @@ class Shovels(Supervisor):
         self._survey.ask(self._definitions.within_reach(), told, "", "")
 
     def _every_info(self) -> tuple[ShovelInfo, ...]:
-        return self.infos() + self._links.infos()
+        return self.infos() + tuple(one for each in self._links for one in each.infos())
 
     def _all_told(self, answers: Answers) -> list[ShovelInfo]:
         return [*self._every_info(), *(one for of in answers.values() for one in of.shovels)]
@@ -137,7 +131,7 @@ class Shovels(Supervisor):
             other = heard.get((one.vhost, one.name))
             if other is None or _liveliness(one) > _liveliness(other):
                 heard[one.vhost, one.name] = one
-        nodes = self._candidates()
+        nodes = self.candidates()
         found = []
         for name in sorted(vhosts):
             for key, parameter in sorted(self._all(name), key=lambda each: each[0]):

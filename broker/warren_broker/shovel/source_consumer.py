@@ -17,6 +17,7 @@ class SourceConsumer:
     tag         of the consumers, with a number; None: the library chooses
     on_message  called with each delivery, as pika does
     on_begun    called when the source delivers
+    exclusive   there may be no other consumer of the queue
     on_gap      told in words that a delivery has not arrived; nothing is passed on any more
 
     Nothing is begun or cancelled before the last basic.consume is answered. 1. The source does not
@@ -39,6 +40,7 @@ class SourceConsumer:
         on_message: Callable[[Any, Any, Any, bytes], None],
         on_begun: Callable[[], None],
         on_gap: Callable[[str], None],
+        exclusive: bool = False,
     ) -> None:
         self._channel = channel
         self._queue = queue
@@ -47,6 +49,7 @@ class SourceConsumer:
         self._on_message = on_message
         self._on_begun = on_begun
         self._on_gap = on_gap
+        self._exclusive = exclusive
         self._made = 0
         self._wanted = self._asked = self._stopped = False
         self._current = self._before = ""
@@ -102,6 +105,7 @@ class SourceConsumer:
             self._delivered,
             consumer_tag=None if self._tag is None else f"{self._tag}-{self._made}",
             arguments=dict(self._arguments),
+            exclusive=self._exclusive,
             callback=begun,
         )
 

@@ -88,6 +88,16 @@ class Supervisor(ABC):
     def named(self, parameter: Parameter) -> str:
         """Return its name in log lines."""
 
+    def leaving(self, key: Key, shovel: ManagedShovel) -> None:
+        """Prepare for that it is not wanted on this node any more; its process is stopped next."""
+        log.debug("%s leaves this node", self.named(shovel.parameter))
+
+    def candidates(self) -> list[str]:
+        """Return the nodes that may run what has no place of its own, as far as this one knows."""
+        known = self._definitions.state.nodes
+        every = [self._cluster.host.node_id, *self._definitions.within_reach()]
+        return [node for node in every if node not in known or not known[node].drained]
+
     def start(self, scheme: str, host: str, port: int) -> None:
         """Begin; the address is that of this node, for URIs without a host."""
         self._own = {"scheme": scheme, "host": host, "port": port}
@@ -221,6 +231,7 @@ class Supervisor(ABC):
 
     def _drop(self, key: Key, why: str) -> None:
         shovel = self._here.pop(key)
+        self.leaving(key, shovel)
         if shovel.process is not None:
             log.info("%s is stopped: %s", self.named(shovel.parameter), why)
             shovel.process.stop()

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from warren_broker.errors import InvalidArgument
+from warren_broker.federation.exchange_rules import Bound, ExchangeLink, entered, may_enter
 from warren_broker.federation.journey import RECEIVED_FROM, travelled
+from warren_broker.federation.upstream_exchange import UpstreamExchange
 from warren_broker.shovel.definition import (
     ON_CONFIRM,
     QUEUE_LENGTH,
@@ -59,14 +61,16 @@ class TransferObserver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LinkOptions:
-    """What makes a run a federation link, which fetches only on demand.
+    """What makes a run a federation link; that of a queue fetches only on demand.
 
     trust_user_id  the messages keep the user that has published them upstream
     consumer_tag   at the upstream, with a number
+    exchange       of a link between exchanges; None: it is between queues
     """
 
     trust_user_id: bool
     consumer_tag: str
+    exchange: ExchangeLink | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +127,9 @@ class Transfer:
         self._begun = 0
         self._over = self._stopping = False
         self._consumer: SourceConsumer | None = None
+        self._upstream: UpstreamExchange | None = None
+        self._bindings: list[Bound] | None = None
+        self._removing = False
         self._on_idle: Callable[[], None] | None = None
         self.blocked = False
 
@@ -189,6 +196,9 @@ class Transfer:
         source.channel.add_on_cancel_callback(
             lambda frame: source.fail(f"{end.described()} was deleted")
         )
+        if self._exchange is not None:
+            self._open_upstream(self._exchange)
+            return
         if end.queue is not None:
             source.ensure_queue(end, lambda count: self._check_ends(end.queue, count))
             return
@@ -203,6 +213,32 @@ class Transfer:
             )
 
         source.channel.queue_declare("", exclusive=True, callback=declared)
+
+    @property
+    def _exchange(self) -> ExchangeLink | None:
+        return None if self._link is None else self._link.exchange
+
+    def _open_upstream(self, exchange: ExchangeLink) -> None:
+        end = self._shovel.source
+        made = UpstreamExchange(self._source, end, exchange, lambda: self._measured(end.queue, 0))
+        if made.is_itself:
+            self._failed(
+                f"the upstream is exchange '{exchange.exchange}' itself, or another cluster with "
+                f"the name '{exchange.here.cluster}', too: clusters that federate exchanges need "
+                "different names, see `cluster` in the configuration",
+                final=True,
+            )
+            return
+        self._upstream = made
+        if self._bindings is not None:
+            made.bind(self._bindings)
+        made.begin()
+
+    def bind(self, bindings: list[Bound]) -> None:
+        """Take the bindings of the federated exchange."""
+        self._bindings = bindings
+        if self._upstream is not None and not self._over and not self._stopping:
+            self._upstream.bind(bindings)
 
     def _check_ends(self, queue: Any, count: int) -> None:
         """Refuse a shovel to itself, whatever the two URIs are: a queue made here is seen there."""
@@ -257,6 +293,7 @@ class Transfer:
                 self._delivered,
                 self._observer.running,
                 self._source.fail,
+                exclusive=self._exchange is not None,
             )
             if self._wanted:
                 self._consumer.want(True)
@@ -295,6 +332,9 @@ class Transfer:
             return  # it goes back when the connection is closed
         if remaining is not None:
             self._begun += 1
+        if not self._may_enter(properties):
+            channel.basic_ack(method.delivery_tag)
+            return
         end = self._shovel.destination
         if end.queue is not None:
             exchange, key = "", end.queue
@@ -304,6 +344,14 @@ class Transfer:
         message = _Forwarded(exchange, key, self._stamped(method, properties), body)
         self._ledger.delivered(method.delivery_tag, message)
         self._publish(method.delivery_tag, message)
+
+    def _may_enter(self, properties: Any) -> bool:
+        """Return whether a message has not been here, nor come too far, between exchanges."""
+        exchange = self._exchange
+        if exchange is None:
+            return True
+        before = (properties.headers or {}).get(RECEIVED_FROM)
+        return may_enter(before, exchange.here, exchange.max_hops)
 
     def _publish(self, tag: int, message: _Forwarded) -> None:
         number = self._ledger.published(tag)
@@ -377,12 +425,13 @@ class Transfer:
         shovel, link = self._shovel, self._link
         if link is not None:
             headers = dict(properties.headers or {})
-            headers[RECEIVED_FROM] = travelled(
-                headers.get(RECEIVED_FROM),
-                self._source.uri.shown(),
-                shovel.source.queue or "",
-                method.redelivered,
-            )
+            before, uri = headers.get(RECEIVED_FROM), self._source.uri.shown()
+            if self._upstream is not None:
+                there = self._upstream.there
+                headers[RECEIVED_FROM] = entered(before, uri, there, method.redelivered)
+            else:
+                queue = shovel.source.queue or ""
+                headers[RECEIVED_FROM] = travelled(before, uri, queue, method.redelivered)
             properties.headers = headers
             if not link.trust_user_id:
                 properties.user_id = None
@@ -436,9 +485,12 @@ class Transfer:
         self._over = True
         self._source.close(lambda: self._target.close(self._observer.done))
 
-    def stop(self, idle: Callable[[], None]) -> None:
-        """Take no more messages; `idle` is called when none is under way."""
-        self._on_idle, self._stopping = idle, True
+    def stop(self, idle: Callable[[], None], removing: bool = False) -> None:
+        """Take no more messages; `idle` is called when none is under way.
+
+        removing  a link's queue upstream is deleted then
+        """
+        self._on_idle, self._stopping, self._removing = idle, True, removing
         if self._over or not len(self._ledger):
             self._idle()
         elif self._consumer is not None:
@@ -446,6 +498,14 @@ class Transfer:
 
     def _idle(self) -> None:
         idle, self._on_idle = self._on_idle, None
-        if idle is not None:
+        if idle is None:
+            return
+
+        def close() -> None:
             self._over = True
             self._source.close(lambda: self._target.close(idle))
+
+        if self._removing and self._upstream is not None and not self._over:
+            self._upstream.remove(close)
+        else:
+            close()

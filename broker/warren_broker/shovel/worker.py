@@ -7,6 +7,7 @@ stop, and comes by itself when the node dies.
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import os
@@ -14,13 +15,15 @@ import socket
 import sys
 from typing import Any, Final
 
+import msgspec
 from pika.adapters.select_connection import IOLoop
 
 from warren_broker.errors import Refusal
+from warren_broker.federation.exchange_rules import Bound, ExchangeLink, Place
 from warren_broker.management.shovel_values import DONE, RUNNING, STARTING, TERMINATED
 from warren_broker.shovel.definition import ShovelDefinition, parse_shovel
 from warren_broker.shovel.endpoint import OwnNode
-from warren_broker.shovel.process import FETCH
+from warren_broker.shovel.process import BINDINGS, FETCH, REMOVE
 from warren_broker.shovel.transfer import LinkOptions, ShovelProgress, Transfer
 from warren_broker.shovel.uris import ShovelUri
 
@@ -48,7 +51,10 @@ class ShovelWorker:
     ) -> None:
         self._shovel = shovel
         self._link = link
-        self._wanted = link is None
+        self._wanted = link is None or link.exchange is not None
+        self._bindings: list[Bound] | None = None
+        self._removing = False
+        self._said = b""
         self._own = own
         self._cluster = cluster
         self._node = node
@@ -90,6 +96,8 @@ class ShovelWorker:
             self._wanted,
             self._suspects,
         )
+        if self._bindings is not None:
+            self._transfer.bind(self._bindings)
         self._transfer.begin()
 
     def running(self) -> None:
@@ -132,9 +140,9 @@ class ShovelWorker:
         except ConnectionError:
             said = b""
         if said:
-            self._wanted = said.splitlines()[-1] + b"\n" == FETCH
-            if self._transfer is not None:
-                self._transfer.fetch(self._wanted)
+            *lines, self._said = (self._said + said).split(b"\n")
+            for line in lines:
+                self._told_line(line + b"\n")
             return
         self._ioloop.remove_handler(fd)
         self._ending = True
@@ -142,7 +150,21 @@ class ShovelWorker:
             self._end()
             return
         self._ioloop.call_later(DRAIN_S, self._end)
-        self._transfer.stop(self._end)
+        self._transfer.stop(self._end, self._removing)
+
+    def _told_line(self, line: bytes) -> None:
+        """Take note of a link's demand, or of the bindings of a federated exchange."""
+        if line.startswith(BINDINGS):
+            packed = base64.b64decode(line[len(BINDINGS) :])
+            self._bindings = msgspec.msgpack.decode(packed, type=list[Bound])
+            if self._transfer is not None:
+                self._transfer.bind(self._bindings)
+        elif line == REMOVE:
+            self._removing = True
+        else:
+            self._wanted = line == FETCH
+            if self._transfer is not None:
+                self._transfer.fetch(self._wanted)
 
     def _end(self) -> None:
         self._ending = True
@@ -183,6 +205,14 @@ def _blocked(transfer: Transfer | None) -> str:
     return "blocked" if transfer.blocked else "refused" if transfer.refused else RUNNING
 
 
+def _link(job: dict[str, Any]) -> LinkOptions:
+    exchange = None
+    if "exchange" in job:
+        told = dict(job["exchange"])
+        exchange = ExchangeLink(here=Place(**told.pop("here")), **told)
+    return LinkOptions(**job["link"], exchange=exchange)
+
+
 def main(arguments: list[str]) -> int:
     """Read the job and do it."""
     logging.disable()  # pika's lines; what failed is in the status
@@ -198,7 +228,7 @@ def main(arguments: list[str]) -> int:
     except Refusal as refusal:
         raise AssertionError(f"the node has checked it: {refusal.detail}") from None
     own = OwnNode(job["own"]["scheme"], job["own"]["host"], job["own"]["port"])
-    link = LinkOptions(**job["link"]) if "link" in job else None
+    link = _link(job) if "link" in job else None
     ShovelWorker(shovel, own, job["cluster"], node, link).run()
     return 0
 

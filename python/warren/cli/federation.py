@@ -1,4 +1,4 @@
-"""`warren federation`: states of the links of federated queues."""
+"""`warren federation`: states of the links of federated queues and exchanges."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from warren.cli.target import Json, Uri, connect
 
 federation = typer.Typer(
     no_args_is_help=True,
-    help="Federated queues; `warren parameters set federation-upstream` and a policy make one.",
+    help="Federated queues, exchanges: `warren parameters set federation-upstream` and policies.",
 )
 
 
@@ -28,11 +28,11 @@ def status(vhost: MaybeVhost = None, uri: Uri = None, json: Json = False) -> Non
         found = Admin(connection).federation_links(vhost)
     columns: dict[str, output.Column] = {
         "vhost": "vhost",
-        "queue": "dest_queue",
+        "name": lambda one: one.dest_queue or f"exchange {one.dest_exchange}",
         "upstream": "name",
         "node": "node",
         "state": "state",
-        "from": lambda one: f"{one.src_uri} {one.src_queue}",
+        "from": lambda one: f"{one.src_uri} {one.src_exchange or one.src_queue}",
         "fetched": "forwarded",
         "reason": lambda one: one.reason or held_up(one.blocked_status),
     }

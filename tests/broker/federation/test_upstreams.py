@@ -138,8 +138,6 @@ def test_links_of_other_brokers_and_basic_get_are_no_demand() -> None:
 @pytest.mark.parametrize(
     ("definition", "apply_to", "words"),
     [
-        ({"federation-upstream": "u"}, "all", "exchanges cannot be federated here"),
-        ({"federation-upstream-set": "u"}, "exchanges", "exchanges cannot be federated here"),
         ({"federation-upstream": "u", "federation-upstream-set": "s"}, "queues", "together"),
         ({"federation-upstream-pattern": "("}, "queues", "federation-upstream-pattern"),
         ({"federation-upstream": 1}, "queues", "is not a valid federation upstream"),

@@ -37,7 +37,9 @@ class Source:
         consumer_tag: str,
         arguments: dict[str, Any],
         callback: Callable[[Any], None],
+        exclusive: bool,
     ) -> str:
+        assert not exclusive
         assert consumer_tag not in self._consumers
         self._consumers[consumer_tag] = on_message
 

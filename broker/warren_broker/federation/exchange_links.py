@@ -1,0 +1,184 @@
+"""The links of federated exchanges that this node runs.
+
+An exchange has no leader, so a link runs on the node that `shovel_owner` names, as a shovel does.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from warren_broker.arguments import plain
+from warren_broker.cluster.cluster import Cluster
+from warren_broker.cluster.definitions import Definitions
+from warren_broker.errors import Refusal
+from warren_broker.federation.exchange_rules import MAX_HOPS
+from warren_broker.federation.upstreams import (
+    CONSUMER_TAG,
+    Upstream,
+    exchange_transfer_of,
+    federated_exchanges,
+    upstreams_of,
+)
+from warren_broker.management.shovel_values import FEDERATION, TERMINATED, ShovelInfo
+from warren_broker.metadata.records import Parameter
+from warren_broker.shovel.definition import parse_shovel
+from warren_broker.shovel.owner import shovel_owner
+from warren_broker.shovel.process import BINDINGS, REMOVE
+from warren_broker.shovel.supervisor import Key, ManagedShovel, Supervisor
+from warren_raft.quoting import quoted
+
+EXCHANGE_LINK: Final = "federation-exchange-link"
+"""Component of the parameters that stand for links; they are in no definitions."""
+BINDINGS_MS: Final = 100
+CLEANUP_NEVER: Final = "never"
+"""Value of `resource-cleanup-mode`: the queue upstream stays when a link is not wanted any more."""
+
+
+class ExchangeLinks(Supervisor):
+    """Runs a process for each upstream of each federated exchange that is this node's."""
+
+    def __init__(self, cluster: Cluster, definitions: Definitions, cluster_name: str) -> None:
+        super().__init__(cluster, definitions, cluster_name)
+        self._told_bindings: dict[Key, object] = {}
+
+    def start(self, scheme: str, host: str, port: int) -> None:
+        """See Supervisor."""
+        super().start(scheme, host, port)
+        self._look_at_bindings()
+
+    # ------------------------------------------------------------ which ones
+
+    def wanted(self) -> dict[Key, Parameter]:
+        """See Supervisor."""
+        own, nodes = self._cluster.host.node_id, self.candidates()
+        return {
+            key: parameter for key, parameter in self._all() if shovel_owner(*key, nodes) == own
+        }
+
+    def _all(self) -> Iterator[tuple[Key, Parameter]]:
+        """Yield the links of this cluster."""
+        for vhost, scope in self._definitions.state.scopes.items():
+            for exchange in federated_exchanges(scope):
+                definition = scope.policies.of_exchange(exchange.name).definition
+                for upstream in upstreams_of(scope.parameters, definition):
+                    arguments = plain(exchange.arguments)
+                    value = {
+                        "exchange": exchange.name,
+                        "kind": exchange.kind,
+                        "durable": exchange.durable,
+                        "arguments": {
+                            name: arguments[name]
+                            for name in sorted(arguments)
+                            if isinstance(arguments[name], str | int | float)
+                        },
+                        "upstream": upstream.value,
+                    }
+                    key = (vhost, f"{exchange.name}\0{upstream.name}")
+                    yield key, Parameter(vhost, EXCHANGE_LINK, upstream.name, value)
+
+    # ------------------------------------------------------------ running one
+
+    def _transfer(self, parameter: Parameter) -> dict[str, Any]:
+        user, password = self._definitions.own_login
+        vhost, exchange = parameter.vhost, parameter.value["exchange"]
+        own_uri = f"amqp://{user}:{password}@/{quote(vhost, safe='')}"
+        upstream = Upstream(parameter.name, parameter.value["upstream"])
+        for_whom = f"{self._cluster_name}:{vhost}:{exchange}"
+        return exchange_transfer_of(upstream, exchange, for_whom, own_uri)
+
+    def described(self, parameter: Parameter, node: str) -> tuple[bool, ShovelInfo]:
+        """See Supervisor."""
+        exchange = parameter.value["exchange"]
+        upstream = Upstream(parameter.name, parameter.value["upstream"])
+        transfer = self._transfer(parameter)
+        info = ShovelInfo(
+            vhost=parameter.vhost,
+            name=upstream.name,
+            node=node,
+            type=FEDERATION,
+            src_queue=transfer["src-queue"],
+            src_exchange=upstream.exchange(exchange),
+            dest_exchange=exchange,
+        )
+        try:
+            made = parse_shovel(parameter.vhost, parameter.name, transfer)
+        except Refusal as refusal:
+            reason = " ".join(refusal.detail.split())
+            return False, msgspec.structs.replace(info, state=TERMINATED, reason=reason)
+        shown = ", ".join(map(str, made.source.uris))
+        return True, msgspec.structs.replace(info, src_uri=shown)
+
+    def job(self, parameter: Parameter) -> dict[str, Any]:
+        """See Supervisor."""
+        given = parameter.value
+        value = given["upstream"]
+        exchange = given["exchange"]
+        return {
+            "vhost": parameter.vhost,
+            "name": parameter.name,
+            "value": self._transfer(parameter),
+            "link": {
+                "trust_user_id": value.get("trust-user-id", False),
+                "consumer_tag": value.get("consumer-tag", f"{CONSUMER_TAG}-{parameter.name}"),
+            },
+            "exchange": {
+                "here": {
+                    "cluster": self._cluster_name,
+                    "vhost": parameter.vhost,
+                    "exchange": exchange,
+                },
+                "exchange": Upstream(parameter.name, value).exchange(exchange),
+                "kind": given["kind"],
+                "durable": given["durable"],
+                "arguments": given["arguments"],
+                "max_hops": value.get("max-hops", MAX_HOPS),
+            },
+        }
+
+    def done(self, shovel: ManagedShovel) -> None:
+        """See Supervisor. A link has no end, since its transfer has no `src-delete-after`."""
+        raise AssertionError(f"{self.named(shovel.parameter)} has ended")
+
+    def leaving(self, key: Key, shovel: ManagedShovel) -> None:
+        """See Supervisor: unless another node runs it now, its queue upstream goes, too."""
+        self._told_bindings.pop(key, None)
+        kept = shovel.parameter.value["upstream"].get("resource-cleanup-mode") == CLEANUP_NEVER
+        if not kept and shovel.process is not None and key not in dict(self._all()):
+            shovel.process.tell_all(REMOVE)
+
+    def named(self, parameter: Parameter) -> str:
+        """See Supervisor."""
+        return (
+            f"federation link of exchange {quoted(parameter.value['exchange'])} in vhost "
+            f"{quoted(parameter.vhost)} to upstream {quoted(parameter.name)}"
+        )
+
+    # ------------------------------------------------------------ bindings
+
+    def _look_at_bindings(self) -> None:
+        """Tell each process the bindings of its exchange, when they are others than before."""
+        if self._own is None:
+            return
+        for key, shovel in self._here.items():
+            if shovel.process is None:
+                continue
+            vhost, exchange = shovel.parameter.vhost, shovel.parameter.value["exchange"]
+            scope = self._definitions.state.scopes.get(vhost)
+            if scope is None:
+                continue
+            now = (shovel.process, id(scope), scope.source_versions.get(exchange, 0))
+            if self._told_bindings.get(key) == now:
+                continue
+            self._told_bindings[key] = now
+            bound = [
+                (each.routing_key, plain(each.arguments))
+                for each in scope.bindings.get(exchange, {}).values()
+            ]
+            packed = base64.b64encode(msgspec.msgpack.encode(bound))
+            shovel.process.tell_all(BINDINGS + packed + b"\n")
+        self._cluster.loop.call_later(BINDINGS_MS, self._look_at_bindings)
