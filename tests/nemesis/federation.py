@@ -12,14 +12,12 @@ import asyncio
 import contextlib
 import os
 import random
-import shutil
 import signal
 import sys
-import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +26,15 @@ import pika
 from connector.amqp.relay import Relay
 from live.test_shovel import worker_pids
 from nemesis import history
-from nemesis.checker import Checker, Verdict
 from nemesis.clients import Client, Consumer, Publisher, World
 from nemesis.faults import schedule
 from nemesis.network import Loopback
 from nemesis.nodes import Nodes
-from nemesis.run import left_in
 from nemesis.scene import SUSPECT_AFTER_S
+from nemesis.story import Story, kept_directory, left_in, parsed
 from warren.admin import Admin
 from warren.connection import Connection
-from warren.errors import Unavailable, WarrenError
+from warren.errors import WarrenError
 
 FAR, CIRCLE = "nemesis.far", "nemesis.circle"
 QUEUES = (FAR, CIRCLE)
@@ -54,7 +51,6 @@ PAUSE_S = (0.5, 6.0)
 SETTLE_S = 90.0
 DRAIN_S = 180.0
 ADMIN_S = 10.0
-POLL_S = 0.25
 SAY_EVERY_S = 15.0
 
 
@@ -85,13 +81,12 @@ class Cluster:
         return Connection(self.nodes.address(timeout_s=ADMIN_S))
 
 
-class Federation:
+class Federation(Story):
     """Clusters, relays, clients, faults, history."""
 
     def __init__(self, options: argparse.Namespace, directory: Path) -> None:
+        super().__init__(directory)
         self.options = options
-        self.began = time.monotonic()
-        self.record = history.Recorder(directory / "history.jsonl")
         self.clusters = [
             Cluster(f"c{i}", options.nodes, directory, self.record, options.seed + i)
             for i in range(options.clusters)
@@ -106,15 +101,6 @@ class Federation:
         self.say(
             f"{options.clusters} clusters of {options.nodes}; seed {options.seed}; {directory}"
         )
-
-    def say(self, text: str) -> None:
-        """For people, with the time since the start."""
-        print(f"{time.monotonic() - self.began:7.1f}  {text}", flush=True)
-
-    def problem(self, what: str) -> None:
-        """Something that must not be."""
-        self.say(f"PROBLEM: {what}")
-        self.record("problem", what=what)
 
     # ------------------------------------------------------------ phases
 
@@ -230,12 +216,8 @@ class Federation:
                 cluster.nodes.start(i)
 
     def _look_for_dead(self) -> None:
-        for cluster in self.clusters:
-            nodes = cluster.nodes
-            for i in nodes.died():
-                self.problem(f"{cluster.name} node-{i} ended by itself:\n{nodes.log_tail(i)}")
-                nodes.stop(i)
-                nodes.start(i)
+        for each in self.clusters:
+            self.look_for_dead(each.nodes, f"{each.name} ")
 
     def _settle(self) -> None:
         """No faults: everything published is answered."""
@@ -262,11 +244,7 @@ class Federation:
     def _leave(self) -> None:
         self.dismiss()
         for each in self.clusters:
-            for i, node in enumerate(each.nodes.nodes):
-                text = node.log_file.read_text(encoding="utf-8", errors="replace")
-                if "Traceback" in text:
-                    where = text[text.index("Traceback") :][:3000]
-                    self.problem(f"{each.name} node-{i} has written a traceback:\n{where}")
+            self.look_for_tracebacks(each.nodes, f"{each.name} ")
 
     def dismiss(self) -> None:
         """Every client ends; they write no history from then on."""
@@ -284,23 +262,9 @@ class Federation:
         for relays in self.relays.values():
             for relay in relays:
                 relay.__exit__()
-        self.record.close()
 
     def _until(self, patience_s: float, what: str, left: Callable[[], object]) -> None:
-        """Wait until nothing is left; else it is a problem."""
-        ends = time.monotonic() + patience_s
-        while True:
-            try:
-                rest = left()
-            except Unavailable as error:
-                rest = f"no answer: {error}"
-            if not rest:
-                return
-            if time.monotonic() > ends:
-                self.problem(f"{what} after {patience_s:g} s: {rest}")
-                return
-            time.sleep(POLL_S)
-            self._look_for_dead()
+        self.until(patience_s, what, left, self._look_for_dead)
 
     # ------------------------------------------------------------ for faults
 
@@ -433,33 +397,18 @@ FAULTS: dict[str, Callable[[Federation], None]] = {
 }
 
 
-@contextlib.contextmanager
-def _directory(options: argparse.Namespace) -> Iterator[Path]:
-    path = Path(options.directory or tempfile.mkdtemp(prefix="warren-federation-"))
-    path.mkdir(parents=True, exist_ok=True)
-    if any(path.iterdir()):
-        sys.exit(f"{path} is not empty: a run keeps its logs there; name another --directory")
-    yield path
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run, judge, print; 0: nothing was wrong."""
     parser = argparse.ArgumentParser(prog="build.py federation", description=__doc__)
     parser.add_argument("--minutes", type=float, default=2.0, help="of faults")
-    parser.add_argument("--seed", type=int, default=1, help="of the schedule and the clients")
     parser.add_argument("--clusters", type=int, default=2, choices=(2, 3))
     parser.add_argument("--nodes", type=int, default=3, choices=(1, 3), help="of each cluster")
     parser.add_argument("--rate", type=float, default=60.0, help="messages/s of each publisher")
-    parser.add_argument("--faults", default="", help=f"only these: {','.join(FAULTS)}")
     parser.add_argument(
         "--ack-mode", default="on-confirm", help="of the links; with on-publish messages are lost"
     )
-    parser.add_argument("--directory", help="where logs and history go; kept")
-    options = parser.parse_args(arguments)
-    unknown = [kind for kind in options.faults.split(",") if kind and kind not in FAULTS]
-    if unknown:
-        parser.error(f"no such fault: {', '.join(unknown)}; known: {', '.join(FAULTS)}")
-    with _directory(options) as directory:
+    options = parsed(parser, arguments, tuple(FAULTS))
+    with kept_directory(options.directory, "warren-federation-") as directory:
         return _judge(options, directory)
 
 
@@ -472,22 +421,15 @@ def _judge(options: argparse.Namespace, directory: Path) -> int:
     finally:
         run.dismiss()
         run.close()
-    verdict: Verdict = Checker().check(history.read(run.record.path))
+    verdict = run.verdict()
     verdict.gaps.clear()  # a fault's nodes are not told apart by cluster
-    print("\n".join(verdict.lines()))
-    if verdict.clean:
-        print(f"clean, {time.monotonic() - run.began:.0f} s")
-        if not options.directory:
-            shutil.rmtree(directory, ignore_errors=True)
-        return 0
     chosen = f" --faults {options.faults}" if options.faults else ""
     chosen += f" --ack-mode {options.ack_mode}" if options.ack_mode != "on-confirm" else ""
-    print(
-        f"wrong; logs and history are in {directory}; the same schedule again:\n"
+    again = (
         f"python3 build.py federation --minutes {options.minutes:g} --seed {options.seed} "
         f"--clusters {options.clusters} --nodes {options.nodes} --rate {options.rate:g}{chosen}"
     )
-    return 1
+    return run.conclude(verdict, directory, bool(options.directory), again)
 
 
 if __name__ == "__main__":

@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
-import shutil
 import signal
 import sys
-import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pika
 
-from nemesis import faults, history, network
-from nemesis.checker import Checker
+from nemesis import faults, network
 from nemesis.clients import Client, Consumer, Ephemeral, Getter, Publisher, World
 from nemesis.nodes import Nodes
 from nemesis.readers import Claimer, Stager, Working
 from nemesis.scene import SUSPECT_AFTER_S, Scene
+from nemesis.story import Story, kept_directory, left_in, parsed
 from tests.certificates import Authority
 from warren.admin import Admin, Queue
 from warren.connection import Connection
-from warren.errors import Unavailable, WarrenError
+from warren.errors import WarrenError
 
 ORDERS, PLAIN, NO_ACK = "nemesis.orders", "nemesis.plain", "nemesis.no_ack"
 CLAIMED, STAGED, HOARD = "nemesis.claimed", "nemesis.staged", "nemesis.hoard"
@@ -53,8 +50,6 @@ SETTINGS = {
 SETTLE_S = 60.0
 DRAIN_S = 90.0
 ADMIN_S = 10.0
-POLL_S = 0.25
-TRACE_CHARS = 3000
 SAY_EVERY_S = 15.0
 
 
@@ -72,13 +67,12 @@ def tls_between_nodes(directory: Path) -> dict[str, Any]:
     }
 
 
-class Run:
+class Run(Story):
     """Nodes, clients, faults, history."""
 
     def __init__(self, options: argparse.Namespace, directory: Path) -> None:
+        super().__init__(directory)
         self.options = options
-        self.began = time.monotonic()
-        self.record = history.Recorder(directory / "history.jsonl")
         net, what = network.make(options.nodes)
         settings = {**SETTINGS, **(tls_between_nodes(directory) if options.tls else {})}
         self.nodes = Nodes(options.nodes, directory, net, settings)
@@ -91,15 +85,6 @@ class Run:
         self.threads: list[Working] = []
         self._loop = asyncio.new_event_loop()
         self._clients = threading.Thread(target=self._run_clients, name="clients", daemon=True)
-
-    def say(self, text: str) -> None:
-        """For people, with the time since the start."""
-        print(f"{time.monotonic() - self.began:7.1f}  {text}", flush=True)
-
-    def problem(self, what: str) -> None:
-        """Something that must not be."""
-        self.say(f"PROBLEM: {what}")
-        self.record("problem", what=what)
 
     # ------------------------------------------------------------ phases
 
@@ -199,10 +184,7 @@ class Run:
         )
 
     def _look_for_dead(self) -> None:
-        for i in self.nodes.died():
-            self.problem(f"node-{i} ended by itself:\n{self.nodes.log_tail(i)}")
-            self.nodes.stop(i)
-            self.nodes.start(i)
+        self.look_for_dead(self.nodes)
 
     def _settle(self) -> None:
         """No faults: everything published is answered, and the cluster serves."""
@@ -221,7 +203,9 @@ class Run:
         self._until(
             DRAIN_S,
             "messages left in queues",
-            lambda: [text for name in QUEUES if (text := left_in(self._queue(name)))],
+            lambda: [
+                text for name in QUEUES if (text := left_in(self._queue(name), name != STAGED))
+            ],
         )
 
     def _leave(self) -> None:
@@ -232,11 +216,7 @@ class Run:
             "exclusive queues left",
             lambda: [queue.name for queue in self._queues() if queue.exclusive],
         )
-        for i in range(len(self.nodes)):
-            text = self.nodes.nodes[i].log_file.read_text(encoding="utf-8", errors="replace")
-            if "Traceback" in text:
-                where = text[text.index("Traceback") :][:TRACE_CHARS]
-                self.problem(f"node-{i} has written a traceback:\n{where}")
+        self.look_for_tracebacks(self.nodes)
 
     def dismiss(self) -> None:
         """Every client ends; they write no history from then on."""
@@ -247,23 +227,8 @@ class Run:
                 if thread.is_alive():
                     self.problem(f"{thread.name} does not end")
 
-    def _until(self, patience_s: float, what: str, left: object) -> None:
-        """Wait until nothing is left; else it is a problem."""
-        assert callable(left)
-        ends = time.monotonic() + patience_s
-        while True:
-            try:
-                rest = left()
-            except Unavailable as error:
-                rest = f"no answer: {error}"
-                self.say(rest)
-            if not rest:
-                return
-            if time.monotonic() > ends:
-                self.problem(f"{what} after {patience_s:g} s: {rest}")
-                return
-            time.sleep(POLL_S)
-            self._look_for_dead()
+    def _until(self, patience_s: float, what: str, left: Callable[[], object]) -> None:
+        self.until(patience_s, what, left, self._look_for_dead)
 
     def _queue(self, name: str) -> Queue:
         with Connection(self.nodes.address(timeout_s=ADMIN_S)) as connection:
@@ -274,46 +239,16 @@ class Run:
             return Admin(connection).queues()
 
 
-def left_in(queue: Queue) -> str:
-    """Return what is left in a queue, in words; "" when it is empty."""
-    counts = {
-        "ready": queue.messages_ready,
-        "unacknowledged": queue.messages_unacknowledged,
-        "claimed": queue.messages_claimed,
-        "staged": queue.messages_staged,
-        "dead-lettering": queue.messages_dlx,
-    }
-    if queue.name == STAGED:
-        counts.pop("staged")  # stages of attempts that never won wait for the next batch
-    found = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-    return f"{queue.name}: {found}" if found else ""
-
-
-@contextlib.contextmanager
-def _directory(options: argparse.Namespace) -> Iterator[Path]:
-    path = Path(options.directory or tempfile.mkdtemp(prefix="warren-nemesis-"))
-    path.mkdir(parents=True, exist_ok=True)
-    if any(path.iterdir()):
-        sys.exit(f"{path} is not empty: a run keeps its logs there; name another --directory")
-    yield path
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run, judge, print; 0: nothing was wrong."""
     parser = argparse.ArgumentParser(prog="build.py nemesis", description=__doc__)
     parser.add_argument("--minutes", type=float, default=2.0, help="of faults")
-    parser.add_argument("--seed", type=int, default=1, help="of the schedule and the clients")
     parser.add_argument("--nodes", type=int, default=3, choices=range(3, 6))
     parser.add_argument("--rate", type=float, default=150.0, help="messages/s of each publisher")
     parser.add_argument("--tls", action="store_true", help="between the nodes")
-    parser.add_argument("--faults", default="", help=f"only these: {','.join(faults.FAULTS)}")
-    parser.add_argument("--directory", help="where logs and history go; kept")
-    options = parser.parse_args(arguments)
-    unknown = [kind for kind in options.faults.split(",") if kind and kind not in faults.FAULTS]
-    if unknown:
-        parser.error(f"no such fault: {', '.join(unknown)}; known: {', '.join(faults.FAULTS)}")
+    options = parsed(parser, arguments, tuple(faults.FAULTS))
     signal.signal(signal.SIGTERM, _interrupted)
-    with _directory(options) as directory:
+    with kept_directory(options.directory, "warren-nemesis-") as directory:
         return _judge(options, directory)
 
 
@@ -330,22 +265,13 @@ def _judge(options: argparse.Namespace, directory: Path) -> int:
     finally:
         run.dismiss()
         run.nodes.close()
-        run.record.close()
-    verdict = Checker().check(history.read(run.record.path))
-    print("\n".join(verdict.lines()))
-    if verdict.clean:
-        print(f"clean, {time.monotonic() - run.began:.0f} s")
-        if not options.directory:
-            shutil.rmtree(directory, ignore_errors=True)
-        return 0
     chosen = f" --faults {options.faults}" if options.faults else ""
     chosen += " --tls" if options.tls else ""
-    print(
-        f"wrong; logs and history are in {directory}; the same schedule again:\n"
+    again = (
         f"python3 build.py nemesis --minutes {options.minutes:g} --seed {options.seed} "
         f"--nodes {options.nodes} --rate {options.rate:g}{chosen}"
     )
-    return 1
+    return run.conclude(run.verdict(), directory, bool(options.directory), again)
 
 
 if __name__ == "__main__":
