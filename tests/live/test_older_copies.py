@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.disk_use import bytes_held
 from tests.live.conftest import Mount, eventually
 from tests.live.test_damage import BODY, publish, voter_again
 from tests.live.test_full_disk import SETTINGS, consume, declare, fill, uri_of
@@ -103,11 +104,11 @@ def written_more(cluster: LocalCluster, victim: int, by: int, known: int) -> Non
     The two others are a majority without it: it may have taken nothing yet when they have answered.
     """
     data = cluster.nodes[victim].data_dir
-    before = sum(path.stat().st_size for path in (data / "wal").glob("*.wal"))
+    before = bytes_held(data / "wal", "*.wal")
     publish(uri_of(cluster, by), "q", EARLIER, LATER)
 
     def has_them() -> bool:
-        now = sum(path.stat().st_size for path in (data / "wal").glob("*.wal"))
+        now = bytes_held(data / "wal", "*.wal")
         return now >= before + LATER * BODY and rests(data)
 
     eventually(has_them, "they are on its disk")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.disk_use import bytes_held
 from tests.raft.runtime.kit import Cluster
 from tests.raft.runtime.shelves import Shelf, body
 from warren_raft.machine import GroupSpec
@@ -11,11 +12,6 @@ from warren_raft.machine import GroupSpec
 GROUPS = (5, 6, 7)
 BODY = 700
 PUT = 400
-
-
-def on_disk(root: Path) -> int:
-    """Bytes of all files."""
-    return sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
 
 
 def filled(root: Path) -> Cluster:
@@ -47,14 +43,14 @@ def test_what_few_entries_have_freed_is_let_go_of(tmp_path: Path) -> None:
         for group in GROUPS[:2]:
             host.propose(group, b"thin 1000000")
         cluster.until(lambda: all(host.state(group)["live"] == [] for group in GROUPS[:2]))
-        before = on_disk(tmp_path)
+        before = bytes_held(tmp_path)
         assert before > 3 * PUT * BODY
         host._snapshot_policy._look()
         quiet(cluster)
-        assert on_disk(tmp_path) >= before, "so few entries are not worth a snapshot otherwise"
+        assert bytes_held(tmp_path) >= before, "so few entries are not worth a snapshot otherwise"
         host.reclaim_disk()
-        cluster.until(lambda: on_disk(tmp_path) < before - 2 * PUT * BODY)
-        assert on_disk(tmp_path) < PUT * BODY + 100_000, "what is left is the third group's"
+        cluster.until(lambda: bytes_held(tmp_path) < before - 2 * PUT * BODY)
+        assert bytes_held(tmp_path) < PUT * BODY + 100_000, "what is left is the third group's"
         live = host.state(7)["live"]
         assert len(live) == PUT
         assert all(host.read_entry(7, index).data == body(at) for at, index in enumerate(live))

@@ -16,6 +16,7 @@ from random import Random
 import msgspec
 import pytest
 
+from tests.disk_use import bytes_held
 from tests.raft.storage.kit import Disk
 from warren_raft.index_set import Indexes
 from warren_raft.storage.errors import WriteFailed
@@ -347,7 +348,7 @@ def test_the_disk_holds_what_lives(tmp_path: Path) -> None:
     model.live[1] = set(sorted(model.live[1])[-3:])
     disk.compact(model.snapshot(1))
     disk.compact()
-    held = sum(f.stat().st_size for f in tmp_path.rglob("*") if f.is_file())
+    held = bytes_held(tmp_path)
     written = sum(len(data) + 56 for data in model.entries[1])
     assert written > 100_000 and held < 20_000, (written, held)
     model.check(disk)
