@@ -66,12 +66,19 @@ def main() -> int:
     parser.add_argument("--messages", type=int, default=default.messages, help="of a backlog")
     parser.add_argument("--large", type=int, default=default.large, help="of the large backlog")
     parser.add_argument("--tls", action="store_true", help="throughput of Warren over TLS, too")
+    parser.add_argument(
+        "--other",
+        metavar="SETTING",
+        default=default.other,
+        help="throughput and loads of a second cluster of Warren, too, as raft.wal_recycle=false",
+    )
+    parser.add_argument("--load", nargs="*", default=(), help="the loads to measure, by name")
     parser.add_argument("--rows", type=int, default=500_000, help="of the Spark part")
     parser.add_argument("--master", default="local[2]", help="of the Spark part")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that started processes are stopped
-    sizes = ("seconds", "rounds", "only", "queues", "messages", "large", "tls")
-    plan = Plan(**{name: getattr(options, name) for name in sizes})
+    sizes = ("seconds", "rounds", "only", "queues", "messages", "large", "tls", "other")
+    plan = Plan(**{name: getattr(options, name) for name in sizes}, load=tuple(options.load))
     parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "throughput": lambda: brokers.throughput(plan),
         "loads": lambda: loads(plan),

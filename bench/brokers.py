@@ -16,7 +16,7 @@ SIZES = (100, 1024)
 def throughput(plan: Plan) -> list[dict[str, Any]]:
     """Run a saturating publisher and a consumer; every size on every cluster, A B A B."""
     program = generator.find()
-    found, notes = peers(plan.only, plan.tls)
+    found, notes = peers(plan.only, plan.tls, plan.other)
     results = []
     for turn, peer in turns(plan, found):
         with peer:

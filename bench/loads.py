@@ -72,11 +72,13 @@ LOADS = (
 def loads(plan: Plan) -> list[dict[str, Any]]:
     """Put every load on every cluster, A B A B; a cluster is started once per round."""
     program = generator.find()
-    found, notes = peers(plan.only)
+    found, notes = peers(plan.only, other=plan.other)
     results = []
     for turn, peer in turns(plan, found):
         with peer:
             for number, each in enumerate(LOADS):
+                if plan.load and each.name not in plan.load:
+                    continue
                 one = {"peer": peer.name, "round": turn, "load": load(), "name": each.name}
                 one |= _one(program, peer, each, f"load-{number}", plan.seconds)
                 figures = "  ".join(

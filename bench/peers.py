@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -144,11 +145,26 @@ class WarrenTls(Warren):
         return ",".join(json.loads(path.read_text())["amqps"] for path in ready)
 
 
-def peers(only: str | None, tls: bool = False) -> tuple[list[Peer], list[str]]:
+class WarrenSet(Warren):
+    """The same with other settings."""
+
+    def __init__(self, settings: str) -> None:
+        """settings: lines of a configuration file, such as `raft.wal_recycle = false`."""
+        super().__init__()
+        self.name = f"Warren, {settings}"
+        self._given = tomllib.loads(settings)
+
+    def _settings(self) -> dict[str, Any]:
+        return self._given
+
+
+def peers(only: str | None, tls: bool = False, other: str = "") -> tuple[list[Peer], list[str]]:
     """Return the clusters that can be measured, and notes on those that cannot."""
     found: list[Peer] = [] if only == "rabbitmq" else [Warren()]
     if tls and found:
         found.append(WarrenTls())
+    if other and found:
+        found.append(WarrenSet(other))
     notes: list[str] = []
     if only != "warren":
         try:

@@ -17,6 +17,7 @@ class Plan:
 
     seconds  of each run; rounds: over the clusters; only: the one cluster to measure
     tls      measure throughput over TLS, too
+    other    settings of a second cluster of Warren; load: the loads to measure, all if empty
     queues   idle ones; messages: of a backlog; large: of the large backlog
     """
 
@@ -28,6 +29,8 @@ class Plan:
     messages: int = 1_000_000
     large: int = 10_000_000
     tls: bool = False
+    other: str = ""
+    load: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

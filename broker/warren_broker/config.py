@@ -236,6 +236,7 @@ class Raft(_Table):
     heartbeat_ms: int = Field(100, ge=10, le=60_000)
     suspect_after_ms: int = Field(2000, ge=20, le=600_000)
     wal_max_size_bytes: int = Field(64 * MIB, ge=MIB, le=1024 * MIB, description="of one file")
+    wal_recycle: bool = Field(True, description="allocate ahead and reuse files; see storage.md")
     scrub_bytes_per_second: int = Field(4 * MIB, ge=0, description="0: no scrubbing")
     scrub_interval_ms: int = Field(86_400_000, ge=1000, description="from one scrub to the next")
 

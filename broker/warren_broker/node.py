@@ -309,6 +309,7 @@ def host_config(settings: NodeConfig) -> HostConfig:
         heartbeat_ms=raft.heartbeat_ms,
         suspect_after_ms=raft.suspect_after_ms,
         wal_file_bytes=raft.wal_max_size_bytes,
+        wal_recycle=raft.wal_recycle,
         scrub_bytes_per_second=raft.scrub_bytes_per_second,
         scrub_interval_ms=raft.scrub_interval_ms,
         peer_backlog_bytes=PEER_BACKLOG_BYTES + settings.limits.node_in_flight_bytes_max,

@@ -11,6 +11,7 @@ import pytest
 
 from tests.live.conftest import eventually
 from tests.live.test_full_disk import consume, declare, uri_of
+from tests.wal_records import records_end
 from warren.admin import Admin
 from warren.errors import WarrenError
 from warren.local import LocalCluster
@@ -50,7 +51,8 @@ def take(uri: str, queue: str, keep: int) -> list[int]:
 def flip(path: Path, rng: random.Random, low: float = 0.2, high: float = 0.8) -> None:
     """One bit somewhere in the middle."""
     data = bytearray(path.read_bytes())
-    at = rng.randrange(int(len(data) * low), int(len(data) * high))
+    size = records_end(path) if path.suffix == ".wal" else len(data)
+    at = rng.randrange(int(size * low), int(size * high))
     data[at] ^= 1 << rng.randrange(8)
     path.write_bytes(data)
 

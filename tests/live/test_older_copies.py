@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.disk_use import bytes_held
 from tests.live.conftest import Mount, eventually
 from tests.live.test_damage import BODY, publish, voter_again
 from tests.live.test_full_disk import SETTINGS, consume, declare, fill, uri_of
+from tests.wal_records import records_end, records_held
 from warren.local import LocalCluster
 from warren_raft.storage import synced_mark
 from warren_raft.storage.files import Files
@@ -38,7 +38,7 @@ def rests(data: Path) -> bool:
     """What names the newest file says where it ends."""
     known = synced_mark.read(Files(), data / "wal")
     path = newest(data)
-    return (known.file, known.end) == (int(path.stem), path.stat().st_size)
+    return (known.file, known.end) == (int(path.stem), records_end(path))
 
 
 def removed(path: Path, copy: bytes) -> None:
@@ -50,7 +50,7 @@ def emptied(path: Path, copy: bytes) -> None:
 
 
 def older(path: Path, copy: bytes) -> None:
-    assert 0 < len(copy) < path.stat().st_size
+    assert copy and copy != path.read_bytes()
     path.write_bytes(copy)
 
 
@@ -104,11 +104,11 @@ def written_more(cluster: LocalCluster, victim: int, by: int, known: int) -> Non
     The two others are a majority without it: it may have taken nothing yet when they have answered.
     """
     data = cluster.nodes[victim].data_dir
-    before = bytes_held(data / "wal", "*.wal")
+    before = records_held(data / "wal", "*.wal")
     publish(uri_of(cluster, by), "q", EARLIER, LATER)
 
     def has_them() -> bool:
-        now = bytes_held(data / "wal", "*.wal")
+        now = records_held(data / "wal", "*.wal")
         return now >= before + LATER * BODY and rests(data)
 
     eventually(has_them, "they are on its disk")

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nemesis.scene import DOWN_S, Scene
+from wal_records import records_end
 from warren.admin import Admin
 from warren.connection import Connection
 from warren.errors import WarrenError
@@ -107,6 +108,7 @@ def _data_files(scene: Scene, node: int) -> list[Path]:
         for path in data.rglob("*")
         if path.is_file()
         and path.name not in KEPT_FILES
+        and path.suffix != ".new"
         and path.stat().st_size > 0
         and path.parent.name in ("wal", "segments", "snapshots")
     )
@@ -118,7 +120,8 @@ def _flip(scene: Scene, node: int) -> None:
         if not files:
             return
         path = scene.chance.choice(files)
-        at, bit = scene.chance.randrange(path.stat().st_size), scene.chance.randrange(8)
+        size = records_end(path) if path.suffix == ".wal" else path.stat().st_size
+        at, bit = scene.chance.randrange(size), scene.chance.randrange(8)
         with path.open("r+b") as file:
             file.seek(at)
             byte = file.read(1)

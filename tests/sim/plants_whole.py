@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -97,6 +98,28 @@ def directory_not_synced_after_a_rename() -> list[Replacement]:
             self.sync_directory = sync  # type: ignore[method-assign]
 
     return [(Files, "rename", hasty), (Files, "create", created)]
+
+
+def a_file_that_is_written_over_keeps_its_salt() -> list[Replacement]:
+    """Records of a file's earlier use pass for records of this one, behind its end."""
+
+    def the_same(self: SimulatedWal, file: int) -> int:
+        self.salts[file] = 0x5A175A17
+        return 0x5A175A17
+
+    return [(SimulatedWal, "_new_salt", the_same)]
+
+
+def a_spare_file_is_its_old_self_until_it_is_synced() -> list[Replacement]:
+    """A spare file gets its new name before its new beginning is on the disk."""
+
+    def hasty(self: Files, old: Any, path: Any, data: bytes) -> int:
+        fd: int = self.system.open(old, os.O_RDWR | os.O_CLOEXEC)
+        self.write_at(fd, 0, [data])
+        self.rename(old, path)
+        return fd
+
+    return [(Files, "reuse", hasty)]
 
 
 def damage_amid_the_log_is_a_torn_end() -> list[Replacement]:
@@ -422,6 +445,8 @@ PLANTS = (
         wal_answers_before_the_sync,
         every_second_sync_is_skipped,
         directory_not_synced_after_a_rename,
+        a_file_that_is_written_over_keeps_its_salt,
+        a_spare_file_is_its_old_self_until_it_is_synced,
         damage_amid_the_log_is_a_torn_end,
         wal_forgets_the_vote,
         repeats_are_applied,

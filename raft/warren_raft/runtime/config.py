@@ -35,6 +35,7 @@ class HostConfig:
     reconnect_ms_min, _max    back-off between attempts to connect; refused by the peer: _max
     handshake_ms_max          a connection that is not authenticated by then is closed
     wal_file_bytes            a WAL file is closed once it is that long
+    wal_recycle               WAL files are allocated ahead, and written over when not needed
     memtable_bytes            recent entries kept in memory, over all groups
     snapshot_entries_min      a group that applied fewer since its snapshot gets no new one
     snapshot_bytes_min        the same for the bytes of its entries on disk
@@ -65,6 +66,7 @@ class HostConfig:
     reconnect_ms_max: int = 500
     handshake_ms_max: int = 2000
     wal_file_bytes: int = 64 << 20
+    wal_recycle: bool = True
     memtable_bytes: int = 64 << 20
     snapshot_entries_min: int = 64
     snapshot_bytes_min: int = 64 << 10

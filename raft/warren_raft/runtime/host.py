@@ -157,6 +157,7 @@ class Host:
             lambda job: self._loop.at_turn_end(
                 LoopStage.SYNC, functools.partial(self._loop.wait_for, job)
             ),
+            config.wal_recycle,
         )
         self._make_parts(store)
         self._store = store

@@ -133,7 +133,7 @@ class SnapshotPolicy:
     def beat(self) -> None:
         """Count a heartbeat interval, and look at the groups when that is due."""
         self._beats += 1
-        self._store.synced_mark.beat()
+        self._store.beat()
         if self._store.compactor.snapshots_damaged:
             self._ask()
         if self._beats >= LOOK_EVERY_BEATS and self._batches != self._store.wal.batches:
@@ -144,6 +144,7 @@ class SnapshotPolicy:
     def reclaim(self) -> None:
         """Free at once what can be freed: the disk is low on space. May be repeated."""
         self._pressed = True
+        self._store.space_is_low()
         self._ask()
 
     def _reclaim(self) -> None:

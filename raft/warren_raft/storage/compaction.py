@@ -5,7 +5,8 @@ A cycle; each step begins when the one before is done:
 1. the snapshots passed to `run` are written, once the log is on disk up to their last entries
 2. each group drops the entries that its snapshot made unnecessary; the plan is made from the rest
 3. segments are written, then the manifest, once the log is on disk as far as the manifest covers it
-4. the entries' places are updated, then files that are not needed are removed
+4. the entries' places are updated, then files that are not needed are removed, or kept as spare
+   files (`spare_files`)
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from warren_raft.storage.manifest import NAME, GroupRow, Manifest
 from warren_raft.storage.rewrite import Source, Target
 from warren_raft.storage.segment import SegmentName
 from warren_raft.storage.snapshot import Snapshot
-from warren_raft.storage.wal import Wal
+from warren_raft.storage.spare_files import SpareFiles
+from warren_raft.storage.wal import Wal, file_number
 from warren_raft.types import Entry, GroupId, Index
 
 log = logging.getLogger("warren.raft")
@@ -73,6 +75,7 @@ class Compactor:
         groups: Mapping[GroupId, GroupStore],
         wal: Wal,
         background_writer: BackgroundWriter,
+        spares: SpareFiles,
         file_bytes: int,
         others_have: Callable[[EntryDamaged], bool],
     ) -> None:
@@ -81,6 +84,7 @@ class Compactor:
         self._groups = groups
         self._wal = wal
         self._background_writer = background_writer
+        self._spares = spares
         self._file_bytes = file_bytes
         self._others_have = others_have
         self._when_done: Callable[[], None] = lambda: None
@@ -177,7 +181,7 @@ class Compactor:
         if plan.retired or self._listed_deleted() or self.manifest_damaged:
             plan.manifest = self._manifest(plan)
         if plan.manifest is None and not plan.targets and not plan.replaced:
-            self._remove([])
+            self._remove([], set())
             return
         self._wal.submit(
             lambda: self._background_writer.run(
@@ -231,7 +235,7 @@ class Compactor:
             plan.retired.append(file)
             count, data = tally.get(file, (0, 0))
             kept = data + count * RECORD_HEADER_BYTES
-            whole = 2 * kept >= log_files.files.size(log_files.wal_path(file))
+            whole = 2 * kept >= log_files.wal_bytes(file)
             if file in self.left or (whole and file not in self.damaged):
                 self._copy(plan, sparse)
                 sparse, held = [], 0
@@ -277,7 +281,7 @@ class Compactor:
         name = SegmentName(file, file, 0)
         source, _ = self._source(file, path)
         index = log_files.directory.segments / (name.stem() + segment.INDEX_SUFFIX)
-        size = log_files.files.size(path)
+        size = log_files.wal_bytes(file)
         plan.targets.append(Target(name, [source], path, index, source.salt, True, size))
         plan.moves.append([])
 
@@ -403,6 +407,7 @@ class Compactor:
                 for one, (_, _, rows), column in zip(logs, source.rows, offsets, strict=True):
                     one.move(rows, source.id, identity, column)
         gone: list[Path] = []
+        spoiled = {log_files.path_of(file) for file in self.damaged}
         stay = {s.data for s in made}
         for old in plan.replaced:
             gone.append(old.index)
@@ -422,9 +427,10 @@ class Compactor:
             self.manifest_damaged = False
             log_files.first_file = plan.manifest.first_file
             log_files.listed = {row.group for row in plan.manifest.groups}
-        self._remove(gone)
+        self._remove(gone, spoiled)
 
-    def _remove(self, paths: list[Path]) -> None:
+    def _remove(self, paths: list[Path], spoiled: set[Path]) -> None:
+        """Remove files; those of the log may be kept as spare ones, unless they are spoiled."""
         log_files = self._log_files
         gone, self._gone = [*paths, *self._gone], []
         if not gone:
@@ -433,6 +439,8 @@ class Compactor:
 
         def job() -> None:
             for path in gone:
-                log_files.files.remove(path)
+                of_log = file_number(path.name) is not None and path not in spoiled
+                if not of_log or not self._spares.keep(path):
+                    log_files.files.remove(path)
 
         self._background_writer.run(job, lambda _: self._end(), self._full)

@@ -66,6 +66,10 @@ class Files:
         """Return the file's length in bytes."""
         return path.stat().st_size
 
+    def links(self, path: Path) -> int:
+        """Return how many names the file has."""
+        return path.stat().st_nlink
+
     def names(self, directory: Path) -> list[str]:
         """Return the names in a directory, sorted."""
         return sorted(os.listdir(directory))
@@ -111,6 +115,22 @@ class Files:
     def _discard(self, path: Path) -> None:
         with suppress(FileNotFoundError):
             self.system.unlink(path)
+
+    def reuse(self, old: Path, path: Path, data: bytes) -> int:
+        """Give a file another name and another beginning; return a descriptor as `create` does.
+
+        After a crash it has its old name, or the new name and the new beginning.
+        """
+        fd: int = self.system.open(old, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            self.write_at(fd, 0, [data])
+            with _syncing(old):
+                self.system.fsync(fd)
+            self.rename(old, path)
+        except BaseException:
+            self.system.close(fd)
+            raise
+        return fd
 
     def open_write(self, path: Path) -> int:
         """Return a descriptor for `write_at` on a new, empty file."""

@@ -33,7 +33,7 @@ class LogFiles:
 
     use         the groups with records in each WAL file
     salts       per file (WAL file or segment), for reading it
-    ends        where the records of a WAL file end, if another file follows
+    ends        where the records of a complete WAL file end; after them is space of no use
     segments    ascending
     paths       of segments, by their number in this process
     first_file  the oldest WAL file that the manifest requires
@@ -70,6 +70,11 @@ class LogFiles:
     def snapshot_path(self, group: GroupId, index: Index) -> Path:
         """Return the path of a group's snapshot up to `index`."""
         return self.directory.snapshots / snapshot_name(group, index)
+
+    def wal_bytes(self, file: int) -> int:
+        """Return the length of a complete WAL file, up to the end of its records."""
+        end = self.ends.get(file)
+        return self.files.size(self.wal_path(file)) if end is None else end
 
     # ------------------------------------------------------------ reading
 

@@ -16,6 +16,7 @@ from warren_raft.storage.group_store import GroupStore
 from warren_raft.storage.opened_log import OpenedLog
 from warren_raft.storage.recovered_group import RecoveredGroup
 from warren_raft.storage.snapshot import Position, Snapshot
+from warren_raft.storage.spare_files import SpareFiles
 from warren_raft.storage.synced_mark import SyncedMarkFiles, SyncedMarkWriter
 from warren_raft.storage.wal import Job, Wal
 from warren_raft.types import GroupId, HardState
@@ -48,8 +49,12 @@ class LogStore:
         file_bytes: int,
         callbacks: LogCallbacks,
         at_turn_end: Callable[[Job], None] | None = None,
+        recycle: bool = True,
     ) -> None:
-        """Start to append to an opened log, in a new file; post, at_turn_end: see Wal."""
+        """Start to append to an opened log, in a new file; post, at_turn_end: see Wal.
+
+        recycle  allocate the log's files ahead, and write over those that are not needed any more
+        """
         recovered = opened.recovered
         self.files = opened.files
         self.directory = opened.directory
@@ -58,6 +63,7 @@ class LogStore:
         self.condemned = recovered.condemned
         self._callbacks = callbacks
         marks = SyncedMarkFiles(self.files, self.directory)
+        self.spares = SpareFiles(self.files, file_bytes, recycle)
         self.wal = Wal(
             self.files,
             self.directory.wal,
@@ -65,9 +71,10 @@ class LogStore:
             recovered.log_end(),
             file_bytes=file_bytes,
             mark=marks.write,
-            on_full=callbacks.full,
+            on_full=self._is_full,
             on_batch=self._batch_written,
             at_turn_end=at_turn_end,
+            spares=self.spares if recycle else None,
         )
         self.background_writer = BackgroundWriter(post, self.directory.path)
         self.synced_mark = SyncedMarkWriter(marks, self.wal, self.background_writer)
@@ -79,12 +86,18 @@ class LogStore:
             self.groups,
             self.wal,
             self.background_writer,
+            self.spares,
             file_bytes,
             callbacks.damaged,
         )
         self._doomed: dict[GroupId, Path] = {}
         if recovered.broken:
             self._set_aside([each.path for each in recovered.broken], recovered.broken[0])
+
+    def _is_full(self, error: OSError | None) -> None:
+        if error is not None:
+            self.space_is_low()
+        self._callbacks.full(error)
 
     def _recovered_group(self, found: RecoveredGroup) -> GroupStore:
         return self._group(found.log, found.hard_state, found.created, found.born, found.snapshot)
@@ -197,6 +210,15 @@ class LogStore:
 
         if paths:
             self.background_writer.run(job, lambda _: None, lambda error: None)
+
+    def beat(self) -> None:
+        """Handle a heartbeat: mark the log's end, remove spare files of a log that rests."""
+        self.synced_mark.beat()
+        self.remove_later(self.spares.beat(self.wal.current_file))
+
+    def space_is_low(self) -> None:
+        """Remove spare files at once, and keep none for a while."""
+        self.remove_later(self.spares.space_is_low())
 
     def _batch_written(self, file: int, groups: set[GroupId], deleted: list[GroupId]) -> None:
         use = self.log_files.use

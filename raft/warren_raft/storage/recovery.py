@@ -52,7 +52,7 @@ class Recovered:
     """The result of recovery.
 
     use    the groups with records in each log file that must be replayed
-    salts  per file, for reading it later; ends: where its records end, if another one follows
+    salts  per file, for reading it later; ends: where its records end
     link   the next file's link to the newest one
     unnamed  (number, end, salt) of the newest file, which is marked again before the next one is
            begun; None: there is no file
@@ -98,7 +98,9 @@ class Recovered:
 
     def log_end(self) -> LogEnd:
         """Return how the log ends."""
-        return LogEnd(self.next_file, self.next_batch, self.salts, self.link, self.unnamed)
+        return LogEnd(
+            self.next_file, self.next_batch, self.salts, self.ends, self.link, self.unnamed
+        )
 
 
 def recover(
@@ -171,6 +173,7 @@ def _read_log(
         # synced.  2. The next process reads them, and begins a file.  3. The power fails: the marks
         # on the disk are the older ones, and two files are ahead of them.
         recovered.unnamed = (numbers[-1], end, heads[numbers[-1]].salt)
+        recovered.ends[numbers[-1]] = end
     return cut
 
 

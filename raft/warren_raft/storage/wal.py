@@ -7,6 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from warren_raft.storage.format import (
     encode_head,
     encode_record,
 )
+from warren_raft.storage.spare_files import SpareFiles
 from warren_raft.types import Entry, GroupId, HardState, Index, Term
 
 HERE_BYTES_MAX = 16 << 10
@@ -32,6 +34,12 @@ SLOW_MAX = 16
 """A batch up to that size is written without the thread while syncs are short."""
 Mark = Callable[[int, int, int], None]
 """Durably record, beside the log, the newest file: its number, synced bytes (end), and salt."""
+ZEROS = bytes(512 << 10)
+"""What a growing file gets behind a small batch, so that syncs of the next ones write no length."""
+SMALL_MIN = 16
+"""After so many small batches in a row zeros are written ahead; with large ones it does not pay."""
+PAGE_BYTES = 4096
+"""A page of the page cache. One that is written as a whole need not be read before."""
 SPACE_RETRY_S = 0.2
 """Interval between attempts to write a batch for which there is no space."""
 ENTRY, HARD_STATE, LIVE = int(RecordKind.ENTRY), int(RecordKind.HARD_STATE), int(RecordKind.LIVE)
@@ -88,18 +96,46 @@ class _Writer:
     written over it, at the same offset, when `write` is called for the batch again.
 
     file  its number; -1: none is open
+    reserved  up to there the file's space is allocated; recycled: files made of spare ones
     unnamed  arguments for `mark` of the file before the first one that is begun here; None: it was
           marked by this process, or there is none
     slow  of the last syncs, how many more took longer than SYNC_MS_SHORT than did not; SLOW_MAX
           after one that took longer than SYNC_MS_LONG
     """
 
-    __slots__ = ("_directory", "_fd", "_files", "_mark", "file", "path", "slow", "unnamed")
+    __slots__ = (
+        "_directory",
+        "_end",
+        "_fd",
+        "_file_bytes",
+        "_files",
+        "_mark",
+        "_small",
+        "_spares",
+        "file",
+        "path",
+        "recycled",
+        "reserved",
+        "slow",
+        "unnamed",
+    )
 
     def __init__(
-        self, files: Files, directory: Path, mark: Mark, unnamed: tuple[int, int, int] | None
+        self,
+        files: Files,
+        directory: Path,
+        mark: Mark,
+        unnamed: tuple[int, int, int] | None,
+        file_bytes: int,
+        spares: SpareFiles | None,
     ) -> None:
         self._files = files
+        self._file_bytes = file_bytes
+        self._spares = spares
+        self._end = 0
+        self._small = SMALL_MIN
+        self.reserved = 0
+        self.recycled = 0
         self._directory = directory
         self._mark = mark
         self.file, self._fd = -1, -1
@@ -114,14 +150,60 @@ class _Writer:
         files = self._files
         if batch.file != self.file:
             self._begin(batch)
-        files.write_at(self._fd, batch.offset, batch.buffers)
+        end = batch.offset + batch.size
+        self._small = self._small + 1 if batch.size <= HERE_BYTES_MAX else 0
+        if end < self.reserved:
+            pad = min(-end % PAGE_BYTES, self.reserved - end)
+            files.write_at(self._fd, batch.offset, [*batch.buffers, ZEROS[:pad]])
+        else:
+            files.write_at(self._fd, batch.offset, batch.buffers)
+            if self._spares is not None and self._small >= SMALL_MIN:
+                self._reserve(end)
         began = time.monotonic()
         files.sync_data(self._fd)
+        self._end = end
         took_ms = (time.monotonic() - began) * 1000
         if took_ms <= SYNC_MS_SHORT:
             self.slow = max(0, self.slow - 1)
         else:
             self.slow = SLOW_MAX if took_ms > SYNC_MS_LONG else min(SLOW_MAX, self.slow + 1)
+
+    def _reserve(self, end: int) -> None:
+        """Write zeros behind the records. Where there is no space for them the file just grows."""
+        size = min(len(ZEROS), self._file_bytes - end)
+        if size > 0:
+            try:
+                self._files.write_at(self._fd, end, [ZEROS[:size]])
+                self.reserved = end + size
+            except OSError as error:
+                if not is_full(error):
+                    raise
+
+    def _create(self, batch: _WriteBatch) -> int:
+        """Make the file, of a spare one if there is one, and return its descriptor."""
+        files, spares = self._files, self._spares
+
+        def head(reserved: int) -> bytes:
+            self.reserved = reserved
+            link = batch.link._replace(reserved=reserved)
+            return encode_head(batch.file, batch.salt, batch.number, link)
+
+        spare = None if spares is None else spares.take()
+        if spare is not None:
+            try:
+                fd = files.reuse(spare, self.path, head(files.size(spare)))
+                self.recycled += 1
+                return fd
+            except FileNotFoundError:
+                pass  # it was removed by hand
+        size = 0 if spares is None else min(len(ZEROS), self._file_bytes)
+        if size > FIRST_RECORD:
+            try:
+                return files.create(self.path, head(size) + ZEROS[FIRST_RECORD:size])
+            except OSError as error:
+                if not is_full(error):
+                    raise
+        return files.create(self.path, head(0))
 
     def _begin(self, batch: _WriteBatch) -> None:
         # 1. The file is made, its directory synced.  2. Its existence is recorded in the mark.
@@ -137,10 +219,16 @@ class _Writer:
             self._mark(*self.unnamed)
             self.unnamed = None
         self.path = self._directory / file_name(batch.file)
-        head = encode_head(batch.file, batch.salt, batch.number, batch.link)
-        self._fd = self._files.create(self.path, head)
-        self._mark(batch.file, len(head), batch.salt)
+        self._fd = self._create(batch)
+        self._end = FIRST_RECORD
+        self._mark(batch.file, FIRST_RECORD, batch.salt)
         self.file = batch.file
+
+    def give_back(self) -> None:
+        """Cut off what was allocated ahead; nothing is written to the file any more."""
+        if self.file >= 0 and self._end < self.reserved:
+            with suppress(OSError):
+                self._files.cut(self.path, self._end)
 
     def close(self) -> None:
         """Close the file."""
@@ -155,6 +243,7 @@ class LogEnd:
     """How the log on disk ends, as recovery found it, for the writer of what follows.
 
     salts    of the files there are; those of new ones are added
+    ends     where the records of complete files end; those of new ones are added
     link     the link of `next_file` to the file before it
     unnamed  the newest file there is, as for `Mark`: it is marked before the next is begun
     """
@@ -162,6 +251,7 @@ class LogEnd:
     next_file: int
     next_batch: int
     salts: dict[int, int]
+    ends: dict[int, int]
     link: Link
     unnamed: tuple[int, int, int] | None
 
@@ -189,6 +279,7 @@ class Wal:
         on_full: Callable[[OSError | None], None],
         on_batch: Callable[[int, set[GroupId], list[GroupId]], None],
         at_turn_end: Callable[[Job], None] | None = None,
+        spares: SpareFiles | None = None,
     ) -> None:
         """post: calls back on the owner's thread; a failure is posted as a call that raises.
 
@@ -199,6 +290,7 @@ class Wal:
         at_turn_end  runs a job when everything that may be sent before a sync was sent, then calls
                      what it returns on the owner's thread; the job may block, and uses the writer
                      only. None: every batch is written by the thread
+        spares       files to be written over; None: files are not allocated ahead either
         on_full      called with the error when there is no space for the batch in flight, and with
                      None when it was written after all
         on_batch     called with each batch that is on disk: its file, its groups, those deleted
@@ -210,11 +302,12 @@ class Wal:
         self._jobs: queue.SimpleQueue[_WriteBatch | None] = queue.SimpleQueue()
         self._in_flight: _WriteBatch | None = None
         self.salts = end.salts
+        self.ends = end.ends
         salt = self._new_salt(end.next_file)
         self._collecting = _WriteBatch(end.next_batch, end.next_file, salt, end.link)
         self._at_turn_end = at_turn_end
         self._here: _WriteBatch | None = None
-        self._writer = _Writer(files, directory, mark, end.unnamed)
+        self._writer = _Writer(files, directory, mark, end.unnamed, file_bytes, spares)
         self._failed = False
         self._closing = Event()
         self.batches = 0
@@ -314,6 +407,7 @@ class Wal:
         """Begin a new file with the next batch, unless the newest is empty."""
         batch = self._collecting
         if not batch.records and batch.offset > FIRST_RECORD:
+            self.ends[batch.file] = batch.offset
             self._collecting = _WriteBatch(
                 batch.number,
                 batch.file + 1,
@@ -340,6 +434,11 @@ class Wal:
         return self._collecting.file if in_flight is None else in_flight.file
 
     @property
+    def recycled(self) -> int:
+        """The number of files that this process has made of spare ones."""
+        return self._writer.recycled
+
+    @property
     def idle(self) -> bool:
         """Whether nothing is being written and nothing waits."""
         return self._in_flight is None and not self._collecting.done
@@ -356,6 +455,7 @@ class Wal:
             batch.size += RECORD_HEADER_BYTES
         file, number, link = batch.file, batch.number + (1 if batch.records else 0), batch.link
         if end >= self._file_bytes:
+            self.ends[file] = end
             file, link, end = file + 1, self._link(batch, end), FIRST_RECORD
             self._new_salt(file)
         self._in_flight = batch
@@ -459,4 +559,6 @@ class Wal:
         self._closing.set()
         self._jobs.put(None)
         self._thread.join()
+        if not self._failed:
+            self._writer.give_back()
         self._writer.close()

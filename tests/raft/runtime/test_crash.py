@@ -10,9 +10,12 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
+from warren_raft.storage.format import RECORD_HEADER_BYTES, Damaged, decode_head, decode_record
 
 ROUNDS = 4
 DEADLINE_S = 30.0
@@ -104,9 +107,14 @@ class Processes:
         """What a crash leaves of a write that was under way: some of its bytes."""
         newest = sorted((self.root / node / "wal").glob("*.wal"))[-1]
         data = newest.read_bytes()
-        at = data.rfind(b"WREC")
-        with newest.open("ab") as file:
-            file.write(data[at : at + rng.randrange(1, 56)] or b"W")
+        head = decode_head(data)
+        at = last = head.first_record
+        with suppress(Damaged):
+            while at < len(data):
+                last, at = at, decode_record(head.salt, data, at).end
+        with newest.open("r+b") as file:
+            file.seek(at)
+            file.write(data[last : last + rng.randrange(len(head.tag), RECORD_HEADER_BYTES)])
 
 
 @pytest.mark.live

@@ -36,13 +36,14 @@ class Disk:
         node: str = "n1",
         cluster: str = "c",
         callbacks: LogCallbacks = ALONE,
+        recycle: bool = True,
     ) -> None:
         opened = open_log(files or Files(), root, cluster, node, memtable_bytes)
         self.cut = opened.recovered.cut
         self.posted: queue.Queue[Callable[[], None]] = queue.Queue()
-        self.store = LogStore(opened, self.posted.put, file_bytes, callbacks)
+        self.store = LogStore(opened, self.posted.put, file_bytes, callbacks, recycle=recycle)
         self._open = partial(
-            Disk, root, files, file_bytes, memtable_bytes, node, cluster, callbacks
+            Disk, root, files, file_bytes, memtable_bytes, node, cluster, callbacks, recycle
         )
 
     def again(self) -> Disk:

@@ -291,6 +291,7 @@ def life(root: Path, seed: int, stop_at: int | None) -> tuple[Model | None, int]
     finally:
         if disk is not None:
             disk.close()
+            assert stop_at is not None or disk.store.wal.recycled > 3
     return model, files.calls
 
 

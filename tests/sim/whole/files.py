@@ -387,6 +387,9 @@ class MemoryFiles(Files):
     def size(self, path: Path) -> int:
         return len(self.kernel.find(path).content)
 
+    def links(self, path: Path) -> int:
+        return 1
+
     def read(self, path: Path) -> bytes:
         return bytes(self.kernel.find(path).content)
 

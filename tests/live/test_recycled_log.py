@@ -1,0 +1,85 @@
+"""Files of the log are written over by a running node; a kill -9 finds their right end."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from contextlib import suppress
+from pathlib import Path
+
+import pika
+import pytest
+from pika.exceptions import AMQPError
+
+from tests.live.conftest import eventually
+from tests.live.test_full_disk import consume, declare, uri_of
+from tests.wal_records import records_end
+from warren.local import LocalCluster
+
+MIB = 1 << 20
+BODY = b"x" * 2_000
+SETTINGS = {"raft": {"wal_max_size_bytes": MIB}}
+
+
+class Passage(threading.Thread):
+    """Publishes numbers with confirms and takes them from the queue again, until it is stopped."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(daemon=True)
+        self.uri = uri
+        self.confirmed = 0
+        self.taken: list[int] = []
+        self.ending = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        with suppress(AMQPError), pika.BlockingConnection(pika.URLParameters(self.uri)) as opened:
+            channel = opened.channel()
+            channel.confirm_delivery()
+            while not self.ending.is_set():
+                channel.basic_publish("", "q", b"%d " % self.confirmed + BODY)
+                self.confirmed += 1
+                method, _, body = channel.basic_get("q")
+                if method is not None and self.confirmed % 100:  # every hundredth stays
+                    self.taken.append(int(body.split(b" ", 1)[0]))
+                    channel.basic_ack(method.delivery_tag)
+
+
+def names_of_files(data: Path, seen: dict[int, set[str]]) -> int:
+    """Add the names that each file of the log has had; return how many had more than one."""
+    for path in (data / "wal").glob("*.wal"):
+        with suppress(FileNotFoundError):
+            seen[path.stat().st_ino].add(path.name)
+    return sum(len(names) > 1 for names in seen.values())
+
+
+@pytest.mark.live
+def test_a_kill_finds_the_end_of_a_file_that_was_written_over(tmp_path: Path) -> None:
+    seen: dict[int, dict[int, set[str]]] = {i: defaultdict(set) for i in range(3)}
+    with LocalCluster(3, tmp_path, settings=SETTINGS) as cluster:
+        declare(uri_of(cluster, 0), "q")
+        passage = Passage(uri_of(cluster, 1))
+
+        def recycled() -> bool:
+            assert passage.is_alive()
+            return all(names_of_files(cluster.nodes[i].data_dir, seen[i]) > 1 for i in range(3))
+
+        eventually(recycled, "each node writes over files of its log")
+        for i in range(3):
+            cluster.kill(i)
+        passage.ending.set()
+        passage.join()
+        behind = 0
+        for node in cluster.nodes:
+            path = max((node.data_dir / "wal").glob("*.wal"))
+            behind += BODY[:500] in path.read_bytes()[records_end(path) :]
+        assert behind, "no file has bytes of an earlier use behind its end"
+        cluster.start()
+        found = consume(uri_of(cluster, 2), "q")
+        # The last get and its acknowledgement may have been under way.
+        assert len(set(found)) == len(found)
+        missing = set(range(passage.confirmed)) - set(passage.taken) - set(found)
+        assert not missing, sorted(missing)
+        back = set(found) & set(passage.taken)
+        assert back <= set(passage.taken[-2:]), sorted(back)
+        assert all("set aside" not in cluster.log(i) for i in range(3))

@@ -1,0 +1,272 @@
+"""Files of the log are allocated ahead, and written over when they are not needed any more."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.raft.storage.kit import WAIT_S, Disk, wal_files
+from warren_raft.index_set import Indexes
+from warren_raft.storage.files import Files
+from warren_raft.storage.format import FIRST_RECORD, decode_head
+from warren_raft.storage.snapshot import Snapshot
+from warren_raft.storage.spare_files import SPARES_IDLE_BEATS, SPARES_MAX, SPARES_PAUSE_BEATS
+from warren_raft.storage.wal import SMALL_MIN, ZEROS
+
+FILE_BYTES = 4_000
+BODY = b"b" * 300
+
+
+def fill(disk: Disk, files: int) -> None:
+    """Write entries of one group until that many files were begun."""
+    wal = disk.store.wal
+    last = disk.group(1).last_index()
+    target = wal.current_file + files
+    while wal.current_file < target:
+        last += 1
+        disk.write(1, last, [BODY + b"%d" % last])
+    disk.group(1).applied = last
+
+
+def settle(disk: Disk) -> None:
+    """Compact with a snapshot that needs nothing: complete files are not needed any more."""
+    store = disk.group(1)
+    live = Indexes.of([]).tobytes()
+    disk.compact(
+        Snapshot(
+            1,
+            store.applied,
+            store.term(store.applied),
+            1,
+            store.born,
+            1,
+            ("n1",),
+            (),
+            live,
+            b"s",
+        )
+    )
+
+
+def rewritten(disk: Disk) -> None:
+    """Wait until the background writer has done what it was asked for."""
+    done: list[None] = []
+    disk.store.background_writer.run(lambda: None, done.append, lambda error: None)
+    while not done:
+        disk.posted.get(timeout=WAIT_S)()
+
+
+def spare(root: Path) -> list[Path]:
+    return sorted((root / "wal").glob("*.wal.new"))
+
+
+def inodes(root: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_ino for path in sorted((root / "wal").iterdir())}
+
+
+def filled(root: Path, recycle: bool = True, files: Files | None = None) -> Disk:
+    """A log with two spare files, unless there are to be none."""
+    disk = Disk(root, files, file_bytes=FILE_BYTES, recycle=recycle)
+    fill(disk, 3)
+    settle(disk)
+    return disk
+
+
+def read_back(root: Path) -> list[bytes]:
+    disk = Disk(root, file_bytes=FILE_BYTES)
+    (_, entries) = disk.contents()[1]
+    disk.close()
+    return [data for _, _, data in entries]
+
+
+def test_a_file_that_is_not_needed_becomes_the_next_one(tmp_path: Path) -> None:
+    tmp_path, killed = tmp_path / "log", tmp_path / "killed"
+    disk = filled(tmp_path)
+    kept = spare(tmp_path)
+    assert [path.name for path in kept] == ["000000000001.wal.new", "000000000002.wal.new"]
+    before = {path.stat().st_ino for path in kept}
+    first = disk.group(1).last_index() + 1
+    fill(disk, 2)
+    assert disk.store.wal.recycled == 2
+    assert {inodes(tmp_path)[name] for name in ("000000000005.wal", "000000000004.wal")} >= before
+    newest = wal_files(tmp_path)[-1]
+    data = newest.read_bytes()
+    head = decode_head(data)
+    assert head.link is not None and head.link.reserved >= FILE_BYTES // 2
+    last = disk.group(1).last_index()
+    expected = [BODY + b"%d" % index for index in range(first, last + 1)]
+    behind = data[disk.store.wal.newest_bytes :]
+    assert BODY in behind, "there are records of an earlier use behind the last one"
+    # As a kill leaves it: with everything that stands behind the records.
+    shutil.copytree(tmp_path, killed)
+    disk.close()
+    assert newest.stat().st_size < len(data), "a stop gives the space back"
+    for root in (tmp_path, killed):
+        assert read_back(root)[-len(expected) :] == expected
+        assert not spare(root), "a start removes them"
+
+
+def test_a_recycled_file_that_is_torn_anywhere_gives_what_was_synced(tmp_path: Path) -> None:
+    """The power fails in its last write: any of its sectors may hold what was there before."""
+    tmp_path, copy, root = tmp_path / "log", tmp_path / "copy", tmp_path / "torn"
+    disk = filled(tmp_path)
+    fill(disk, 1)
+    last = disk.group(1).last_index()
+    path = wal_files(tmp_path)[-1]
+    old = path.read_bytes()
+    begin = disk.store.wal.newest_bytes
+    disk.write(1, last + 1, [b"new" * 400])
+    end = disk.store.wal.newest_bytes
+    new = path.read_bytes()
+    shutil.copytree(tmp_path, copy)
+    disk.close()
+    sector = 512
+    edges = [begin, *range((begin // sector + 1) * sector, end, sector), end]
+    pieces = list(itertools.pairwise(edges))
+    assert len(pieces) > 2
+    for mask in range(1 << len(pieces)):
+        torn = bytearray(old)
+        for at, (low, high) in enumerate(pieces):
+            if mask >> at & 1:
+                torn[low:high] = new[low:high]
+        shutil.copytree(copy, root)
+        (root / "wal" / path.name).write_bytes(torn)
+        found = read_back(root)
+        whole = mask == (1 << len(pieces)) - 1
+        assert found[-1] == (b"new" * 400 if b"new" in found[-1] else BODY + b"%d" % last)
+        assert whole <= (found[-1] == b"new" * 400)
+        shutil.rmtree(root)
+
+
+def test_what_makes_a_file_no_spare_one(tmp_path: Path) -> None:
+    (tmp_path / "off").mkdir()
+    disk = filled(tmp_path / "off", recycle=False)
+    assert not spare(tmp_path / "off")
+    disk.close()
+    # A copy of hard links, as a backup makes one, would be written over.
+    root = tmp_path / "linked"
+    disk = Disk(root, file_bytes=FILE_BYTES)
+    fill(disk, 3)
+    for path in wal_files(root):
+        os.link(path, tmp_path / path.name)
+    copies = {path.name: (tmp_path / path.name).read_bytes() for path in wal_files(root)[:-1]}
+    settle(disk)
+    assert not spare(root)
+    fill(disk, 2)
+    disk.close()
+    assert copies == {name: (tmp_path / name).read_bytes() for name in copies}
+    # A file that was completed early is too short to be of use.
+    root = tmp_path / "short"
+    disk = Disk(root, file_bytes=len(ZEROS) * 8)
+    disk.write(1, 1, [BODY])
+    disk.group(1).applied = 1
+    disk.store.wal.roll()
+    disk.write(1, 2, [BODY])
+    settle(disk)
+    assert not spare(root) and len(wal_files(root)) == 1
+    disk.close()
+
+
+def test_a_file_with_damage_is_not_used_again(tmp_path: Path) -> None:
+    disk = Disk(tmp_path, file_bytes=FILE_BYTES)
+    fill(disk, 3)
+    disk.store.compactor.damaged.add(2)
+    settle(disk)
+    names = [path.name for path in spare(tmp_path)]
+    assert names == ["000000000001.wal.new", "000000000003.wal.new"]
+    disk.close()
+
+
+def test_spare_files_are_few_and_go_when_the_log_rests_or_space_is_low(tmp_path: Path) -> None:
+    disk = Disk(tmp_path, file_bytes=FILE_BYTES)
+    fill(disk, 6)
+    settle(disk)
+    assert len(spare(tmp_path)) == SPARES_MAX
+    assert not wal_files(tmp_path)
+    for _ in range(SPARES_IDLE_BEATS):
+        disk.store.beat()
+    assert len(spare(tmp_path)) == SPARES_MAX, "it counts from the newest file's beginning"
+    disk.store.beat()
+    rewritten(disk)
+    assert not spare(tmp_path)
+    fill(disk, 3)
+    settle(disk)
+    assert len(spare(tmp_path)) == SPARES_MAX
+    disk.store.space_is_low()
+    rewritten(disk)
+    assert not spare(tmp_path)
+    fill(disk, 3)
+    settle(disk)
+    assert not spare(tmp_path)
+    for _ in range(SPARES_PAUSE_BEATS):
+        disk.store.beat()
+    fill(disk, 3)
+    settle(disk)
+    assert len(spare(tmp_path)) == SPARES_MAX
+    disk.close()
+
+
+def test_a_spare_file_that_somebody_has_removed_or_emptied(tmp_path: Path) -> None:
+    disk = filled(tmp_path)
+    one, other = spare(tmp_path)
+    other.unlink()
+    os.truncate(one, 0)
+    first = disk.group(1).last_index() + 1
+    fill(disk, 3)
+    last = disk.group(1).last_index()
+    assert disk.store.wal.recycled == 1
+    disk.close()
+    assert read_back(tmp_path)[first - last - 1 :] == [
+        BODY + b"%d" % index for index in range(first, last + 1)
+    ]
+
+
+class NoRoomAhead(Files):
+    """There is space for records, and none for zeros."""
+
+    def __init__(self) -> None:
+        self.refused = 0
+
+    def write_at(self, fd: int, offset: int, buffers: Sequence[bytes | memoryview]) -> None:
+        data = b"".join(buffers)
+        if data.endswith(bytes(1_000)):
+            self.refused += 1
+            super().write_at(fd, offset, [data[: len(data) - 500]])
+            raise OSError(errno.ENOSPC, "no space left on device")
+        super().write_at(fd, offset, buffers)
+
+
+def test_without_space_ahead_the_file_grows(tmp_path: Path) -> None:
+    files = NoRoomAhead()
+    disk = Disk(tmp_path / "log", files, file_bytes=FILE_BYTES)
+    disk.write(1, 1, [BODY])
+    disk.write(1, 2, [BODY])
+    assert files.refused >= 3 and disk.store.wal.full is None
+    shutil.copytree(tmp_path / "log", tmp_path / "killed")
+    disk.close()
+    assert read_back(tmp_path / "log") == read_back(tmp_path / "killed") == [BODY, BODY]
+
+
+@pytest.mark.parametrize("recycle", [False, True])
+def test_how_long_a_file_is(tmp_path: Path, recycle: bool) -> None:
+    disk = Disk(tmp_path, file_bytes=2 * len(ZEROS), recycle=recycle)
+    disk.write(1, 1, [BODY])
+    (path,) = wal_files(tmp_path)
+    end = disk.store.wal.newest_bytes
+    assert path.stat().st_size == (len(ZEROS) if recycle else end)
+    disk.write(1, 2, [b"x" * len(ZEROS)])  # large: nothing is written ahead of it
+    for index in range(3, 3 + SMALL_MIN):
+        assert path.stat().st_size == disk.store.wal.newest_bytes
+        disk.write(1, index, [BODY])
+    end = disk.store.wal.newest_bytes
+    assert len(ZEROS) + FIRST_RECORD < end
+    assert path.stat().st_size == (2 * len(ZEROS) if recycle else end)
+    disk.close()
+    assert path.stat().st_size == end
+    assert [len(data) for data in read_back(tmp_path)] == [300, len(ZEROS)] + SMALL_MIN * [300]
