@@ -18,8 +18,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from tools import console, environment, spark_archive, suite
-from tools.environment import LOGS, ROOT, python
+from tools import console, environment, spark_archive, suite, wheels
+from tools.environment import ROOT, python
 
 
 def prepare() -> bool:
@@ -153,27 +153,13 @@ def bench(options: argparse.Namespace) -> int:
 
 
 def wheel(options: argparse.Namespace) -> int:
-    """Build a wheel in dist/, with the compiled kernel if there is a compiler."""
+    """Build a wheel in dist/, with the compiled kernel and Proton if there is a compiler."""
     environment.ensure_venv()
-    shutil.rmtree(ROOT / "build", ignore_errors=True)
-    command = [
-        str(python()),
-        "-m",
-        "pip",
-        "--disable-pip-version-check",
-        "wheel",
-        ".",
-        "--no-deps",
-        "--no-build-isolation",
-        "--wheel-dir",
-        "dist",
-    ]
-    if not console.quiet(
-        "building the wheel", command, LOGS / "wheel.log", env=environment.environment(), cwd=ROOT
-    ):
+    try:
+        wheels.make()
+    except wheels.WheelFailed as error:
+        console.say(f" ✗ no wheel: {error}")
         return 1
-    newest = max((ROOT / "dist").glob("*.whl"), key=lambda path: path.stat().st_mtime)
-    console.say(f"   {newest.relative_to(ROOT)}  {newest.stat().st_size // 1024} KiB")
     return 0
 
 

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 from threading import RLock
 from typing import Any, TypeVar
 
-from proton import Event, Link, Session
-
 from warren.errors import (
     ConnectionLost,
     DeadlinePassed,
@@ -23,6 +21,7 @@ from warren.errors import (
 from warren.uri import Address, as_address
 from warren.wire import LinkHandler, Wire
 from warren_broker.amqp10.wire.fetched import decode_section
+from warren_broker.amqp10.wire.proton import Event, Link, Session
 
 T = TypeVar("T")
 PAUSE_S_FIRST = 0.02

@@ -9,8 +9,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from proton import Event, Link, Message, MessageException, Session, symbol
-
 from warren.client_tls import TlsSocket, secure
 from warren.errors import (
     AccessRefused,
@@ -23,6 +21,7 @@ from warren.errors import (
 from warren.uri import Address
 from warren_broker.amqp10.addresses import MANAGEMENT, WARREN_ANSWERS
 from warren_broker.amqp10.wire.engine import SESSION_WINDOW_BYTES, Engine
+from warren_broker.amqp10.wire.proton import Event, Link, Message, MessageException, Session, symbol
 
 READ_BYTES = 1 << 20
 STEP_S_MAX = 1.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import msgspec
-from proton import Condition, Event, Link, ProtonException, Session, symbol
 
 from warren_broker.amqp10.addresses import (
     AnonymousTarget,
@@ -47,6 +46,14 @@ from warren_broker.amqp10.replies_link import RepliesLink
 from warren_broker.amqp10.sender import PiecesLink
 from warren_broker.amqp10.wire.engine import OUTPUT_BYTES, Engine
 from warren_broker.amqp10.wire.fields import read_map
+from warren_broker.amqp10.wire.proton import (
+    Condition,
+    Event,
+    Link,
+    ProtonException,
+    Session,
+    symbol,
+)
 from warren_broker.amqp10.wire.sasl import SaslFailed, SaslServer, SaslState
 from warren_broker.block.block import Block
 from warren_broker.errors import (

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, Final
 
 import msgspec
-from proton import Delivery, Link, symbol
 
 from warren_broker.amqp10.addresses import QueueSource
 from warren_broker.amqp10.connection_requests import AnyAnswer
@@ -25,6 +24,7 @@ from warren_broker.amqp10.link_requests import (
 )
 from warren_broker.amqp10.message.sent import encode_message
 from warren_broker.amqp10.wire.fields import read_map
+from warren_broker.amqp10.wire.proton import Delivery, Link, symbol
 from warren_broker.block.block import Block
 from warren_broker.errors import ContentTooLarge, InvalidArgument, Refusal
 from warren_broker.queue import commands

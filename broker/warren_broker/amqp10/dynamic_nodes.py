@@ -12,14 +12,21 @@ from collections.abc import Callable
 from typing import Final, Literal, TypeAlias
 from urllib.parse import quote
 
-from proton import UNDESCRIBED, Array, Data, Described, Link, Terminus, symbol
-
 from warren_broker.amqp10.connection_requests import AnyAnswer
 from warren_broker.amqp10.link import LinkPart, symbols
 from warren_broker.amqp10.link_requests import (
     DeclareTemporary,
     DeleteTemporary,
     TemporaryDeclared,
+)
+from warren_broker.amqp10.wire.proton import (
+    UNDESCRIBED,
+    Array,
+    Data,
+    Described,
+    Link,
+    Terminus,
+    symbol,
 )
 from warren_broker.errors import NotImplementedHere, Refusal
 

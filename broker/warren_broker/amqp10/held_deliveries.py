@@ -8,7 +8,6 @@ from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
-from proton import Delivery, symbol, timestamp
 
 from warren_broker.amqp10.connection_requests import AnyRequest
 from warren_broker.amqp10.link_requests import (
@@ -19,6 +18,7 @@ from warren_broker.amqp10.link_requests import (
     SettleMessages,
 )
 from warren_broker.amqp10.wire.fields import read_map
+from warren_broker.amqp10.wire.proton import Delivery, symbol, timestamp
 from warren_broker.errors import InvalidArgument
 from warren_broker.queue.annotations import ANNOTATIONS_BYTES_MAX, size_bytes
 from warren_broker.queue.modify_command import Pairs

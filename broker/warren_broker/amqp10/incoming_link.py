@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from proton import Delivery, Link
-
 from warren_broker.amqp10.link import LinkHost, LinkPart, drop
+from warren_broker.amqp10.wire.proton import Delivery, Link
 from warren_broker.errors import ContentTooLarge
 
 

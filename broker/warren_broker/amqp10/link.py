@@ -7,12 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from proton import Condition, Data, Delivery, Link, Terminus, symbol
-
 from warren_broker.amqp091.wire.fitting import HEADER_FRAME_BYTES
 from warren_broker.amqp10.addresses import BLOCKS_CAPABILITY, WARREN_ANSWERS
 from warren_broker.amqp10.connection_requests import AnyAnswer, AnyRequest
 from warren_broker.amqp10.wire.fields import read_map
+from warren_broker.amqp10.wire.proton import Condition, Data, Delivery, Link, Terminus, symbol
 from warren_broker.errors import InvalidArgument, NotImplementedHere, Refusal
 
 _FORMER_LINK_NAME = re.compile(r"(?:link|management)-[0-9]+", re.ASCII)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from proton import Array, Delivery, Link, Message, MessageException
-
 from warren_broker.amqp10.connection_requests import AnyAnswer
 from warren_broker.amqp10.link import (
     LinkFault,
@@ -15,6 +13,7 @@ from warren_broker.amqp10.link import (
     drop,
     takes_answers_of_warren,
 )
+from warren_broker.amqp10.wire.proton import Array, Delivery, Link, Message, MessageException
 from warren_broker.errors import (
     AccessRefused,
     ContentTooLarge,

@@ -5,8 +5,6 @@ from __future__ import annotations
 from array import array
 from typing import Final
 
-from proton import Condition, Delivery, Link, symbol
-
 from warren_broker.amqp10.addresses import (
     AnonymousTarget,
     ExchangeTarget,
@@ -32,6 +30,7 @@ from warren_broker.amqp10.link_requests import (
     TargetOpened,
 )
 from warren_broker.amqp10.message.received import ReceivedMessage, read_message
+from warren_broker.amqp10.wire.proton import Condition, Delivery, Link, symbol
 from warren_broker.block.layout import PRIORITY_DEFAULT, TTL_NONE
 from warren_broker.errors import ContentTooLarge, Refusal, SyntaxRefused
 from warren_broker.kernel import MessageTable, Route, split_sections

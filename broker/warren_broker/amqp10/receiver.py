@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from proton import Delivery, Link
-
 from warren_broker.amqp10.addresses import BlocksTarget, StageTarget
 from warren_broker.amqp10.connection_requests import (
     AnyAnswer,
@@ -15,6 +13,7 @@ from warren_broker.amqp10.connection_requests import (
 from warren_broker.amqp10.incoming_link import IncomingLink
 from warren_broker.amqp10.link import LinkFault, LinkHost, condition_of
 from warren_broker.amqp10.wire.fetched import STAGED_STATE, MalformedPiece, decode_section
+from warren_broker.amqp10.wire.proton import Delivery, Link
 from warren_broker.errors import InvalidArgument, Refusal
 
 CREDIT = 16

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from proton import Link
-
 from warren_broker.amqp10.connection_requests import AnyAnswer
 from warren_broker.amqp10.dynamic_nodes import VOLATILE_QUEUE, describe
 from warren_broker.amqp10.link import LinkHost, LinkPart, accept_attach
 from warren_broker.amqp10.link_requests import CloseReplies, OpenReplies, RepliesOpened
 from warren_broker.amqp10.message.sent import encode_message
+from warren_broker.amqp10.wire.proton import Link
 from warren_broker.block.layout import FORM_AMQP091
 from warren_broker.errors import Refusal
 from warren_broker.kernel import MessageTable

@@ -6,7 +6,6 @@ from collections import deque
 from typing import Any
 
 from msgspec.structs import replace
-from proton import Link
 
 from warren_broker.amqp10.addresses import BrowseSource, ClaimSource, ViewSource
 from warren_broker.amqp10.connection_requests import (
@@ -20,6 +19,7 @@ from warren_broker.amqp10.connection_requests import (
 )
 from warren_broker.amqp10.link import LinkHost, LinkPart
 from warren_broker.amqp10.wire.fetched import encode_section_head
+from warren_broker.amqp10.wire.proton import Link
 from warren_broker.errors import Refusal
 
 FETCH_BYTES = 4 << 20

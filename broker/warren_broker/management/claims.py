@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 import msgspec
-from proton import ulong
 
+from warren_broker.amqp10.wire.proton import ulong
 from warren_broker.errors import InvalidArgument, StageMissing, named
 from warren_broker.management import resource
 from warren_broker.management.resource import Body, ManagementRequest, Names, Query, Result

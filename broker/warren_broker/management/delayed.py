@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Final, TypeAlias
 
 import msgspec
-from proton import ulong
 
+from warren_broker.amqp10.wire.proton import ulong
 from warren_broker.errors import InvalidArgument
 from warren_broker.management import resource
 from warren_broker.management.queue_values import DelayedInfo

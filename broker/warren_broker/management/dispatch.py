@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
-from proton import ulong
-
+from warren_broker.amqp10.wire.proton import ulong
 from warren_broker.arguments import NAME_BYTES_MAX
 from warren_broker.errors import InvalidArgument, MethodNotAllowed, NotFound, Refusal
 from warren_broker.management import (

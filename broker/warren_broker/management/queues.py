@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from urllib.parse import quote, unquote
 
 import msgspec
-from proton import uint, ulong
 
+from warren_broker.amqp10.wire.proton import uint, ulong
 from warren_broker.errors import InvalidArgument
 from warren_broker.management import resource
 from warren_broker.management.queue_values import ExchangeInfo, OverviewNode, QueueInfo

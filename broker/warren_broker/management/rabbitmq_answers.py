@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proton import UNDESCRIBED, Array, Data
-
+from warren_broker.amqp10.wire.proton import UNDESCRIBED, Array, Data
 from warren_broker.errors import NotFound, Refusal, ResourceLocked
 from warren_broker.management.queues import GetQueueRequest
 from warren_broker.management.resource import Answer, ManagementRequest

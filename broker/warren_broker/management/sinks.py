@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from proton import ulong
-
+from warren_broker.amqp10.wire.proton import ulong
 from warren_broker.errors import InvalidArgument
 from warren_broker.management import resource
 from warren_broker.management.resource import ManagementRequest, Names, Query, Result

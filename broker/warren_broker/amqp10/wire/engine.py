@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cproton import pn_transport_push
-from proton import Collector, Connection, Event, Transport, TransportException, symbol
+from warren_broker.amqp10.wire.proton import (
+    Collector,
+    Connection,
+    Event,
+    Transport,
+    TransportException,
+    pn_transport_push,
+    symbol,
+)
 
 MAX_FRAME_SIZE = 1 << 20
 """Bytes. A block of 1 MiB then needs two frames, twice as fast as with frames of 64 KiB."""

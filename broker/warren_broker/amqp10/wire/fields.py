@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from proton import ProtonException
-
+from warren_broker.amqp10.wire.proton import ProtonException
 from warren_broker.errors import InvalidArgument
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import struct
 from enum import Enum
 
-from proton import Data, DataException
-
+from warren_broker.amqp10.wire.proton import Data, DataException
 from warren_broker.errors import CommandInvalid, SyntaxRefused
 from warren_broker.sasl_login import Logins, credentials, offered
 

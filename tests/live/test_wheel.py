@@ -1,0 +1,181 @@
+"""The wheel of `build.py wheel`, installed where nothing can be compiled."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tools import wheels
+from warren.local import LocalCluster
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+PIP = ("-m", "pip", "--disable-pip-version-check", "--quiet")
+COMPILED_ONLY_HERE = {"CC": "false", "CXX": "false"}
+"""`false` is a compiler that always fails."""
+
+PUBLISH_AND_CLAIM = """
+import importlib.util, sys
+from warren import Address, Admin, ClaimReader, Connection, Producer
+from warren_broker import kernel
+from warren_broker.block.block import Block
+
+assert kernel.ACTIVE == "compiled", kernel.ACTIVE
+uri, queue = sys.argv[1:]
+with Connection(uri) as connection:
+    Admin(connection).declare_queue(queue)
+    with Producer(connection) as producer:
+        for number in range(1000):
+            producer.send(b"%d" % number, queue, headers={"n": number})
+    reader = ClaimReader(connection, queue, "reader")
+    claim = reader.open(reader.register().settled + 1, max_messages=5000, max_bytes=1 << 20)
+    bodies = []
+    for piece in reader.fetch(claim.number, 0, claim.messages):
+        block = Block.decode(piece.data)
+        bodies += [int(bytes(block.body(i))) for i in range(block.count)]
+    assert bodies == list(range(1000)), bodies[:5]
+    reader.settle(claim.number)
+    assert Admin(connection).queue(queue).messages == 0
+print(*(name for name in ("proton", "typer", "rich", "pyspark", "warren_proton")
+        if importlib.util.find_spec(name)))
+"""
+OTHER_PROTON = """
+import sys
+from proton import Message
+from proton.utils import BlockingConnection
+from warren import Admin, Connection
+from warren_broker.amqp10.wire.proton import Message as Ours
+
+assert Ours is not Message and Ours.__module__ == "warren_proton._message"
+host, queue = sys.argv[1:]
+with Connection(f"amqp://guest:guest@{host}") as connection:
+    Admin(connection).declare_queue(queue)
+    theirs = BlockingConnection(
+        host, user="guest", password="guest", allowed_mechs="PLAIN", sasl_enabled=True)
+    sender = theirs.create_sender(f"/queues/{queue}")
+    for number in range(20):
+        sender.send(Message(body=number, durable=True))
+    assert Admin(connection).queue(queue).messages == 20
+    received = theirs.create_receiver(f"/queues/{queue}", credit=20)
+    for number in range(20):
+        assert received.receive(timeout=10).body == number
+        received.accept()
+    theirs.close()
+print("both")
+"""
+OWN_NODE = """
+import sys
+from warren import Admin, Producer
+from warren.local import LocalCluster
+
+with LocalCluster(1, sys.argv[1]) as cluster, cluster.connect() as connection:
+    Admin(connection).declare_queue("q")
+    with Producer(connection) as producer:
+        producer.send(b"one", "q").wait()
+    print(Admin(connection).queue("q").messages)
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster_size() -> int:
+    return 1
+
+
+@pytest.fixture(scope="module")
+def wheel() -> Path:
+    return wheels.make()
+
+
+class Installed:
+    """A virtual environment with the wheel and its extra `connector`, and no compiler."""
+
+    def __init__(self, place: Path, wheel: Path) -> None:
+        self.place = place
+        self.wheel = wheel
+        subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
+        self.install("connector")
+
+    def install(self, extra: str) -> None:
+        """Install the wheel with that extra; nothing may come as sources."""
+        wanted = [*PIP, "install", "--only-binary", ":all:", f"{self.wheel}[{extra}]"]
+        self.python(*wanted, **COMPILED_ONLY_HERE)
+
+    def python(self, *arguments: str, **more: str) -> str:
+        """Run the environment's Python where neither compiler nor repository is; return stdout."""
+        kept = ("HOME", "LANG", "TMPDIR", "PIP_INDEX_URL", "PIP_CERT", "PIP_CONFIG_FILE")
+        env = {name: os.environ[name] for name in kept if name in os.environ}
+        done = subprocess.run(
+            [str(self.place / "bin" / "python"), *arguments],
+            cwd=self.place,
+            env={**env, "PATH": str(self.place / "bin"), **more},
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout.strip()
+
+    @property
+    def packages(self) -> Path:
+        """Where packages are installed."""
+        (found,) = self.place.glob("lib/python3*/site-packages")
+        return found
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Iterator[Installed]:
+    place = tmp_path_factory.mktemp("wheel") / "venv"
+    yield Installed(place, wheel)
+    shutil.rmtree(place)
+
+
+def test_the_wheel_names_a_platform_that_it_can_run_on_and_holds_the_licence(wheel: Path) -> None:
+    assert "-manylinux_2_" in wheel.name
+    with zipfile.ZipFile(wheel) as opened:
+        names = opened.namelist()
+        (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
+        wanted = [
+            line.partition(": ")[2]
+            for line in opened.read(metadata).decode().splitlines()
+            if line.startswith("Requires-Dist") and "extra ==" not in line
+        ]
+        assert b"Apache License\n" in opened.read("warren_proton/LICENSE")
+        assert b"The Apache Software Foundation" in opened.read("warren_proton/NOTICE")
+    assert sorted(one.partition(">")[0] for one in wanted) == ["cffi", "lz4", "msgspec"]
+    assert sum("kernel/compiled/" in name and name.endswith(".so") for name in names) == 12
+
+
+def test_it_publishes_and_claims_without_a_compiler(
+    cluster: LocalCluster, installed: Installed
+) -> None:
+    said = installed.python("-c", PUBLISH_AND_CLAIM, cluster.uri, "wheel-claims")
+    assert said == "warren_proton"
+
+
+def test_a_proton_of_the_users_own_works_beside_it(
+    cluster: LocalCluster, installed: Installed
+) -> None:
+    import cproton
+    import cproton_ffi
+    import proton
+
+    theirs = installed.packages
+    assert proton.__file__ and cproton.__file__ and cproton_ffi.__file__
+    shutil.copytree(Path(proton.__file__).parent, theirs / "proton")
+    shutil.copy(cproton.__file__, theirs)
+    shutil.copy(cproton_ffi.__file__, theirs)
+    host = cluster.hosts.split(",")[0]
+    assert installed.python("-c", OTHER_PROTON, host, "wheel-both") == "both"
+
+
+def test_a_node_runs_from_it(installed: Installed) -> None:
+    installed.install("broker")
+    assert installed.python("-c", OWN_NODE, str(installed.place / "data")) == "1"
