@@ -186,6 +186,25 @@ def databases(options: argparse.Namespace) -> int:
     return run_module("databases.run", options, env, "tests/connector", "tests", ".")
 
 
+def film(options: argparse.Namespace) -> int:
+    """Film the notebook of examples/ and Spark's UI into docs/images; needs Debian's chromium."""
+    prepare()
+    if shutil.which("chromium") is None:
+        console.say(" ! no Chromium: apt-get install chromium")
+        return 1
+    place = environment.STATE / "film"
+    command = [str(python()), "-m", "pip", "--disable-pip-version-check", "install", "--upgrade"]
+    wanted = ["--target", str(place), "nbconvert==7.17.2"]
+    if not console.quiet(
+        "installing nbconvert", [*command, *wanted], environment.LOGS / "film-pip.log"
+    ):
+        return 1
+    paths = os.pathsep.join((str(ROOT), str(place)))
+    templates = str(place / "share" / "jupyter")
+    env = {**environment.java_environment(), "PYTHONPATH": paths, "JUPYTER_PATH": templates}
+    return console.loud([str(python()), "-m", "tools.film"], env=env, cwd=ROOT)
+
+
 def cluster(options: argparse.Namespace) -> int:
     """Start, stop or inspect a local cluster."""
     prepare()
@@ -237,6 +256,7 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "sparks": sparks,
     "clients": clients,
     "databases": databases,
+    "film": film,
 }
 PASSES_ON = (
     "demo",
