@@ -45,28 +45,37 @@ def fan_out(node: NodeState, lead: Leadership, crowded: Container[NodeId]) -> No
     """Put into the outbox what may be sent to each follower now; crowded ones get no appends."""
     if lead.reads.asked and node.log.committed >= lead.first:
         read_rounds.begin_round(node, lead)
+    untold = False
     for member, progress in lead.progress.items():
         if not progress.paused and not progress.snapshotting and member not in crowded:
-            feed(node, lead, member, progress)
+            untold |= feed(node, lead, member, progress)
+    if not untold:
+        lead.commit_due_ms = None
+    elif lead.commit_due_ms is None:
+        lead.commit_due_ms = node.now_ms + node.config.commit_delay_ms
 
 
-def feed(node: NodeState, lead: Leadership, to: NodeId, progress: Progress) -> None:
-    """Send a follower the entries that its window allows, and a new commit index."""
+def feed(node: NodeState, lead: Leadership, to: NodeId, progress: Progress) -> bool:
+    """Send a follower the entries that its window allows, and a new commit index.
+
+    returns  whether it is to be told of a new commit index at `commit_due_ms`, as nothing else
+             was to be sent
+    """
     config = node.config
     log = node.log
     if progress.next < log.store.first_index():
         if progress.leaving:
-            return  # not worth a snapshot
+            return False  # not worth a snapshot
         # The term before `next` may be unknown, too, except at the beginning of the log.
         progress.become_snapshotting()
         node.snapshots.append(to)
-        return
+        return False
     if progress.probing:
         if not progress.unanswered:
             certain = progress.match == progress.next - 1
             size = config.append_bytes_max if certain else config.probe_bytes_max
             send(node, lead, to, progress, size)
-        return
+        return False
     while (
         progress.next <= log.last
         and len(progress.inflight) < config.inflight_messages_max
@@ -74,8 +83,29 @@ def feed(node: NodeState, lead: Leadership, to: NodeId, progress: Progress) -> N
     ):
         if not send(node, lead, to, progress, config.append_bytes_max):
             break
-    if progress.commit_sent < min(log.committed, progress.next - 1):
-        send(node, lead, to, progress, 0)
+    if progress.commit_sent >= min(log.committed, progress.next - 1):
+        return False
+    if not tells_commit(node, lead, progress):
+        return True
+    send(node, lead, to, progress, 0)
+    return False
+
+
+def tells_commit(node: NodeState, lead: Leadership, progress: Progress) -> bool:
+    """Return whether a follower is told now what is committed, in a message of its own.
+
+    No client waits for it: what is committed is applied and answered here, and the next entries
+    tell the followers. At a steady pace such messages and their answers would be half of all, and
+    each costs a turn of a node. What a member waits for is told at once: the first commit of a
+    term, a new membership, and what a follower's read needs (see read_rounds.answer_reads).
+    """
+    due = lead.commit_due_ms
+    return (
+        not node.config.commit_delay_ms
+        or (due is not None and node.now_ms >= due)
+        or progress.commit_sent < max(lead.first, node.configs.latest_index)
+        or lead.transfer_to is not None
+    )
 
 
 def send(node: NodeState, lead: Leadership, to: NodeId, progress: Progress, bytes_max: int) -> bool:
@@ -242,6 +272,8 @@ def on_read_index(node: NodeState, message: ReadIndex) -> None:
 def deadline(node: NodeState, lead: Leadership) -> int | None:
     """Return when something unanswered must be repeated or aborted; None: nothing is pending."""
     due: int | None = lead.confirm_due_ms
+    if lead.commit_due_ms is not None and (due is None or lead.commit_due_ms < due):
+        due = lead.commit_due_ms
     for progress in lead.progress.values():
         if not progress.paused and progress.waiting:
             at = progress.waiting_since + node.config.retransmit_ms

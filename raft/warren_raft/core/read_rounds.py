@@ -38,6 +38,7 @@ def answer_reads(node: NodeState, lead: Leadership, voter: NodeId, round_: int) 
             if asker == node.id:
                 node.reads.append(ReadState(context, index))
             else:
+                lead.commit_due_ms = node.now_ms  # it reads once it has applied that
                 node.messages.append(
                     ReadIndexReply(node.group, node.id, asker, node.term, context, index)
                 )

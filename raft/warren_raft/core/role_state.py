@@ -33,6 +33,7 @@ class Leadership:
     unsettled       whether there may be something for membership_change.settle to do
     transfer_to     the voter that leadership is being transferred to; nothing is proposed meanwhile
     transfer_by_ms  when the transfer is aborted
+    commit_due_ms   when the followers that do not know what is committed are told; None: all do
     confirm_due_ms  when the round of reads is repeated; None: no round is open
     wire            the last batch built, shared by followers at the same index:
                     (first, last of the log, bytes_max) and (entries, size)
@@ -40,6 +41,7 @@ class Leadership:
 
     __slots__ = (
         "absent",
+        "commit_due_ms",
         "confirm_due_ms",
         "counting",
         "first",
@@ -61,6 +63,7 @@ class Leadership:
         self.reads = PendingReads()
         self.transfer_to: NodeId | None = None
         self.transfer_by_ms = 0
+        self.commit_due_ms: int | None = None
         self.confirm_due_ms: int | None = None
         self.wire_key: tuple[Index, Index, int] = (0, 0, 0)
         self.wire: tuple[tuple[WireEntry, ...], int] = ((), 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -14,7 +14,7 @@ from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.group import Group
 from warren_raft.storage.log_store import LogStore
 from warren_raft.storage.snapshot import Snapshot
-from warren_raft.types import GroupId, Membership
+from warren_raft.types import METADATA_GROUP, GroupId, Membership
 
 
 @dataclass(eq=False, repr=False)
@@ -65,7 +65,7 @@ def begin_group(
         members,
         store.hard_state,
         store,
-        config.raft,
+        config.raft if spec.group != METADATA_GROUP else replace(config.raft, commit_delay_ms=0),
         rng,
         now_ms,
         spec.preferred,

@@ -33,7 +33,7 @@ from warren_raft.runtime.net.transport import Transport
 from warren_raft.runtime.observer import Observer
 from warren_raft.runtime.peer_write_marks import PeerWriteMarks, marks_of
 from warren_raft.runtime.peers import Peers
-from warren_raft.runtime.read_index import ReadIndex
+from warren_raft.runtime.read_index import ReadIndexQuestions
 from warren_raft.runtime.ready_loop import ReadyLoop
 from warren_raft.runtime.repair import Repair
 from warren_raft.runtime.scrub import Scrub
@@ -95,7 +95,7 @@ class Host:
         self._ready_loop = ReadyLoop(config.node, loop, observer, self._transport.send_raft)
         self._touch = self._ready_loop.touch
         self.on_drained = self._ready_loop.drained
-        self.read_index = ReadIndex(self.boot_id, loop, self._group, self._touch).ask
+        self.read_index = ReadIndexQuestions(self.boot_id, loop, self._group, self._touch).ask
         self._peers = Peers(config, loop, self._transport, self._groups, observer, self._touch)
         self.on_refused = self._peers.on_refused
         self.on_second = self._peers.on_second
@@ -272,9 +272,9 @@ class Host:
         return int(self._logs.directory.identity.disk, 16)
 
     @property
-    def formed(self) -> bool:
-        """Whether this node knows that the cluster exists: an entry of group 0 is committed."""
-        return self._logs.directory.identity.formed
+    def cluster_id(self) -> str:
+        """Drawn when the cluster was formed; "": this node does not know that it exists."""
+        return self._logs.directory.identity.cluster_id
 
     @property
     def address(self) -> Address:

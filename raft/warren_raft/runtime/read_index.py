@@ -10,7 +10,7 @@ from warren_raft.runtime.loop import Loop
 from warren_raft.types import GroupId
 
 
-class ReadIndex:
+class ReadIndexQuestions:
     """Asks with contexts that no earlier process of the node has used.
 
     A leader may answer a question of the process before this one to this one: an index that was

@@ -34,7 +34,8 @@ class ReadyLoop:
     1. every touched group's Ready is taken; entries and hard states are added to the WAL's batch
     2. messages that need no disk are sent: a leader's appends travel while it writes itself
     3. the batch is submitted; the loop continues (a small one is written at the turn's end: `Wal`)
-    4. committed entries are applied
+    4. committed entries are applied, but those of groups led elsewhere only after a batch that is
+       written on the loop's thread: the leader waits for the answer to it
     5. when the batch is on disk, the votes and append replies that depend on it are sent, at once
     A failed write or sync raises out of the loop: the process ends without having sent them.
 
@@ -114,6 +115,10 @@ class ReadyLoop:
         self._submit_asked = True
         self._ask_turn()
 
+    def _apply_late(self) -> None:
+        if self._pace.waiting:
+            self._next_turn()
+
     def _next_turn(self) -> None:
         self._loop.at_turn_end(LoopStage.RAFT, self._turn)
 
@@ -141,6 +146,10 @@ class ReadyLoop:
             awaiting, self._awaiting = self._awaiting, []
             self._wal.submit(lambda: self._synced(awaiting))
         ripe = self._pace.ripe(to_apply)
+        if self._wal.writes_here and ripe and not any(map(_answers, ripe)):
+            self._pace.put_off(ripe)
+            ripe = []
+            self._loop.call_soon(self._apply_late)
         for at, (group, ready) in enumerate(ripe):
             if at and self._long:
                 self._pace.put_off(ripe[at:])
@@ -259,3 +268,9 @@ class ReadyLoop:
         if not group.deleted and not self.stopped:
             group.node.tick(self._clock.epoch_ms())
             self.touch(group)
+
+
+def _answers(applied: tuple[Group, Ready]) -> bool:
+    """Return whether something waits for a Ready to be applied: a leader's clients, a new role."""
+    group, ready = applied
+    return group.node.leadership is not None or ready.soft_state is not None

@@ -28,6 +28,7 @@ from warren_raft.storage.manifest import NAME, GroupRow, Manifest
 from warren_raft.storage.rewrite import Source, Target
 from warren_raft.storage.segment import SegmentName
 from warren_raft.storage.snapshot import Snapshot
+from warren_raft.storage.snapshot import file_key as snapshot_key
 from warren_raft.storage.spare_files import SpareFiles
 from warren_raft.storage.wal import Wal, file_number
 from warren_raft.types import Entry, GroupId, Index
@@ -78,8 +79,14 @@ class Compactor:
         spares: SpareFiles,
         file_bytes: int,
         others_have: Callable[[EntryDamaged], bool],
+        space_is_low: Callable[[], None],
     ) -> None:
-        """others_have: starts the repair of a damaged entry; False: no other member can have it."""
+        """Construct it without a cycle under way.
+
+        others_have   starts the repair of a damaged entry; False: no other member can have it
+        space_is_low  gives back what is not needed: the log itself writes to space that is there
+                      already, and may not notice for long that the disk is full
+        """
         self._log_files = log_files
         self._groups = groups
         self._wal = wal
@@ -87,6 +94,7 @@ class Compactor:
         self._spares = spares
         self._file_bytes = file_bytes
         self._others_have = others_have
+        self._space_is_low = space_is_low
         self._when_done: Callable[[], None] = lambda: None
         self._gone: list[Path] = []
         self.damaged: set[int] = set()
@@ -137,6 +145,7 @@ class Compactor:
 
     def _full(self, error: OSError) -> None:
         log.warning("no space to rewrite the log (%s): will be retried", error)
+        self._space_is_low()
         self.busy = False
         self.cycles += 1
         self._when_done()
@@ -162,7 +171,7 @@ class Compactor:
             if group.snapshot_index and group.snapshot_index != taken.index:
                 gone.append(log_files.snapshot_path(taken.group, group.snapshot_index))
             group.adopt(taken)
-        self._gone = gone
+        self._gone += gone
         self._plan()
 
     # ------------------------------------------------------------ planning
@@ -432,15 +441,34 @@ class Compactor:
     def _remove(self, paths: list[Path], spoiled: set[Path]) -> None:
         """Remove files; those of the log may be kept as spare ones, unless they are spoiled."""
         log_files = self._log_files
-        gone, self._gone = [*paths, *self._gone], []
+        gone = [*paths, *filter(self._superseded, self._gone)]
+        self._gone = [path for path in self._gone if not self._superseded(path)]
         if not gone:
             self._end()
             return
 
         def job() -> None:
-            for path in gone:
-                of_log = file_number(path.name) is not None and path not in spoiled
-                if not of_log or not self._spares.keep(path):
+            while gone:
+                path = gone[0]
+                spare = file_number(path.name) is not None and path not in spoiled
+                if log_files.files.exists(path) and not (spare and self._spares.keep(path)):
                     log_files.files.remove(path)
+                del gone[0]
 
-        self._background_writer.run(job, lambda _: self._end(), self._full)
+        def full(error: OSError) -> None:
+            self._gone += gone  # the next cycle removes them
+            self._full(error)
+
+        self._background_writer.run(job, lambda _: self._end(), full)
+
+    def _superseded(self, path: Path) -> bool:
+        """Return whether a file that is to be removed is still not needed.
+
+        1. A snapshot up to 9 is superseded, and cannot be removed for want of space.  2. This
+        member is deleted, comes again, and receives a snapshot up to 9.
+        """
+        key = snapshot_key(path.name)
+        group = None if key is None else self._groups.get(key[0])
+        if key is None or group is None:
+            return True
+        return group.incoming_file is None and key[1] < group.snapshot_index

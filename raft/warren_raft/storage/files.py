@@ -119,7 +119,8 @@ class Files:
     def reuse(self, old: Path, path: Path, data: bytes) -> int:
         """Give a file another name and another beginning; return a descriptor as `create` does.
 
-        After a crash it has its old name, or the new name and the new beginning.
+        After a crash it has its old name, or the new name and the new beginning. Without space for
+        that (where what is overwritten is copied, or for the name) it is removed, as by `create`.
         """
         fd: int = self.system.open(old, os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -127,8 +128,10 @@ class Files:
             with _syncing(old):
                 self.system.fsync(fd)
             self.rename(old, path)
-        except BaseException:
+        except BaseException as error:
             self.system.close(fd)
+            if isinstance(error, OSError) and is_full(error):
+                self._discard(old)
             raise
         return fd
 

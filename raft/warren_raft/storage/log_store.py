@@ -89,6 +89,7 @@ class LogStore:
             self.spares,
             file_bytes,
             callbacks.damaged,
+            self.space_is_low,
         )
         self._doomed: dict[GroupId, Path] = {}
         if recovered.broken:

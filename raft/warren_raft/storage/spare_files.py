@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from warren_raft.storage.files import Files
+from warren_raft.storage.files import Files, is_full
 
 SPARES_MAX = 2
 """Spare files at a time: a cycle of compaction often retires as many."""
@@ -49,7 +49,7 @@ class SpareFiles:
         """Rename a file that is not needed any more, durably; False: it is to be removed.
 
         A file of another size than the log's files is not kept, nor one with a second name: a
-        copy made of hard links would be written over.
+        copy made of hard links would be written over. Nor is one if there is no space to rename it.
         """
         with self._lock:
             room = self._recycle and not self._pause and len(self._paths) < SPARES_MAX
@@ -57,7 +57,12 @@ class SpareFiles:
         if not fits or self._files.links(path) > 1:
             return False
         spare = path.with_name(path.name + ".new")
-        self._files.rename(path, spare)
+        try:
+            self._files.rename(path, spare)
+        except OSError as error:
+            if is_full(error):
+                return False
+            raise
         with self._lock:
             self._paths.append(spare)
         return True

@@ -97,6 +97,7 @@ class _Writer:
 
     file  its number; -1: none is open
     reserved  up to there the file's space is allocated; recycled: files made of spare ones
+    grows     its head says that nothing is allocated ahead: what follows its records was torn
     unnamed  arguments for `mark` of the file before the first one that is begun here; None: it was
           marked by this process, or there is none
     slow  of the last syncs, how many more took longer than SYNC_MS_SHORT than did not; SLOW_MAX
@@ -113,6 +114,7 @@ class _Writer:
         "_small",
         "_spares",
         "file",
+        "grows",
         "path",
         "recycled",
         "reserved",
@@ -135,6 +137,7 @@ class _Writer:
         self._end = 0
         self._small = SMALL_MIN
         self.reserved = 0
+        self.grows = True
         self.recycled = 0
         self._directory = directory
         self._mark = mark
@@ -157,7 +160,7 @@ class _Writer:
             files.write_at(self._fd, batch.offset, [*batch.buffers, ZEROS[:pad]])
         else:
             files.write_at(self._fd, batch.offset, batch.buffers)
-            if self._spares is not None and self._small >= SMALL_MIN:
+            if not self.grows and self._small >= SMALL_MIN:
                 self._reserve(end)
         began = time.monotonic()
         files.sync_data(self._fd)
@@ -184,7 +187,7 @@ class _Writer:
         files, spares = self._files, self._spares
 
         def head(reserved: int) -> bytes:
-            self.reserved = reserved
+            self.reserved, self.grows = reserved, not reserved
             link = batch.link._replace(reserved=reserved)
             return encode_head(batch.file, batch.salt, batch.number, link)
 
@@ -442,6 +445,11 @@ class Wal:
     def idle(self) -> bool:
         """Whether nothing is being written and nothing waits."""
         return self._in_flight is None and not self._collecting.done
+
+    @property
+    def writes_here(self) -> bool:
+        """Whether a batch is written on the owner's thread at the end of this turn."""
+        return self._here is not None
 
     # ------------------------------------------------------------ writing
 

@@ -94,7 +94,7 @@ class Nodes:
                 name in self.found
                 and self.hosts[name].state(0)[-1:] == [command]
                 and name in self.hosts[name].members(0).voters
-                and self.hosts[name].formed
+                and self.hosts[name].cluster_id
                 for name in names
             )
 

@@ -33,7 +33,7 @@ def test_a_node_alone_forms_its_cluster_at_once(nodes: Nodes) -> None:
     nodes.serves("a")
     nodes.stop("a")
     nodes.start("a", ())
-    assert nodes.found["a"].stored and nodes.hosts["a"].formed
+    assert nodes.found["a"].stored and nodes.hosts["a"].cluster_id
 
 
 def test_nobody_begins_before_all_are_there(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
@@ -65,7 +65,7 @@ def test_a_restart_while_others_wait_is_no_obstacle(nodes: Nodes) -> None:
     nodes.stop("b")
     nodes.start("b", ("a", "b"))  # a founder keeps the members that it was founded with
     assert nodes.found["b"] == BootstrapPlan(False, ABC, True)
-    assert not nodes.hosts["b"].formed
+    assert not nodes.hosts["b"].cluster_id
     nodes.start("a")
     nodes.serves(*ABC)
     assert nodes.found["a"] == BootstrapPlan(False, ABC), "the same disk is the founder it was"
@@ -194,7 +194,7 @@ def test_two_clusters_of_one_name_do_not_mix(
     nodes.start("a", ())
     nodes.serves("a")
     nodes.start("b", ())
-    nodes.until(lambda: nodes.hosts["b"].formed)
+    nodes.until(lambda: nodes.hosts["b"].cluster_id)
     nodes.stop("b")
     nodes.start("b", ("a", "b"))  # the operator thinks that this is how b joins
     nodes.until(lambda: "are of two clusters that are both named 'test'" in caplog.text)
@@ -212,7 +212,7 @@ def test_a_directory_of_before_counts_as_formed(nodes: Nodes) -> None:
         take_links_out(nodes.root / name)
     for name in ABC:
         host = nodes.start(name)
-        assert host.formed and nodes.found[name].stored
+        assert host.cluster_id and nodes.found[name].stored
     nodes.serves(*ABC)
     assert {h._logs.directory.identity.cluster_id for h in nodes.hosts.values()} == ids
     nodes.wipe("a")

@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -232,10 +233,11 @@ class NoRoomAhead(Files):
 
     def __init__(self) -> None:
         self.refused = 0
+        self.full = True
 
     def write_at(self, fd: int, offset: int, buffers: Sequence[bytes | memoryview]) -> None:
         data = b"".join(buffers)
-        if data.endswith(bytes(1_000)):
+        if self.full and data.endswith(bytes(1_000)):
             self.refused += 1
             super().write_at(fd, offset, [data[: len(data) - 500]])
             raise OSError(errno.ENOSPC, "no space left on device")
@@ -247,10 +249,17 @@ def test_without_space_ahead_the_file_grows(tmp_path: Path) -> None:
     disk = Disk(tmp_path / "log", files, file_bytes=FILE_BYTES)
     disk.write(1, 1, [BODY])
     disk.write(1, 2, [BODY])
-    assert files.refused >= 3 and disk.store.wal.full is None
+    assert files.refused and disk.store.wal.full is None
+    # Its head says that it grows. What else follows its records is a torn end, and cut as one.
+    files.full = False
+    for index in range(3, 3 + SMALL_MIN):
+        disk.write(1, index, [b"small"])
+    (path,) = wal_files(tmp_path / "log")
+    assert path.stat().st_size == disk.store.wal.newest_bytes
     shutil.copytree(tmp_path / "log", tmp_path / "killed")
     disk.close()
-    assert read_back(tmp_path / "log") == read_back(tmp_path / "killed") == [BODY, BODY]
+    bodies = [BODY, BODY, *[b"small"] * SMALL_MIN]
+    assert read_back(tmp_path / "log") == read_back(tmp_path / "killed") == bodies
 
 
 @pytest.mark.parametrize("recycle", [False, True])
@@ -270,3 +279,97 @@ def test_how_long_a_file_is(tmp_path: Path, recycle: bool) -> None:
     disk.close()
     assert path.stat().st_size == end
     assert [len(data) for data in read_back(tmp_path)] == [300, len(ZEROS)] + SMALL_MIN * [300]
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_kill_when_there_is_no_file_of_the_log(tmp_path: Path, torn: bool) -> None:
+    """A complete file is retired before the next one is begun. torn: one of its two marks is."""
+    disk = Disk(tmp_path / "a", file_bytes=FILE_BYTES)
+    fill(disk, 3)
+    settle(disk)
+    assert not wal_files(tmp_path / "a"), "a file that is complete, and no next one"
+    before = disk.contents()
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    disk.close()
+    if torn:
+        (tmp_path / "b" / "synced").write_bytes(b"torn")
+    again = Disk(tmp_path / "b", file_bytes=FILE_BYTES)
+    assert again.contents() == before
+    fill(again, 2)
+    before = again.contents()
+    again = again.again()
+    assert again.contents() == before
+    again.close()
+
+
+class NoRoom:
+    """The system's calls; those named in `refused` find no space, so often."""
+
+    def __init__(self) -> None:
+        self.refused: dict[str, int] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any) -> Any:
+            if self.refused.get(name, 0):
+                self.refused[name] -= 1
+                raise OSError(errno.ENOSPC, "no space left on device")
+            return getattr(os, name)(*arguments)
+
+        return call
+
+
+class TightFiles(Files):
+    def __init__(self) -> None:
+        self.system: NoRoom = NoRoom()
+
+
+@pytest.mark.parametrize("call", ["pwritev", "rename"])
+def test_a_spare_file_of_which_nothing_can_be_made_is_removed(tmp_path: Path, call: str) -> None:
+    """Its space is needed then; nothing else would remove it before the next start."""
+    files = TightFiles()
+    disk = filled(tmp_path, files=files)
+    disk.store.wal.roll()
+    files.system.refused[call] = 1
+    first = disk.group(1).last_index()
+    fill(disk, 1)
+    assert not files.system.refused[call]
+    rewritten(disk)
+    assert not spare(tmp_path), "those that are left are removed: the disk is full"
+    last = disk.group(1).last_index()
+    disk.close()
+    assert len(read_back(tmp_path)[first - last :]) == last - first > 0
+
+
+def test_a_file_that_cannot_be_renamed_is_removed_instead_of_kept(tmp_path: Path) -> None:
+    """What a cycle of compaction could not remove, the next one does."""
+    files = TightFiles()
+    disk = Disk(tmp_path, files, file_bytes=FILE_BYTES)
+    fill(disk, 4)
+    keep = disk.store.spares.keep
+
+    def kept(path: Path) -> bool:
+        files.system.refused["rename"] = 1
+        return keep(path)
+
+    disk.store.spares.keep = kept  # type: ignore[method-assign]
+    files.system.refused["unlink"] = 1
+    settle(disk)
+    assert wal_files(tmp_path), "there was no space to remove the first one"
+    disk.compact()
+    assert not wal_files(tmp_path) and not spare(tmp_path)
+    disk.close()
+
+
+def test_a_rewriting_without_space_gives_the_spare_files_back(tmp_path: Path) -> None:
+    """The log itself may not notice: it writes to space that is there already."""
+    files = TightFiles()
+    disk = filled(tmp_path, files=files)
+    assert len(spare(tmp_path)) == SPARES_MAX
+    files.system.refused["pwritev"] = 1
+    settle(disk)
+    rewritten(disk)
+    assert not files.system.refused["pwritev"] and not spare(tmp_path)
+    fill(disk, 3)
+    settle(disk)
+    assert not spare(tmp_path), "none is kept for a while"
+    disk.close()
