@@ -9,10 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 from bench import backlog, brokers
+from bench.clients import clients
 from bench.commands import commands
 from bench.generator import Missing
 from bench.groups import groups
-from bench.loads import loads
+from bench.loads import loads, page
+from bench.nats import nats
+from bench.node_processes import node_processes
 from bench.raft_alone import raft
 from bench.report import keep
 from bench.rounds import Plan
@@ -46,12 +49,21 @@ def publish() -> list[dict[str, Any]]:
     return run()
 
 
-def main() -> int:
-    """Run the parts; return 1 when one could not be run."""
+def _options() -> argparse.Namespace:
+    """Return what the command line says."""
     parser = argparse.ArgumentParser(prog="build.py bench", description=__doc__)
     default = Plan()
-    brokers_parts = ("throughput", "loads", "failover", "groups", "commands", "restart", "memory")
-    names = (*brokers_parts, "raft", "spark", "decoding", "spool", "publish")
+    brokers_parts = (
+        "throughput",
+        "loads",
+        "failover",
+        "groups",
+        "commands",
+        "clients",
+        "restart",
+        "memory",
+    )
+    names = (*brokers_parts, "nats", "processes", "raft", "spark", "decoding", "spool", "publish")
     parser.add_argument(
         "parts",
         nargs="*",
@@ -75,16 +87,24 @@ def main() -> int:
     parser.add_argument("--load", nargs="*", default=(), help="the loads to measure, by name")
     parser.add_argument("--rows", type=int, default=500_000, help="of the Spark part")
     parser.add_argument("--master", default="local[2]", help="of the Spark part")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run the parts; return 1 when one could not be run."""
+    options = _options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that started processes are stopped
     sizes = ("seconds", "rounds", "only", "queues", "messages", "large", "tls", "other")
     plan = Plan(**{name: getattr(options, name) for name in sizes}, load=tuple(options.load))
     parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "throughput": lambda: brokers.throughput(plan),
         "loads": lambda: loads(plan),
+        "nats": lambda: nats(plan),
+        "processes": lambda: node_processes(plan),
         "failover": lambda: brokers.failover(plan),
         "groups": lambda: groups(plan),
         "commands": lambda: commands(plan),
+        "clients": lambda: clients(plan),
         "restart": lambda: backlog.restart(plan),
         "memory": lambda: backlog.memory(plan),
         "raft": lambda: raft(plan),
@@ -99,7 +119,10 @@ def main() -> int:
             continue
         print(f"── {name}", flush=True)
         try:
-            keep(name, run())
+            results = run()
+            kept = keep(name, results)
+            if name == "loads":
+                page(results, kept.with_suffix(".html"))
         except Missing as missing:
             print(f"{name} cannot be measured here: {missing}", file=sys.stderr)
             code = 1

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -20,37 +22,49 @@ class NotMade(Exception):
     """The chroot cannot be made; the text says why."""
 
 
-def make(root: Path, suite: str, log: Path) -> None:
-    """Install suite `suite` with RabbitMQ in `root`, which must be empty or missing.
+@contextmanager
+def locked(root: Path) -> Iterator[None]:
+    """Hold the lock of `root`: one process at a time looks for it, makes it and mounts in it.
 
-    Takes about a minute, and about 200 MB from the mirror; needs root.
+    1. Two processes find nothing there, and both make it.  2. The second fails, because the
+    directory is not empty, and removes it.  3. The first has a chroot without files.
+    """
+    root.parent.mkdir(parents=True, exist_ok=True)
+    with root.with_name(root.name + ".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+
+
+def make(root: Path, suite: str, log: Path) -> None:
+    """Install suite `suite` with RabbitMQ in `root`; the caller has its lock.
+
+    It is made beside `root`, and renamed when it is whole; what is there of an attempt that was
+    interrupted is removed. Takes about a minute, and about 200 MB from the mirror; needs root.
 
     raises  NotMade
     """
     if os.geteuid() != 0:
         raise NotMade("making its chroot needs root")
     log.parent.mkdir(parents=True, exist_ok=True)
+    part = root.with_name(root.name + ".part")
     with log.open("wb") as out:
         if shutil.which(TOOL) is None:
             _run(["apt-get", "update"], out)
             _run(["apt-get", "install", "-y", "--no-install-recommends", TOOL], out)
-        try:
-            _run(
-                [
-                    TOOL,
-                    "--variant=minbase",
-                    f"--aptopt={OLD_MIRROR}",
-                    f"--include={PACKAGE}",
-                    suite,
-                    str(root),
-                    MIRROR,
-                ],
-                out,
-            )
-        except NotMade:
-            shutil.rmtree(root, ignore_errors=True)
-            raise
-        (root / "etc/hosts").write_text("127.0.0.1 localhost\n")
+        _remove(part)
+        options = ["--variant=minbase", f"--aptopt={OLD_MIRROR}", f"--include={PACKAGE}"]
+        _run([TOOL, *options, suite, str(part), MIRROR], out)
+    (part / "etc/hosts").write_text("127.0.0.1 localhost\n")
+    _remove(root)
+    part.rename(root)
+
+
+def _remove(root: Path) -> None:
+    """Remove a chroot, or what there is of one, with what is mounted in it."""
+    if (root / "proc").is_mount():
+        _run(["umount", str(root / "proc")], None)
+    if root.exists():
+        shutil.rmtree(root)
 
 
 def mount(root: Path) -> None:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench import generator
+from bench import generator, html_report
 from bench.peers import Peer, peers
 from bench.processes import load, written_bytes
-from bench.report import show
+from bench.report import machine, show
 from bench.rounds import Column, Plan, ratios, span, turns
 
 WARMUP_S = 2
@@ -97,7 +97,7 @@ def _one(program: Path, peer: Peer, each: Load, queue: str, seconds: int) -> dic
         generator.run(program, "declare", targets=targets, queue=queue)
         led = peer.leader(queue)
         targets = next(at for i, at in enumerate(targets.split(",")) if i != led)
-    before = sum(map(written_bytes, pids))
+    before = written_bytes(generator.PLACE)
     options: dict[str, Any] = {"size": 1_024, "window": 1000, "prefetch": 1000, "ack_every": 100}
     report = generator.run(
         program,
@@ -110,11 +110,19 @@ def _one(program: Path, peer: Peer, each: Load, queue: str, seconds: int) -> dic
         watch=",".join(map(str, pids)),
         **(options | each.options),
     )
-    written = sum(map(written_bytes, pids)) - before
+    written = written_bytes(generator.PLACE) - before
     report["written_per_message"] = written / max(1, report["published"])
     rate = report["consumed_per_s"]
     report["cpu_us"] = 1e6 * report["cpu"]["watched_cores"] / rate if rate else 0.0
     return report
+
+
+def page(results: list[dict[str, Any]], path: Path) -> None:
+    """Write the results as a page with charts."""
+    columns = {each.name: each.columns for each in LOADS}
+    title = "Loads: three nodes, durable quorum queues, every copy synced"
+    html_report.write(path, title, machine(), results, rows(results), columns.__getitem__)
+    print(f"with charts in {path}")
 
 
 def rows(results: list[dict[str, Any]]) -> list[dict[str, str]]:

@@ -60,10 +60,11 @@ def find(notes: list[str]) -> Path:
             raise Missing(f"no RabbitMQ below RMQ_ROOT={named}")
         return Path(named)
     try:
-        if server(CHROOT) is None:
-            print(f"  setting up Debian {SUITE}'s RabbitMQ in {CHROOT}", flush=True)
-            chroot.make(CHROOT, SUITE, LOG)
-        chroot.mount(CHROOT)
+        with chroot.locked(CHROOT):
+            if server(CHROOT) is None:
+                print(f"  setting up Debian {SUITE}'s RabbitMQ in {CHROOT}", flush=True)
+                chroot.make(CHROOT, SUITE, LOG)
+            chroot.mount(CHROOT)
     except chroot.NotMade as error:
         reason = f"its chroot cannot be made: {error}; {LOG} may say more"
         if server(Path("/")) is None:

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import time
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -28,15 +29,20 @@ def show(title: str, rows: list[dict[str, str]], notes: list[str]) -> None:
         console.print(f"NOTE: {note}", style="yellow")
 
 
-def keep(part: str, results: list[dict[str, Any]]) -> None:
-    """Write the full results, with the machine they were measured on."""
-    PLACE.mkdir(parents=True, exist_ok=True)
-    path = PLACE / f"{part}-{time.strftime('%Y%m%d-%H%M%S')}.json"
-    machine = {
+def machine() -> dict[str, Any]:
+    """Return what is to be known of the machine that this runs on."""
+    return {
         "cores": os.cpu_count(),
         "machine": platform.machine(),
         "system": platform.platform(),
         "python": platform.python_version(),
     }
-    path.write_text(json.dumps({"machine": machine, "results": results}, indent=1))
+
+
+def keep(part: str, results: list[dict[str, Any]]) -> Path:
+    """Write the full results, with the machine they were measured on; return where."""
+    PLACE.mkdir(parents=True, exist_ok=True)
+    path = PLACE / f"{part}-{time.strftime('%Y%m%d-%H%M%S')}.json"
+    path.write_text(json.dumps({"machine": machine(), "results": results}, indent=1))
     print(f"kept in {path}")
+    return path

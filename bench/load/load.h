@@ -109,7 +109,7 @@ void wire_ack(Wire *wire, uint64_t tag, bool multiple);
 void wire_put(Wire *wire, const void *bytes, size_t count);
 void wire_frame(Wire *wire, uint8_t type, const void *payload, size_t count);
 size_t wire_unsent(const Wire *wire);
-void wire_pump(Wire *wire, int timeout_ms);    /* send and receive what can be */
+void wire_pump(Wire *wire, uint64_t timeout_ns); /* send and receive what can be */
 bool wire_next(Wire *wire, Frame *frame);      /* valid until the next wire_pump */
 void wire_close(Wire *wire);                   /* in order where it still can be, then freed */
 void queue_name(char *name, size_t room, long number);

@@ -1,4 +1,5 @@
 /* One connection: opened by librabbitmq, then read and written here as frames. */
+#define _GNU_SOURCE /* ppoll */
 #include "load.h"
 
 #include <errno.h>
@@ -19,6 +20,7 @@
 #define CONNECT_S 5
 #define ANSWER_S 60
 #define CLOSE_MS 2000
+#define PUMP_NS (50 * UINT64_C(1000000))
 
 uint16_t get16(const uint8_t *at) { return (uint16_t)(at[0] << 8 | at[1]); }
 
@@ -181,7 +183,7 @@ void wire_ack(Wire *wire, uint64_t tag, bool multiple) {
 
 /* ----------------------------------------------------------------- frames in */
 
-void wire_pump(Wire *wire, int timeout_ms) {
+void wire_pump(Wire *wire, uint64_t timeout_ns) {
   if (wire->dead) return;
   while (wire_unsent(wire) > 0) {
     ssize_t sent = send(wire->fd, wire->out + wire->out_at, wire_unsent(wire), MSG_NOSIGNAL);
@@ -195,7 +197,9 @@ void wire_pump(Wire *wire, int timeout_ms) {
   }
   struct pollfd waits = {.fd = wire->fd, .events = POLLIN};
   if (wire_unsent(wire) > 0) waits.events |= POLLOUT;
-  if (poll(&waits, 1, timeout_ms) <= 0 || !(waits.revents & ~POLLOUT)) return;
+  struct timespec timeout = {.tv_sec = (time_t)(timeout_ns / UINT64_C(1000000000)),
+                             .tv_nsec = (long)(timeout_ns % UINT64_C(1000000000))};
+  if (ppoll(&waits, 1, &timeout, NULL) <= 0 || !(waits.revents & ~POLLOUT)) return;
   if (wire->in_at > 0) {
     memmove(wire->in, wire->in + wire->in_at, wire->in_end - wire->in_at);
     wire->in_end -= wire->in_at;
@@ -239,7 +243,7 @@ void wire_close(Wire *wire) {
     bool closed = false;
     while (!closed && !wire->dead && now_ns() < end) {
       Frame frame;
-      wire_pump(wire, 50);
+      wire_pump(wire, PUMP_NS);
       while (!closed && wire_next(wire, &frame))
         closed = frame.type == METHOD && get16(frame.payload) == 10 &&
                  get16(frame.payload + 2) == 51;

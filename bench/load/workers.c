@@ -4,11 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #define UNSENT_MAX (256 * 1024)
 #define RECONNECT_US 20000
-#define TURN_MS 20
+#define TURN_NS (20 * UINT64_C(1000000))
 
 Shared shared;
 
@@ -141,21 +142,21 @@ static void read_confirms(Publisher *self) {
   }
 }
 
-/* Publish what the window, the rate and the socket allow; ms until more is due. */
-static int publish_some(Publisher *self, uint64_t began) {
+/* Publish what the window, the rate and the socket allow; ns until more is due. To the nanosecond: a
+   wait that is rounded down to 0 would poll without a pause, and take a core from the brokers. */
+static uint64_t publish_some(Publisher *self, uint64_t began) {
   double each_ns = options.rate > 0 ? 1e9 * (double)options.publishers / options.rate : 0;
   while (self->in_flight < (uint64_t)options.window && self->sequence < self->limit &&
          self->tag - self->oldest <= self->ring_mask && wire_unsent(&self->wire) < UNSENT_MAX) {
     uint64_t now = now_ns();
     if (each_ns > 0) {
       uint64_t due = began + (uint64_t)((double)self->sequence * each_ns);
-      uint64_t wait_ms = due > now ? (due - now) / 1000000 : 0;
-      if (due > now) return wait_ms < TURN_MS ? (int)wait_ms : TURN_MS;
+      if (due > now) return due - now < TURN_NS ? due - now : TURN_NS;
       now = due; /* open loop: a late send counts as waiting */
     }
     publish_one(self, now);
   }
-  return TURN_MS;
+  return TURN_NS;
 }
 
 /* One connection's life; true: everything was published and settled, or it is time to end. */
@@ -168,7 +169,7 @@ static bool publish_until_done(Publisher *self, uint64_t began) {
     if (stop && self->in_flight == 0) return true;
     if (stop && end == 0) end = now_ns() + (uint64_t)(options.grace_s * 1e9);
     if (stop && now_ns() > end) return true;
-    int wait = stop ? TURN_MS : publish_some(self, began);
+    uint64_t wait = stop ? TURN_NS : publish_some(self, began);
     wire_pump(&self->wire, wait);
     read_confirms(self);
     if (self->wire.dead) return false;
@@ -176,6 +177,7 @@ static bool publish_until_done(Publisher *self, uint64_t began) {
 }
 
 void *publisher_run(void *worker) {
+  prctl(PR_SET_TIMERSLACK, 1UL); /* ns; 50,000 unless asked for, which would count as latency */
   Publisher self = {.worker = worker};
   uint64_t room = 1024;
   while (room < (uint64_t)options.window * 4) room *= 2;
@@ -321,7 +323,7 @@ static bool consume_until_done(Consumer *self) {
   wire_consume(&self->wire, queue);
   while (!shared.stop_consuming) {
     uint64_t before = self->worker->total;
-    wire_pump(&self->wire, TURN_MS);
+    wire_pump(&self->wire, TURN_NS);
     read_deliveries(self);
     if (self->wire.dead) return false;
     if (self->worker->total == before) ack_rest(self);

@@ -1,0 +1,152 @@
+"""The units of work, and the process in which valgrind counts them: `python -m instructions.cases`.
+
+The process loads everything, then forks twice for each case: one child prepares and works WARM
+times, the other one so many times more. The difference is the work's alone.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+from collections.abc import Callable
+from random import Random
+
+from sim.one import NOW, One
+from tests.broker.kernel import frames
+from tests.broker.queue.cost import turnover
+from tests.broker.queue.world import block
+from warren_broker import kernel
+from warren_broker.block.block import Block
+from warren_broker.kernel import Selection
+from warren_raft.messages import AppendReply
+from warren_raft.storage.format import RecordKind, encode_record
+
+WARM = 4
+MESSAGES = 500
+FEW = 50
+"""So few that no buffer is moved when it grows: that depends on the heap, not on the work."""
+BODY = b"x" * 100
+FRAME_MAX = 131_072
+Work = Callable[[], object]
+
+
+def _published(messages: int) -> bytes:
+    return frames.publish(1, b"", b"queue", BODY) * messages
+
+
+def _scanned() -> object:
+    scanner = kernel.load("compiled").scan.FrameScanner(FRAME_MAX)
+    scanner.feed(_published(MESSAGES))
+    return scanner.table
+
+
+def scan() -> Work:
+    """Frames of basic.publish become a table of messages."""
+    scanner, data = kernel.load("compiled").scan.FrameScanner(FRAME_MAX), _published(FEW)
+
+    def work() -> None:
+        scanner.take_table()
+        scanner.feed(data)
+
+    return work
+
+
+def assemble() -> Work:
+    """A table of messages becomes a block."""
+    loaded = kernel.load("compiled")
+    whole = [Selection(_scanned(), 0, MESSAGES)]  # type: ignore[arg-type]
+    return lambda: loaded.assemble.assemble(whole)
+
+
+def verify() -> Work:
+    """A received block is decoded and verified."""
+    data = assemble()()
+    return lambda: Block.decode(data)  # type: ignore[arg-type]
+
+
+def deliver() -> Work:
+    """A block becomes frames of basic.deliver."""
+    loaded, stored = kernel.load("compiled"), Block.decode(assemble()())  # type: ignore[arg-type]
+    tag = "ctag1.0123456789"
+    return lambda: loaded.deliver.format_deliveries(
+        bytearray(), stored, 0, MESSAGES, 1, tag, 1, False, FRAME_MAX, None
+    )
+
+
+def queue_of_many() -> Work:
+    """The queue's machine takes a block of 500 messages, delivers it, and settles it."""
+    sizes = [Random(1).randint(180, 220) for _ in range(MESSAGES)]
+    data = block(MESSAGES, sizes)
+    return lambda: turnover(data, blocks=20)
+
+
+def queue_of_one() -> Work:
+    """The same with blocks of one message."""
+    data = block(1, 100)
+    return lambda: turnover(data, blocks=20)
+
+
+def replicate() -> Work:
+    """A leader proposes an entry, two followers acknowledge it, it is committed and applied."""
+    node = (one := One(1).lead()).node
+
+    def take() -> None:
+        while (ready := node.ready()) is not None:
+            if ready.entries:
+                one.log.put(ready.entries)
+            if ready.committed:
+                node.applied_to(ready.committed[-1].index)
+            if ready.writes:
+                node.durable(ready.sequence)
+
+    def work() -> None:
+        index = node.propose(BODY, NOW)
+        take()
+        for voter in ("a", "c"):
+            node.step(AppendReply(1, voter, "b", node.term, True, index, index), NOW)
+            take()
+
+    return work
+
+
+def record() -> Work:
+    """An entry of 1 KiB becomes a record of the write-ahead log."""
+    data = BODY * 10
+    return lambda: encode_record(7, 1, RecordKind.ENTRY, 1, 5, 3, data)
+
+
+CASES: dict[str, tuple[Callable[[], Work], int, int]] = {
+    "scan, per message": (scan, 400, FEW),
+    "assemble, per message": (assemble, 40, MESSAGES),
+    "verify, per block": (verify, 200, 1),
+    "deliver, per message": (deliver, 40, MESSAGES),
+    "queue, per block of 500": (queue_of_many, 10, 20),
+    "queue, per block of one": (queue_of_one, 10, 20),
+    "replicate, per entry": (replicate, 200, 1),
+    "record, per entry": (record, 2_000, 1),
+}
+"""Name to (what prepares it and returns the work, times, units in one time)."""
+
+
+def main() -> None:
+    """Fork the children; print the pid of each."""
+    gc.disable()
+    kernel.load("compiled")
+    said = []
+    for name, (prepare, times, units) in CASES.items():
+        for count in (WARM, WARM + times):
+            pid = os.fork()
+            if not pid:
+                work = prepare()
+                for _ in range(count):
+                    work()
+                os._exit(0)
+            _, status = os.waitpid(pid, 0)
+            assert not status, (name, status)
+            said.append((name, times * units, pid))
+    print(json.dumps(said))
+
+
+if __name__ == "__main__":
+    main()
