@@ -5,23 +5,22 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pika
 import pytest
 from typer.testing import CliRunner
 
 from live.conftest import Broker, eventually
+from live.shovels import clean, fill, gone, shows, taken, worker_pids
 from warren.admin import Admin
 from warren.cli.app import app
 from warren.connection import Connection
 from warren.errors import AccessRefused, NotFound, PeerError, WarrenError
 from warren.local import LocalCluster
 from warren.uri import Address
-from warren_broker.management.shovel_values import ShovelInfo
-from warren_broker.shovel.process import WORKER
+from warren_broker.shovel.owner import shovel_owner
 
 pytestmark = pytest.mark.live
 SECRET = "never-shown"
@@ -31,54 +30,7 @@ SECRET = "never-shown"
 def admin(admin: Admin) -> Iterator[Admin]:
     """It deletes all shovels and their queues after the test."""
     yield admin
-    for one in admin.shovels():
-        admin.delete_shovel(one.vhost, one.name)
-    for queue in admin.queues("^shovel-"):
-        admin.delete_queue(queue.name)
-
-
-def fill(broker: Broker, queue: str, count: int, **properties: Any) -> list[bytes]:
-    """Publish messages with bodies of their own, in one transaction."""
-    bodies = [f"{queue} {i}".encode() for i in range(count)]
-    with broker.connect() as connection:
-        channel = connection.channel()
-        channel.queue_declare(queue, durable=True)
-        channel.tx_select()
-        for body in bodies:
-            channel.basic_publish("", queue, body, pika.BasicProperties(**properties))
-        channel.tx_commit()
-    return bodies
-
-
-def taken(broker: Broker, queue: str) -> list[tuple[Any, bytes]]:
-    """Properties and bodies of all ready messages, taken from the queue."""
-    found = []
-    with broker.connect() as connection:
-        channel = connection.channel()
-        while True:
-            method, properties, body = channel.basic_get(queue, auto_ack=True)
-            if method is None:
-                return found
-            found.append((properties, body))
-
-
-def shows(admin: Admin, name: str, holds: Callable[[ShovelInfo], bool], what: str) -> ShovelInfo:
-    """Wait for a state of a shovel."""
-    seen: list[ShovelInfo] = []
-
-    def found() -> ShovelInfo | None:
-        seen[:] = [admin.shovel("/", name)]
-        return seen[0] if holds(seen[0]) else None
-
-    try:
-        return eventually(found, what)  # type: ignore[no-any-return]
-    except AssertionError as error:
-        raise AssertionError(f"{error}; last: {seen}") from None
-
-
-def gone(admin: Admin, name: str) -> bool:
-    """Whether there is no such shovel."""
-    return name not in [one.name for one in admin.shovels("/")]
+    clean(admin)
 
 
 def test_a_shovel_moves_messages_as_they_are_and_ends_with_the_queues_length(
@@ -170,8 +122,8 @@ def test_what_is_wrong_is_said_in_words_and_ends_no_node(broker: Broker, admin: 
             admin, name, lambda one, reason=reason: reason in one.reason, f"{name}: {reason}"
         )  # type: ignore[misc]
         assert found.forwarded == 0
-    with pytest.raises(PeerError, match="src-protocol 'amqp10' is not supported"):
-        value = {"src-protocol": "amqp10", "src-uri": "amqp://", "src-address": "a"}
+    with pytest.raises(PeerError, match="src-protocol 'local' is not supported"):
+        value = {"src-protocol": "local", "src-uri": "amqp://", "src-queue": "a"}
         admin.set_shovel("/", "one", {**value, "dest-uri": "amqp://"})
     assert gone(admin, "one")
     listed = json.dumps([one.value for one in admin.parameters("/", "shovel")])
@@ -207,20 +159,6 @@ def test_a_queue_that_vanishes_loses_nothing(broker: Broker, admin: Admin) -> No
             return admin.queue("shovel-a").messages == 0 or None
 
         eventually(moved, "refused messages are published again")
-
-
-def worker_pids(node: int) -> list[int]:
-    """The processes of the shovels that a node runs."""
-    found = []
-    for place in Path("/proc").iterdir():
-        try:
-            arguments = (place / "cmdline").read_bytes().split(b"\0")
-            parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
-        except (OSError, ValueError):
-            continue
-        if WORKER.encode() in arguments and parent == node:
-            found.append(int(place.name))
-    return found
 
 
 def test_the_command_line_shows_restarts_and_deletes(broker: Broker, admin: Admin) -> None:
@@ -320,41 +258,108 @@ def test_a_paused_shovel_moves_nothing_on_any_node_until_it_is_resumed(
             call("/", "other")
 
 
+FIXED = "fixed"
+
+
 @pytest.mark.specification("reliability-guide: When using the shovel, it is possible to specify")
-def test_nothing_is_lost_when_the_node_of_a_shovel_between_clusters_is_killed(
+def test_each_message_comes_once_when_the_node_of_a_shovel_between_clusters_is_killed(
     broker: Broker, admin: Admin, tmp_path: Path
 ) -> None:
-    prefetch, count = 5, 800
-    with LocalCluster(nodes=3, directory=tmp_path) as cluster:
+    """One is dynamic and over AMQP 0.9.1, one static and over AMQP 1.0, both on that node."""
+    prefetch, count = 50, 1_500
+    admin.declare_queue("shovel-near-10")
+    static = {
+        "src-protocol": "amqp10",
+        "src-uri": "amqp://",
+        "src-address": "/queues/shovel-far-10",
+        "src-prefetch-count": prefetch,
+        "dest-protocol": "amqp10",
+        "dest-uri": broker.uri,
+        "dest-address": "/queues/shovel-near-10",
+    }
+    value = {
+        "src-uri": "amqp://",
+        "src-queue": "shovel-far",
+        "src-prefetch-count": prefetch,
+        "dest-uri": list(broker.uris),
+        "dest-queue": "shovel-near",
+    }
+    settings = {"shovels": {FIXED: static}}
+    with LocalCluster(nodes=3, directory=tmp_path, settings=settings) as cluster:
         uris = tuple(f"amqp://guest:guest@{host}/%2F" for host in cluster.addresses)
         source = Broker(uris, cluster)
-        bodies = fill(source, "shovel-far", count)
-        value = {
-            "src-uri": "amqp://",
-            "src-queue": "shovel-far",
-            "src-prefetch-count": prefetch,
-            "dest-uri": list(broker.uris),
-            "dest-queue": "shovel-near",
-        }
+        nodes = [node.name for node in cluster.nodes]
+        owner = str(shovel_owner("", FIXED, nodes))
+        names = (f"far {i}" for i in range(1_000))
+        name = next(each for each in names if shovel_owner("/", each, nodes) == owner)
+        bodies = [fill(source, queue, count) for queue in ("shovel-far", "shovel-far-10")]
         with cluster.connect() as connection:
-            Admin(connection).set_shovel("/", "far", value)
-            eventually(lambda: arrived(admin) > 100 or None, "it is under way")
-            owner = Admin(connection).shovel("/", "far").node
+            far = Admin(connection)
+            far.set_shovel("/", name, value)
+            eventually(lambda: arrived(admin) > 100 or None, "both are under way")
+            assert {one.node for one in far.shovels()} == {owner}
+            check_static(far)
+            for pid in worker_pids(cluster.pid(owner)):
+                os.kill(pid, signal.SIGKILL)
+            before = arrived(admin)
+            eventually(lambda: arrived(admin) > before + 100 or None, "another process moves them")
             cluster.kill(owner)
 
             def left() -> bool | None:
                 try:
-                    return Admin(connection).queue("shovel-far").messages == 0 or None
+                    empty = [far.queue(one).messages for one in ("shovel-far", "shovel-far-10")]
+                    return empty == [0, 0] or None
                 except WarrenError:
-                    return None  # the queue has no leader yet
+                    return None  # a queue has no leader yet
 
-            eventually(left, "another node moves the rest")
-            assert Admin(connection).shovel("/", "far").node != owner
+            eventually(left, "other nodes move the rest")
+            assert owner not in {one.node for one in far.shovels()}
+            check_a_changed_configuration(cluster, far, owner)
     found = [body for _, body in taken(broker, "shovel-near")]
-    assert set(found) == set(bodies)
-    assert len(found) - count <= prefetch, "only what was under way may come twice"
+    assert sorted(found) == sorted(bodies[0]), "none is lost, none comes twice"
+    found = [body for _, body in taken(broker, "shovel-near-10")]
+    assert set(found) == set(bodies[1])
+    assert len(found) - count <= 3 * prefetch, "only what was under way may come twice"
+
+
+def check_static(far: Admin) -> None:
+    """It is shown, restarted by its name, and not changed by a request."""
+    (shown,) = [one for one in far.shovels() if one.type == "static"]
+    assert (shown.vhost, shown.name, shown.src_address) == ("", FIXED, "/queues/shovel-far-10")
+    assert far.shovel("/", FIXED).type == "static"
+    assert FIXED not in [one.name for one in far.shovels("/")]
+    for call in (far.delete_shovel, far.pause_shovel, far.resume_shovel):
+        with pytest.raises(PeerError, match="shovel 'fixed' is static: it is changed in the conf"):
+            call("/", FIXED)
+    far.restart_shovel("/", FIXED)
+    assert FIXED not in json.dumps(far.export_definitions().document)
+
+
+def check_a_changed_configuration(cluster: LocalCluster, far: Admin, owner: str) -> None:
+    """The node comes back with another definition: the others say so, and it runs its own."""
+    (node,) = [one for one in cluster.nodes if one.name == owner]
+    text = node.config_file.read_text()
+    assert "shovel-near-10" in text
+    node.config_file.write_text(text.replace("/queues/shovel-near-10", "/queues/shovel-other"))
+    cluster.restart(owner)
+
+    def moved() -> bool | None:
+        try:
+            one = far.shovel("/", FIXED)
+        except WarrenError:
+            return None
+        return (one.node == owner and one.dest_address == "/queues/shovel-other") or None
+
+    eventually(moved, "it runs on the node that it belongs to, as that node has it")
+
+    def told() -> bool | None:
+        logs = [cluster.log(i) for i, one in enumerate(cluster.nodes) if one.name != owner]
+        return all(f"defined differently on node {owner}" in log for log in logs) or None
+
+    eventually(told, "the others have asked it, and say so")
 
 
 def arrived(admin: Admin) -> int:
-    """Messages in the destination, which the shovel declares."""
-    return sum(queue.messages for queue in admin.queues("^shovel-near$"))
+    """Messages in that destination which has fewer."""
+    found = [queue.messages for queue in admin.queues("^shovel-near")]
+    return min(found) if len(found) > 1 else 0

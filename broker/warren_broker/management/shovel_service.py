@@ -17,6 +17,7 @@ from warren_broker.management.shovel_values import ShovelInfo
 from warren_broker.metadata.commands import DeleteParameter, PutParameter
 from warren_broker.parameter_values import SHOVEL
 from warren_broker.shovel.definition import with_pause
+from warren_broker.shovel.static_settings import STATIC_VHOST
 from warren_raft.quoting import quoted
 
 log = logging.getLogger(__name__)
@@ -38,10 +39,30 @@ def _vhosts(asker: Asker, vhost: str | None) -> list[str]:
     return [vhost]
 
 
-def _check_known(asker: Asker, vhost: str, name: str) -> None:
+def _find(asker: Asker, vhost: str, name: str, answer: Answer, go: Callable[[str], None]) -> None:
+    """Call `go` with the shovel's vhost, STATIC_VHOST for a static one; else answer NotFound.
+
+    Where both have the name, the vhost's is meant.
+    """
     state = asker.broker.definitions.state
-    if vhost not in state.scopes or (SHOVEL, name) not in state.parameters(vhost):
-        raise errors.NotFound(f"no shovel '{name}' in vhost '{vhost}'")
+    if vhost in state.scopes and (SHOVEL, name) in state.parameters(vhost):
+        go(vhost)
+        return
+
+    def found(static: bool) -> None:
+        if static:
+            go(STATIC_VHOST)
+        else:
+            answer(errors.NotFound(f"no shovel '{name}' in vhost '{vhost}'"))
+
+    asker.broker.shovels.find_static(name, asker.guard(found))
+
+
+def _static(name: str) -> errors.MethodNotAllowed:
+    return errors.MethodNotAllowed(
+        f"shovel '{name}' is static: it is changed in the configuration of the nodes that have it "
+        f"(shovels.{name}), which are restarted then"
+    )
 
 
 def _listing(asker: Asker, what: str, answer: Answer) -> Callable[[list[ShovelInfo]], None]:
@@ -61,6 +82,8 @@ def _listing(asker: Asker, what: str, answer: Answer) -> Callable[[list[ShovelIn
 
 def _list(asker: Asker, request: m.ListShovelsRequest, answer: Answer) -> None:
     vhosts = _vhosts(asker, request.vhost)
+    if request.vhost is None and asker.access.has_tag("monitoring"):
+        vhosts.append(STATIC_VHOST)
     asker.broker.shovels.survey(vhosts, _listing(asker, "shovels", answer))
 
 
@@ -70,46 +93,73 @@ def _list_links(asker: Asker, request: m.ListLinksRequest, answer: Answer) -> No
 
 
 def _show(asker: Asker, request: m.ShovelRequest, answer: Answer) -> None:
-    vhosts = _vhosts(asker, request.vhost)
-    _check_known(asker, request.vhost, request.name)
+    _vhosts(asker, request.vhost)
 
-    def listed(found: list[ShovelInfo]) -> None:
-        mine = [one for one in found if one.name == request.name]
-        missing = errors.NotFound(f"no shovel '{request.name}' in vhost '{request.vhost}'")
-        answer(Shown(mine[0]) if mine else missing)
+    def show(vhost: str) -> None:
+        if vhost == STATIC_VHOST and not asker.access.has_tag("monitoring"):
+            answer(errors.NotFound(f"no shovel '{request.name}' in vhost '{request.vhost}'"))
+            return
 
-    asker.broker.shovels.survey(vhosts, asker.guard(listed))
+        def listed(found: list[ShovelInfo]) -> None:
+            mine = [one for one in found if one.name == request.name]
+            missing = errors.NotFound(f"no shovel '{request.name}' in vhost '{request.vhost}'")
+            answer(Shown(mine[0]) if mine else missing)
+
+        asker.broker.shovels.survey([vhost], asker.guard(listed))
+
+    _find(asker, request.vhost, request.name, answer, show)
 
 
 def _restart(asker: Asker, request: m.RestartShovelRequest, answer: Answer) -> None:
     check_tag(asker, request.vhost, "restart shovels and set")
-    _check_known(asker, request.vhost, request.name)
-    log.info(
-        "user %s: restart shovel %s in vhost %s",
-        quoted(asker.user),
-        quoted(request.name),
-        quoted(request.vhost),
-    )
-    restarted = asker.guard(lambda: answer(PERFORMED))
-    asker.broker.shovels.restart(request.vhost, request.name, restarted)
+
+    def restart(vhost: str) -> None:
+        try:
+            if vhost == STATIC_VHOST:
+                asker.access.must_be("administrator", "restart static shovels")
+        except errors.AccessRefused as refusal:
+            answer(refusal)
+            return
+        log.info(
+            "user %s: restart shovel %s in vhost %s",
+            quoted(asker.user),
+            quoted(request.name),
+            quoted(vhost),
+        )
+        restarted = asker.guard(lambda: answer(PERFORMED))
+        asker.broker.shovels.restart(vhost, request.name, restarted)
+
+    _find(asker, request.vhost, request.name, answer, restart)
 
 
 def _pause(asker: Asker, request: m.PauseShovelRequest, answer: Answer) -> None:
     """Set the shovel's parameter again, with or without its pause: every node reads it there."""
     word = "pause" if request.paused else "resume"
     check_tag(asker, request.vhost, f"{word} shovels and set")
-    _check_known(asker, request.vhost, request.name)
-    known = asker.broker.definitions.state.parameters(request.vhost)[SHOVEL, request.name]
-    value = with_pause(known.value, request.paused)
-    what = f"{word} shovel {quoted(request.name)} in vhost {quoted(request.vhost)}"
-    asker.change(what, PutParameter(msgspec.structs.replace(known, value=value)), answer)
+
+    def pause(vhost: str) -> None:
+        if vhost == STATIC_VHOST:
+            answer(_static(request.name))
+            return
+        known = asker.broker.definitions.state.parameters(vhost)[SHOVEL, request.name]
+        value = with_pause(known.value, request.paused)
+        what = f"{word} shovel {quoted(request.name)} in vhost {quoted(vhost)}"
+        asker.change(what, PutParameter(msgspec.structs.replace(known, value=value)), answer)
+
+    _find(asker, request.vhost, request.name, answer, pause)
 
 
 def _delete(asker: Asker, request: m.DeleteShovelRequest, answer: Answer) -> None:
     check_tag(asker, request.vhost, "delete shovels and set")
-    _check_known(asker, request.vhost, request.name)
-    what = f"delete shovel {quoted(request.name)} in vhost {quoted(request.vhost)}"
-    asker.change(what, DeleteParameter(request.vhost, SHOVEL, request.name), answer)
+
+    def delete(vhost: str) -> None:
+        if vhost == STATIC_VHOST:
+            answer(_static(request.name))
+            return
+        what = f"delete shovel {quoted(request.name)} in vhost {quoted(vhost)}"
+        asker.change(what, DeleteParameter(vhost, SHOVEL, request.name), answer)
+
+    _find(asker, request.vhost, request.name, answer, delete)
 
 
 SHOVEL_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {

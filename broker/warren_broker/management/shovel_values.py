@@ -10,6 +10,9 @@ STARTING: Final = "starting"
 RUNNING: Final = "running"
 TERMINATED: Final = "terminated"
 PAUSED: Final = "paused"
+DYNAMIC: Final = "dynamic"
+STATIC: Final = "static"
+"""Type of a shovel of the nodes' configurations, which has no vhost."""
 FEDERATION: Final = "federation"
 """Type of a federation link, which is shown by itself: name is its upstream."""
 DONE: Final = "done"
@@ -19,6 +22,8 @@ DONE: Final = "done"
 class ShovelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A shovel of a vhost; the URIs have no passwords.
 
+    vhost           "": it is static
+    type            dynamic, static, federation
     node            that runs it, or is to run it
     state           starting, running; terminated: it failed, and is started again after a delay
                     unless the reason says otherwise; paused: by an operator, until it is resumed
@@ -33,17 +38,19 @@ class ShovelInfo(msgspec.Struct, frozen=True, kw_only=True):
     vhost: str
     name: str
     node: str
-    type: str = "dynamic"
+    type: str = DYNAMIC
     state: str = STARTING
     reason: str = ""
     src_protocol: str = ""
     src_uri: str = ""
     src_queue: str = ""
     src_exchange: str = ""
+    src_address: str = ""
     dest_protocol: str = ""
     dest_uri: str = ""
     dest_queue: str = ""
     dest_exchange: str = ""
+    dest_address: str = ""
     blocked_status: str = RUNNING
     forwarded: int = 0
     pending: int = 0

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from warren_broker.errors import InvalidArgument
+from warren_broker.amqp10.addresses import ExchangeTarget, QueueTarget, parse_to
+from warren_broker.errors import InvalidArgument, Refusal
 from warren_broker.parameter_values import PAUSED_KEY, SHOVEL, check_parameter
-from warren_broker.shovel.uris import URIS_MAX, ShovelUri, parse_shovel_uri
+from warren_broker.policy_keys import erlang, validation_failed
+from warren_broker.shovel.uris import AMQP091, AMQP10, URIS_MAX, ShovelUri, parse_shovel_uri
 
-SHOVEL_PROTOCOL: Final = "amqp091"
 ON_CONFIRM: Final = "on-confirm"
 NO_ACK: Final = "no-ack"
 DELETE_NEVER: Final = "never"
@@ -36,11 +37,23 @@ _FLAGS: Final = (
     "dest-add-timestamp-header",
     PAUSED_KEY,
 )
-_KEYS: Final = (
-    *("src-uri", "src-protocol", *_TEXTS, *_TABLES, *_FLAGS, "src-prefetch-count"),
-    *("src-delete-after", "dest-uri", "dest-protocol", "dest-queue", "dest-exchange"),
-    *("dest-exchange-key", "dest-publish-properties", "ack-mode", "reconnect-delay"),
-)
+SHARED_KEYS: Final = ("src-protocol", "dest-protocol", "ack-mode", "reconnect-delay", PAUSED_KEY)
+"""Keys that are of no end."""
+_MARKS: Final = ("dest-add-forward-headers", "dest-add-timestamp-header")
+_MAPS: Final = ("dest-application-properties", "dest-message-annotations", "dest-properties")
+KEYS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+    ("src", AMQP091): (
+        *("src-uri", *_TEXTS, "src-queue-args", "src-consumer-args", "src-predeclared"),
+        *("src-prefetch-count", "src-delete-after"),
+    ),
+    ("src", AMQP10): ("src-uri", "src-address", "src-prefetch-count", "src-delete-after"),
+    ("dest", AMQP091): (
+        *("dest-uri", "dest-queue", "dest-exchange", "dest-exchange-key", "dest-queue-args"),
+        *("dest-predeclared", "dest-publish-properties", *_MARKS),
+    ),
+    ("dest", AMQP10): ("dest-uri", "dest-address", *_MAPS, *_MARKS),
+}
+"""Keys of each end by its protocol."""
 _PROPERTY_TEXTS: Final = (
     *("content_type", "content_encoding", "correlation_id", "reply_to", "expiration"),
     *("message_id", "type", "user_id", "app_id", "cluster_id"),
@@ -50,12 +63,19 @@ _PROPERTY_NUMBERS: Final = {
     "priority": (0, 255),
     "timestamp": (0, SHOVELLED_MAX),
 }
+MESSAGE_PROPERTIES: Final = (
+    *("message_id", "user_id", "to", "subject", "reply_to", "correlation_id", "content_type"),
+    *("content_encoding", "group_id", "reply_to_group_id"),
+)
+"""Properties of an AMQP 1.0 message that `dest-properties` may set."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShovelEnd:
     """One end of a shovel.
 
+    protocol       AMQP091 or AMQP10
+    address        of the link over AMQP 1.0, which has no queue and no exchange here
     queue          None: an exchange
     exchange       None: a queue, or at the destination each message's own exchange
     exchange_key   at the destination None: each message's own
@@ -69,6 +89,8 @@ class ShovelEnd:
     exchange_key: str | None
     queue_args: Mapping[str, Any]
     predeclared: bool
+    protocol: str = AMQP091
+    address: str = ""
 
     @property
     def only_queue(self) -> str | None:
@@ -76,12 +98,28 @@ class ShovelEnd:
         return self.exchange_key if self.exchange == "" else self.queue
 
     def described(self) -> str:
-        """Return the queue or exchange in words."""
+        """Return the queue, exchange or address in words."""
+        if self.protocol == AMQP10:
+            return f"address '{self.address}'"
         if self.queue is not None:
             return f"queue '{self.queue}'"
         if self.exchange is not None:
             return f"exchange '{self.exchange}'"
         return "each message's own exchange"
+
+    @property
+    def by_name(self) -> tuple[str | None, str | None, str | None]:
+        """Queue, exchange and routing key, also where an address names them."""
+        if self.protocol != AMQP10:
+            return self.only_queue, self.exchange, self.exchange_key
+        try:
+            named = parse_to(self.address)
+        except Refusal:
+            return self.address, None, None  # of another broker, or of its own making
+        if isinstance(named, QueueTarget):
+            return named.queue, None, None
+        assert isinstance(named, ExchangeTarget)
+        return None, named.exchange, named.key
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +129,8 @@ class ShovelDefinition:
     delete_after       "never", "queue-length" or a number of messages
     reconnect_delay_s  0: it is not started again after a failure
     paused             it does not run until it is resumed
+    properties         replace those of a message: of AMQP 0.9.1 or 1.0, as the destination speaks
+    application_properties, annotations   are added to a message over AMQP 1.0
     """
 
     vhost: str
@@ -106,17 +146,24 @@ class ShovelDefinition:
     forward_headers: bool = False
     timestamp_header: bool = False
     paused: bool = False
+    application_properties: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def may_feed_itself(self) -> bool:
         """Whether it would never end if both ends were the same vhost of the same cluster."""
-        target = self.destination
-        if target.queue is None and target.exchange is None:
+        source, target = self.source, self.destination
+        if target.protocol == AMQP091 and target.queue is None and target.exchange is None:
             return True
-        if self.source.queue is None:
-            same = target.exchange == self.source.exchange
-            return same and target.exchange_key in (None, self.source.exchange_key)
-        return target.only_queue == self.source.queue
+        queue, exchange, key = target.by_name
+        if source.protocol == AMQP091 and source.queue is None:
+            return exchange == source.exchange and key in (None, source.exchange_key)
+        return queue is not None and queue == source.by_name[0]
+
+    @property
+    def is_static(self) -> bool:
+        """Whether it is one of the nodes' configuration, which belongs to no vhost."""
+        return not self.vhost
 
 
 def parse_shovel(vhost: str, name: str, value: Any) -> ShovelDefinition:
@@ -124,31 +171,38 @@ def parse_shovel(vhost: str, name: str, value: Any) -> ShovelDefinition:
     check_parameter(SHOVEL, name, value)
     given = {_OLD_NAMES.get(key, key): value[key] for key in sorted(value) if key in _OLD_NAMES}
     given |= {key: item for key, item in value.items() if key not in _OLD_NAMES}
-    unknown = sorted(key for key in given if key not in _KEYS)
-    for side in ("src", "dest"):
-        protocol = given.get(f"{side}-protocol", SHOVEL_PROTOCOL)
-        if protocol != SHOVEL_PROTOCOL:
+    protocols = {side: given.get(f"{side}-protocol", AMQP091) for side in ("src", "dest")}
+    for side, protocol in protocols.items():
+        if (side, protocol) not in KEYS:
             raise InvalidArgument(
-                f"{side}-protocol '{protocol}' is not supported: a shovel speaks "
-                f"{SHOVEL_PROTOCOL}; for this cluster give a {side}-uri without a host"
+                f"{side}-protocol '{protocol}' is not supported: a shovel speaks {AMQP091} and "
+                f"{AMQP10}; for this cluster give a {side}-uri without a host"
             )
+        if protocol == AMQP10 and f"{side}-address" not in given:
+            raise validation_failed(f'Key "{side}-address" not found in {name}')
+    known = (*(key for end in protocols.items() for key in KEYS[end]), *SHARED_KEYS)
+    unknown = sorted(key for key in given if key not in known)
     if unknown:
-        raise InvalidArgument(f"unknown keys {', '.join(unknown)}; known are {', '.join(_KEYS)}")
+        raise InvalidArgument(f"unknown keys {', '.join(unknown)}; known are {', '.join(known)}")
     _check_kinds(given)
     made = ShovelDefinition(
         vhost,
         name,
-        _end("src", given),
-        _end("dest", given),
+        _end("src", protocols["src"], given),
+        _end("dest", protocols["dest"], given),
         given.get("ack-mode", ON_CONFIRM),
         _number(given, "src-prefetch-count", PREFETCH, 1, PREFETCH_MAX),
-        _delete_after(given),
+        _delete_after(given, protocols["src"]),
         _number(given, "reconnect-delay", RECONNECT_DELAY_S, 0, RECONNECT_DELAY_S_MAX),
         given.get("src-consumer-args", {}),
-        _properties(given.get("dest-publish-properties", {})),
+        _properties(given.get("dest-publish-properties", {}))
+        if protocols["dest"] == AMQP091
+        else _message_properties(given),
         given.get("dest-add-forward-headers", False),
         given.get("dest-add-timestamp-header", False),
         given.get(PAUSED_KEY, False),
+        _map("dest-application-properties", given),
+        _map("dest-message-annotations", given),
     )
     _check_ends(made)
     return made
@@ -164,11 +218,17 @@ def _check_kinds(given: Mapping[str, Any]) -> None:
             raise InvalidArgument(f"{key}={given[key]!r}: a string is expected")
 
 
-def _end(side: str, given: Mapping[str, Any]) -> ShovelEnd:
+def _end(side: str, protocol: str, given: Mapping[str, Any]) -> ShovelEnd:
     key = f"{side}-uri"
     uris = given[key] if isinstance(given[key], list) else [given[key]]
     if len(uris) > URIS_MAX:
         raise InvalidArgument(f"{key} has {len(uris)} URIs, {URIS_MAX} is the most")
+    parsed = tuple(parse_shovel_uri(key, uri, protocol) for uri in uris)
+    if protocol == AMQP10:
+        address = given[f"{side}-address"]
+        if not address:
+            raise InvalidArgument(f"{side}-address is empty; give the address of a link")
+        return ShovelEnd(parsed, None, None, None, {}, True, AMQP10, address)
     queue, exchange = given.get(f"{side}-queue"), given.get(f"{side}-exchange")
     if queue is not None and exchange is not None:
         raise InvalidArgument(f"Cannot specify '{side}-exchange' and '{side}-queue': give one")
@@ -177,7 +237,7 @@ def _end(side: str, given: Mapping[str, Any]) -> ShovelEnd:
     if queue == "":
         raise InvalidArgument(f"{side}-queue is empty; give the name of a queue")
     return ShovelEnd(
-        tuple(parse_shovel_uri(key, uri) for uri in uris),
+        parsed,
         queue,
         exchange,
         given.get(f"{side}-exchange-key", "" if side == "src" else None),
@@ -209,15 +269,40 @@ def _number(given: Mapping[str, Any], key: str, default: int, least: int, most: 
     return value
 
 
-def _delete_after(given: Mapping[str, Any]) -> int | str:
+def _delete_after(given: Mapping[str, Any], protocol: str) -> int | str:
     value = given.get("src-delete-after", DELETE_NEVER)
-    if isinstance(value, str) and value in (DELETE_NEVER, QUEUE_LENGTH):
+    if isinstance(value, str) and value == DELETE_NEVER:
         return value
+    if isinstance(value, str) and value == QUEUE_LENGTH and protocol == AMQP091:
+        return value  # no peer tells a link over AMQP 1.0 how many messages its queue has
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= SHOVELLED_MAX:
-        raise InvalidArgument(
-            f'src-delete-after should be a number from 0, "{DELETE_NEVER}" or "{QUEUE_LENGTH}", '
-            f"actually was {value!r}"
+        words = "a number greater than or equal to 0"
+        choices = f'{words} or "{DELETE_NEVER}"'
+        if protocol == AMQP091:
+            choices = f'{words}, "{DELETE_NEVER}" or "{QUEUE_LENGTH}"'
+        raise validation_failed(
+            f"src-delete-after should be {choices}, actually was {erlang(value)}"
         )
+    return value
+
+
+def _map(key: str, given: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return a map of texts, for a message over AMQP 1.0."""
+    value = given.get(key, {})
+    if not isinstance(value, dict):
+        raise validation_failed(f"{key} should be a JSON object, actually was {erlang(value)}")
+    for name, item in value.items():
+        if not isinstance(item, str):
+            raise validation_failed(f"{name} should be binary, actually was {erlang(item)}")
+    return value
+
+
+def _message_properties(given: Mapping[str, Any]) -> Mapping[str, str]:
+    value = _map("dest-properties", given)
+    for name in value:
+        if name not in MESSAGE_PROPERTIES:
+            known = ", ".join(MESSAGE_PROPERTIES)
+            raise InvalidArgument(f"dest-properties has {name!r}; known are {known}")
     return value
 
 

@@ -26,6 +26,7 @@ from pika.exceptions import (
     StreamLostError,
 )
 
+from warren_broker import relay_names
 from warren_broker.errors import InvalidArgument
 from warren_broker.shovel.definition import ShovelEnd
 from warren_broker.shovel.uris import (
@@ -40,6 +41,11 @@ NOT_FOUND: Final = 404
 ACCESS_REFUSED: Final = 403
 RESOURCE_LOCKED: Final = 405
 CONNECTION_FORCED: Final = 320
+CAPABILITIES: Final = (
+    *("authentication_failure_close", "basic.nack", "connection.blocked"),
+    *("consumer_cancel_notify", "publisher_confirms", relay_names.CAPABILITY),
+)
+"""Capabilities announced to the broker: pika's, and that of relays."""
 _WORDS: Final[Mapping[type[BaseException], str]] = {
     AMQPConnectorStackTimeout: "it did not answer in time",
     AMQPHeartbeatTimeout: "it sent no heartbeat",
@@ -73,13 +79,26 @@ def connection_parameters(key: str, uri: ShovelUri, own: OwnNode, name: str) -> 
         connection_attempts=1,
         socket_timeout=connect_s,
         stack_timeout=connect_s,
-        client_properties={"connection_name": name, "product": "Warren shovel"},
+        client_properties={
+            "connection_name": name,
+            "product": "Warren shovel",
+            "capabilities": dict.fromkeys(CAPABILITIES, True),
+        },
     )
-    if not uri.host and own.scheme != "amqp":
-        made.ssl_options = pika.SSLOptions(_without_check(), own.host)
-    elif uri.scheme != "amqp":
-        made.ssl_options = _tls(key, uri)
+    tls = tls_of(key, uri, own)
+    if tls is not None:
+        made.ssl_options = pika.SSLOptions(*tls)
     return made
+
+
+def tls_of(key: str, uri: ShovelUri, own: OwnNode) -> tuple[ssl.SSLContext, str] | None:
+    """Return the context and the name in the peer's certificate, None for no TLS.
+
+    Raises InvalidArgument for files that cannot be used.
+    """
+    if not uri.host and own.scheme != "amqp":
+        return _without_check(), own.host
+    return None if uri.scheme == "amqp" else _tls(key, uri)
 
 
 def _without_check() -> ssl.SSLContext:
@@ -90,7 +109,7 @@ def _without_check() -> ssl.SSLContext:
     return context
 
 
-def _tls(key: str, uri: ShovelUri) -> Any:
+def _tls(key: str, uri: ShovelUri) -> tuple[ssl.SSLContext, str]:
     given = uri.options
     try:
         context = ssl.create_default_context(cafile=given.get("cacertfile"))
@@ -106,7 +125,7 @@ def _tls(key: str, uri: ShovelUri) -> Any:
             f"{key}: a certificate file of {', '.join(names) or 'the system'} cannot be used on "
             f"this node: {error}"
         ) from error
-    return pika.SSLOptions(context, given.get("server_name_indication", uri.host))
+    return context, given.get("server_name_indication", uri.host)
 
 
 def in_words(error: Any) -> str:
@@ -205,6 +224,11 @@ class Endpoint:
     def connection(self) -> Any:
         """The open connection."""
         return self._connection
+
+    @property
+    def knows_relays(self) -> bool:
+        """Whether the broker gives messages names, and recognises them."""
+        return bool((self._connection.server_capabilities or {}).get(relay_names.CAPABILITY))
 
     def unsent_bytes(self) -> int:
         """Return how much of what was written is not with the operating system yet."""

@@ -13,12 +13,15 @@ class ShovelLedger(Generic[Held]):
     A delivery is acknowledged when the destination has confirmed it, and never before. A publish
     that was refused is published again under another number.
 
-    last  the number of the last publish
+    in_order  a delivery is acknowledged after all that came before it
+    last      the number of the last publish
 
     Invariant: each number of `_published` stands for one tag of `_held`, and no two for the same
     """
 
-    def __init__(self) -> None:
+    def __init__(self, in_order: bool = False) -> None:
+        self._in_order = in_order
+        self._done: set[int] = set()
         self._held: dict[int, Held] = {}
         self._published: dict[int, int] = {}
         self.last = 0
@@ -45,9 +48,24 @@ class ShovelLedger(Generic[Held]):
         (held,) = self._held.values()
         return held
 
+    def first(self) -> Held:
+        """Return what was recorded with the first delivery that is not acknowledged."""
+        return next(iter(self._held.values()))
+
     def confirmed(self, number: int, multiple: bool) -> list[int]:
-        """Forget publishes that are confirmed, and their deliveries; return the tags, sorted."""
+        """Forget publishes that are confirmed, and their deliveries; return the tags, sorted.
+
+        In order, deliveries that others come before are kept until those are confirmed.
+        """
         tags = sorted(self._taken(number, multiple))
+        if self._in_order:
+            self._done.update(tags)
+            tags = []
+            for tag in self._held:
+                if tag not in self._done:
+                    break
+                tags.append(tag)
+            self._done.difference_update(tags)
         for tag in tags:
             del self._held[tag]
         return tags

@@ -2,14 +2,14 @@
 
 Every node looks at the definitions, and runs those shovels for which `shovel_owner` names it. A
 node without a leader of the metadata group stops its shovels after a while: it may be cut off, and
-another node has them.
+another node has them. Static shovels, of the nodes' configurations, have the empty vhost here.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -23,38 +23,85 @@ from warren_broker.management.shovel_values import (
     PAUSED,
     RUNNING,
     STARTING,
+    STATIC,
     TERMINATED,
     ShovelInfo,
 )
 from warren_broker.metadata.commands import DeleteParameter
 from warren_broker.metadata.records import Parameter
 from warren_broker.parameter_values import SHOVEL
-from warren_broker.shovel.definition import SHOVEL_PROTOCOL, parse_shovel
+from warren_broker.shovel.definition import parse_shovel
 from warren_broker.shovel.owner import shovel_owner
+from warren_broker.shovel.static import StaticShovels
+from warren_broker.shovel.static_settings import STATIC_VHOST
 from warren_broker.shovel.supervisor import Key, ManagedShovel, Supervisor
 from warren_raft.quoting import quoted
 
 log = logging.getLogger(__name__)
+ASK_STATIC_MS: Final = 2_000
+"""How often a node with static shovels asks the others for theirs."""
 
 
 class Shovels(Supervisor):
     """Starts and stops the processes of this node's shovels, and knows the states of all."""
 
     def __init__(
-        self, cluster: Cluster, definitions: Definitions, cluster_name: str, *links: Supervisor
+        self,
+        cluster: Cluster,
+        definitions: Definitions,
+        cluster_name: str,
+        static: Mapping[str, Any],
+        *links: Supervisor,
     ) -> None:
-        """links: of federation, which are told about in the same answer as shovels."""
+        """Make it; nothing runs before `start`.
+
+        static  shovels of this node's configuration: name -> what a parameter would be
+        links   of federation, which are told about in the same answer as shovels
+        """
         super().__init__(cluster, definitions, cluster_name)
         self._links = links
+        self._static = StaticShovels(static)
         self._survey = Survey(cluster, messages.AskShovels, messages.ShovelsAre)
         cluster.handlers[messages.AskShovels] = self._on_ask
+
+    def start(self, scheme: str, host: str, port: int) -> None:
+        """See Supervisor."""
+        super().start(scheme, host, port)
+        if self._static.own:
+            self._ask_static()
+
+    def _ask_static(self) -> None:
+        """Ask the other nodes for their static shovels; again after a while."""
+        if self._own is None:
+            return
+
+        def told(answers: Answers) -> None:
+            self._static.known = True
+            for node, answer in answers.items():
+                for name in self._static.told(node, answer.static):
+                    log.warning(
+                        "static shovel %s is defined differently on node %s: it runs as the node "
+                        "that runs it has it",
+                        quoted(name),
+                        node,
+                    )
+            self._cluster.loop.call_later(ASK_STATIC_MS, self._ask_static)
+
+        self._survey.ask(self._definitions.within_reach(), told, "", "")
 
     def wanted(self) -> dict[Key, Parameter]:
         """See Supervisor."""
         own, nodes = self._cluster.host.node_id, self.candidates()
         return {
-            key: parameter for key, parameter in self._all(None) if shovel_owner(*key, nodes) == own
+            key: parameter
+            for key, parameter in self._all(None)
+            if self._owner(key, nodes) == own and (key[0] != STATIC_VHOST or self._static.known)
         }
+
+    def _owner(self, key: Key, nodes: list[str]) -> str | None:
+        if key[0] == STATIC_VHOST:
+            return self._static.owner(key[1], self._cluster.host.node_id, nodes)
+        return shovel_owner(*key, nodes)
 
     def described(self, parameter: Parameter, node: str) -> tuple[bool, ShovelInfo]:
         """See Supervisor."""
@@ -66,9 +113,14 @@ class Shovels(Supervisor):
 
     def named(self, parameter: Parameter) -> str:
         """See Supervisor."""
+        if parameter.vhost == STATIC_VHOST:
+            return f"static shovel {quoted(parameter.name)}"
         return f"shovel {quoted(parameter.name)} in vhost {quoted(parameter.vhost)}"
 
     def _all(self, vhost: str | None) -> Iterator[tuple[Key, Parameter]]:
+        if vhost in (None, STATIC_VHOST):
+            for name, parameter in self._static.own.items():
+                yield (STATIC_VHOST, name), parameter
         for name, scope in self._definitions.state.scopes.items():
             if scope.parameters and vhost in (None, name):
                 for (component, shovel), parameter in scope.parameters.items():
@@ -95,7 +147,10 @@ class Shovels(Supervisor):
     # ------------------------------------------------------------ asking
 
     def survey(self, vhosts: list[str], answer: Callable[[list[ShovelInfo]], None]) -> None:
-        """Answer the shovels of these vhosts, by vhost and name, wherever they run."""
+        """Answer the shovels of these vhosts, by vhost and name, wherever they run.
+
+        vhosts  STATIC_VHOST for the static ones
+        """
 
         def told(answers: Answers) -> None:
             answer(self._merged(vhosts, answers))
@@ -137,9 +192,24 @@ class Shovels(Supervisor):
             for key, parameter in sorted(self._all(name), key=lambda each: each[0]):
                 info = heard.get(key)
                 if info is None:
-                    _, info = described(parameter, shovel_owner(*key, nodes) or "")
+                    _, info = described(parameter, self._owner(key, nodes) or "")
                 found.append(info)
+        if STATIC_VHOST in vhosts:  # some may be of other nodes' configurations alone
+            named = {one.name for one in found if one.vhost == STATIC_VHOST}
+            others = (one for key, one in heard.items() if key[0] == STATIC_VHOST)
+            found += [one for one in others if one.name not in named]
         return found
+
+    def find_static(self, name: str, answer: Callable[[bool], None]) -> None:
+        """Answer whether the configuration of any node has that shovel."""
+        if name in self._static.own:
+            answer(True)
+            return
+
+        def told(answers: Answers) -> None:
+            answer(any(name in of.static for of in answers.values()))
+
+        self._survey.ask(self._definitions.within_reach(), told, "", "")
 
     def restart(self, vhost: str, name: str, answer: Callable[[], None]) -> None:
         """Have the node that runs a shovel stop its process and start another one."""
@@ -155,13 +225,15 @@ class Shovels(Supervisor):
     def _on_ask(self, node: str, message: messages.AskShovels, rest: Any) -> None:
         if message.name:
             self._restart(message.vhost, message.name)
-        told = messages.ShovelsAre(message.request, self._every_info())
+        told = messages.ShovelsAre(message.request, self._every_info(), self._static.digests)
         self._cluster.host.send(node, messages.encode(told))
 
 
 def described(parameter: Parameter, node: str) -> tuple[bool, ShovelInfo]:
     """Return whether a shovel can run, and what is shown of it before it has."""
     plain = ShovelInfo(vhost=parameter.vhost, name=parameter.name, node=node)
+    if parameter.vhost == STATIC_VHOST:
+        plain = msgspec.structs.replace(plain, type=STATIC)
     try:
         made = parse_shovel(parameter.vhost, parameter.name, parameter.value)
     except Refusal as refusal:
@@ -171,14 +243,16 @@ def described(parameter: Parameter, node: str) -> tuple[bool, ShovelInfo]:
     return not made.paused, msgspec.structs.replace(
         plain,
         state=PAUSED if made.paused else STARTING,
-        src_protocol=SHOVEL_PROTOCOL,
+        src_protocol=source.protocol,
         src_uri=", ".join(map(str, source.uris)),
         src_queue=source.queue or "",
         src_exchange=source.exchange or "",
-        dest_protocol=SHOVEL_PROTOCOL,
+        src_address=source.address,
+        dest_protocol=target.protocol,
         dest_uri=", ".join(map(str, target.uris)),
         dest_queue=target.queue or "",
         dest_exchange=target.exchange or "",
+        dest_address=target.address,
     )
 
 

@@ -19,6 +19,7 @@ class SourceConsumer:
     on_begun    called when the source delivers
     exclusive   there may be no other consumer of the queue
     on_gap      told in words that a delivery has not arrived; nothing is passed on any more
+    rejects     after `stop` what arrives is rejected; False: it is passed on
 
     Nothing is begun or cancelled before the last basic.consume is answered. 1. The source does not
     answer one at once, since its queue's leader hangs.  2. The demand ends, begins and ends.
@@ -41,7 +42,10 @@ class SourceConsumer:
         on_begun: Callable[[], None],
         on_gap: Callable[[str], None],
         exclusive: bool = False,
+        rejects: bool = True,
     ) -> None:
+        self._rejects = rejects
+        self._on_stopped: Callable[[], None] = lambda: None
         self._channel = channel
         self._queue = queue
         self._arguments = arguments
@@ -70,11 +74,27 @@ class SourceConsumer:
 
         self._channel.basic_qos(prefetch_count=prefetch, callback=ready)
 
-    def stop(self) -> None:
-        """Give back what arrives from now on, and begin nothing more."""
+    def stop(self, done: Callable[[], None]) -> None:
+        """Begin nothing more. `done` is called when no further delivery comes.
+
+        With `rejects` it is called at once.
+        """
         self._stopped = True
-        if self._current:
-            self._channel.basic_cancel(self._current)
+        if self._rejects:
+            if self._current:
+                self._channel.basic_cancel(self._current)
+            done()
+        elif self._asked:
+            self._on_stopped = done
+        else:
+            self._end(done)
+
+    def _end(self, done: Callable[[], None]) -> None:
+        if not self._current:  # a cancel without an answer may be under way
+            self._channel.basic_qos(prefetch_count=1, callback=lambda frame: done())
+            return
+        self._channel.basic_cancel(self._current, callback=lambda frame: done())
+        self._channel._cancelled.discard(self._current)  # pika would reject what arrives
 
     def _adjust(self) -> None:
         if self._asked or self._stopped:
@@ -94,8 +114,11 @@ class SourceConsumer:
             # All deliveries of the consumer before this one have come.
             self._channel._consumers.pop(self._before, None)
             self._before = ""
-            if self._stopped:
+            if self._stopped and self._rejects:
                 self._channel.basic_cancel(self._current)
+                return
+            if self._stopped:
+                self._end(self._on_stopped)
                 return
             self._on_begun()
             self._adjust()

@@ -177,7 +177,9 @@ class Supervisor(ABC):
 
     def _run(self, shovel: ManagedShovel) -> bool:
         """Start its process; False: that has failed, and is tried again later."""
-        job = {**self.job(shovel.parameter), "own": self._own, "cluster": self._cluster_name}
+        cluster = self._cluster_name
+        job = {**self.job(shovel.parameter), "own": self._own, "cluster": cluster}
+        job["relay"] = self._relay(shovel.parameter)
         try:
             shovel.process = ShovelProcess(
                 self._cluster.loop,
@@ -188,6 +190,14 @@ class Supervisor(ABC):
         except OSError as error:
             self._failed(shovel, f"its process cannot be started: {error.strerror}")
         return shovel.process is not None
+
+    def _relay(self, parameter: Parameter) -> str:
+        """Return its name at the source, among those of all clusters; "": there is none.
+
+        It stays the same whatever changes of the parameter, and on whatever node it runs.
+        """
+        cluster = self._cluster.host.cluster_id
+        return f"{self.named(parameter)} of {self._cluster_name} {cluster}" if cluster else ""
 
     def _told(self, shovel: ManagedShovel, status: WorkerStatus) -> None:
         before, parameter = shovel.info, shovel.parameter
@@ -236,10 +246,12 @@ class Supervisor(ABC):
             log.info("%s is stopped: %s", self.named(shovel.parameter), why)
             shovel.process.stop()
 
-    def states(self) -> dict[str, int]:
-        """Return how many of those that run here are in each state."""
+    def states(self, kind: str) -> dict[str, int]:
+        """Return how many of a type, of those that run here, are in each state."""
         found = dict.fromkeys((STARTING, RUNNING, TERMINATED), 0)
         for shovel in self._here.values():
+            if shovel.info.type != kind:
+                continue
             found[shovel.info.state] = found.get(shovel.info.state, 0) + 1
         return found
 

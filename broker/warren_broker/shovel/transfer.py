@@ -1,5 +1,8 @@
 """One run of a shovel: from the connections to both ends until one of them fails.
 
+Between two brokers that know relays (`relay_names`) each message carries its name, so that the
+destination drops a repeat; what is not settled when the run ends stays with the relay.
+
 A delivery is acknowledged to the source after the destination's confirm. A message that comes back
 from a queue that does not exist any more ends the run, without an acknowledgement; one that the
 destination refuses (basic.nack) is kept and published again.
@@ -7,7 +10,6 @@ destination refuses (basic.nack) is kept and published again.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -16,22 +18,25 @@ from warren_broker.errors import InvalidArgument
 from warren_broker.federation.exchange_rules import Bound, ExchangeLink, entered, may_enter
 from warren_broker.federation.journey import RECEIVED_FROM, travelled
 from warren_broker.federation.upstream_exchange import UpstreamExchange
+from warren_broker.kernel.section_types import MalformedSections
+from warren_broker.relay_names import RelayedName
 from warren_broker.shovel.definition import (
     ON_CONFIRM,
     QUEUE_LENGTH,
     ShovelDefinition,
     self_feeding,
 )
-from warren_broker.shovel.endpoint import ACCESS_REFUSED, RESOURCE_LOCKED, Endpoint, OwnNode
+from warren_broker.shovel.end091 import Source091, Target091
+from warren_broker.shovel.endpoint import OwnNode
+from warren_broker.shovel.ends import Answers, Prepared, SourceEnd, TargetEnd
 from warren_broker.shovel.ledger import ShovelLedger
-from warren_broker.shovel.source_consumer import SourceConsumer
-from warren_broker.shovel.uris import ShovelUri
+from warren_broker.shovel.received import Received, Received091
+from warren_broker.shovel.stamps import Stamps
+from warren_broker.shovel.uris import AMQP10, ShovelUri
 
 REFUSED_AGAIN_S: Final = 1.0
 """Delay until messages that the destination has refused are published again."""
 UNSENT_POLL_S: Final = 0.005
-FORWARD_HEADER: Final = "x-shovelled"
-TIMESTAMP_HEADER: Final = "x-shovelled-timestamp"
 
 
 @dataclass(slots=True)
@@ -75,21 +80,13 @@ class LinkOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Forwarded:
-    exchange: str
-    routing_key: str
-    properties: Any
-    body: bytes
-
-    def described(self) -> str:
-        """Return which message it is, in words."""
-        named = f", message_id '{self.properties.message_id}'" * bool(self.properties.message_id)
-        return (
-            f"the message of {len(self.body):,} bytes with routing key '{self.routing_key}'{named}"
-        )
+    prepared: Prepared
+    origin: int
+    number: int
 
 
 class Transfer:
-    """Moves messages from one end to the other.
+    """Moves messages from one end to the other, whatever protocols they speak.
 
     Invariant: what is acknowledged to the source has been confirmed by the destination, unless
     ack-mode is on-publish or no-ack
@@ -108,8 +105,16 @@ class Transfer:
         link: LinkOptions | None = None,
         wanted: bool = True,
         one_by_one: int = 0,
+        relay: str = "",
     ) -> None:
-        """one_by_one: messages to begin with, among which the destination has refused one."""
+        """Begin nothing yet.
+
+        one_by_one  messages to begin with, among which the destination has refused one
+        relay       the name under which the source keeps what is under way; "": none
+        """
+        self._relay = relay if shovel.ack_mode == ON_CONFIRM else ""
+        self._surplus: list[int] = []
+        self._last_came = False
         self._shovel = shovel
         self._link = link
         self._wanted = wanted
@@ -117,21 +122,43 @@ class Transfer:
         self._ioloop = ioloop
         self._progress = progress
         self._observer = observer
-        self._cluster = cluster
         name = f"{'shovel' if link is None else 'federation link'} {shovel.name}"
-        self._source = Endpoint("src-uri", source, own, name, self._failed)
-        self._target = Endpoint("dest-uri", destination, own, name, self._failed)
+        self._source = self._make_source(source, own, name)
+        self._target = self._make_target(Stamps(shovel, cluster, source, destination), own, name)
         self._ledger: ShovelLedger[_Forwarded] = ShovelLedger()
+        self._unreadable = False
         self._refused: list[int] = []
         self._written = 0
         self._begun = 0
         self._over = self._stopping = False
-        self._consumer: SourceConsumer | None = None
         self._upstream: UpstreamExchange | None = None
         self._bindings: list[Bound] | None = None
         self._removing = False
         self._on_idle: Callable[[], None] | None = None
-        self.blocked = False
+
+    def _make_source(self, uri: ShovelUri, own: OwnNode, name: str) -> SourceEnd:
+        shovel, link = self._shovel, self._link
+        if shovel.source.protocol == AMQP10:
+            # Only here: loading Proton takes 0.1 s.
+            from warren_broker.shovel.end10 import Source10
+
+            made: SourceEnd = Source10(shovel.source, uri, own, name, self._failed)
+            return made
+        tag = None if link is None else link.consumer_tag
+        exclusive = self._exchange is not None
+        return Source091(shovel, uri, own, name, self._failed, tag, exclusive)
+
+    def _make_target(self, stamps: Stamps, own: OwnNode, name: str) -> TargetEnd:
+        kind: Any = Target091
+        if self._shovel.destination.protocol == AMQP10:
+            from warren_broker.shovel.end10 import Target10
+
+            kind = Target10
+        confirms = self._shovel.ack_mode == ON_CONFIRM
+        made: TargetEnd = kind(
+            stamps, own, name, self._failed, confirms, self._confirmed, self._not_taken
+        )
+        return made
 
     @property
     def pending(self) -> int:
@@ -144,6 +171,11 @@ class Transfer:
         return bool(self._refused)
 
     @property
+    def blocked(self) -> bool:
+        """Whether the destination accepts no publishes at the moment."""
+        return self._target.blocked
+
+    @property
     def suspects(self) -> int:
         """How many messages the next run is to move one by one.
 
@@ -151,7 +183,14 @@ class Transfer:
         of them counts a delivery at the source.  3. With the same messages under way again and
         again, the source's delivery limit dead-letters all of them.  Alone, it is the only one.
         """
-        return max(self._one_by_one, len(self._ledger) if self._target.refuses else 0)
+        return max(self._one_by_one, self._blamed)
+
+    @property
+    def _blamed(self) -> int:
+        """How many messages are under way, one of which cannot be passed on; 0: there is none."""
+        if self._unreadable:
+            return len(self._ledger) + 1
+        return len(self._ledger) if self._target.refuses else 0
 
     # ------------------------------------------------------------ beginning
 
@@ -163,25 +202,10 @@ class Transfer:
             self._failed(refusal.detail)
 
     def _target_opened(self) -> None:
-        target, end = self._target, self._shovel.destination
-        target.channel.add_on_return_callback(self._returned)
-        target.connection.add_on_connection_blocked_callback(lambda *_: self._set_blocked(True))
-        target.connection.add_on_connection_unblocked_callback(lambda *_: self._set_blocked(False))
-
-        def checked(*_: Any) -> None:
-            if self._shovel.ack_mode == ON_CONFIRM:
-                target.channel.confirm_delivery(self._answered, lambda frame: self._open_source())
-            else:
-                self._open_source()
-
         if self._link is not None:
-            checked()  # it runs beside the queue, and its user may see no definition
-        elif end.queue is not None:
-            target.ensure_queue(end, checked)
-        elif end.exchange:
-            target.channel.exchange_declare(end.exchange, passive=True, callback=checked)
+            self._open_source()  # it runs beside the queue, and its user may see no definition
         else:
-            checked()
+            self._target.find(self._open_source)
 
     def _open_source(self) -> None:
         if self._over:
@@ -192,27 +216,13 @@ class Transfer:
             self._failed(refusal.detail)
 
     def _source_opened(self) -> None:
-        source, end = self._source, self._shovel.source
-        source.channel.add_on_cancel_callback(
-            lambda frame: source.fail(f"{end.described()} was deleted")
-        )
+        if not (self._source.knows_relays and self._target.knows_relays):
+            self._relay = ""
+        self._ledger = ShovelLedger(in_order=bool(self._relay))
         if self._exchange is not None:
             self._open_upstream(self._exchange)
-            return
-        if end.queue is not None:
-            source.ensure_queue(end, lambda count: self._check_ends(end.queue, count))
-            return
-
-        def declared(made: Any) -> None:
-            queue = made.method.queue
-            source.channel.queue_bind(
-                queue,
-                end.exchange,
-                routing_key=end.exchange_key,
-                callback=lambda bound: self._check_ends(queue, 0),
-            )
-
-        source.channel.queue_declare("", exclusive=True, callback=declared)
+        else:
+            self._source.find(self._check_ends)
 
     @property
     def _exchange(self) -> ExchangeLink | None:
@@ -220,7 +230,8 @@ class Transfer:
 
     def _open_upstream(self, exchange: ExchangeLink) -> None:
         end = self._shovel.source
-        made = UpstreamExchange(self._source, end, exchange, lambda: self._measured(end.queue, 0))
+        assert isinstance(self._source, Source091)
+        made = UpstreamExchange(self._source, end, exchange, lambda: self._measured(0))
         if made.is_itself:
             self._failed(
                 f"the upstream is exchange '{exchange.exchange}' itself, or another cluster with "
@@ -240,36 +251,28 @@ class Transfer:
         if self._upstream is not None and not self._over and not self._stopping:
             self._upstream.bind(bindings)
 
-    def _check_ends(self, queue: Any, count: int) -> None:
+    def _check_ends(self, count: int) -> None:
         """Refuse a shovel to itself, whatever the two URIs are: a queue made here is seen there."""
         if not self._shovel.may_feed_itself:
-            self._measured(queue, count)
+            self._measured(count)
             return
 
-        def same(*_: Any) -> None:
-            self._failed(self_feeding(self._shovel), final=True)
-
-        def made(frame: Any) -> None:
-            probe = frame.method.queue
-
-            def not_seen(code: int, text: str) -> None:
-                if code == RESOURCE_LOCKED:  # it is there, and exclusive to the other connection
-                    same()
-                elif not self._over:
-                    self._target.channel.queue_delete(probe)
-                    self._measured(queue, count)
-
-            self._source.declare(same, not_seen, queue=probe, passive=True)
-
-        def not_made(code: int, text: str) -> None:
-            if code == ACCESS_REFUSED:
-                self._measured(queue, count)  # this user may not declare: nothing can be known
+        def made(probe: str | None) -> None:
+            if probe is None:
+                self._measured(count)  # nothing can be known
             else:
-                self._target.fail(f"{code} {text}")
+                self._source.sees(probe, lambda seen: answered(probe, seen))
 
-        self._target.declare(made, not_made, queue="", exclusive=True)
+        def answered(probe: str, seen: bool) -> None:
+            if seen:
+                self._failed(self_feeding(self._shovel), final=True)
+            elif not self._over:
+                self._target.forget_probe(probe)
+                self._measured(count)
 
-    def _measured(self, queue: Any, count: int) -> None:
+        self._target.probe(made)
+
+    def _measured(self, count: int) -> None:
         if self._over:
             return
         shovel, progress = self._shovel, self._progress
@@ -280,27 +283,11 @@ class Transfer:
         if progress.remaining == 0:
             self._finish()
             return
-        prefetch = 1 if self._one_by_one else self._prefetch()
-
-        def ready(frame: Any) -> None:
-            if self._over or self._stopping:
-                return
-            self._consumer = SourceConsumer(
-                self._source.channel,
-                queue,
-                shovel.consumer_args,
-                None if self._link is None else self._link.consumer_tag,
-                self._delivered,
-                self._observer.running,
-                self._source.fail,
-                exclusive=self._exchange is not None,
-            )
-            if self._wanted:
-                self._consumer.want(True)
-            else:
-                self._observer.running()
-
-        self._source.channel.basic_qos(prefetch_count=prefetch, callback=ready)
+        if self._stopping:
+            return
+        limit = 1 if self._one_by_one else self._prefetch()
+        self._source.want(self._wanted)
+        self._source.consume(limit, self._delivered, self._observer.running, self._relay)
 
     def _prefetch(self) -> int:
         remaining = self._progress.remaining
@@ -311,39 +298,52 @@ class Transfer:
     def fetch(self, wanted: bool) -> None:
         """Consume from the source or not, as the demand is."""
         self._wanted = wanted
-        if self._consumer is not None and not self._over:
-            self._consumer.want(wanted)
+        if not self._over:
+            self._source.want(wanted)
 
     def _count_suspects(self, moved: int) -> None:
         """After the last of them consume as before."""
         if not self._one_by_one:
             return
         self._one_by_one = max(0, self._one_by_one - moved)
-        if not self._one_by_one and not self._stopping and self._consumer is not None:
-            self._consumer.limit(self._prefetch())
+        if not self._one_by_one and not self._stopping:
+            self._source.limit(self._prefetch())
 
     # ------------------------------------------------------------ moving
 
-    def _delivered(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
+    def _delivered(self, received: Received) -> None:
         if self._over or self._stopping:
+            self._give_back(received)
             return
         remaining = self._progress.remaining
         if remaining is not None and self._begun >= remaining:
-            return  # it goes back when the connection is closed
+            self._surplus.append(received.tag)
+            return  # it goes back when the run ends
         if remaining is not None:
             self._begun += 1
-        if not self._may_enter(properties):
-            channel.basic_ack(method.delivery_tag)
+        if self._link is not None:
+            assert isinstance(received, Received091)
+            if not self._may_enter(received.properties):
+                self._source.acknowledge(received.tag, False)
+                return
+            self._mark(self._link, received)
+        try:
+            prepared = self._target.prepare(received)
+        except (InvalidArgument, MalformedSections) as error:
+            self._unreadable = True
+            self._source.fail(getattr(error, "detail", str(error)))
             return
-        end = self._shovel.destination
-        if end.queue is not None:
-            exchange, key = "", end.queue
-        else:
-            exchange = method.exchange if end.exchange is None else end.exchange
-            key = method.routing_key if end.exchange_key is None else end.exchange_key
-        message = _Forwarded(exchange, key, self._stamped(method, properties), body)
-        self._ledger.delivered(method.delivery_tag, message)
-        self._publish(method.delivery_tag, message)
+        message = _Forwarded(prepared, received.origin, received.number)
+        self._ledger.delivered(received.tag, message)
+        self._publish(received.tag, message)
+
+    def _give_back(self, received: Received) -> None:
+        """Have the source give a message to any consumer, unless it may have been published before.
+
+        Without a relay it goes back when the connection is closed.
+        """
+        if self._relay and not received.redelivered:
+            self._source.return_(received.tag)
 
     def _may_enter(self, properties: Any) -> bool:
         """Return whether a message has not been here, nor come too far, between exchanges."""
@@ -355,13 +355,12 @@ class Transfer:
 
     def _publish(self, tag: int, message: _Forwarded) -> None:
         number = self._ledger.published(tag)
-        self._target.channel.basic_publish(
-            message.exchange,
-            message.routing_key,
-            message.body,
-            message.properties,
-            mandatory=self._shovel.destination.only_queue is not None,
-        )
+        name = None
+        if message.number:
+            # No lower one is under way, nor will come: the source gives them in order, the lowest
+            # that is not settled first, and they are acknowledged in order.
+            name = RelayedName(message.origin, message.number, self._ledger.first().number)
+        self._target.publish(number, message.prepared, name)
         if self._shovel.ack_mode != ON_CONFIRM:
             if not self._written:
                 self._ioloop.call_later(0, self._look_unsent)
@@ -377,17 +376,20 @@ class Transfer:
         number, self._written = self._written, 0
         self._acknowledge(self._ledger.confirmed(number, True))
 
-    def _answered(self, frame: Any) -> None:
-        """Take a confirm of the destination's."""
+    def _confirmed(self, answers: Answers) -> None:
+        """Acknowledge what the destination has confirmed."""
+        if not self._over:
+            found = [self._ledger.confirmed(number, multiple) for number, multiple in answers]
+            self._acknowledge(sorted(tag for tags in found for tag in tags))
+
+    def _not_taken(self, answers: Answers) -> None:
+        """Keep what the destination has refused, to publish it again."""
         if self._over:
-            return
-        method = frame.method
-        if method.NAME == "Basic.Ack":
-            self._acknowledge(self._ledger.confirmed(method.delivery_tag, method.multiple))
             return
         if not self._refused:
             self._ioloop.call_later(REFUSED_AGAIN_S, self._publish_again)
-        self._refused += self._ledger.refused(method.delivery_tag, method.multiple)
+        for number, multiple in answers:
+            self._refused += self._ledger.refused(number, multiple)
 
     def _publish_again(self) -> None:
         tags, self._refused = self._refused, []
@@ -397,7 +399,7 @@ class Transfer:
 
     def _acknowledge(self, tags: list[int]) -> None:
         for tag, multiple in self._ledger.acknowledgements(tags):
-            self._source.channel.basic_ack(tag, multiple)
+            self._source.acknowledge(tag, multiple)
         progress = self._progress
         progress.forwarded += len(tags)
         if progress.remaining is not None:
@@ -407,71 +409,32 @@ class Transfer:
                 self._finish()
                 return
         self._count_suspects(len(tags))
-        if self._stopping and not len(self._ledger):
+        if self._stopping and self._last_came and not len(self._ledger):
             self._idle()
 
-    def _returned(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
-        # Its confirm comes next: by then nothing is acknowledged any more.
-        self._target.fail(
-            f"{method.reply_code} {method.reply_text}: {self._shovel.destination.described()} does "
-            "not exist any more; nothing is lost, the message is still in the source"
-        )
-
-    def _set_blocked(self, blocked: bool) -> None:
-        self.blocked = blocked
-
-    def _stamped(self, method: Any, properties: Any) -> Any:
-        """Return a message's properties as they are to be published."""
-        shovel, link = self._shovel, self._link
-        if link is not None:
-            headers = dict(properties.headers or {})
-            before, uri = headers.get(RECEIVED_FROM), self._source.uri.shown()
-            if self._upstream is not None:
-                there = self._upstream.there
-                headers[RECEIVED_FROM] = entered(before, uri, there, method.redelivered)
-            else:
-                queue = shovel.source.queue or ""
-                headers[RECEIVED_FROM] = travelled(before, uri, queue, method.redelivered)
-            properties.headers = headers
-            if not link.trust_user_id:
-                properties.user_id = None
-        for key, value in shovel.properties.items():
-            setattr(properties, key, value)
-        if shovel.forward_headers or shovel.timestamp_header:
-            headers = dict(properties.headers or {})
-            if shovel.forward_headers:
-                before = headers.get(FORWARD_HEADER)
-                more = before if isinstance(before, list) else []
-                headers[FORWARD_HEADER] = [self._journey(), *more]
-            if shovel.timestamp_header:
-                headers[TIMESTAMP_HEADER] = int(time.time())
-            properties.headers = headers
-        return properties
-
-    def _journey(self) -> dict[str, Any]:
-        shovel, source, target = self._shovel, self._shovel.source, self._shovel.destination
-        told = {
-            "shovelled-by": self._cluster,
-            "shovel-type": "dynamic",
-            "shovel-name": shovel.name,
-            "shovel-vhost": shovel.vhost,
-            "src-uri": self._source.uri.shown(),
-            "dest-uri": self._target.uri.shown(),
-            "src-queue": source.queue,
-            "src-exchange": source.exchange,
-            "src-exchange-key": source.exchange_key if source.exchange is not None else None,
-            "dest-queue": target.queue,
-            "dest-exchange": target.exchange,
-            "dest-exchange-key": target.exchange_key,
-        }
-        return {key: value for key, value in told.items() if value is not None}
+    def _mark(self, link: LinkOptions, received: Received091) -> None:
+        """Add to the properties of a message of a link where it has been."""
+        properties, uri = received.properties, self._source.uri.shown()
+        headers = dict(properties.headers or {})
+        before = headers.get(RECEIVED_FROM)
+        if self._upstream is not None:
+            there = self._upstream.there
+            headers[RECEIVED_FROM] = entered(before, uri, there, received.redelivered)
+        else:
+            queue = self._shovel.source.queue or ""
+            headers[RECEIVED_FROM] = travelled(before, uri, queue, received.redelivered)
+        properties.headers = headers
+        if not link.trust_user_id:
+            properties.user_id = None
 
     # ------------------------------------------------------------ ending
 
     def _failed(self, words: str, final: bool = False) -> None:
         if not self._over:
             if self._target.refuses and len(self._ledger) == 1:
-                words += f"; it refuses {self._ledger.only().described()}"
+                words += f"; it refuses {self._ledger.only().prepared.described()}"
+            if self._blamed == 1:
+                self._source.fail_held()
             self._close()
             self._observer.failed(words, final)
 
@@ -483,6 +446,15 @@ class Transfer:
     def _finish(self) -> None:
         """Close both connections: the acknowledgements are with the source before that is over."""
         self._over = True
+        if self._relay:
+            self._source.stop(self._finished)
+        else:
+            self._finished()
+
+    def _finished(self) -> None:
+        if self._relay:
+            for tag in self._surplus:
+                self._source.return_(tag)
         self._source.close(lambda: self._target.close(self._observer.done))
 
     def stop(self, idle: Callable[[], None], removing: bool = False) -> None:
@@ -491,10 +463,16 @@ class Transfer:
         removing  a link's queue upstream is deleted then
         """
         self._on_idle, self._stopping, self._removing = idle, True, removing
-        if self._over or not len(self._ledger):
+
+        def stopped() -> None:
+            self._last_came = True
+            if not len(self._ledger):
+                self._idle()
+
+        if self._over:
             self._idle()
-        elif self._consumer is not None:
-            self._consumer.stop()
+        else:
+            self._source.stop(stopped)
 
     def _idle(self) -> None:
         idle, self._on_idle = self._on_idle, None

@@ -1,7 +1,8 @@
 """The URIs of a shovel's two ends, as RabbitMQ writes them; no text of this module has a password.
 
 `amqp://user:password@host:port/vhost?option=value`. Without a host it is the node that runs the
-shovel, without a path the vhost `/`.
+shovel, without a path the vhost `/`, over AMQP 1.0 the broker's default vhost. The two protocols
+have different options.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from urllib.parse import parse_qsl, quote, unquote
 from warren_broker.certificate_login import EXTERNAL
 from warren_broker.errors import InvalidArgument
 
+AMQP091: Final = "amqp091"
+AMQP10: Final = "amqp10"
 PORTS: Final = {"amqp": 5672, "amqps": 5671}
 """Port of each scheme where a URI has none."""
 HIDDEN: Final = "***"
@@ -22,11 +25,25 @@ URIS_MAX: Final = 64
 HEARTBEAT_S: Final = 10
 CONNECT_MS: Final = 15_000
 SASL_MECHANISMS: Final = ("plain", EXTERNAL.lower())
+LOGIN_PLAIN: Final = "plain"
+LOGIN_ANONYMOUS: Final = "anon"
+LOGIN_NONE: Final = "none"
 VERIFY: Final = ("verify_peer", "verify_none")
-_NUMBERS: Final = {"heartbeat": (0, 65_535), "connection_timeout": (100, 600_000)}
+_CONNECT: Final = {"connection_timeout": (100, 600_000)}
+_NUMBERS: Final = {
+    AMQP091: {"heartbeat": (0, 65_535), **_CONNECT},
+    AMQP10: {"idle_time_out": (0, 600_000), **_CONNECT},
+}
+_LOGINS: Final = {
+    AMQP091: ("auth_mechanism", SASL_MECHANISMS),
+    AMQP10: ("sasl", (LOGIN_PLAIN, LOGIN_ANONYMOUS, LOGIN_NONE, EXTERNAL.lower())),
+}
 _TLS: Final = ("cacertfile", "certfile", "keyfile", "password", "server_name_indication", "verify")
 _IGNORED: Final = ("channel_max", "depth", "fail_if_no_peer_cert")
-_OPTIONS: Final = (*_NUMBERS, "auth_mechanism", *_TLS, *_IGNORED)
+_OPTIONS: Final = {
+    AMQP091: (*_NUMBERS[AMQP091], "auth_mechanism", *_TLS, *_IGNORED),
+    AMQP10: (*_NUMBERS[AMQP10], "hostname", "sasl", *_TLS, "fail_if_no_peer_cert"),
+}
 _URI_KEYS: Final = ("uri", "src-uri", "dest-uri")
 _CREDENTIALS: Final = re.compile(r"(?P<user>[a-zA-Z][\w+.-]*://[^/?#:@]*):.*@", re.DOTALL)
 _QUERY_PASSWORD: Final = re.compile(r"(?P<key>[?&]password=)[^&#]*")
@@ -36,8 +53,9 @@ _QUERY_PASSWORD: Final = re.compile(r"(?P<key>[?&]password=)[^&#]*")
 class ShovelUri:
     """One end's address.
 
-    host     "": the node that runs the shovel
-    options  those of the query, checked; `password` is that of the key file
+    host         "": the node that runs the shovel
+    options      those of the query, checked; `password` is that of the key file
+    names_vhost  whether there is a path
     """
 
     scheme: str
@@ -47,6 +65,7 @@ class ShovelUri:
     user: str = "guest"
     password: str = field(default="guest", repr=False)
     options: dict[str, str] = field(default_factory=dict, repr=False)
+    names_vhost: bool = True
 
     def __str__(self) -> str:
         return self.shown(self.user)
@@ -64,10 +83,11 @@ class ShovelUri:
         return f"{self.scheme}://{who}{place}/{quote(self.vhost, safe='')}"
 
 
-def parse_shovel_uri(key: str, text: str) -> ShovelUri:
+def parse_shovel_uri(key: str, text: str, protocol: str = AMQP091) -> ShovelUri:
     """Parse one URI; raises InvalidArgument, which names the key.
 
-    key  of the parameter, such as `src-uri`
+    key       of the parameter, such as `src-uri`
+    protocol  AMQP091 or AMQP10, which have different options
     """
     scheme, separator, rest = text.partition("://")
     if not separator or scheme not in PORTS:
@@ -96,7 +116,8 @@ def parse_shovel_uri(key: str, text: str) -> ShovelUri:
         unquote(path) or "/",
         unquote(user) if at else "guest",
         unquote(password) if colon else "guest",
-        _options(key, scheme, query),
+        _options(key, scheme, query, protocol),
+        bool(path),
     )
 
 
@@ -118,30 +139,27 @@ def _place(key: str, text: str, default: int) -> tuple[str, int]:
     return unquote(host), int(port)
 
 
-def _options(key: str, scheme: str, query: str) -> dict[str, str]:
+def _options(key: str, scheme: str, query: str, protocol: str) -> dict[str, str]:
     options = dict(parse_qsl(query, keep_blank_values=True))
+    known, numbers = _OPTIONS[protocol], _NUMBERS[protocol]
     for name, value in options.items():
-        if name not in _OPTIONS:
+        if name not in known:
             raise InvalidArgument(
-                f"{key} has the option {name[:40]!r}; known are {', '.join(_OPTIONS)}"
+                f"{key} has the option {name[:40]!r}; known are {', '.join(known)}"
             )
         if name in _TLS and scheme != "amqps":
             raise InvalidArgument(f"{key} has the option {name}, which needs amqps://")
-        if name in _NUMBERS:
-            least, most = _NUMBERS[name]
+        if name in numbers:
+            least, most = numbers[name]
             if not value.isdecimal() or not least <= int(value) <= most:
                 raise InvalidArgument(
                     f"{key} has {name}={value[:40]!r}: a number from {least} to {most} is expected"
                 )
-    login = options.get("auth_mechanism", SASL_MECHANISMS[0])
-    if login not in SASL_MECHANISMS:
-        raise InvalidArgument(
-            f"{key} has auth_mechanism={login[:40]!r}; known are {', '.join(SASL_MECHANISMS)}"
-        )
-    if options.get("verify", VERIFY[0]) not in VERIFY:
-        raise InvalidArgument(
-            f"{key} has verify={options['verify'][:40]!r}; known are {', '.join(VERIFY)}"
-        )
+    for name, words in (_LOGINS[protocol], ("verify", VERIFY)):
+        if options.get(name, words[0]) not in words:
+            raise InvalidArgument(
+                f"{key} has {name}={options[name][:40]!r}; known are {', '.join(words)}"
+            )
     return options
 
 

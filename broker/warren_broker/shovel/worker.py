@@ -19,7 +19,7 @@ import msgspec
 from pika.adapters.select_connection import IOLoop
 
 from warren_broker.errors import Refusal
-from warren_broker.federation.exchange_rules import Bound, ExchangeLink, Place
+from warren_broker.federation.exchange_rules import Bound, ClusterExchange, ExchangeLink
 from warren_broker.management.shovel_values import DONE, RUNNING, STARTING, TERMINATED
 from warren_broker.shovel.definition import ShovelDefinition, parse_shovel
 from warren_broker.shovel.endpoint import OwnNode
@@ -48,7 +48,9 @@ class ShovelWorker:
         cluster: str,
         node: socket.socket,
         link: LinkOptions | None = None,
+        relay: str = "",
     ) -> None:
+        self._relay = relay
         self._shovel = shovel
         self._link = link
         self._wanted = link is None or link.exchange is not None
@@ -95,6 +97,7 @@ class ShovelWorker:
             self._link,
             self._wanted,
             self._suspects,
+            self._relay,
         )
         if self._bindings is not None:
             self._transfer.bind(self._bindings)
@@ -209,7 +212,7 @@ def _link(job: dict[str, Any]) -> LinkOptions:
     exchange = None
     if "exchange" in job:
         told = dict(job["exchange"])
-        exchange = ExchangeLink(here=Place(**told.pop("here")), **told)
+        exchange = ExchangeLink(here=ClusterExchange(**told.pop("here")), **told)
     return LinkOptions(**job["link"], exchange=exchange)
 
 
@@ -229,7 +232,7 @@ def main(arguments: list[str]) -> int:
         raise AssertionError(f"the node has checked it: {refusal.detail}") from None
     own = OwnNode(job["own"]["scheme"], job["own"]["host"], job["own"]["port"])
     link = _link(job) if "link" in job else None
-    ShovelWorker(shovel, own, job["cluster"], node, link).run()
+    ShovelWorker(shovel, own, job["cluster"], node, link, job["relay"]).run()
     return 0
 
 

@@ -29,8 +29,10 @@ def status(vhost: MaybeVhost = None, uri: Uri = None, json: Json = False) -> Non
         "name": "name",
         "node": "node",
         "state": "state",
-        "from": lambda one: f"{one.src_uri} {one.src_queue or one.src_exchange}",
-        "to": lambda one: f"{one.dest_uri} {one.dest_queue or one.dest_exchange}",
+        "from": lambda one: f"{one.src_uri} {one.src_queue or one.src_exchange or one.src_address}",
+        "to": lambda one: (
+            f"{one.dest_uri} {one.dest_queue or one.dest_exchange or one.dest_address}"
+        ),
         "forwarded": "forwarded",
         "remaining": lambda one: "" if one.remaining is None else one.remaining,
         "reason": lambda one: one.reason or held_up(one.blocked_status),

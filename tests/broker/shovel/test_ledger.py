@@ -53,6 +53,36 @@ def test_just_what_is_confirmed_is_acknowledged(steps: list[tuple[str, int, bool
         assert len(ledger) == len(unacknowledged)
 
 
+@given(STEPS)
+def test_in_order_nothing_is_acknowledged_before_what_came_before_it(
+    steps: list[tuple[str, int, bool]],
+) -> None:
+    ledger: ShovelLedger[int] = ShovelLedger(in_order=True)
+    waiting: dict[int, None] = {}
+    confirmed: set[int] = set()
+    outstanding: dict[int, int] = {}
+    tag = 0
+    for what, choice, multiple in steps:
+        if what == "deliver":
+            tag += 1
+            waiting[tag] = None
+            ledger.delivered(tag, tag * 10)
+            outstanding[ledger.published(tag)] = tag
+        elif what == "confirm" and outstanding:
+            number = sorted(outstanding)[choice % len(outstanding)]
+            numbers = [one for one in outstanding if one == number or (multiple and one < number)]
+            confirmed.update(outstanding.pop(one) for one in numbers)
+            tags = ledger.confirmed(number, multiple)
+            for one in tags:
+                assert next(iter(waiting)) == one and one in confirmed
+                del waiting[one]
+            assert ledger.acknowledgements(tags) == ([(tags[-1], True)] if tags else [])
+        if waiting:
+            assert ledger.first() == 10 * next(iter(waiting))
+            assert next(iter(waiting)) not in confirmed
+        assert len(ledger) == len(waiting)
+
+
 def acknowledge(unacknowledged: dict[int, None], sent: Iterable[tuple[int, bool]]) -> None:
     """Do as a broker: an unknown tag is an error."""
     for tag, multiple in sent:

@@ -24,6 +24,7 @@ class Source:
         self.prefetch = 0
         self.rejected: list[str] = []
         self._consumers: dict[str, Callable[..., None]] = {}
+        self._cancelled: set[str] = set()
         self._kept: deque[Callable[[], Callable[[], None]]] = deque()
         self._answers: deque[Callable[[], None]] = deque()
         self._deliveries = 0
@@ -58,9 +59,18 @@ class Source:
 
         self._request(arrives)
 
-    def basic_cancel(self, tag: str) -> None:
-        self.rejected.append(tag)
-        self._end(tag)
+    def basic_cancel(self, tag: str, callback: Callable[[Any], None] | None = None) -> None:
+        if callback is None:
+            self.rejected.append(tag)
+            self._end(tag)
+            return
+        self._cancelled.add(tag)
+
+        def arrives() -> Callable[[], None]:
+            self._end(tag)
+            return lambda: callback(None)
+
+        self._request(arrives)
 
     def _send_method(self, method: Any) -> None:
         assert method.nowait
@@ -101,7 +111,7 @@ class Source:
 class Run:
     """A consumer and what it reports."""
 
-    def __init__(self) -> None:
+    def __init__(self, rejects: bool = True) -> None:
         self.source = Source()
         self.seen: list[int] = []
         self.begun = 0
@@ -114,6 +124,7 @@ class Run:
             lambda channel, method, properties, body: self.seen.append(method.delivery_tag),
             self._begun,
             self.gaps.append,
+            rejects=rejects,
         )
 
     def _begun(self) -> None:
@@ -183,8 +194,36 @@ def test_another_prefetch_is_for_a_consumer_of_its_own() -> None:
 def test_a_consumer_that_is_stopped_while_it_begins_ends_when_it_has_begun() -> None:
     run = Run()
     run.consumer.want(True)
-    run.consumer.stop()
+    run.consumer.stop(lambda: None)
     assert run.source.answers()
     assert (run.source.consumers, run.source.rejected) == ([], ["link-1"])
     run.consumer.want(True)
     assert not run.source.answers()
+
+
+def test_a_relays_consumer_that_is_stopped_sees_all_that_arrives_until_the_answer() -> None:
+    run, over = Run(rejects=False), []
+    run.consumer.want(True)
+    run.source.answers()
+    run.consumer.stop(lambda: over.append(True))
+    taken = run.source._consumers["link-1"]
+    taken(run.source, SimpleNamespace(delivery_tag=1), None, b"")
+    assert (run.seen, over, run.source._cancelled) == ([1], [], set())
+    run.source.answers()
+    assert over == [True] and run.source.rejected == []
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_a_relays_consumer_that_begins_or_has_ended_is_stopped_after_an_answer(
+    begins: bool,
+) -> None:
+    run, over = Run(rejects=False), []
+    run.consumer.want(True)
+    if not begins:
+        run.source.answers()
+        run.consumer.want(False)
+    run.consumer.stop(lambda: over.append(True))
+    assert over == []
+    while run.source.answers():
+        pass
+    assert over == [True] and run.source.consumers == []

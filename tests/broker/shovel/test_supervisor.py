@@ -57,7 +57,7 @@ class Links(Supervisor):
         self.timers: list[Callable[[], None]] = []
         clock = SimpleNamespace(monotonic_ms=lambda: self.now_ms)
         loop = SimpleNamespace(clock=clock, call_later=self._later)
-        host = SimpleNamespace(node_id="a", leader=lambda group: "a")
+        host = SimpleNamespace(cluster_id="c1", node_id="a", leader=lambda group: "a")
         cluster: Any = SimpleNamespace(loop=loop, host=host)
         definitions: Any = SimpleNamespace(ready=True)
         super().__init__(cluster, definitions, "here")
@@ -114,7 +114,7 @@ def test_many_links_start_at_a_bounded_rate_and_the_rest_waits_in_words(links: L
     for _ in range(5):
         links.look()
     assert Process.started == links.names[:RUNNING_MAX]
-    assert links.states() == {
+    assert links.states("dynamic") == {
         STARTING: 0,
         RUNNING: RUNNING_MAX,
         TERMINATED: WANTED - RUNNING_MAX,

@@ -1,0 +1,355 @@
+"""A shovel's connection to one of its ends over AMQP 1.0: Proton's engine in pika's loop."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any, Final
+
+from pika.adapters.utils.nbio_interface import AbstractStreamProtocol
+from pika.adapters.utils.selector_ioloop_adapter import SelectorIOServicesAdapter
+
+from warren_broker.amqp10.wire.engine import SESSION_WINDOW_BYTES, Engine
+from warren_broker.amqp10.wire.proton import Event, Link, Session, Terminus, symbol
+from warren_broker.certificate_login import EXTERNAL
+from warren_broker.shovel.endpoint import OwnNode, in_words, tls_of
+from warren_broker.shovel.uris import (
+    CONNECT_MS,
+    LOGIN_ANONYMOUS,
+    LOGIN_NONE,
+    LOGIN_PLAIN,
+    ShovelUri,
+)
+
+IDLE_MS: Final = 20_000
+"""Silence after which the peer counts as dead, unless the URI says another time."""
+TICK_S: Final = 1.0
+CLOSE_ANSWER_S: Final = 2.0
+"""How long the peer may take to answer a close."""
+_MECHANISMS: Final = {
+    LOGIN_PLAIN: "PLAIN",
+    LOGIN_ANONYMOUS: "ANONYMOUS",
+    EXTERNAL.lower(): EXTERNAL,
+}
+_FORCED: Final = ("amqp:connection:forced",)
+"""Conditions of a connection's end that are not about what was sent on it."""
+_UNAUTHORIZED: Final = "amqp:unauthorized-access"
+_NOT_AMQP: Final = "amqp:connection:framing-error"
+_IDLE: Final = "amqp:resource-limit-exceeded"
+
+
+class _Stream(AbstractStreamProtocol):  # type: ignore[misc]
+    """What pika's transport calls."""
+
+    def __init__(self, owner: Endpoint10) -> None:
+        self._owner = owner
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin to speak."""
+        self._owner.connected(transport)
+
+    def connection_lost(self, error: BaseException | None) -> None:
+        """Take note of the end."""
+        self._owner.lost(error)
+
+    def eof_received(self) -> bool:
+        """Have the transport closed."""
+        return False
+
+    def data_received(self, data: bytes) -> None:
+        """Process what has arrived."""
+        self._owner.received(data)
+
+
+class Endpoint10:
+    """One connection with one session and one link.
+
+    key     of the parameter, for error texts
+    failed  called at most once, with words: it could not be opened, or has ended
+    link    None before `attach`
+    """
+
+    def __init__(
+        self, key: str, uri: ShovelUri, own: OwnNode, name: str, failed: Callable[[str], None]
+    ) -> None:
+        self.key = key
+        self.uri = uri
+        self.refuses = False
+        """Whether the peer has ended the link, or more, for what was sent on it."""
+        self.link: Any = None
+        self._own = own
+        self._name = name
+        self._failed: Callable[[str], None] | None = failed
+        self._opened: Callable[[], None] = lambda: None
+        self._attached: Callable[[], None] = lambda: None
+        self._is_attached = False
+        self._services: Any = None
+        self._tls: Any = None
+        self._addresses: list[Any] = []
+        self._transport: Any = None
+        self._engine: Engine | None = None
+        self._session: Session | None = None
+        self._flush_due = self._ended = self._closing = self._peer_closed = False
+        self._on_closed: Callable[[], None] | None = None
+
+    @property
+    def knows_relays(self) -> bool:
+        """See `ends.End`: over AMQP 1.0 messages have no names."""
+        return False
+
+    # ------------------------------------------------------------ connecting
+
+    def open(self, ioloop: Any, opened: Callable[[], None]) -> None:
+        """Connect and begin the session; raises InvalidArgument."""
+        self._opened = opened
+        self._tls = tls_of(self.key, self.uri, self._own)
+        self._services = SelectorIOServicesAdapter(ioloop)
+        connect_ms = int(self.uri.options.get("connection_timeout", CONNECT_MS))
+        self._services.call_later(connect_ms / 1000, self._too_late)
+        host, port = self.uri.host or self._own.host, self.uri.port
+        if not self.uri.host:
+            port = self._own.port
+        self._services.getaddrinfo(host, port, self._resolved, socktype=socket.SOCK_STREAM)
+
+    def _too_late(self) -> None:
+        if not self._is_attached:
+            self.fail("it did not answer in time")
+
+    def _resolved(self, found: Any) -> None:
+        if isinstance(found, BaseException):
+            self.fail(in_words(found))
+            return
+        self._addresses = list(found)
+        self._try_next()
+
+    def _try_next(self) -> None:
+        if self._ended:
+            return
+        family, kind, protocol, _, address = self._addresses.pop(0)
+        made = socket.socket(family, kind, protocol)
+        made.setblocking(False)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._services.connect_socket(made, address, lambda error: self._reached(made, error))
+
+    def _reached(self, made: socket.socket, error: BaseException | None) -> None:
+        if error is not None or self._ended:
+            made.close()
+            if self._addresses:
+                self._try_next()
+            elif error is not None:
+                self.fail(in_words(error))
+            return
+        context, name = self._tls if self._tls is not None else (None, None)
+        self._services.create_streaming_connection(
+            lambda: _Stream(self), made, self._linked, ssl_context=context, server_hostname=name
+        )
+
+    def _linked(self, result: Any) -> None:
+        if isinstance(result, BaseException):
+            self.fail(in_words(result))
+
+    def connected(self, transport: Any) -> None:
+        """Open the connection and begin a session."""
+        self._transport = transport
+        if self._ended:
+            transport.abort()
+            return
+        uri, options = self.uri, self.uri.options
+        idle_ms = int(options.get("idle_time_out", IDLE_MS))
+        container = f"{self._name} {os.getpid()}"
+        made = Engine(server=False, container=container, idle_timeout_s=idle_ms / 1000)
+        connection = made.connection
+        connection.hostname = options.get("hostname", self._hostname())
+        connection.properties = {
+            symbol("product"): "Warren shovel",
+            symbol("connection_name"): self._name,
+        }
+        login = options.get("sasl", LOGIN_PLAIN)
+        if login == LOGIN_PLAIN:
+            connection.user, connection.password = uri.user, uri.password
+        if login != LOGIN_NONE:
+            sasl = made.transport.sasl()
+            sasl.allow_insecure_mechs = True
+            sasl.allowed_mechs(_MECHANISMS[login])
+        made.bind()
+        connection.open()
+        session = connection.session()
+        session.incoming_capacity = SESSION_WINDOW_BYTES
+        session.open()
+        self._engine, self._session = made, session
+        self._services.call_later(TICK_S, self._tick)
+        self.flush()
+
+    def _hostname(self) -> str:
+        """Return what the peer is called; RabbitMQ and Warren take a vhost there."""
+        uri = self.uri
+        return f"vhost:{uri.vhost}" if uri.names_vhost else uri.host or self._own.host
+
+    # ------------------------------------------------------------ the link
+
+    def attach(self, make: Callable[[Session, str], Link], attached: Callable[[], None]) -> None:
+        """Attach the link; `make` gets the session and a name that no other link has."""
+        if self._engine is None or self._ended:
+            return
+        assert self._session is not None
+        self._attached = attached
+        self.link = make(self._session, f"{self._name} {uuid.uuid4()}")
+        self.link.open()
+        self.flush()
+
+    def on_delivery(self, delivery: Any) -> None:
+        """Handle a change of a delivery of the link."""
+
+    def on_credit(self) -> None:
+        """Handle a change of the link's credit."""
+
+    def on_pass(self) -> None:
+        """Handle the end of what has arrived together."""
+
+    # ------------------------------------------------------------ ending
+
+    def fail(self, words: str) -> None:
+        """Report a failure, the first one."""
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            failed(f"{self.key} {self.uri}: {words}")
+
+    def close(self, done: Callable[[], None] = lambda: None) -> None:
+        """Close the connection, after what has been written; no failure is reported any more."""
+        self._failed = None
+        if self._ended or self._transport is None or self._engine is None:
+            self._end()
+            done()
+            return
+        self._on_closed = done
+        if not self._closing:
+            self._closing = True
+            self._engine.connection.close()
+            self.flush()
+            self._services.call_later(CLOSE_ANSWER_S, self._end)
+
+    def _end(self) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        if self._transport is not None:
+            self._transport.abort()
+        if self._engine is not None:
+            self._engine.free()
+        done, self._on_closed = self._on_closed, None
+        if done is not None:
+            done()
+
+    def lost(self, error: BaseException | None) -> None:
+        """Take note that the connection has ended."""
+        if self._engine is not None and not self._ended:
+            self._engine.end_of_input()
+            self._handle_events()
+        self.fail("the connection was lost")
+        self._end()
+
+    # ------------------------------------------------------------ bytes
+
+    def received(self, data: bytes) -> None:
+        """Process what has arrived."""
+        if self._ended or self._engine is None:
+            return
+        for _ in self._engine.receive(data):
+            self._handle_events()
+        self.on_pass()
+        self.flush()
+        if self._peer_closed or self._engine.input_ended:
+            self._end()
+
+    def flush(self) -> None:
+        """Hand what is to be sent to the operating system."""
+        self._flush_due = False
+        engine = self._engine
+        while engine is not None and not self._ended:
+            pieces = engine.output()
+            if not pieces:
+                return
+            for piece in pieces:
+                self._transport.write(bytes(piece))
+
+    def flush_later(self) -> None:
+        """Do so after what else is to be sent now."""
+        if not self._flush_due and not self._ended:
+            self._flush_due = True
+            self._services.call_later(0, self.flush)
+
+    def unsent_bytes(self) -> int:
+        """Return how much of what was written is not with the operating system yet."""
+        if self._flush_due:
+            self.flush()
+        return 0 if self._transport is None else int(self._transport.get_write_buffer_size())
+
+    def _tick(self) -> None:
+        if self._engine is None or self._ended:
+            return
+        self._engine.tick(int(time.monotonic() * 1000))
+        self._handle_events()
+        self.flush()
+        self._services.call_later(TICK_S, self._tick)
+
+    # ------------------------------------------------------------ events
+
+    def _handle_events(self) -> None:
+        if self._engine is None:
+            return
+        for event in self._engine.events():
+            if self._ended:
+                return
+            kind = event.type
+            if kind == Event.DELIVERY:
+                self.on_delivery(event.delivery)
+            elif kind == Event.LINK_FLOW:
+                self.on_credit()
+            elif kind == Event.LINK_REMOTE_OPEN:
+                self._link_opened(event.link)
+            elif kind == Event.CONNECTION_REMOTE_OPEN:
+                self._opened()
+            elif kind in (Event.LINK_REMOTE_CLOSE, Event.LINK_REMOTE_DETACH):
+                self._told(event.link.remote_condition, f"it has closed the link to {self._place}")
+            elif kind == Event.SESSION_REMOTE_CLOSE:
+                self._told(event.session.remote_condition, "it has ended the session")
+            elif kind == Event.CONNECTION_REMOTE_CLOSE:
+                self._peer_closed = True
+                event.connection.close()
+                self._told(event.connection.remote_condition, "it has closed the connection")
+            elif kind == Event.TRANSPORT_ERROR:
+                self._transport_failed(event.transport.condition)
+
+    @property
+    def _place(self) -> str:
+        return str(self.link.remote_source.address or self.link.remote_target.address or "")
+
+    def _link_opened(self, link: Link) -> None:
+        # A peer that refuses a link attaches it without a terminus first, and closes it then.
+        terminus = link.remote_source if link.is_receiver else link.remote_target
+        if terminus.type != Terminus.UNSPECIFIED and not self._is_attached:
+            self._is_attached = True
+            self._attached()
+
+    def _told(self, condition: Any, otherwise: str) -> None:
+        """Fail with the peer's words."""
+        if condition is None:
+            self.fail(otherwise)
+            return
+        if self._is_attached and condition.name not in _FORCED:
+            self.refuses = True
+        self.fail(f"{condition.name}: {condition.description or otherwise}")
+
+    def _transport_failed(self, condition: Any) -> None:
+        name = "" if condition is None else condition.name
+        if name == _UNAUTHORIZED:
+            self.fail("it closed the connection: user or password is refused")
+        elif name == _IDLE:
+            self.fail("it sent no heartbeat")
+        elif name == _NOT_AMQP and not self._is_attached:
+            if self._engine is not None and not self._engine.connection.remote_container:
+                self.fail("what listens there does not speak AMQP 1.0, or refuses the login")
+        self.fail("the connection was lost" if condition is None else condition.description)

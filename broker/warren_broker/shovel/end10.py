@@ -1,0 +1,280 @@
+"""The two ends of a shovel over AMQP 1.0."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from warren_broker.amqp10.wire.proton import Delivery, Link, Session
+from warren_broker.relay_names import RelayedName
+from warren_broker.shovel.connection10 import Endpoint10
+from warren_broker.shovel.definition import ShovelEnd
+from warren_broker.shovel.end091 import SOURCE_KEY, TARGET_KEY
+from warren_broker.shovel.endpoint import OwnNode
+from warren_broker.shovel.ends import Answers
+from warren_broker.shovel.received import Received, Received10
+from warren_broker.shovel.sections import message_id, passed_on
+from warren_broker.shovel.stamps import Stamps
+from warren_broker.shovel.uris import ShovelUri
+
+BLOCKED_S: Final = 1.0
+"""A destination that gives no credit for so long counts as blocked."""
+
+
+class Source10(Endpoint10):
+    """See `ends.SourceEnd`. A delivery's tag here is its number on the link, from 1 on.
+
+    Invariant: credit given and not used, and deliveries held, are `_limit` together at the most,
+    unless it was lowered; nothing is settled but by `acknowledge`, `fail_held` and the end
+    """
+
+    def __init__(
+        self,
+        end: ShovelEnd,
+        uri: ShovelUri,
+        own: OwnNode,
+        name: str,
+        failed: Callable[[str], None],
+    ) -> None:
+        super().__init__(SOURCE_KEY, uri, own, name, failed)
+        self._address = end.address
+        self._held: dict[int, Any] = {}
+        self._part = bytearray()
+        self._last = self._limit = 0
+        self._delivered: Callable[[Received], None] = lambda received: None
+        self._wanted, self._stopped = True, False
+
+    def find(self, found: Callable[[int], None]) -> None:
+        """See `ends.SourceEnd`: the address must be there, and nothing tells how much it has."""
+
+        def make(session: Session, name: str) -> Link:
+            link = session.receiver(name)
+            link.source.address = self._address
+            link.snd_settle_mode = Link.SND_UNSETTLED
+            link.rcv_settle_mode = Link.RCV_FIRST
+            return link
+
+        self.attach(make, lambda: found(0))
+
+    def sees(self, probe: str, answer: Callable[[bool], None]) -> None:
+        """See `ends.SourceEnd`: it cannot know."""
+        answer(False)
+
+    def consume(
+        self,
+        limit: int,
+        delivered: Callable[[Received], None],
+        begun: Callable[[], None],
+        relay: str,
+    ) -> None:
+        """See `ends.SourceEnd`."""
+        assert not relay, relay
+        self._delivered = delivered
+        self._limit = limit
+        self._give_credit()
+        begun()
+
+    def want(self, wanted: bool) -> None:
+        """See `ends.SourceEnd`."""
+        self._wanted = wanted
+        self._give_credit()
+
+    def limit(self, prefetch: int) -> None:
+        """See `ends.SourceEnd`."""
+        self._limit = prefetch
+        self._give_credit()
+
+    def stop(self, done: Callable[[], None]) -> None:
+        """See `ends.SourceEnd`."""
+        self._stopped = True
+        if self.link is not None:
+            self.link.drain(0)
+            self.flush_later()
+        done()
+
+    def return_(self, tag: int) -> None:
+        """See `ends.SourceEnd`: it goes back when the connection is closed."""
+
+    def acknowledge(self, tag: int, multiple: bool) -> None:
+        """See `ends.SourceEnd`."""
+        tags = [each for each in self._held if each <= tag] if multiple else [tag]
+        for each in tags:
+            self._settle(self._held.pop(each), Delivery.ACCEPTED)
+        self._give_credit()
+        self.flush_later()
+
+    def fail_held(self) -> None:
+        """See `ends.SourceEnd`."""
+        for delivery in self._held.values():
+            delivery.local.failed = True
+            self._settle(delivery, Delivery.MODIFIED)
+        self._held.clear()
+
+    def close(self, done: Callable[[], None] = lambda: None) -> None:
+        """See `ends.End`: what is held goes back uncounted."""
+        if not self._ended:
+            for delivery in self._held.values():
+                self._settle(delivery, Delivery.RELEASED)
+        self._held.clear()
+        super().close(done)
+
+    def _settle(self, delivery: Any, outcome: Any) -> None:
+        delivery.update(outcome)
+        delivery.settle()
+
+    def _give_credit(self) -> None:
+        """Have as many messages sent as may be under way."""
+        if not self._wanted or self._stopped or self._ended or not self._is_attached:
+            return
+        more = self._limit - len(self._held) - int(self.link.credit)
+        if more > 0:
+            self.link.flow(more)
+            self.flush_later()
+
+    def on_delivery(self, delivery: Any) -> None:
+        """Pass on a message that is complete."""
+        if delivery.aborted:
+            self._part.clear()
+            delivery.settle()
+            return
+        if not delivery.readable:
+            return
+        self._part += self.link.recv(delivery.pending) or b""
+        if delivery.partial:
+            return
+        data = bytes(self._part)
+        self._part.clear()
+        self.link.advance()
+        if self._stopped:
+            self._settle(delivery, Delivery.RELEASED)
+            return
+        self._last += 1
+        self._held[self._last] = delivery
+        self._delivered(Received10(self._last, data))
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared10:
+    """A message as it is sent over AMQP 1.0."""
+
+    pieces: tuple[bytes | memoryview, ...]
+
+    def described(self) -> str:
+        """Return which message it is, in words."""
+        data = b"".join(self.pieces)
+        named = message_id(data)
+        return f"the message of {len(data):,} bytes" + f", message-id '{named}'" * bool(named)
+
+
+class Target10(Endpoint10):
+    """See `ends.TargetEnd`.
+
+    A message that is rejected, released (no queue is bound for it) or modified is refused: it is
+    published again.
+
+    confirms  whether messages are sent unsettled
+    """
+
+    def __init__(
+        self,
+        stamps: Stamps,
+        own: OwnNode,
+        name: str,
+        failed: Callable[[str], None],
+        confirms: bool,
+        accepted: Callable[[Answers], None],
+        refused: Callable[[Answers], None],
+    ) -> None:
+        super().__init__(TARGET_KEY, stamps.target, own, name, failed)
+        self._stamps = stamps
+        self._address = stamps.shovel.destination.address
+        self._confirms = confirms
+        self._tell_accepted = accepted
+        self._tell_refused = refused
+        self._unsent: deque[tuple[int, Prepared10]] = deque()
+        self._accepted: list[int] = []
+        self._refused: list[int] = []
+        self._moved_s = time.monotonic()
+
+    @property
+    def blocked(self) -> bool:
+        """Whether messages wait for credit, and none has been taken for a while."""
+        return bool(self._unsent) and time.monotonic() - self._moved_s > BLOCKED_S
+
+    def find(self, found: Callable[[], None]) -> None:
+        """See `ends.TargetEnd`: the address must be there."""
+
+        def make(session: Session, name: str) -> Link:
+            link = session.sender(name)
+            link.target.address = self._address
+            link.snd_settle_mode = Link.SND_UNSETTLED if self._confirms else Link.SND_SETTLED
+            return link
+
+        self.attach(make, found)
+
+    def probe(self, made: Callable[[str | None], None]) -> None:
+        """See `ends.TargetEnd`: a link makes no queue that could be looked for."""
+        made(None)
+
+    def forget_probe(self, probe: str) -> None:
+        """See `ends.TargetEnd`."""
+
+    def prepare(self, received: Received) -> Prepared10:
+        """See `ends.TargetEnd`."""
+        return Prepared10(tuple(passed_on(received.as_10().data, self._stamps.changes())))
+
+    def publish(self, number: int, prepared: Prepared10, name: RelayedName | None) -> None:
+        """See `ends.TargetEnd`; it is sent as soon as there is credit."""
+        if not self._unsent and int(self.link.credit) <= 0:
+            self._moved_s = time.monotonic()
+        self._unsent.append((number, prepared))
+        self.on_credit()
+
+    def on_credit(self) -> None:
+        """Send what waits, as far as there is credit."""
+        if self._ended or not self._unsent or int(self.link.credit) <= 0:
+            return
+        self._moved_s = time.monotonic()
+        while self._unsent and int(self.link.credit) > 0:
+            number, prepared = self._unsent.popleft()
+            delivery = self.link.delivery(str(number))
+            for piece in prepared.pieces:
+                self.link.stream(bytes(piece))
+            self.link.advance()
+            if not self._confirms:
+                delivery.settle()
+        self.flush_later()
+
+    def unsent_bytes(self) -> int:
+        """See `ends.TargetEnd`; a message without credit counts, too."""
+        return super().unsent_bytes() + len(self._unsent)
+
+    def on_delivery(self, delivery: Any) -> None:
+        """Take an outcome."""
+        state = delivery.remote_state
+        if not delivery.settled and state not in _OUTCOMES:
+            return
+        if self._confirms:
+            done = self._accepted if state == Delivery.ACCEPTED else self._refused
+            done.append(int(delivery.tag))
+        delivery.settle()
+
+    def on_pass(self) -> None:
+        """Pass on the outcomes that have arrived together."""
+        accepted, self._accepted = self._accepted, []
+        refused, self._refused = self._refused, []
+        if accepted:
+            self._tell_accepted([(number, False) for number in accepted])
+        if refused:
+            self._tell_refused([(number, False) for number in refused])
+
+
+_OUTCOMES: Final = (
+    Delivery.ACCEPTED,
+    Delivery.REJECTED,
+    Delivery.RELEASED,
+    Delivery.MODIFIED,
+)

@@ -1,0 +1,91 @@
+"""A message as a shovel's source delivers it, and as its destination takes it.
+
+Between protocols a message is converted by the code with which a node converts it for a consumer of
+the other protocol (docs/compatibility.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, TypeAlias
+
+import pika
+
+from warren_broker.amqp10.message.sent import encode_message
+from warren_broker.block.layout import FORM_AMQP091
+from warren_broker.kernel import read_sections
+from warren_broker.kernel.section_types import MalformedSections
+from warren_broker.shovel.sections import annotation
+
+EXCHANGE: Final = "x-exchange"
+ROUTING_KEY: Final = "x-routing-key"
+"""Annotations with which RabbitMQ and Warren say where a message was published to."""
+
+
+@dataclass(slots=True)
+class Received091:
+    """A delivery over AMQP 0.9.1.
+
+    exchange, routing_key  None: it does not say to which it was published
+    origin, number  its name, of a relay (`relay_names`); 0: it has none
+    """
+
+    tag: int
+    exchange: str | None
+    routing_key: str | None
+    redelivered: bool
+    properties: Any
+    body: bytes
+    origin: int = 0
+    number: int = 0
+
+    def as_091(self) -> Received091:
+        """Return it as it is."""
+        return self
+
+    def as_10(self) -> Received10:
+        """Return it converted, with its exchange and routing key as annotations."""
+        parts = encode_message(
+            FORM_AMQP091,
+            b"".join(self.properties.encode()),
+            self.body,
+            exchange=(self.exchange or "").encode(),
+            routing_key=(self.routing_key or "").encode(),
+        )
+        return Received10(self.tag, b"".join(parts))
+
+
+@dataclass(slots=True)
+class Received10:
+    """A delivery over AMQP 1.0; data: its sections as they came. It has no name."""
+
+    tag: int
+    data: bytes
+    origin: ClassVar[int] = 0
+    number: ClassVar[int] = 0
+    redelivered: ClassVar[bool] = False
+
+    def as_10(self) -> Received10:
+        """Return it as it is."""
+        return self
+
+    def as_091(self) -> Received091:
+        """Return it converted; raises MalformedSections."""
+        view = memoryview(self.data)
+        read = read_sections(view)
+        properties = pika.BasicProperties()
+        try:
+            properties.decode(read.properties)
+        except (ArithmeticError, ValueError) as error:  # a date that Python does not have
+            raise MalformedSections(f"a value cannot be sent over AMQP 0.9.1: {error}") from error
+        return Received091(
+            self.tag,
+            annotation(self.data, EXCHANGE),
+            annotation(self.data, ROUTING_KEY),
+            False,
+            properties,
+            b"".join(view[start:end] for start, end in read.pieces),
+        )
+
+
+Received: TypeAlias = Received091 | Received10

@@ -1,0 +1,157 @@
+"""Shovels with ends over AMQP 1.0 on real nodes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pika
+import pytest
+
+from live.conftest import Broker, eventually
+from live.shovels import clean, fill, gone, shows, taken, worker_pids
+from warren.admin import Admin
+
+pytestmark = pytest.mark.live
+OVER_10 = {"src-protocol": "amqp10", "dest-protocol": "amqp10"}
+
+
+@pytest.fixture
+def admin(admin: Admin) -> Iterator[Admin]:
+    """It deletes all shovels and their queues after the test."""
+    yield admin
+    clean(admin)
+
+
+def ends(source: str, target: str, **more: Any) -> dict[str, Any]:
+    """A shovel's value between two queues of this cluster; 10 in a name: over AMQP 1.0."""
+    value: dict[str, Any] = {"src-uri": "amqp://", "dest-uri": "amqp://"}
+    for side, queue in (("src", source), ("dest", target)):
+        if side in more.get("over_10", ()):
+            value |= {f"{side}-protocol": "amqp10", f"{side}-address": f"/queues/shovel-{queue}"}
+        else:
+            value[f"{side}-queue"] = f"shovel-{queue}"
+    return value
+
+
+def test_messages_keep_their_properties_through_any_mix_of_protocols(
+    broker: Broker, admin: Admin
+) -> None:
+    said = {"message_id": "m", "headers": {"k": 1}, "priority": 3, "delivery_mode": 2}
+    bodies = fill(broker, "shovel-a", 40, **said)
+    for name in "bcd":
+        admin.declare_queue(f"shovel-{name}")
+    marks = {"dest-add-forward-headers": True, "dest-add-timestamp-header": True}
+    first = {**ends("a", "b", over_10=("dest",)), **marks, "src-delete-after": 40}
+    added = {"dest-application-properties": {"app": "set"}, "dest-properties": {"subject": "s"}}
+    second = {**ends("b", "c", over_10=("src", "dest")), **added, "src-delete-after": 40}
+    third = {**ends("c", "d", over_10=("src",)), "src-delete-after": 40, "src-prefetch-count": 7}
+    for name, value in (("first", first), ("second", second), ("third", third)):
+        admin.set_shovel("/", name, value)
+    eventually(lambda: not admin.shovels("/") or None, "everything has moved through all")
+    found = taken(broker, "shovel-d")
+    assert sorted(body for _, body in found) == sorted(bodies)
+    properties = found[0][0]
+    assert (properties.message_id, properties.priority, properties.delivery_mode) == ("m", 3, 2)
+    headers = properties.headers
+    assert headers.pop("x-opt-shovelled-timestamp") > 1_700_000_000_000
+    assert headers == {
+        "k": 1,
+        "app": "set",
+        "x-opt-shovelled-by": "local",
+        "x-opt-shovel-type": "dynamic",
+        "x-opt-shovel-name": "first",
+    }
+    assert [admin.queue(f"shovel-{name}").messages for name in "abcd"] == [0] * 4
+
+
+def test_what_is_wrong_at_a_link_is_said_in_words(broker: Broker, admin: Admin) -> None:
+    fill(broker, "shovel-a", 1)
+    place = broker.cluster.addresses[0]
+    wrong: dict[str, tuple[dict[str, Any], str]] = {
+        "login": ({"src-uri": f"amqp://guest:none@{place}"}, "user or password is refused"),
+        "port": ({"src-uri": "amqp://127.0.0.1:1"}, "src-uri amqp://guest@127.0.0.1:1/%2F: Conn"),
+        "host": ({"dest-uri": "amqp://no.invalid"}, "the host's name has no address"),
+        "vhost": ({"src-uri": "amqp:///none"}, "amqp:not-allowed: vhost none not found"),
+        "queue": ({"src-address": "/queues/shovel-none"}, "amqp:not-found: no queue 'shovel-none'"),
+        "target": ({"dest-address": "/queues/shovel-none"}, "dest-uri amqp://guest@/%2F: amqp:not"),
+        "address": ({"dest-address": "b"}, "amqp:invalid-field"),
+        "plain": ({"src-uri": f"amqps://{place}"}, "src-uri amqps://guest@"),
+    }
+    admin.declare_queue("shovel-b")
+    for name, (more, _) in wrong.items():
+        admin.set_shovel("/", name, {**ends("a", "b", over_10=("src", "dest")), **more})
+    for name, (_, reason) in wrong.items():
+        found = shows(
+            admin, name, lambda one, reason=reason: reason in one.reason, f"{name}: {reason}"
+        )  # type: ignore[misc]
+        assert found.forwarded == 0 and found.src_protocol == "amqp10"
+    assert admin.queue("shovel-a").messages == 1
+
+
+def test_a_link_that_refuses_or_ends_loses_nothing(broker: Broker, admin: Admin) -> None:
+    bodies = fill(broker, "shovel-a", 5)
+    admin.declare_queue("shovel-b", arguments={"x-max-length": 2, "x-overflow": "reject-publish"})
+    admin.set_shovel("/", "mine", ends("a", "b", over_10=("src", "dest")))
+    shows(admin, "mine", lambda one: one.blocked_status == "refused", "the queue is full")
+    assert admin.queue("shovel-a").messages >= 1, "what is refused is not acknowledged"
+    found = []
+
+    def moved() -> bool | None:
+        found.extend(body for _, body in taken(broker, "shovel-b"))
+        return admin.queue("shovel-a").messages == 0 or None
+
+    eventually(moved, "refused messages are published again")
+    found += [body for _, body in taken(broker, "shovel-b")]
+    assert sorted(found) == sorted(bodies)
+    admin.delete_queue("shovel-b")
+    more = fill(broker, "shovel-a", 3)
+    shows(admin, "mine", lambda one: "shovel-b" in one.reason, "the reason is told")
+    eventually(lambda: admin.queue("shovel-a").messages == 3 or None, "they are still there")
+    admin.declare_queue("shovel-b")
+    eventually(lambda: admin.queue("shovel-b").messages == 3 or None, "it attaches again")
+    assert sorted(body for _, body in taken(broker, "shovel-b")) == sorted(more)
+
+
+def test_a_message_that_a_link_refuses_is_dead_lettered_alone(broker: Broker, admin: Admin) -> None:
+    admin.put_user("shovel-mover", password="p")
+    admin.set_permissions("/", "shovel-mover", configure=".*", write=".*", read=".*")
+    letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "shovel-letters"}
+    arguments = {"x-queue-type": "quorum", "x-delivery-limit": 2, **letters}
+    admin.declare_queue("shovel-a", arguments=arguments)
+    for name in ("shovel-letters", "shovel-b"):
+        admin.declare_queue(name)
+    with broker.connect() as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for number in range(40):
+            refused = {"user_id": "guest", "message_id": "bad"} if number == 15 else {}
+            properties = pika.BasicProperties(**refused)
+            channel.basic_publish("", "shovel-a", f"{number}".encode(), properties)
+    value = {**ends("a", "b", over_10=("src", "dest")), "dest-uri": "amqp://shovel-mover:p@/%2F"}
+    admin.set_shovel("/", "mine", value)
+    shows(admin, "mine", lambda one: "message-id 'bad'" in one.reason, "the message is named")
+    eventually(lambda: admin.queue("shovel-a").messages == 0 or None, "the others are moved")
+    assert [body for _, body in taken(broker, "shovel-letters")] == [b"15"]
+    found = {body for _, body in taken(broker, "shovel-b")}
+    assert found == {f"{number}".encode() for number in range(40)} - {b"15"}
+    admin.delete_user("shovel-mover")
+
+
+def test_a_killed_process_is_replaced_and_nothing_is_lost(broker: Broker, admin: Admin) -> None:
+    bodies = fill(broker, "shovel-a", 600)
+    admin.declare_queue("shovel-b")
+    value = {**ends("a", "b", over_10=("src", "dest")), "src-prefetch-count": 5}
+    admin.set_shovel("/", "mine", value)
+    found = shows(admin, "mine", lambda one: one.forwarded > 20, "it is under way")
+    node = broker.cluster.pid([one.name for one in broker.cluster.nodes].index(found.node))
+    (worker,) = worker_pids(node)
+    os.kill(worker, signal.SIGKILL)
+    eventually(lambda: admin.queue("shovel-a").messages == 0 or None, "another process goes on")
+    moved = [body for _, body in taken(broker, "shovel-b")]
+    assert set(moved) == set(bodies)
+    assert len(moved) - len(bodies) <= 5, "only what was under way may come twice"
+    admin.delete_shovel("/", "mine")
+    assert gone(admin, "mine")
