@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from pyspark_warren.options import Options
 from pyspark_warren.password import address_with_password
-from pyspark_warren.plan import ViewPiece
+from pyspark_warren.plan import GivenUp, ViewPiece
 from warren.admin import Admin, Queue
 from warren.claims import ClaimReader, FetchedBlock, browse, fetch_claim
 from warren.connection import Connection
@@ -73,6 +73,13 @@ class WarrenBroker:
     ) -> Iterator[FetchedBlock]:
         """Fetch a slice of a claim; continue through another node when one is lost."""
         return fetch_claim(self._connection, queue, reader, number, first, last, areas, read_by)
+
+    def give_up(self, queue: str, reader: str, number: int, given_up: GivenUp) -> int:
+        """Take all messages out of an open claim, as the driver with that epoch."""
+        driver = ClaimReader(self._connection, queue, reader, given_up.epoch)
+        return driver.give_up(
+            number, given_up.way, in_row_max=given_up.in_row_max, drop=given_up.drop
+        )
 
     def browse(self, queue: str, max_messages: int, areas: int = AREAS) -> Iterator[FetchedBlock]:
         """Yield ready messages without a change."""

@@ -10,9 +10,10 @@ from pyspark_warren.errors import (
     CheckpointBehindError,
     CheckpointError,
     ClaimLostError,
-    FencedError,
 )
-from pyspark_warren.failed_batches import give_back, narrowed_claim, tries_before
+from pyspark_warren.failed_batches import GivingUp, give_back, narrowed_claim, tries_before
+from pyspark_warren.failing_options import RELEASE
+from pyspark_warren.fencing import Fencing
 from pyspark_warren.idle import IdleReader
 from pyspark_warren.offset import ClaimInfo, Offset
 from pyspark_warren.options import Options
@@ -79,6 +80,8 @@ class ClaimDriver:
         self._settled = 0
         self._epoch = 0
         self._idle = IdleReader(clock_ms)
+        self._giving_up = GivingUp(broker, options)
+        self._in_parts: dict[str, int] = {}
         self._budget: int | None = None
         self._open_at_start: dict[str, int] = {}
         self._backlog: dict[str, Any] | None = None
@@ -135,15 +138,15 @@ class ClaimDriver:
         number = start.number + 1
         was_open = self.was_open(start)
         if self._budget is not None and not was_open:
-            if self._budget <= 0:
+            if self._used_up(start):
                 return start
             most = min(most, self._budget)
         assert self._reader is not None
-        if self._options.on_batch_failure == "release" and not was_open:
+        if self._options.on_batch_failure == RELEASE and not was_open:
             most = narrowed_claim(self._broker, start.queue, most)
         self._idle.sends(uses=True)
         try:
-            with _Fencing(start):
+            with Fencing(start):
                 claim = self._reader.open(
                     number,
                     max_messages=most,
@@ -174,7 +177,10 @@ class ClaimDriver:
         if start != end and end.claims and self._opened != (end.reader, end.number):
             if self._options.settle_with_batch and self._settled_with_batch(end):
                 return ()
-            if self._gives_up(end) or self.is_older_copy(end, end.claims[0].number - 1):
+            given_up = self._given_up(end)
+            if given_up is not None:
+                return given_up
+            if self.is_older_copy(end, end.claims[0].number - 1):
                 return ()
             self._attach(end.reader)
             if end.claims[-1].messages and self._gone(end.claims):
@@ -190,9 +196,10 @@ class ClaimDriver:
         if upto.number > self._settled:
             assert self._reader is not None
             self._idle.sends()
-            with _Fencing(upto):
-                self._reader.settle(upto.number)
+            with Fencing(upto):
+                messages = self._reader.settle(upto.number)
             self._settled = upto.number
+            self._giving_up.settled(upto.number, messages)
 
     def prepare_available_now(self) -> None:
         """Limit further batches to the messages that are ready now."""
@@ -212,6 +219,7 @@ class ClaimDriver:
         self._open_at_start = {
             reader.name: reader.settled + 1 for reader in found.readers if reader.open_claims
         }
+        self._in_parts = {reader.name: reader.in_parts for reader in found.readers}
 
     def was_open(self, start: Offset) -> bool:
         """Return whether an earlier run has opened the next claim."""
@@ -236,6 +244,8 @@ class ClaimDriver:
                 "messages_unacknowledged": found.messages_unacknowledged,
                 "queue": self._options.queue,
             }
+        if self._giving_up.last is not None:
+            self._backlog["given_up"] = self._giving_up.last
         return self._backlog
 
     def _head_entered_ms(self) -> int | None:
@@ -269,7 +279,7 @@ class ClaimDriver:
         self._attach(offset.reader)
         assert self._reader is not None
         if self._settled == offset.number:
-            with _Fencing(offset):
+            with Fencing(offset):
                 self._reader.release()
         self._reader, self._reader_name = None, ""
 
@@ -346,7 +356,7 @@ class ClaimDriver:
     def _open_planned(self, claim: ClaimInfo, end: Offset) -> ClaimInfo:
         assert self._reader is not None
         try:
-            with _Fencing(end):
+            with Fencing(end):
                 found = self._reader.open(
                     claim.number,
                     max_messages=BATCH_MESSAGES_MAX,
@@ -381,30 +391,55 @@ class ClaimDriver:
     @property
     def _epoch_noted(self) -> int:
         """The epoch for the offset of a batch, when its tries are counted."""
-        return self._epoch if self._options.on_batch_failure == "release" else 0
+        return self._epoch if self._giving_up.counts_tries else 0
 
-    def _gives_up(self, end: Offset) -> bool:
+    def _used_up(self, start: Offset) -> bool:
+        """Return whether availableNow has read what was there; parts of claims were, too."""
+        if self._budget is None:
+            return False
+        self._budget += self._in_parts.pop(start.reader, 0)
+        return self._budget <= 0
+
+    def _given_up(self, end: Offset) -> tuple[Slice, ...] | None:
+        """Return the slices of a batch that was begun and is given up, or was; None: it is not."""
+        if not end.epoch:
+            return None
+        readers = self._broker.queue(self._options.queue).readers
+        mine = next((each for each in readers if each.name == end.reader), None)
+        if mine is None:
+            return None
+        epoch = self._epoch if self.reads_as(end.reader) else mine.epoch + 1
+        tried = tries_before(epoch, end.epoch)
+        if self._giving_up.gives_back:
+            return () if self._gives_back(end, tried, mine.settled) else None
+        if not mine.settled < end.number <= mine.settled + mine.open_claims:
+            return None
+        self._attach(end.reader)
+        assert self._reader is not None
+        try:
+            with Fencing(end):  # the claim is open, so this only asks what it holds
+                claim = self._reader.open(end.number, max_messages=1, max_bytes=1)
+        except client_errors.ClaimLost:  # since `mine` was told
+            return None
+        planned = self._giving_up.plan(self._reader, end, claim, tried, mine)
+        if planned and self._budget is not None:
+            self._budget += claim.messages  # availableNow: they were there at the start
+        return planned
+
+    def _gives_back(self, end: Offset, tried: int, settled: int) -> bool:
         """Return whether the batch that ends here was tried too often; its claims are given back.
 
         1. The claims are released, as failed.  2. The reader registers as one that continues after
         them.  A driver that ends between the two does both again; the release finds nothing. One
         that ends after them finds them counted as settled: the batch is empty then, too.
         """
-        if self._options.on_batch_failure != "release" or not end.epoch:
+        if tried < self._options.batch_tries_max or settled > end.number:
             return False
-        readers = self._broker.queue(self._options.queue).readers
-        mine = next((each for each in readers if each.name == end.reader), None)
-        if mine is None:
-            return False
-        epoch = self._epoch if self.reads_as(end.reader) else mine.epoch + 1
-        tried = tries_before(epoch, end.epoch)
-        if tried < self._options.batch_tries_max or mine.settled > end.number:
-            return False
-        if mine.settled == end.number:
+        if settled == end.number:
             return True
         self._attach(end.reader)
         assert self._reader is not None
-        with _Fencing(end):
+        with Fencing(end):
             back = give_back(self._broker, self._reader, end, tried)
             self._register(end.reader, go_on_after=end.number)
         if self._budget is not None:
@@ -445,6 +480,7 @@ class ClaimDriver:
         self._register(name)
 
     def _register(self, name: str, go_on_after: int = 0) -> None:
+        self._giving_up.check_dead_letters()
         reader = self._broker.reader(self._options.queue, name)
         self._idle = IdleReader(self._clock_ms)
         found = reader.register(go_on_after=go_on_after, expires_ms=self._options.reader_expires_ms)
@@ -462,7 +498,7 @@ class ClaimDriver:
             )
 
     def _next(self, start: Offset, limit: int | None) -> Offset:
-        if self._budget is not None and self._budget <= 0 and not self.was_open(start):
+        if self._used_up(start) and not self.was_open(start):
             return start
         self._pace.wait()
         if limit is None:
@@ -503,14 +539,15 @@ class ClaimDriver:
         When the counts show the reader elsewhere than it stands, because another driver has taken
         over, an operator has released it or the queue was declared again, the answer to the request
         says so, and fails the query. A claim that an earlier run has opened is shown, too: it is
-        the next batch. And the request keeps a queue with `x-expires`.
+        the next batch, as is a part of one that has failed. And the request keeps a queue with
+        `x-expires`.
 
         found  the queue's counts; when they are older than what this driver did, the request is
                unnecessary, and harmless
         """
         stands = any(
-            (each.name, each.epoch, each.settled, each.open_claims)
-            == (start.reader, self._epoch, start.number, 0)
+            (each.name, each.epoch, each.settled, each.open_claims, each.part_due)
+            == (start.reader, self._epoch, start.number, 0, False)
             for each in found.readers
         )
         return not stands or self._idle.unused_for_long(found)
@@ -521,7 +558,7 @@ class ClaimDriver:
             return
         self._idle.sends()
         try:
-            with _Fencing(start):
+            with Fencing(start):
                 self._reader.renew()
         except client_errors.ClaimLost as lost:
             # The counts will not show the reader either, and the next claim request is told.
@@ -558,21 +595,3 @@ class ClaimDriver:
     def _as_another_reader(self) -> Offset:
         wanted = self._options.reader_id
         return self.hello(f"{wanted}{_AFTER_LOSS}{self._mint()}" if wanted else self._mint())
-
-
-class _Fencing:
-    """A context manager that converts the client's Fenced to the connector's."""
-
-    def __init__(self, offset: Offset) -> None:
-        self._offset = offset
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, client_errors.Fenced):
-            raise FencedError(
-                f"another driver has taken over reader {self._offset.reader!r} of queue "
-                f"{self._offset.queue!r}: the same checkpoint or readerId is in use twice; stop "
-                "one of the queries, or give each its own checkpoint and readerId"
-            ) from error

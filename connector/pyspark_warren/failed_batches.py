@@ -1,24 +1,34 @@
-"""Option onBatchFailure=release: when a failing micro-batch is given back, and what is read next.
+"""Option onBatchFailure: when a failing micro-batch is given up, how, and what is read next.
 
 The queue keeps all that this is decided by. Each run of the query registers with a higher epoch
-than the run before, so the epochs since a batch was begun limit how often it was tried. A claim
-that is given back as failed raises the delivery count of its messages, so the count of the message
-at the head says how much of the queue to read with it.
+than the run before, so the epochs since a batch was begun limit how often it was tried. The queue
+says of a claim whether it is a part of one that has failed (isolatePoison). A claim that is given
+back as failed raises the delivery count of its messages, so the count of the message at the head
+says how much of the queue to read with it.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import Any, Final
 
+from pyspark_warren.errors import OptionError
+from pyspark_warren.failing_options import FAIL, REJECT, RELEASE
 from pyspark_warren.offset import Offset
+from pyspark_warren.options import Options
+from pyspark_warren.plan import GivenUp, Slice
 from pyspark_warren.port import BrokerPort, ReaderPort
 from warren import errors as client_errors
+from warren.admin import Queue, Reader
+from warren.claims import Claim
+from warren_broker.queue.give_up_command import ALONE, HALF, ORIGINS, Way
 
 log = logging.getLogger("pyspark_warren")
 
 _PART: Final = 16
 """How much less is claimed for each failure of the message at the head."""
+_DEAD_LETTERS: Final = ("x-dead-letter-exchange", "dead-letter-exchange")
+"""The argument of a queue, and the key of a policy."""
 
 
 def tries_before(epoch: int, begun: int) -> int:
@@ -72,6 +82,146 @@ def give_back(broker: BrokerPort, reader: ReaderPort, end: Offset, tried: int) -
         place,
     )
     return messages
+
+
+def way_of(options: Options, claim: Claim, tried: int) -> GivenUp | None:
+    """Return how to give up a batch with that claim, which was tried so often; None: try it again.
+
+    A part of a claim that has failed is tried once, a message that has failed alone
+    batchTriesMax times.
+    """
+    way: Way = "release" if options.on_batch_failure == RELEASE else "reject"
+    tries = options.batch_tries_max
+    if options.isolate_poison and claim.origin != ORIGINS[ALONE]:
+        way = "divide"
+        tries = 1 if claim.origin == ORIGINS[HALF] else tries
+    if tried < tries:
+        return None
+    return GivenUp(way, options.failures_in_row_max, options.drop_rejected)
+
+
+class GivingUp:
+    """What a run of a query gives up, for its log and its progress.
+
+    last  what was given up last in this run; None: nothing yet
+    """
+
+    def __init__(self, broker: BrokerPort, options: Options) -> None:
+        self._broker = broker
+        self._options = options
+        self._begun: tuple[int, dict[str, Any]] = (0, {})
+        self.last: dict[str, Any] | None = None
+
+    @property
+    def counts_tries(self) -> bool:
+        """Whether the offset of a batch says which run has begun it."""
+        return self._options.on_batch_failure != FAIL
+
+    @property
+    def gives_back(self) -> bool:
+        """Whether the driver releases a batch that failed, as a whole."""
+        return self._options.on_batch_failure == RELEASE and not self._options.isolate_poison
+
+    def check_dead_letters(self) -> None:
+        """Raise OptionError when the queue would drop what this query rejects."""
+        options = self._options
+        if options.on_batch_failure != REJECT or options.drop_rejected:
+            return
+        if not dead_letters(self._broker.queue(options.queue)):
+            raise OptionError(
+                f"option onBatchFailure=reject: queue {options.queue!r} has no dead letter "
+                "exchange and would drop what is rejected. Give it one (x-dead-letter-exchange, or "
+                "dead-letter-exchange of a policy), or set dropRejected=true"
+            )
+
+    def plan(
+        self, reader: ReaderPort, end: Offset, claim: Claim, tried: int, mine: Reader
+    ) -> tuple[Slice, ...] | None:
+        """Return the slices of a batch that was begun by an earlier run; None: it is tried again.
+
+        The claim is given up by the task that reads the one slice, and not here:
+        1. A file sink has written the batch, and the driver ends before Spark's commit log.
+        2. The next run would take the messages out of the claim here, and read them in later
+        batches: they would be written twice.  3. Such a sink runs no task of a batch that it has.
+        So the claim keeps its messages, and is settled with the batch.
+
+        mine  the reader as the queue knows it
+        """
+        if not claim.messages:
+            return () if end.claims[-1].messages else None
+        given_up = way_of(self._options, claim, tried) if self.counts_tries else None
+        if given_up is None:
+            return None
+        counted = claim.origin != ORIGINS[ALONE] and (given_up.way == REJECT or claim.messages == 1)
+        if counted and mine.failed_in_row >= given_up.in_row_max:
+            log.error(
+                "queue %r: %d messages alone, or batches, of reader %r have failed one after "
+                "another while none passed (failuresInRowMax=%d): nothing is given up, the batch "
+                "of claim %d is tried again. See whether what the query writes to is available",
+                end.queue,
+                mine.failed_in_row,
+                end.reader,
+                given_up.in_row_max,
+                end.number,
+            )
+            return None
+        said = "alone" if given_up.way == "divide" and claim.messages == 1 else given_up.way
+        shown = {
+            "claim": end.number,
+            "messages": claim.messages,
+            "position": _place_of_first(self._broker, end),
+            "reader": end.reader,
+            "tries": tried,
+            "way": said,
+        }
+        self._begun = (end.number, shown)
+        log.warning(_SAID[said], *_named(end, shown))
+        epoch = reader.registered_epoch()
+        return (Slice(end.reader, end.number, 0, claim.messages, given_up=given_up.by(epoch)),)
+
+    def settled(self, number: int, messages: int) -> None:
+        """Note that claims up to that one were settled, with so many messages in them."""
+        begun, shown = self._begun
+        if not begun or number < begun:
+            return
+        self._begun = (0, {})
+        if messages:
+            log.warning(
+                "queue %r: the batch of claim %d had been written before: nothing was given up",
+                self._options.queue,
+                begun,
+            )
+            return
+        self.last = shown
+
+
+_SAID: Final = {
+    "divide": "queue %r: batch of claim %d of reader %r failed, tries: %d. Its %d messages, the "
+    "first at position %s, are read again in halves (isolatePoison)",
+    "alone": "queue %r: batch of claim %d of reader %r failed, tries: %d. It is %d message alone, "
+    "at position %s, which is read again after a batch that passes (isolatePoison)",
+    REJECT: "queue %r: batch of claim %d of reader %r failed, tries: %d. Its messages are "
+    "rejected: %d, the first at position %s (onBatchFailure=reject)",
+    RELEASE: "queue %r: batch of claim %d of reader %r failed, tries: %d. Its messages are given "
+    "back as failed: %d, the first at position %s (onBatchFailure=release)",
+}
+
+
+def _named(end: Offset, shown: dict[str, Any]) -> tuple[Any, ...]:
+    return (
+        end.queue,
+        end.number,
+        end.reader,
+        shown["tries"],
+        shown["messages"],
+        shown["position"],
+    )
+
+
+def dead_letters(queue: Queue) -> bool:
+    """Return whether the queue has a dead letter exchange, of its own or of a policy."""
+    said = {**queue.effective_policy_definition, **queue.arguments}
+    return any(said.get(name) is not None for name in _DEAD_LETTERS)
 
 
 def _place_of_first(broker: BrokerPort, end: Offset) -> str:

@@ -39,6 +39,7 @@ REPORTED: Final = (
     "offset_end",
     "offsets_behind",
     "queues",
+    "given_up",
     "warning",
 )
 """What a source reports of its queue, and `progress` shows as it is."""

@@ -10,6 +10,7 @@ from typing import Any, Final
 from pyspark_warren.browse_options import PUSH_NOTHING
 from pyspark_warren.columns import COLUMNS, CORRUPT_DEFAULT, STATE_COLUMNS
 from pyspark_warren.errors import OptionError, UnsupportedError
+from pyspark_warren.failing_options import check_failing, refuse_failing
 from pyspark_warren.filter_options import check_filter
 from pyspark_warren.option_spec import AMQP, AUTO, EITHER, WARREN, Spec
 from pyspark_warren.option_table import SPECS
@@ -96,6 +97,9 @@ class Options:
     on_claim_lost: str = "fail"
     on_batch_failure: str = "fail"
     batch_tries_max: int = 3
+    isolate_poison: bool = False
+    failures_in_row_max: int = 10
+    drop_rejected: bool = False
     settle_with_batch: bool = False
     reader_id: str = ""
     poll_interval_ms: int = 100
@@ -229,6 +233,8 @@ def for_broker(options: Options, broker: str, told: str) -> Options:
     raises  OptionError: an option that means nothing there was given
     """
     assert broker in (WARREN, AMQP), broker
+    if broker == AMQP:
+        refuse_failing(options.given, told)
     for spec in SPECS:
         if spec.broker not in (EITHER, broker) and spec.name.lower() in options.given:
             raise OptionError(
@@ -397,7 +403,7 @@ def _check(values: dict[str, Any], where: str, given: Mapping[str, str]) -> None
                 "option settleWithBatch=true needs the option queue: the claims of several queues "
                 "cannot be settled in one decision"
             )
-        _check_failing(values, given)
+        check_failing(values, given)
         _check_admission(values, given)
     for name, spelled, least, shown, what in _EXPIRIES:
         if 0 < values.get(name, 0) < least:
@@ -434,27 +440,6 @@ def _check(values: dict[str, Any], where: str, given: Mapping[str, str]) -> None
         for name, value in (("batchId", values["batch_id"]), ("runId", values["run_id"] or None)):
             if value is not None:
                 raise OptionError(f"option {name} needs sinkId: the name of this output")
-
-
-def _check_failing(values: dict[str, Any], given: Mapping[str, str]) -> None:
-    """Check what giving failing batches back needs."""
-    if values["on_batch_failure"] == "fail":
-        if "batchtriesmax" in {name.lower() for name in given}:
-            raise OptionError(
-                "option batchTriesMax needs onBatchFailure=release: with onBatchFailure=fail a "
-                "batch is tried at each start of the query"
-            )
-        return
-    if not values["queue"]:
-        raise OptionError(
-            "option onBatchFailure=release needs the option queue: which of several queues made a "
-            "batch fail is not known"
-        )
-    if values["settle_with_batch"]:
-        raise OptionError(
-            "option onBatchFailure=release cannot be given with settleWithBatch=true: a claim that "
-            "a published batch may settle is not given back"
-        )
 
 
 def _check_queues(values: dict[str, Any], given: Mapping[str, str]) -> None:

@@ -9,6 +9,7 @@ from typing import Final
 
 from pyspark_warren.errors import CheckpointError
 from pyspark_warren.offset import ClaimInfo, Offset
+from warren_broker.queue.give_up_command import Way
 
 SLICE_MESSAGES: Final = 25_000
 SLICE_BYTES: Final = 32 << 20
@@ -24,11 +25,29 @@ VIEW_TASKS_MAX: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
+class GivenUp:
+    """How a claim is given up; see `warren.claims.ClaimReader.give_up`.
+
+    epoch  of the driver that gives it up
+    """
+
+    way: Way
+    in_row_max: int
+    drop: bool
+    epoch: int = 0
+
+    def by(self, epoch: int) -> GivenUp:
+        """Return the same for the driver with that epoch."""
+        return replace(self, epoch=epoch)
+
+
+@dataclass(frozen=True, slots=True)
 class Slice:
     """Messages first <= i < last of a claim, in claim order: a Spark task, or a part of one.
 
     size_bytes  about that much, for the division into tasks
     queue       "": the one of the option `queue`
+    given_up    the task gives the claim up, and has no rows; None: it reads
     """
 
     reader: str
@@ -37,6 +56,7 @@ class Slice:
     last: int
     size_bytes: int = field(default=0, compare=False)
     queue: str = ""
+    given_up: GivenUp | None = None
 
     def of_queue(self, queue: str) -> Slice:
         """Return the slice with the name of its queue."""

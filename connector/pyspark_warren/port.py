@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TypeAlias
 
 from pyspark_warren.options import Options
-from pyspark_warren.plan import ViewPiece
+from pyspark_warren.plan import GivenUp, ViewPiece
 from warren.admin import Queue
 from warren.claims import Claim, FetchedBlock, Registration
 from warren.stages import SettledClaim, SinkDriver, StagedPart, StageKey
@@ -52,6 +52,9 @@ class ReaderPort(RenewedReader, Protocol):
     def release(self, number: int = 0, *, failed: bool = False) -> int:
         """Give claims back to the queue."""
 
+    def registered_epoch(self) -> int:
+        """Return the epoch of `register`."""
+
 
 class WriterPort(Protocol):
     """A stage, or a plain publisher; see `warren.stages.StageWriter`."""
@@ -93,6 +96,9 @@ class BrokerPort(Protocol):
         areas    of the blocks; messages are empty in the others
         read_by  the batch that reads the claim, for people to see
         """
+
+    def give_up(self, queue: str, reader: str, number: int, given_up: GivenUp) -> int:
+        """Take all messages out of an open claim; a repeat changes nothing."""
 
     def browse(self, queue: str, max_messages: int, areas: int = AREAS) -> Iterator[FetchedBlock]:
         """Yield ready messages without a change."""

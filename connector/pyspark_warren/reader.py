@@ -38,6 +38,7 @@ def read_slice(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a slice that the option filter keeps, always the same in the same order.
 
+    The slice of a claim that is given up has none; see `failed_batches.GivingUp.plan`.
     With onClaimLost=continue a slice of a lost claim has no rows: its messages are in the queue
     again and will be in a later batch.
     """
@@ -49,6 +50,9 @@ def read_slice(
     )
     with named_conditions(doing):
         try:
+            if part.given_up is not None:
+                connect(options).give_up(queue, part.reader, part.number, part.given_up)
+                return
             if looks_first(options, part, schema):
                 parts = _kept_parts(connect, options, part, chosen, doing)
             else:

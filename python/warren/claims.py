@@ -18,6 +18,7 @@ from warren_broker.amqp10.wire.fetched import Run, decode_piece
 from warren_broker.arguments import NAME_BYTES_MAX
 from warren_broker.block.layout import AREAS
 from warren_broker.queue.describe_command import ReadBy
+from warren_broker.queue.give_up_command import ORIGINS, Way
 
 CLAIM_MESSAGES_MAX = 1 << 31
 
@@ -34,13 +35,16 @@ class Registration:
 class Claim:
     """The content of a claim.
 
-    open  False: nothing was ready, and no claim was opened
+    open    False: nothing was ready, and no claim was opened
+    origin  of its messages: "ready"; "part": half of a claim that was divided; "alone": a message
+            that has failed alone before, see `ClaimReader.give_up`
     """
 
     number: int
     messages: int
     size_bytes: int
     open: bool
+    origin: str = ORIGINS[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +134,7 @@ class ClaimReader:
             int(answer["messages"]),
             int(answer["size_bytes"]),
             bool(answer["open"]),
+            str(answer.get("origin", ORIGINS[0])),
         )
 
     def fetch(self, number: int, first: int, last: int) -> Iterator[FetchedBlock]:
@@ -167,6 +172,30 @@ class ClaimReader:
             "undecided": undecided,
         }
         return int(self.connection.request("POST", self._path("/release"), body)["messages"])
+
+    def give_up(self, number: int, way: Way, *, in_row_max: int, drop: bool = False) -> int:
+        """Take all messages out of claim `number`, which stays open, for a batch without rows.
+
+        The claim is settled as any other then. A repeat finds an empty claim and changes nothing.
+        One that a batch settles is asked about first, as in `release`.
+
+        way         "divide": its halves are the next claims of this reader; a single message is
+                    claimed again, alone, when another claim has been settled after it;
+                    "reject": dead-letter the messages; "release": give them back, as failed
+        in_row_max  so many messages alone, or rejected claims, may fail one after another with no
+                    claim settled in between; for one more Conflict is raised, and nothing changes
+        drop        reject them also when the queue has no dead letter exchange: they are dropped
+        returns     the number of messages that were in the claim
+        raises      ClaimLost when it is not open, and not settled
+        """
+        body = {
+            "epoch": self.registered_epoch(),
+            "number": number,
+            "way": way,
+            "in_row_max": in_row_max,
+            "drop": drop,
+        }
+        return int(self.connection.request("POST", self._path("/give_up"), body)["messages"])
 
     def registered_epoch(self) -> int:
         """Return the epoch; raises UsageError when not registered."""

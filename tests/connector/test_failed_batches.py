@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from spark_world.fake import FakeBroker, FakeClient, Message
+from spark_world.fake import FakeBroker, FakeClient, Message, quorum_queue
 
 from pyspark_warren.driver import ClaimDriver
 from pyspark_warren.errors import CheckpointBehindError, CheckpointError, OptionError
-from pyspark_warren.failed_batches import narrowed, tries_before
+from pyspark_warren.failed_batches import dead_letters, narrowed, tries_before
+from pyspark_warren.failing_options import refuse_failing
 from pyspark_warren.offset import ClaimInfo, Offset
 from pyspark_warren.options import parse_options
 from pyspark_warren.surroundings import Surroundings
@@ -174,15 +175,47 @@ def test_the_epoch_is_stored_only_when_it_counts() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"onBatchFailure": "reject"}, "onBatchFailure"),
+        ({"onBatchFailure": "drop"}, "onBatchFailure"),
         ({"onBatchFailure": "release", "batchTriesMax": "0"}, "batchTriesMax"),
         ({"batchTriesMax": "2"}, "needs onBatchFailure=release"),
         ({"onBatchFailure": "release", "settleWithBatch": "true"}, "settleWithBatch"),
+        ({"isolatePoison": "true"}, "isolatePoison needs onBatchFailure"),
+        ({"onBatchFailure": "release", "failuresInRowMax": "2"}, "needs onBatchFailure=reject or"),
+        ({"onBatchFailure": "release", "dropRejected": "true"}, "needs onBatchFailure=reject"),
+        ({"onBatchFailure": "reject", "failuresInRowMax": "0"}, "failuresInRowMax"),
     ],
 )
 def test_options_that_cannot_be(given: dict[str, str], said: str) -> None:
     with pytest.raises(OptionError, match=said):
         parse_options({"queue": "q", **given}, "read")
+
+
+@pytest.mark.parametrize(
+    "name", ["onBatchFailure", "batchTriesMax", "isolatePoison", "failuresInRowMax", "dropRejected"]
+)
+def test_an_amqp_broker_refuses_them_and_says_why(name: str) -> None:
+    with pytest.raises(OptionError, match=f"option {name} needs a Warren broker.*no claims"):
+        refuse_failing({name.lower(), "queue"}, "broker=amqp")
+    given = {"queue": "q", "broker": "amqp", "spoolLocation": "/s", "onBatchFailure": "reject"}
+    with pytest.raises(OptionError, match="option onBatchFailure needs a Warren broker"):
+        parse_options(given, "read")
+
+
+def test_rejecting_needs_a_dead_letter_exchange_or_a_word_that_it_is_meant() -> None:
+    query = Query(10, set(), onBatchFailure="reject")
+    with pytest.raises(OptionError, match="no dead letter exchange and would drop"):
+        query.driver().initial()
+    assert query.queue.readers == {}, "a query that is refused fences nobody"
+    query.given["dropRejected"] = "true"
+    assert query.run()
+    del query.given["dropRejected"]
+    query.queue.arguments["x-dead-letter-exchange"] = ""  # the default exchange is one
+    assert query.run()
+
+
+def test_a_policy_may_give_the_dead_letter_exchange() -> None:
+    queue = quorum_queue("q", effective_policy_definition={"dead-letter-exchange": "dlx"})
+    assert dead_letters(queue) and not dead_letters(quorum_queue("q"))
 
 
 def test_several_queues_are_refused() -> None:

@@ -30,6 +30,7 @@ def list_claims(queue: Queue, uri: Uri = None, json: Json = False) -> None:
         "open claims": _open_claims,
         "settled by": _settled_by,
         "read by": _read_by,
+        "in parts": "in_parts",
         "last heard": lambda reader: f"{max(0.0, now - reader.last_heard_ms / 1000):,.0f} s ago",
         "forgotten": output.until("expires_at"),
     }

@@ -18,6 +18,7 @@ class Relay:
     cut_each   each connection is cut once it has carried so many bytes to the broker
     silent     answers of the broker are withheld
     refusing   new connections end at once, as those do that find no broker
+    hidden     these bytes of the broker reach no client: others of the same length do
     """
 
     def __init__(self, port: int) -> None:
@@ -32,6 +33,7 @@ class Relay:
         self.cut_each: int | None = None
         self.silent = False
         self.refusing = False
+        self.hidden = b""
 
     def __enter__(self) -> Relay:
         threading.Thread(target=self._accept, daemon=True).start()
@@ -88,6 +90,8 @@ class Relay:
     def _answer(self, broker: socket.socket, client: socket.socket) -> None:
         with suppress(OSError):
             while data := broker.recv(CHUNK_BYTES):
+                if self.hidden:
+                    data = data.replace(self.hidden, b"-" * len(self.hidden))
                 if not self.silent:
                     client.sendall(data)
         self._end(client, broker)

@@ -557,6 +557,10 @@ class FakeReader:
         """Return claims to the queue."""
         return self._call("release", *self._name, self.epoch, number, failed)
 
+    def registered_epoch(self) -> int:
+        """The epoch of `register`."""
+        return self.epoch
+
 
 # ------------------------------------------------------------------ over a socket
 

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import udf
+from pyspark.sql.types import BinaryType
 
 from spark_world.rabbit import RabbitDyingSource
 from spark_world.sources import DyingSource, RealDyingSource, maybe_kill_driver
@@ -53,6 +55,17 @@ def session(master: str) -> SparkSession:
     return spark
 
 
+def failing_on(poison: str) -> Any:
+    """A function of a body that raises for one of them."""
+
+    def same(body: bytes) -> bytes:
+        if bytes(body) == poison.encode():
+            raise ValueError(f"poison: {poison}")
+        return bytes(body)
+
+    return udf(same, BinaryType())
+
+
 def start(spark: SparkSession, plan: dict[str, Any]) -> Any:
     """The query that the plan asks for."""
     hosts, name = plan["hosts"], plan.get("format", "warren_dying")
@@ -66,6 +79,8 @@ def start(spark: SparkSession, plan: dict[str, Any]) -> Any:
         .load()
     )
     rows = rows.selectExpr("body", "priority", "message_id", "position", "redelivered")
+    if "poison" in plan:
+        rows = rows.withColumn("body", failing_on(plan["poison"])("body"))
     out = {"hosts": hosts, "routingKey": target, **plan.get("sink", {})}
     if "foreach_batch" in plan:
         directory = plan["foreach_batch"]

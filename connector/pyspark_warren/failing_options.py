@@ -1,0 +1,120 @@
+"""Options of a stream about micro-batches that fail again and again; see option_table."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from pyspark_warren.errors import OptionError
+from pyspark_warren.option_spec import WARREN, Spec
+from pyspark_warren.option_values import parse_bool, parse_count, word_of
+
+FAIL: Final = "fail"
+RELEASE: Final = "release"
+REJECT: Final = "reject"
+
+FAILING: Final[tuple[Spec, ...]] = (
+    Spec(
+        "onBatchFailure",
+        "on_batch_failure",
+        word_of(FAIL, RELEASE, REJECT),
+        FAIL,
+        "what to do with a micro-batch that fails at each start of the query: fail: try it again; "
+        "release: after batchTriesMax tries give its messages back, as failed deliveries; reject: "
+        "dead-letter them then",
+        "read",
+        how="stream",
+        broker=WARREN,
+    ),
+    Spec(
+        "batchTriesMax",
+        "batch_tries_max",
+        parse_count,
+        3,
+        "onBatchFailure=release or reject: how often a micro-batch is tried",
+        "read",
+        1,
+        1_000,
+        "stream",
+        WARREN,
+    ),
+    Spec(
+        "isolatePoison",
+        "isolate_poison",
+        parse_bool,
+        False,
+        "true: a micro-batch that fails is read again in halves, until the messages at fault are "
+        "alone; onBatchFailure concerns only these, the others pass",
+        "read",
+        how="stream",
+        broker=WARREN,
+    ),
+    Spec(
+        "failuresInRowMax",
+        "failures_in_row_max",
+        parse_count,
+        10,
+        "so many messages alone (isolatePoison), or rejected micro-batches, may fail one after "
+        "another while none passes; then nothing more is given up: the fault is elsewhere",
+        "read",
+        1,
+        1_000_000,
+        "stream",
+        WARREN,
+    ),
+    Spec(
+        "dropRejected",
+        "drop_rejected",
+        parse_bool,
+        False,
+        "true: onBatchFailure=reject also on a queue without a dead letter exchange, which drops "
+        "what is rejected",
+        "read",
+        how="stream",
+        broker=WARREN,
+    ),
+)
+
+
+def refuse_failing(given: Collection[str], told: str) -> None:
+    """Raise OptionError, with the reason, for these options with an AMQP broker."""
+    for spec in FAILING:
+        if spec.name.lower() in given:
+            raise OptionError(
+                f"option {spec.name} needs a Warren broker, this is {told}: an AMQP broker has no "
+                "claims that stay the same when the driver ends, and nowhere to note which part of "
+                "a micro-batch has failed; leave it out. There the queue's own delivery limit "
+                "counts each connection that ends with the messages unacknowledged"
+            )
+
+
+def check_failing(values: Mapping[str, Any], given: Mapping[str, str]) -> None:
+    """Refuse options that need others, or exclude them; raises OptionError."""
+    names = {name.lower() for name in given}
+    way, isolates = values["on_batch_failure"], values["isolate_poison"]
+    if way == FAIL:
+        for spelled in ("batchTriesMax", "isolatePoison", "failuresInRowMax", "dropRejected"):
+            if spelled.lower() in names:
+                raise OptionError(
+                    f"option {spelled} needs onBatchFailure=release or onBatchFailure=reject: with "
+                    "onBatchFailure=fail a batch is tried at each start of the query"
+                )
+        return
+    if "failuresinrowmax" in names and way == RELEASE and not isolates:
+        raise OptionError(
+            "option failuresInRowMax needs onBatchFailure=reject or isolatePoison=true: a batch "
+            "that is released whole stays in the queue"
+        )
+    if "droprejected" in names and way != REJECT:
+        raise OptionError("option dropRejected needs onBatchFailure=reject")
+    if not values["queue"]:
+        raise OptionError(
+            f"option onBatchFailure={way} needs the option queue: which of several queues made a "
+            "batch fail is not known"
+        )
+    if values["settle_with_batch"] and way == RELEASE and not isolates:
+        raise OptionError(
+            "option onBatchFailure=release cannot be given with settleWithBatch=true: a claim that "
+            "a published batch may settle is not given back. Add isolatePoison=true, or use "
+            "onBatchFailure=reject: they ask whether the batch was published"
+        )
