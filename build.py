@@ -145,6 +145,13 @@ def crashes(options: argparse.Namespace) -> int:
     return run_module("spark_world.crash", options, env, "tests/connector", "tests", ".")
 
 
+def poison(options: argparse.Namespace) -> int:
+    """Run Spark with one message of 1,000 that fails, and a kill in the search: parquet, queue."""
+    prepare()
+    env = spark_archive.spark_environment(make=True)
+    return run_module("poison.run", options, env, "tests/connector", "tests", ".")
+
+
 def bench(options: argparse.Namespace) -> int:
     """Measure against RabbitMQ, other Rafts, a Spark source in memory; see bench/README.md."""
     prepare()
@@ -171,6 +178,12 @@ def sparks(options: argparse.Namespace) -> int:
         return built
     env = environment.java_environment()
     return run_module("sparks.run", options, env, "tests/connector", "tests", ".")
+
+
+def instructions(options: argparse.Namespace) -> int:
+    """Count the instructions of units of work with valgrind; --record: put them on record."""
+    prepare()
+    return run_module("instructions.measure", options, environment.environment(), "tests", ".")
 
 
 def clients(options: argparse.Namespace) -> int:
@@ -253,14 +266,18 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "migrate": migrate,
     "specification": specification,
     "crashes": crashes,
+    "poison": poison,
     "sparks": sparks,
     "clients": clients,
+    "instructions": instructions,
     "databases": databases,
     "film": film,
 }
 PASSES_ON = (
     "demo",
+    "instructions",
     "crashes",
+    "poison",
     "sparks",
     "clients",
     "databases",

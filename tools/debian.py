@@ -8,8 +8,9 @@ from pathlib import Path
 
 from tools import console
 
-PROGRAMS: dict[str, str] = {"amqp-publish": "amqp-tools"}
-"""Program → package. amqp-tools are command line clients written in C, by another project."""
+PROGRAMS: dict[str, str] = {"amqp-publish": "amqp-tools", "valgrind": "valgrind"}
+"""Program → package. amqp-tools are command line clients written in C, by another project; valgrind
+counts instructions."""
 FILES: dict[str, str] = {
     "/usr/include/amqp.h": "librabbitmq-dev",
     "/usr/share/java/amqp-client.jar": "librabbitmq-client-java",

@@ -15,6 +15,7 @@ from typing import NoReturn
 from warren_broker import config, logs
 from warren_broker.cluster.boot_definitions import DefinitionsUnusable
 from warren_broker.node import Node
+from warren_broker.server import service_manager
 from warren_raft.errors import StorageError
 from warren_raft.runtime.net.certificates import CertificatesUnusable
 from warren_raft.storage.errors import DirectoryOutdated
@@ -62,12 +63,19 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def announce(node: Node) -> None:
-    """Print the node's addresses: it serves clients."""
+    """Print the node's addresses, and tell the service manager: it serves clients."""
     print(
         f"warren ready node={node.settings.node} amqp={node.amqp_address} "
         f"amqps={node.amqps_address} peers={node.peer_address}",
         flush=True,
     )
+    service_manager.notify(service_manager.NOTIFY_READY)
+
+
+def shut_down(node: Node) -> None:
+    """Tell the service manager, and shut the node down."""
+    service_manager.notify(service_manager.NOTIFY_STOPPING)
+    node.shut_down()
 
 
 def run(node: Node) -> int:
@@ -89,7 +97,7 @@ def run(node: Node) -> int:
         log.error("cannot start: %s", error)
         return EXIT_USAGE
     for number in STOP_SIGNALS:
-        signal.signal(number, lambda *_: node.loop.post(node.shut_down))
+        signal.signal(number, lambda *_: node.loop.post(lambda: shut_down(node)))
     try:
         node.loop.run()
     except DirectoryOutdated as error:

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from warren_broker import relay_names
 from warren_broker.amqp091.wire.fields import Field, Timestamp
 from warren_broker.block.layout import PRIORITY_DEFAULT, PRIORITY_MAX
 from warren_broker.errors import (
@@ -276,6 +277,7 @@ TABLE: Final[tuple[Argument, ...]] = (
     Argument("x-priority", integer(None), at="consume"),
     Argument("x-consumer-timeout", _DURATION, at="consume"),
     Argument("x-cancel-on-ha-failover", boolean, at="consume"),
+    Argument(relay_names.ARGUMENT, string, at="consume"),
 )
 STREAM_ONLY: Final = (
     "x-max-age",
@@ -466,11 +468,13 @@ class ConsumeArguments(msgspec.Struct, frozen=True):
     """A consumer's arguments; timeout_ms None: the queue's.
 
     cancel_on_failover  cancel it when another node begins to lead the queue
+    relay               name of the relay that it is; "": none
     """
 
     priority: int = 0
     timeout_ms: int | None = None
     cancel_on_failover: bool = False
+    relay: str = ""
 
 
 def consume_arguments(
@@ -488,6 +492,7 @@ def consume_arguments(
         given.get("x-priority", 0),
         given.get("x-consumer-timeout"),
         given.get("x-cancel-on-ha-failover", False),
+        given.get(relay_names.ARGUMENT, ""),
     )
 
 

@@ -28,6 +28,7 @@ from pydantic import (
 from warren_broker.amqp091.wire.codec import FRAME_BYTES_MIN
 from warren_broker.block.layout import BLOCK_BYTES_MAX, LARGEST_BODY_BYTES
 from warren_broker.certificate_login import CertificateLogin, From, SanType
+from warren_broker.shovel.static_settings import StaticShovel, check_static
 from warren_raft.runtime.net.certificates import TlsFiles
 
 ENVIRONMENT_PREFIX = "WARREN_"
@@ -236,6 +237,7 @@ class Raft(_Table):
 
     heartbeat_ms: int = Field(100, ge=10, le=60_000)
     suspect_after_ms: int = Field(2000, ge=20, le=600_000)
+    commit_delay_ms: int = Field(10, ge=0, le=500, description="until followers hear of a commit")
     wal_max_size_bytes: int = Field(64 * MIB, ge=MIB, le=1024 * MIB, description="of one file")
     wal_recycle: bool = Field(True, description="allocate ahead and reuse files; see storage.md")
     scrub_bytes_per_second: int = Field(4 * MIB, ge=0, description="0: no scrubbing")
@@ -376,6 +378,9 @@ class NodeConfig(_Table):
     prometheus: PrometheusSettings = PrometheusSettings()
     log: LogSettings = LogSettings()
     raft: Raft = Raft()
+    shovels: dict[str, StaticShovel] = Field(
+        default_factory=dict, description="static shovels by name, see shovel.md"
+    )
 
     @field_validator("loopback_users", mode="before")
     @classmethod
@@ -464,6 +469,12 @@ class NodeConfig(_Table):
             return parse_address(given)
         plain = self.plain_address()
         return (plain[0] if plain is not None else "", AMQPS_PORT)
+
+    @model_validator(mode="after")
+    def _shovels_can_run(self) -> NodeConfig:
+        for name, shovel in self.shovels.items():
+            check_static(name, shovel)
+        return self
 
     @model_validator(mode="after")
     def _own_secret(self) -> NodeConfig:

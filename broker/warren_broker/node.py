@@ -19,7 +19,7 @@ from warren_broker.node_files import LISTENING_FILE, READY_FILE
 from warren_broker.server.alarms import Alarms
 from warren_broker.server.client091 import Client091
 from warren_broker.server.client10 import Client10
-from warren_broker.server.eviction import Admission
+from warren_broker.server.eviction import ClientEviction
 from warren_broker.server.listener import (
     HEADER_091,
     HEADER_10_SASL,
@@ -27,6 +27,7 @@ from warren_broker.server.listener import (
     ServerCertificates,
 )
 from warren_broker.server.login import external_user
+from warren_raft.config import RaftConfig
 from warren_raft.quoting import quoted
 from warren_raft.runtime.config import PEER_BACKLOG_BYTES, HostConfig
 from warren_raft.runtime.host import Host
@@ -76,7 +77,7 @@ class Node:
         self.cluster.on_disk_full.append(self.alarms.disk_full)
         self.listener: AmqpListener | None = None
         self._certificates: ServerCertificates | None = None
-        self._admission: Admission | None = None
+        self._admission: ClientEviction | None = None
         self.metrics: MetricsEndpoint | None = None
         self._on_serving = on_serving
         self._knows_users = False
@@ -145,7 +146,7 @@ class Node:
             broker, config.for_user(external_user(stream, by_certificate)), stream, peer
         )
         self._serve_metrics()
-        self._admission = Admission(self.loop, broker.definitions, self.listener)
+        self._admission = ClientEviction(self.loop, broker.definitions, self.listener)
         self.broker.maintenance.on_drained.append(self._drained)
         self.broker.start()
         self.resource_alarms.listen(self.listener.blocked)
@@ -306,6 +307,7 @@ def host_config(settings: NodeConfig) -> HostConfig:
         },
         data_dir=settings.data_dir,
         advertise=parse_address(own) if own is not None else None,
+        raft=RaftConfig(commit_delay_ms=raft.commit_delay_ms),
         heartbeat_ms=raft.heartbeat_ms,
         suspect_after_ms=raft.suspect_after_ms,
         wal_file_bytes=raft.wal_max_size_bytes,

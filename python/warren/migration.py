@@ -195,7 +195,7 @@ def _obstacle(row: Mapping[str, Any], seen: SourceQueue) -> str:
 
 
 @dataclass(slots=True)
-class QueueCounts:
+class MigratedCounts:
     """Ready messages of a queue when its migration began: at the source, all here."""
 
     source_before: int
@@ -212,14 +212,14 @@ class Counts:
         """Read the file if it is there; UsageError when it is of another source, or damaged."""
         self._path = path
         self._source = source
-        self.queues: dict[str, QueueCounts] = {}
+        self.queues: dict[str, MigratedCounts] = {}
         if path is None or not path.exists():
             return
         try:
             found = json.loads(path.read_text())
             of, rows = found["source"], found["queues"]
             self.queues = {
-                name: QueueCounts(int(row["source_before"]), int(row["target_before"]))
+                name: MigratedCounts(int(row["source_before"]), int(row["target_before"]))
                 for name, row in rows.items()
             }
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -233,7 +233,7 @@ class Counts:
         """Keep the counts of a queue, the first time."""
         if queue in self.queues:
             return
-        self.queues[queue] = QueueCounts(source, target)
+        self.queues[queue] = MigratedCounts(source, target)
         if self._path is None:
             return
         rows = {

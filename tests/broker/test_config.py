@@ -10,6 +10,8 @@ import pytest
 from warren_broker import config
 from warren_broker.config import ConfigError, load
 from warren_broker.node import host_config
+from warren_broker.shovel import definition
+from warren_broker.shovel.static_settings import StaticShovel
 from warren_raft.runtime.config import PEER_BACKLOG_BYTES
 
 CONTINUOUS = """
@@ -304,3 +306,58 @@ def test_a_log_exchange_that_cannot_be(tmp_path: Path, text: str, said: str) -> 
     with pytest.raises(ConfigError, match="log.exchange") as caught:
         load(path, {})
     assert said in str(caught.value)
+
+
+STATIC = """
+[shovels.orders]
+src-uri = "amqp://u:hidden@far"
+src-queue = "orders"
+dest-protocol = "amqp10"
+dest-uri = ["amqp://", "amqp://h"]
+dest-address = "/queues/orders"
+dest-properties = { subject = "s" }
+"""
+
+
+def test_a_static_shovel_has_the_keys_of_a_dynamic_one(tmp_path: Path) -> None:
+    path = tmp_path / "warren.toml"
+    path.write_text(STATIC)
+    settings = load(path, {"WARREN_SHOVELS__ORDERS__SRC_PREFETCH_COUNT": "7"})
+    value = settings.shovels["orders"].value()
+    assert value == {
+        "src-uri": "amqp://u:hidden@far",
+        "src-queue": "orders",
+        "src-prefetch-count": 7,
+        "dest-protocol": "amqp10",
+        "dest-uri": ["amqp://", "amqp://h"],
+        "dest-address": "/queues/orders",
+        "dest-properties": {"subject": "s"},
+    }
+    assert "hidden" not in repr(settings) and load(None, {}).shovels == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('src-exchange = "x"', "shovels.orders: Cannot specify 'src-exchange' and 'src-queue'"),
+        ("src-prefetch-count = 0", "src-prefetch-count=0: a number from 1 to 65535 is expected"),
+        ('src-colour = "x"', "shovels.orders.src-colour: no such key"),
+        ('dest-queue = "x"', "shovels.orders: unknown keys dest-queue; known are"),
+        ('ack-mode = "maybe"', "ack-mode should be one of no-ack, on-publish, on-confirm"),
+        ("src-delete-after = 5", "a static shovel cannot delete itself; leave the key out"),
+    ],
+)
+def test_a_static_shovel_that_cannot_run_stops_the_start(
+    tmp_path: Path, line: str, reason: str
+) -> None:
+    path = tmp_path / "warren.toml"
+    path.write_text(STATIC + line)
+    with pytest.raises(ConfigError) as refused:
+        load(path, {})
+    assert reason in str(refused.value) and "hidden" not in str(refused.value)
+
+
+def test_every_key_of_a_shovel_may_be_static() -> None:
+    fields = {name.replace("_", "-") for name in StaticShovel.model_fields}
+    keys = {key for of in definition.KEYS.values() for key in of} | set(definition.SHARED_KEYS)
+    assert fields == keys

@@ -18,6 +18,7 @@ from live.conftest import Broker, eventually
 from live.test_shovel import worker_pids
 from live.test_tls import TlsBroker
 from tests.certificates import Authority
+from tests.connector.amqp.relay import Relay
 from warren.admin import Admin
 from warren.claims import ClaimReader
 from warren.cli.app import app
@@ -211,23 +212,48 @@ def test_two_queues_each_upstream_of_the_other_do_not_pass_messages_to_and_fro(
     assert sorted(body for _, body in consume(one, "both", 40)) == sorted(back)
 
 
-def test_a_link_and_a_node_that_are_killed_lose_nothing(two: tuple[Broker, Broker]) -> None:
+def test_a_link_and_a_node_that_are_killed_lose_and_double_nothing(
+    two: tuple[Broker, Broker],
+) -> None:
     upstream, downstream = two
     assert upstream.cluster is not None and downstream.cluster is not None
     bodies = declare(upstream, "killed", 3_000)
     declare(downstream, "killed")
     federate(downstream, upstream, "killed", **{"prefetch-count": 50})
-    found = {body for _, body in consume(downstream, "killed", 100)}
+    found = [body for _, body in consume(downstream, "killed", 100)]
     for pid in worker_pids(downstream.cluster.pid(0)):
         os.kill(pid, signal.SIGKILL)
-    found |= {body for _, body in consume(downstream, "killed", 300)}
+    found += [body for _, body in consume(downstream, "killed", 300)]
     upstream.cluster.kill(0)
     upstream.cluster.start(0)
-    rest = set(bodies) - found
-    while rest:
-        found |= {body for _, body in consume(downstream, "killed", min(len(rest), 500))}
-        rest = set(bodies) - found
-    assert found == set(bodies)
+    while left := len(bodies) - len(set(found)):
+        found += [body for _, body in consume(downstream, "killed", min(left, 500))]
+    assert sorted(found) == sorted(bodies)
+
+
+def test_a_link_that_is_cut_leaves_to_others_nothing_that_it_may_have_moved(
+    two: tuple[Broker, Broker],
+) -> None:
+    upstream, downstream = two
+    assert upstream.cluster is not None
+    port = int(upstream.cluster.addresses[0].rpartition(":")[2])
+    bodies = declare(upstream, "cut", 4_000)
+    declare(downstream, "cut")
+    with Relay(port) as relay:
+        far = Broker((f"amqp://guest:guest@{relay.hosts}/%2F",))
+        federate(downstream, far, "cut", **{"prefetch-count": 200})
+        found = []
+        for turn in range(8):
+            found += [body for _, body in consume(downstream, "cut", 60 + 40 * turn)]
+            relay.refusing = turn % 2 == 1
+            relay.cut()
+            if relay.refusing:  # what it may have moved is with neither queue's consumers
+                found += [body for _, body in consume(upstream, "cut", 100)]
+                relay.refusing = False
+        while left := len(bodies) - len(set(found)):
+            found += [body for _, body in consume(downstream, "cut", min(left, 500))]
+    assert sorted(found) == sorted(bodies), "none is lost, none comes twice"
+    assert ready(upstream, "cut") == ready(downstream, "cut") == 0
 
 
 def test_a_queue_that_is_its_own_upstream_is_refused_in_words(two: tuple[Broker, Broker]) -> None:

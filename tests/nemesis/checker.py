@@ -10,12 +10,15 @@ from nemesis.history import Event
 EXAMPLES = 5
 AFTER_FAULT_S = 10.0
 """A fault explains a redelivery up to this long after its end."""
+ACK_S = 5.0
+"""How long an acknowledgement may be on its way to its queue, on a busy machine."""
 GAP_S_MIN = 0.05
 
 MUST_BE_NONE = (
     "lost",
     "unexpected",
     "duplicated",
+    "doubled",
     "needless",
     "reordered",
     "claim changed",
@@ -63,6 +66,17 @@ class _Message:
     acked_by: str | None = None
     acked_at: float = 0.0
     why_again: bool = False
+    last: _Taken | None = None
+
+
+@dataclass(slots=True)
+class _Taken:
+    """The last delivery of a message that moves between clusters; over: it came back."""
+
+    consumer: str
+    at: float
+    acked_at: float | None = None
+    over: bool = False
 
 
 @dataclass(slots=True)
@@ -85,6 +99,11 @@ class Checker:
     queue. Order is judged where it is promised: first deliveries to one consumer, of one stream and
     priority. Of queues with repeats each message has to come at least once, in any
     order.
+
+    Messages that move between clusters may come again where a client did not acknowledge them: not
+    marked redelivered, and in another cluster. It is wrong where the client has, or still holds
+    the message, unless a node of the client's cluster was hit then: the acknowledgement may be
+    lost.
     """
 
     def __init__(self) -> None:
@@ -99,6 +118,8 @@ class Checker:
         self._node_of: dict[str, int] = {}
         self._at_most_once: set[str] = set()
         self._repeats: set[str] = set()
+        self._moves: set[str] = set()
+        self._place: dict[str, int] = {}
         self._claims: dict[tuple[str, str, int], list[_Id]] = {}
         self._claim_of: dict[_Id, tuple[str, str, int]] = {}
         self._batches: dict[tuple[str, str, int], list[_Id]] = {}
@@ -162,6 +183,12 @@ class Checker:
     def _on_repeats(self, event: Event) -> None:
         self._repeats.add(event["q"])
 
+    def _on_moves(self, event: Event) -> None:
+        self._moves.add(event["q"])
+
+    def _on_place(self, event: Event) -> None:
+        self._place[event["c"]] = event["cluster"]
+
     # ------------------------------------------------------------ consuming
 
     def _on_deliver(self, event: Event) -> None:
@@ -171,12 +198,36 @@ class Checker:
             return
         if event["q"] in self._repeats:
             return
+        if event["q"] in self._moves:
+            self._moved(message, event)
+            return
         text = f"{key} of {event['q']} to {event['c']} at {event['t']}"
         if event["r"]:
             self._again(message, event, text)
         else:
             self._first(message, event, text)
         message.acked_by = None
+
+    def _moved(self, message: _Message, event: Event) -> None:
+        last, message.last = message.last, _Taken(event["c"], event["t"])
+        if last is None or last.over:
+            return
+        if last.acked_at is None and last.consumer in self._gone:
+            return
+        since, until = last.at, event["t"]
+        if last.acked_at is not None:
+            since, until = last.acked_at, last.acked_at + ACK_S
+        place = self._place[last.consumer.partition(".")[0]]
+        for fault in self._faults:
+            ended = until if fault.ended is None else fault.ended
+            if place in fault.nodes and fault.began <= until and since <= ended + AFTER_FAULT_S:
+                return
+        held = "holds it" if last.acked_at is None else f"acknowledged it at {last.acked_at}"
+        self._wrong(
+            "doubled",
+            f"{(event['s'], event['n'])} of {event['q']} to {event['c']} at {event['t']}: "
+            f"{last.consumer} got it at {last.at} and {held}, and no node there was hit",
+        )
 
     def _arrived(self, key: _Id, queue: str, where: str) -> _Message | None:
         message = self._messages.get(key)
@@ -226,11 +277,15 @@ class Checker:
         message = self._messages.get((event["s"], event["n"]))
         if message is not None:
             message.acked_by, message.acked_at = event["c"], event["t"]
+            if message.last is not None and message.last.consumer == event["c"]:
+                message.last.acked_at = event["t"]
 
     def _on_requeue(self, event: Event) -> None:
         message = self._messages.get((event["s"], event["n"]))
         if message is not None:
             message.acked_by = None
+            if message.last is not None and message.last.consumer == event["c"]:
+                message.last.over = True
 
     def _on_gone(self, event: Event) -> None:
         self._gone[event["c"]] = event["t"]
@@ -311,7 +366,7 @@ class Checker:
         messages = self._messages.values()
         counts["messages"] = len(messages)
         counts["messages confirmed"] = sum(message.confirmed for message in messages)
-        may_repeat = [message for message in messages if message.queue in self._repeats]
+        may_repeat = [m for m in messages if m.queue in self._repeats | self._moves]
         counts["messages that may repeat"] = sum(message.confirmed for message in may_repeat)
         counts["repeated"] = sum(message.deliveries > 1 for message in may_repeat)
         counts["messages seen again"] = sum(message.deliveries > 1 for message in messages)

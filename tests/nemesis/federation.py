@@ -35,6 +35,7 @@ from nemesis.story import Story, kept_directory, left_in, parsed
 from warren.admin import Admin
 from warren.connection import Connection
 from warren.errors import WarrenError
+from warren_broker.relay_names import CAPABILITY
 
 FAR, CIRCLE = "nemesis.far", "nemesis.circle"
 QUEUES = (FAR, CIRCLE)
@@ -112,7 +113,7 @@ class Federation(Story):
         for each in self.clusters:
             each.nodes.wait_serving()
         for queue in QUEUES:
-            self.record("repeats", q=queue)
+            self.record("moves", q=queue)
         self._federate()
         self._clients.start()
         self._inflict()
@@ -129,6 +130,8 @@ class Federation(Story):
                 if there != here:
                     nodes = self.clusters[there].nodes
                     made = [Relay(nodes.endpoint(i)[1]) for i in range(len(nodes))]
+                    for relay in made:
+                        relay.hidden = CAPABILITY.encode() if self.options.plain else b""
                     self.relays[here, there] = [relay.__enter__() for relay in made]
             host, port = cluster.nodes.endpoint(here % len(cluster.nodes))
             with pika.BlockingConnection(pika.ConnectionParameters(host, port)) as connection:
@@ -178,6 +181,8 @@ class Federation(Story):
             ]
             if not i:
                 clients.append(Consumer(world, f"eats-far-{i}", i, FAR, prefetch=50, lasts_s=20))
+            for name in (f"roams-{i}", f"eats-far-{i}"):
+                self.record("place", c=name, cluster=i)
         await asyncio.gather(*(client.run() for client in clients))
 
     def _inflict(self) -> None:
@@ -284,6 +289,10 @@ class Federation(Story):
         leader = cluster.nodes.leader_of(self.chance.choice(QUEUES))
         return cluster, node if leader is None or self.chance.random() < 0.3 else leader
 
+    def hit(self, cluster: Cluster) -> None:
+        """Note that acknowledgements of this cluster's clients may be lost."""
+        self.record("fault", kind="", phase="hit", nodes=[self.clusters.index(cluster)])
+
     def wait(self, seconds: tuple[float, float]) -> None:
         """A time within these bounds."""
         time.sleep(self.chance.uniform(*seconds))
@@ -325,6 +334,7 @@ def kill(run: Federation) -> None:
     """A node dies with the links that it runs."""
     cluster, node = run.some_node()
     run.say(f"kill -9 {cluster.name} node-{node}")
+    run.hit(cluster)
     cluster.nodes.kill(node)
     run.wait(DOWN_S)
     cluster.nodes.start(node)
@@ -334,6 +344,7 @@ def kill_cluster(run: Federation) -> None:
     """All nodes of a cluster die."""
     cluster = run.chance.choice(run.clusters)
     run.say(f"kill -9 all of {cluster.name}")
+    run.hit(cluster)
     for node in range(len(cluster.nodes)):
         cluster.nodes.kill(node)
     run.wait(DOWN_S)
@@ -356,6 +367,7 @@ def pause(run: Federation) -> None:
     """A node hangs, and its links, which are processes of their own, do not."""
     cluster, node = run.some_node()
     run.say(f"SIGSTOP {cluster.name} node-{node}")
+    run.hit(cluster)
     cluster.nodes.pause(node)
     run.wait(PAUSE_S)
     cluster.nodes.resume(node)
@@ -407,6 +419,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--ack-mode", default="on-confirm", help="of the links; with on-publish messages are lost"
     )
+    parser.add_argument(
+        "--plain", action="store_true", help="links as to another broker: messages come twice"
+    )
     options = parsed(parser, arguments, tuple(FAULTS))
     with kept_directory(options.directory, "warren-federation-") as directory:
         return _judge(options, directory)
@@ -424,6 +439,7 @@ def _judge(options: argparse.Namespace, directory: Path) -> int:
     verdict = run.verdict()
     verdict.gaps.clear()  # a fault's nodes are not told apart by cluster
     chosen = f" --faults {options.faults}" if options.faults else ""
+    chosen += " --plain" if options.plain else ""
     chosen += f" --ack-mode {options.ack_mode}" if options.ack_mode != "on-confirm" else ""
     again = (
         f"python3 build.py federation --minutes {options.minutes:g} --seed {options.seed} "

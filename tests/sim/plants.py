@@ -377,6 +377,17 @@ def snapshot_over_a_longer_log() -> list[Replacement]:
     return [(lost, "may_install", eager), (follower, "installed", whole)]
 
 
+def commit_told_with_entries_only() -> list[Replacement]:
+    """The delay of a commit message has no end: only the next entries tell what is committed."""
+    feed = leader.feed
+
+    def forgetful(node: NodeState, lead: Any, to: str, progress: Any) -> bool:
+        feed(node, lead, to, progress)
+        return False
+
+    return [(leader, "feed", forgetful)]
+
+
 def _in_tables(*pairs: Callable[..., Any]) -> list[Replacement]:
     """Replace handlers in the node's tables: old, new, old, new …"""
     from warren_raft.core import raft_node as module
@@ -418,6 +429,7 @@ PLANTS = by_name(
     snapshot_names_those_in_effect,
     snapshot_leaves_the_membership,
     snapshot_over_a_longer_log,
+    commit_told_with_entries_only,
 )
 
 

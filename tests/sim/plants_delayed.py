@@ -38,12 +38,12 @@ def a_refused_due_message_counts_as_confirmed() -> list[Replacement]:
 
 def the_queues_that_have_it_are_forgotten() -> list[Replacement]:
     """What one queue has refused is routed to all of them again."""
-    begin = due_messages._Batch.__init__
+    begin = due_messages._DueBatch.__init__
 
     def forgetful(self: Any, has: Any) -> None:
         begin(self, {})
 
-    return [(due_messages._Batch, "__init__", forgetful)]
+    return [(due_messages._DueBatch, "__init__", forgetful)]
 
 
 def a_new_leader_has_no_router() -> list[Replacement]:

@@ -18,9 +18,11 @@ def letters_are_settled_before_their_confirms() -> list[Replacement]:
     """The forwarder takes what was sent for what was confirmed."""
     send = Publisher.send
 
-    def hasty(self: Publisher, vhost: str, parts: Any, told: Any, strict: bool = False) -> Any:
+    def hasty(
+        self: Publisher, vhost: str, parts: Any, told: Any, strict: bool = False, names: Any = None
+    ) -> Any:
         if not strict:
-            return send(self, vhost, parts, told, strict)
+            return send(self, vhost, parts, told, strict, names)
         clients = send(self, vhost, parts, None, strict)
         for number in range(len(parts)):
             told(number, True, None)
@@ -33,9 +35,11 @@ def a_refused_letter_counts_as_confirmed() -> list[Replacement]:
     """The forwarder does not look whether its target has taken a letter."""
     send = Publisher.send
 
-    def blind(self: Publisher, vhost: str, parts: Any, told: Any, strict: bool = False) -> Any:
+    def blind(
+        self: Publisher, vhost: str, parts: Any, told: Any, strict: bool = False, names: Any = None
+    ) -> Any:
         if not strict:
-            return send(self, vhost, parts, told, strict)
+            return send(self, vhost, parts, told, strict, names)
         return send(self, vhost, parts, lambda number, ok, refused: told(number, True, None), True)
 
     return [(Publisher, "send", blind)]

@@ -9,7 +9,15 @@ from typing import Any
 
 import msgspec
 
-from sim import plants_delayed, plants_imports, plants_letters, plants_policies, plants_queues
+from sim import (
+    plants_delayed,
+    plants_filters,
+    plants_imports,
+    plants_letters,
+    plants_policies,
+    plants_queues,
+    plants_relays,
+)
 from sim.planting import Replacement, by_name
 from sim.whole.sync import SimulatedWal
 from warren_broker.cluster.client import dead_letters
@@ -476,8 +484,10 @@ PLANTS = (
         a_read_does_not_wait_for_its_index,
     )
     | plants_queues.PLANTS
+    | plants_filters.PLANTS
     | plants_letters.PLANTS
     | plants_policies.PLANTS
     | plants_delayed.PLANTS
     | plants_imports.PLANTS
+    | plants_relays.PLANTS
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from warren_raft.config import RaftConfig
@@ -70,6 +70,14 @@ KINDS = (
 )
 
 
+def with_commit_delay(config: RaftConfig) -> RaftConfig:
+    """Return the settings with a delay of commit messages that follows from them: none, or some.
+
+    Not drawn: a world's other draws stay as they are.
+    """
+    return replace(config, commit_delay_ms={300: 10, 200: 40}.get(config.retransmit_ms, 0))
+
+
 def draw(rng: Random) -> Profile:
     """Draw a profile, which depends only on the generator's state."""
     kinds = tuple((kind, rng.choice((0, 1, 2))) for kind in dict.fromkeys(KINDS))
@@ -98,16 +106,18 @@ def draw(rng: Random) -> Profile:
         snapshot_every=rng.choice((0, 0, 5, 20)),
         spares=rng.choice((0, 0, 1, 2)),
         change_every_ms=rng.choice((0, 0, 150, 400, 1_000)),
-        config=RaftConfig(
-            election_delay_ms=(10, 120),
-            election_timeout_ms=(250, 500),
-            election_backoff_max=rng.choice((1, 4)),
-            retransmit_ms=rng.choice((200, 600, 1_000)),
-            append_bytes_max=60 if small else 1 << 20,
-            probe_bytes_max=30 if small else 1 << 16,
-            inflight_messages_max=rng.choice((1, 2, 8)) if small else 128,
-            inflight_bytes_max=120 if small else 16 << 20,
-            apply_bytes_max=rng.choice((1, 100)) if small else 8 << 20,
-            promote_learners=rng.random() < 0.75,
+        config=with_commit_delay(
+            RaftConfig(
+                election_delay_ms=(10, 120),
+                election_timeout_ms=(250, 500),
+                election_backoff_max=rng.choice((1, 4)),
+                retransmit_ms=rng.choice((200, 600, 1_000)),
+                append_bytes_max=60 if small else 1 << 20,
+                probe_bytes_max=30 if small else 1 << 16,
+                inflight_messages_max=rng.choice((1, 2, 8)) if small else 128,
+                inflight_bytes_max=120 if small else 16 << 20,
+                apply_bytes_max=rng.choice((1, 100)) if small else 8 << 20,
+                promote_learners=rng.random() < 0.75,
+            )
         ),
     )

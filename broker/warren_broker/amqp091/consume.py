@@ -107,6 +107,7 @@ def _consume(channel: Channel, method: methods.BasicConsume) -> None:
         # A client that does not understand basic.cancel would wait for messages for ever.
         cancel_on_failover=asked.cancel_on_failover
         and "consumer_cancel_notify" in connection.capabilities,
+        relay=asked.relay,
     )
     global_prefetch.changed(channel)
 

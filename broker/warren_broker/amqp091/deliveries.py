@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from warren_broker import relay_names
 from warren_broker.amqp091 import requests
 from warren_broker.amqp091.state import Channel, ChannelConsumer
 from warren_broker.kernel import Unsendable, format_deliveries, format_get_ok
@@ -20,10 +21,16 @@ REPLACED = "its properties are malformed; the client is sent x-unreadable-proper
 
 
 def count_headers(delivery: Delivery) -> dict[str, int] | None:
-    """Return the headers with a message's redelivery counts; None at its first delivery."""
-    if not delivery.acquired_count and not delivery.delivery_count:
+    """Return the headers with a message's redelivery counts, and the name that a relay is told.
+
+    None: at its first delivery, to another consumer.
+    """
+    if not (delivery.acquired_count or delivery.delivery_count or delivery.number):
         return None
     headers = {}
+    if delivery.number:
+        headers[relay_names.ORIGIN] = delivery.origin
+        headers[relay_names.NUMBER] = delivery.number
     if delivery.acquired_count:
         headers["x-acquired-count"] = delivery.acquired_count
     if delivery.delivery_count:
@@ -36,6 +43,11 @@ def hand_out(consumer: ChannelConsumer, delivery: Delivery, block: Any) -> bool:
 
     returns  False: some could not be sent
     """
+    if delivery.number and delivery.first < delivery.last:  # each has a name of its own
+        whole = True
+        for k in range(delivery.last - delivery.first + 1):
+            whole &= hand_out(consumer, part_of(delivery, k, k + 1), block)
+        return whole
     sent = True
     while True:
         try:

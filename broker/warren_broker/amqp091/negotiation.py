@@ -11,6 +11,7 @@ from warren_broker.amqp091.state import ConnectionState
 from warren_broker.amqp091.wire import codec, methods
 from warren_broker.amqp091.wire.methods import Method
 from warren_broker.errors import Refusal
+from warren_broker.relay_names import CAPABILITY
 from warren_broker.sasl_login import credentials, offered
 
 CAPABILITIES = (
@@ -23,8 +24,9 @@ CAPABILITIES = (
     "authentication_failure_close",
     "per_consumer_qos",
     "direct_reply_to",
+    CAPABILITY,
 )
-"""Capabilities announced to the client; RabbitMQ's list."""
+"""Capabilities announced to the client: RabbitMQ's list, and that of relays."""
 
 
 def start(config: ConnectionConfig) -> methods.ConnectionStart:

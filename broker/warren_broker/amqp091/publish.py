@@ -20,6 +20,7 @@ from warren_broker.kernel import (
     format_return,
 )
 from warren_broker.message_checks import REPLY_TO, first_refused
+from warren_broker.relay_names import CAPABILITY
 
 
 def publish(channel: Channel, item: TableRun) -> None:
@@ -69,6 +70,7 @@ def _hand_over(channel: Channel, run: CheckedRun) -> None:
             confirm=bool(number),
             mandatory=run.mandatory,
             flags=run.flags,
+            relayed=CAPABILITY in connection.capabilities,
         )
     )
 

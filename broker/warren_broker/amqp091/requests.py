@@ -211,6 +211,7 @@ class PublishRequest(SessionRequest, frozen=True, kw_only=True):
     channel    its number
     mandatory  whether any message of the run is mandatory
     flags      of its messages, or-ed (`kernel.items`)
+    relayed    the client is a relay: the messages may have names (`relay_names`)
     """
 
     channel: int
@@ -220,6 +221,7 @@ class PublishRequest(SessionRequest, frozen=True, kw_only=True):
     confirm: bool
     mandatory: bool
     flags: int = 0
+    relayed: bool = False
 
 
 # ------------------------------------------------------------------ consuming
@@ -244,6 +246,7 @@ class ConsumeRequest(SessionRequest, frozen=True, kw_only=True):
     timeout_ms: int | None
     arguments: Arguments
     cancel_on_failover: bool = False
+    relay: str = ""
 
 
 class CancelRequest(SessionRequest, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ import msgspec
 from warren_broker.amqp10.addresses import QueueSource
 from warren_broker.amqp10.connection_requests import AnyAnswer
 from warren_broker.amqp10.dynamic_nodes import TEMPORARY_QUEUE, TemporaryQueue, describe
+from warren_broker.amqp10.filter_set import FilterSet, read_filters
 from warren_broker.amqp10.held_deliveries import HeldDeliveries
 from warren_broker.amqp10.link import LinkHost, LinkPart, accept_attach
 from warren_broker.amqp10.link_requests import (
@@ -78,6 +79,7 @@ class ConsumingLink(LinkPart):
         self._retired: list[RetiredConsumer] = []
         self._queue = "" if source is None else source.queue
         self._said = wanted(link)
+        self._filters: FilterSet = read_filters(link)
         self._temporary: TemporaryQueue | None = None
         if source is None:
             self._temporary = TemporaryQueue(self, temporary_of, self._consume)
@@ -86,7 +88,8 @@ class ConsumingLink(LinkPart):
 
     def _consume(self, queue: str) -> None:
         self._queue = queue
-        request = Consume(queue, self.link.name, self.settled, *self._said)
+        said = (*self._said, self._filters.filter)
+        request = Consume(queue, self.link.name, self.settled, *said)
         self.host.ask(request, self._rejoined if self._held.consumer else self._answered)
 
     def _answered(self, answer: AnyAnswer) -> None:
@@ -96,6 +99,7 @@ class ConsumingLink(LinkPart):
         if not self._joined(answer):
             return
         accept_attach(self.link)
+        self._filters.answer(self.link)
         if self._temporary is not None:
             describe(self.link.source, self._temporary.name, TEMPORARY_QUEUE)
         self.link.snd_settle_mode = Link.SND_SETTLED if self.settled else Link.SND_UNSETTLED

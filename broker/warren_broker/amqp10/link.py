@@ -146,6 +146,7 @@ def accept_attach(link: Link, max_message_size: int = 0, paired: bool = False) -
     paired  announce the link as paired, which RabbitMQ's clients require
     """
     link.source.copy(link.remote_source)
+    link.source.filter.clear()  # a filter in the answer is one that is applied
     link.target.copy(link.remote_target)
     link.snd_settle_mode = link.remote_snd_settle_mode
     link.rcv_settle_mode = link.remote_rcv_settle_mode

@@ -24,6 +24,7 @@ class Consume(Request, frozen=True):
 
     settled     what is delivered counts as accepted
     timeout_ms  how long it may hold a message; None: as the queue says
+    filter      see `commands.Checkout`
     """
 
     queue: str
@@ -31,6 +32,7 @@ class Consume(Request, frozen=True):
     settled: bool
     priority: int = 0
     timeout_ms: int | None = None
+    filter: bytes = b""
 
 
 class GrantCredit(Request, frozen=True):

@@ -170,7 +170,9 @@ class Broker:
     def _transfers(self, name: str) -> tuple[FederationLinks, ExchangeLinks, Shovels]:
         queues = FederationLinks(self.cluster, self.definitions, name)
         exchanges = ExchangeLinks(self.cluster, self.definitions, name)
-        return queues, exchanges, Shovels(self.cluster, self.definitions, name, queues, exchanges)
+        static = {key: one.value() for key, one in self.settings.shovels.items()}
+        shovels = Shovels(self.cluster, self.definitions, name, static, queues, exchanges)
+        return queues, exchanges, shovels
 
     def _cluster(self, loop: Loop, make_host: MakeHost) -> Cluster:
         limits = self.settings.limits

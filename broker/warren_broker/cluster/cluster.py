@@ -549,4 +549,6 @@ def _moved(delivery: Delivery) -> Delivery:
         delivery.delivery_count,
         delivery.acquired_count,
         delivery.annotations,
+        delivery.origin,
+        delivery.number,
     )

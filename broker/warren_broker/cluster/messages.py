@@ -311,9 +311,13 @@ class AskShovels(Numbered, frozen=True, array_like=True, tag="ask_shovels"):
 
 
 class ShovelsAre(Numbered, frozen=True, array_like=True, tag="shovels_are"):
-    """Answer AskShovels."""
+    """Answer AskShovels.
+
+    static  name -> digest of each shovel of the node's configuration; an older node sends none
+    """
 
     shovels: tuple[ShovelInfo, ...]
+    static: dict[str, str] = {}
 
 
 class Join(PeerMessage, frozen=True, array_like=True, tag="join"):

@@ -12,7 +12,7 @@ from warren_broker.definition_files.document import (
     VhostEntry,
     table,
 )
-from warren_broker.definition_files.import_plan import Plan, checked_size
+from warren_broker.definition_files.import_plan import ImportPlan, checked_size
 from warren_broker.errors import InvalidArgument
 from warren_broker.management.user_values import DEFAULT_QUEUE_TYPES
 from warren_broker.management.users import parse_tags
@@ -27,7 +27,7 @@ VHOST_LIMITS: Final = "vhost-limits"
 _METADATA = ("description", "tags", "default_queue_type")
 
 
-def plan_vhosts(plan: Plan) -> None:
+def plan_vhosts(plan: ImportPlan) -> None:
     """Add the vhosts; what a file does not say of an existing vhost stays as it is."""
     for name, entry in plan.each_once("vhosts", "vhost"):
         with plan.refusing(name):
@@ -37,7 +37,7 @@ def plan_vhosts(plan: Plan) -> None:
             plan.add("vhosts", name, PutVhost(vhost))
 
 
-def _vhost(plan: Plan, name: str, entry: VhostEntry) -> Vhost:
+def _vhost(plan: ImportPlan, name: str, entry: VhostEntry) -> Vhost:
     scope = plan.state.scopes.get(entry.name)
     before = scope.vhost if scope is not None else Vhost(entry.name)
     metadata = dict(table(entry.metadata))
@@ -61,7 +61,7 @@ def _vhost(plan: Plan, name: str, entry: VhostEntry) -> Vhost:
     )
 
 
-def _queue_type(plan: Plan, name: str, asked: Any, before: str) -> str:
+def _queue_type(plan: ImportPlan, name: str, asked: Any, before: str) -> str:
     if asked is None:
         return before
     if asked in DEFAULT_QUEUE_TYPES:
@@ -79,7 +79,7 @@ def _queue_type(plan: Plan, name: str, asked: Any, before: str) -> str:
 # ------------------------------------------------------------------ users
 
 
-def plan_users(plan: Plan) -> None:
+def plan_users(plan: ImportPlan) -> None:
     """Add the users, with their passwords' hashes."""
     for name, entry in plan.each_once("users", "user"):
         with plan.refusing(name):
@@ -89,7 +89,7 @@ def plan_users(plan: Plan) -> None:
             plan.add("users", name, PutUser(user))
 
 
-def _hash(plan: Plan, name: str, entry: UserEntry) -> str:
+def _hash(plan: ImportPlan, name: str, entry: UserEntry) -> str:
     known = plan.state.users.get(entry.name)
     if entry.password_hash is not None:
         algorithm = entry.hashing_algorithm or ""
@@ -115,7 +115,7 @@ def _hash(plan: Plan, name: str, entry: UserEntry) -> str:
 # ------------------------------------------------------------------ limits
 
 
-def plan_limits(plan: Plan) -> None:
+def plan_limits(plan: ImportPlan) -> None:
     """Add the limits of vhosts and users, after the objects that they would limit.
 
     RabbitMQ's exports have those of a vhost twice: with the vhost, and as a parameter.
@@ -132,7 +132,7 @@ def plan_limits(plan: Plan) -> None:
                 _plan_limits(plan, "vhost", name, given.value)
 
 
-def _plan_limits(plan: Plan, of: Literal["vhost", "user"], owner: str, given: Any) -> None:
+def _plan_limits(plan: ImportPlan, of: Literal["vhost", "user"], owner: str, given: Any) -> None:
     if given is None:
         return
     name = f"limits of {of} '{owner}'"
@@ -154,7 +154,7 @@ def _plan_limits(plan: Plan, of: Literal["vhost", "user"], owner: str, given: An
 # ------------------------------------------------------------------ permissions
 
 
-def plan_permissions(plan: Plan) -> None:
+def plan_permissions(plan: ImportPlan) -> None:
     """Add permissions and topic permissions, of users of the file or of the cluster."""
     for kind in ("permissions", "topic_permissions"):
         for number, entry in plan.each(kind):
@@ -164,7 +164,7 @@ def plan_permissions(plan: Plan) -> None:
 
 
 def _plan_grant(
-    plan: Plan, kind: str, vhost: str, entry: PermissionEntry | TopicPermissionEntry
+    plan: ImportPlan, kind: str, vhost: str, entry: PermissionEntry | TopicPermissionEntry
 ) -> None:
     exchange = entry.exchange if isinstance(entry, TopicPermissionEntry) else None
     configure = entry.configure if isinstance(entry, PermissionEntry) else ""

@@ -14,7 +14,7 @@ from warren_broker.definition_files.access_objects import (
     plan_vhosts,
 )
 from warren_broker.definition_files.document import Document
-from warren_broker.definition_files.import_plan import Plan, Step, Surroundings
+from warren_broker.definition_files.import_plan import ImportPlan, ImportSurroundings, Step
 from warren_broker.definition_files.policy_objects import plan_parameters, plan_policies
 from warren_broker.management.definition_values import ImportCount, ImportReport
 from warren_broker.metadata import commands, image, limits
@@ -40,7 +40,7 @@ class CheckedImport:
 
 
 def check_import(
-    document: Document, state: MetadataState, around: Surroundings, vhost: str | None = None
+    document: Document, state: MetadataState, around: ImportSurroundings, vhost: str | None = None
 ) -> CheckedImport:
     """Return the commands of an import; raises FileRefused with everything that is wrong.
 
@@ -49,7 +49,7 @@ def check_import(
     """
     if vhost is not None and vhost not in state.scopes:
         raise errors.NotFound(f"no vhost '{vhost}': create it before the import")
-    plan = Plan(document, state, around, vhost)
+    plan = ImportPlan(document, state, around, vhost)
     for place, key in document.unknown:
         plan.note(place, key, "left out: unknown key")
     plan_vhosts(plan)
@@ -64,7 +64,7 @@ def check_import(
     return _tried(plan)
 
 
-def _tried(plan: Plan) -> CheckedImport:
+def _tried(plan: ImportPlan) -> CheckedImport:
     """Carry the commands out on a copy; find those that are refused, and what each one changes."""
     copy = image.from_bytes(image.to_bytes(plan.state))
     context = MetadataContext(Meta(0, 0, 0), copy, 0, "")
@@ -100,7 +100,7 @@ def _tried(plan: Plan) -> CheckedImport:
     return CheckedImport(tuple(kept), report)
 
 
-def _refused(plan: Plan, step: Step, refusal: errors.Refusal) -> None:
+def _refused(plan: ImportPlan, step: Step, refusal: errors.Refusal) -> None:
     # As in RabbitMQ, which exports bindings of exclusive queues but not the queues. Others are of
     # objects that were left out themselves.
     if isinstance(step.command, commands.Bind) and isinstance(refusal, errors.NotFound):

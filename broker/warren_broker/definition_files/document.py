@@ -24,11 +24,11 @@ Table: TypeAlias = dict[str, Any] | list[Any]
 """A map; older servers write an empty one as a list, and some as a list of pairs."""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class FileObject(msgspec.Struct, frozen=True):
     """Base class of the objects of a file."""
 
 
-class VhostEntry(Entry, frozen=True):
+class VhostEntry(FileObject, frozen=True):
     """A vhost; `metadata` has the keys again in exports of newer servers."""
 
     name: str
@@ -41,7 +41,7 @@ class VhostEntry(Entry, frozen=True):
     protected_from_deletion: bool | None = None
 
 
-class UserEntry(Entry, frozen=True):
+class UserEntry(FileObject, frozen=True):
     """A user, with a password or its hash."""
 
     name: str
@@ -55,7 +55,7 @@ class UserEntry(Entry, frozen=True):
         return f"UserEntry(name={self.name!r})"
 
 
-class PermissionEntry(Entry, frozen=True):
+class PermissionEntry(FileObject, frozen=True):
     """A user's permissions in a vhost."""
 
     user: str
@@ -65,7 +65,7 @@ class PermissionEntry(Entry, frozen=True):
     vhost: str | None = None
 
 
-class TopicPermissionEntry(Entry, frozen=True):
+class TopicPermissionEntry(FileObject, frozen=True):
     """A user's topic permissions for an exchange."""
 
     user: str
@@ -75,7 +75,7 @@ class TopicPermissionEntry(Entry, frozen=True):
     vhost: str | None = None
 
 
-class ParameterEntry(Entry, frozen=True):
+class ParameterEntry(FileObject, frozen=True):
     """A runtime parameter; operator policies are among them."""
 
     component: str
@@ -84,14 +84,14 @@ class ParameterEntry(Entry, frozen=True):
     vhost: str | None = None
 
 
-class GlobalParameterEntry(Entry, frozen=True):
+class GlobalParameterEntry(FileObject, frozen=True):
     """A global runtime parameter."""
 
     name: str
     value: Any
 
 
-class PolicyEntry(Entry, frozen=True, rename={"apply_to": "apply-to"}):
+class PolicyEntry(FileObject, frozen=True, rename={"apply_to": "apply-to"}):
     """A policy."""
 
     name: str
@@ -102,7 +102,7 @@ class PolicyEntry(Entry, frozen=True, rename={"apply_to": "apply-to"}):
     vhost: str | None = None
 
 
-class ExchangeEntry(Entry, frozen=True):
+class ExchangeEntry(FileObject, frozen=True):
     """An exchange."""
 
     name: str
@@ -114,7 +114,7 @@ class ExchangeEntry(Entry, frozen=True):
     vhost: str | None = None
 
 
-class QueueEntry(Entry, frozen=True):
+class QueueEntry(FileObject, frozen=True):
     """A queue.
 
     type           of exports since 3.10
@@ -131,7 +131,7 @@ class QueueEntry(Entry, frozen=True):
     vhost: str | None = None
 
 
-class BindingEntry(Entry, frozen=True):
+class BindingEntry(FileObject, frozen=True):
     """A binding."""
 
     source: str
@@ -181,7 +181,7 @@ INFORMATION: Final = (
     "name",
 )
 """Keys of a file that tell where it comes from."""
-_ENTRIES: Final[dict[str, type[Entry]]] = {
+_ENTRIES: Final[dict[str, type[FileObject]]] = {
     "vhosts": VhostEntry,
     "users": UserEntry,
     "permissions": PermissionEntry,
@@ -194,7 +194,7 @@ _ENTRIES: Final[dict[str, type[Entry]]] = {
     "bindings": BindingEntry,
 }
 _KEYS: Final = {kind: frozenset(entry.__struct_encode_fields__) for kind, entry in _ENTRIES.items()}
-E = TypeVar("E", bound=Entry)
+E = TypeVar("E", bound=FileObject)
 
 
 def parse(data: bytes) -> Document:

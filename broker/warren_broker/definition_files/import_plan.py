@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 from warren_broker import errors
 from warren_broker.arguments import NAME_BYTES_MAX, QueueDeclaration, QueueDefaults
-from warren_broker.definition_files.document import WHOLE_CLUSTER, Document, Entry
+from warren_broker.definition_files.document import WHOLE_CLUSTER, Document, FileObject
 from warren_broker.errors import InvalidArgument, Refusal, named
 from warren_broker.management.definition_values import NotHonoured
 from warren_broker.metadata.commands import AnyImported, DeclareQueue
@@ -26,7 +26,7 @@ class FileRefused(errors.PreconditionFailed):
     http_status = 400
 
 
-class Surroundings(Protocol):
+class ImportSurroundings(Protocol):
     """What the node that imports knows beside the file and the definitions."""
 
     nodes_count: int
@@ -59,7 +59,7 @@ class Step:
 
 
 @dataclass(slots=True)
-class Plan:
+class ImportPlan:
     """The commands for the objects of a file.
 
     An object that this broker cannot have, or a part of one, is left out and named. When
@@ -74,12 +74,12 @@ class Plan:
 
     document: Document
     state: MetadataState
-    around: Surroundings
+    around: ImportSurroundings
     vhost: str | None = None
     steps: list[Step] = field(default_factory=list)
     not_honoured: list[NotHonoured] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    seen: dict[tuple[Any, ...], Entry] = field(default_factory=dict)
+    seen: dict[tuple[Any, ...], FileObject] = field(default_factory=dict)
     vhosts: dict[str, Vhost] = field(default_factory=dict)
     users: dict[str, User] = field(default_factory=dict)
     limits: dict[tuple[str, str], Limits] = field(default_factory=dict)
@@ -165,7 +165,7 @@ class Plan:
             name = None
         return name
 
-    def is_first(self, identity: tuple[Any, ...], name: str, entry: Entry) -> bool:
+    def is_first(self, identity: tuple[Any, ...], name: str, entry: FileObject) -> bool:
         """Return whether an object is met for the first time; a repeat that differs is a problem.
 
         identity  its kind and what no other of that kind has

@@ -9,7 +9,7 @@ import msgspec
 from warren_broker import errors
 from warren_broker.definition_files.access_objects import VHOST_LIMITS
 from warren_broker.definition_files.document import PolicyEntry, table
-from warren_broker.definition_files.import_plan import Plan, checked_size
+from warren_broker.definition_files.import_plan import ImportPlan, checked_size
 from warren_broker.metadata.commands import PutParameter, SetPolicy
 from warren_broker.metadata.records import Parameter, Policy
 from warren_broker.parameter_values import COMPONENTS, SHOVEL, check_json, check_parameter
@@ -23,7 +23,7 @@ INTERNAL: Final = "internal"
 KEPT: Final = "kept, shown and exported; it has no effect here"
 
 
-def plan_policies(plan: Plan) -> None:
+def plan_policies(plan: ImportPlan) -> None:
     """Add the policies, and the operator policies, which are among the parameters."""
     for number, entry in plan.each("policies"):
         vhost = plan.vhost_of("policies", number, entry)
@@ -45,7 +45,7 @@ def plan_policies(plan: Plan) -> None:
         _plan_policy(plan, vhost, entry, operator)
 
 
-def _plan_policy(plan: Plan, vhost: str, entry: PolicyEntry, operator: bool) -> None:
+def _plan_policy(plan: ImportPlan, vhost: str, entry: PolicyEntry, operator: bool) -> None:
     kind = "operator policy" if operator else "policy"
     name = errors.named(kind, entry.name, vhost)
     if not plan.is_first((kind, vhost, entry.name), name, entry):
@@ -75,7 +75,7 @@ def _plan_policy(plan: Plan, vhost: str, entry: PolicyEntry, operator: bool) -> 
 
 
 def _kept(
-    plan: Plan, name: str, given: dict[str, Any], apply_to: str, operator: bool
+    plan: ImportPlan, name: str, given: dict[str, Any], apply_to: str, operator: bool
 ) -> dict[str, Any]:
     """Return the keys that can be honoured; note the others.
 
@@ -106,7 +106,7 @@ def _one_line(refusal: errors.Refusal) -> str:
 # ------------------------------------------------------------------ parameters
 
 
-def plan_parameters(plan: Plan) -> None:
+def plan_parameters(plan: ImportPlan) -> None:
     """Add the other parameters and the global ones."""
     for number, entry in plan.each("parameters"):
         if entry.component in POLICY_COMPONENTS or entry.component == VHOST_LIMITS:
@@ -128,7 +128,7 @@ def plan_parameters(plan: Plan) -> None:
             _plan_parameter(plan, name, Parameter("", "", entry.name, entry.value))
 
 
-def _plan_parameter(plan: Plan, name: str, parameter: Parameter) -> None:
+def _plan_parameter(plan: ImportPlan, name: str, parameter: Parameter) -> None:
     try:
         checked_size("parameter", parameter.name)
         if parameter.vhost:

@@ -14,7 +14,7 @@ from warren_broker.definition_files.document import (
     Table,
     table,
 )
-from warren_broker.definition_files.import_plan import Plan
+from warren_broker.definition_files.import_plan import ImportPlan
 from warren_broker.errors import InvalidArgument, PreconditionFailed
 from warren_broker.metadata.commands import Bind, DeclareExchange
 from warren_broker.metadata.exchange_types import KEEPING_KINDS, check_kind
@@ -27,7 +27,7 @@ GROUP_SIZE: Final = "x-quorum-initial-group-size"
 _PREDECLARED: Final = {name: kind for name, kind, _ in DEFAULT_EXCHANGES}
 
 
-def plan_exchanges(plan: Plan) -> None:
+def plan_exchanges(plan: ImportPlan) -> None:
     """Add the exchanges; those that every vhost has are left alone."""
     for vhost, name, entry in plan.each_in_vhost("exchanges", "exchange"):
         if entry.name == "" or entry.name.startswith(RESERVED):
@@ -44,7 +44,7 @@ def plan_exchanges(plan: Plan) -> None:
             plan.add("exchanges", name, _exchange(plan, vhost, entry))
 
 
-def _exchange(plan: Plan, vhost: str, entry: ExchangeEntry) -> DeclareExchange:
+def _exchange(plan: ImportPlan, vhost: str, entry: ExchangeEntry) -> DeclareExchange:
     nodes, leader = plan.around.place_store() if entry.type in KEEPING_KINDS else (None, "")
     return DeclareExchange(
         vhost,
@@ -69,14 +69,14 @@ def _arguments(given: Table | None) -> dict[str, Any]:
 # ------------------------------------------------------------------ queues
 
 
-def plan_queues(plan: Plan) -> None:
+def plan_queues(plan: ImportPlan) -> None:
     """Add the queues, with nodes that are to carry them."""
     for vhost, name, entry in plan.each_in_vhost("queues", "queue"):
         with plan.refusing(name):
             _plan_queue(plan, vhost, name, entry)
 
 
-def _plan_queue(plan: Plan, vhost: str, name: str, entry: QueueEntry) -> None:
+def _plan_queue(plan: ImportPlan, vhost: str, name: str, entry: QueueEntry) -> None:
     if not entry.name:
         raise InvalidArgument("a queue without a name")
     check_name("queue", entry.name)
@@ -113,7 +113,7 @@ def _plan_queue(plan: Plan, vhost: str, name: str, entry: QueueEntry) -> None:
 
 
 def _declaration(
-    plan: Plan, vhost: str, entry: QueueEntry, arguments: dict[str, Any]
+    plan: ImportPlan, vhost: str, entry: QueueEntry, arguments: dict[str, Any]
 ) -> QueueDeclaration:
     """Check a queue's declaration; a type beside the arguments is that of an export."""
     kind = plan.vhost_record(vhost).default_queue_type
@@ -131,7 +131,7 @@ def _declaration(
 # ------------------------------------------------------------------ bindings
 
 
-def plan_bindings(plan: Plan) -> None:
+def plan_bindings(plan: ImportPlan) -> None:
     """Add the bindings; every queue is bound to the default exchange already."""
     for number, entry in plan.each("bindings"):
         vhost = plan.vhost_of("bindings", number, entry)
@@ -154,7 +154,7 @@ def plan_bindings(plan: Plan) -> None:
         plan.add("bindings", name, Bind(*ends))
 
 
-def _plan_own(plan: Plan, vhost: str, entry: BindingEntry) -> None:
+def _plan_own(plan: ImportPlan, vhost: str, entry: BindingEntry) -> None:
     """Add a node's own exchange: a file may be loaded before a node has declared it."""
     first = plan.seen.setdefault(("own exchange", vhost, entry.source), entry)
     if first is entry and plan.state.exchange(vhost, entry.source) is None:

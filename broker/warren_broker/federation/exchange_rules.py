@@ -17,7 +17,7 @@ Bound = tuple[str, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ClusterExchange:
     """An exchange as other clusters know it. Two clusters of the same name are not told apart."""
 
     cluster: str
@@ -41,7 +41,7 @@ class ExchangeLink:
     max_hops   links that a message may have come through at most, this one included
     """
 
-    here: Place
+    here: ClusterExchange
     exchange: str
     kind: str
     durable: bool
@@ -53,7 +53,7 @@ def _tables(value: Any) -> list[dict[str, Any]]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
-def may_enter(before: Any, here: Place, max_hops: int) -> bool:
+def may_enter(before: Any, here: ClusterExchange, max_hops: int) -> bool:
     """Return whether a message may come to an exchange through one more link.
 
     before  its header x-received-from: an entry for each exchange upstream that it came through
@@ -62,7 +62,7 @@ def may_enter(before: Any, here: Place, max_hops: int) -> bool:
     return len(entries) < max_hops and not any(_is_at(entry, here) for entry in entries)
 
 
-def _is_at(entry: Mapping[str, Any], place: Place) -> bool:
+def _is_at(entry: Mapping[str, Any], place: ClusterExchange) -> bool:
     return (entry.get("cluster-name"), entry.get("vhost"), entry.get("exchange")) == (
         place.cluster,
         place.vhost,
@@ -70,7 +70,9 @@ def _is_at(entry: Mapping[str, Any], place: Place) -> bool:
     )
 
 
-def entered(before: Any, uri: str, there: Place, redelivered: bool) -> list[dict[str, Any]]:
+def entered(
+    before: Any, uri: str, there: ClusterExchange, redelivered: bool
+) -> list[dict[str, Any]]:
     """Return the header x-received-from after one more link, the latest entry first.
 
     uri    of the upstream, without user and password
@@ -87,7 +89,7 @@ def entered(before: Any, uri: str, there: Place, redelivered: bool) -> list[dict
 
 
 def passed_on(
-    bindings: Iterable[Bound], here: Place, there: Place, max_hops: int
+    bindings: Iterable[Bound], here: ClusterExchange, there: ClusterExchange, max_hops: int
 ) -> dict[tuple[str, str], Bound]:
     """Return the bindings that a link makes upstream, by routing key and what they are for.
 
@@ -114,7 +116,7 @@ def passed_on(
     return found
 
 
-def _is_for(entry: Mapping[str, Any], place: Place) -> bool:
+def _is_for(entry: Mapping[str, Any], place: ClusterExchange) -> bool:
     """Return whether an entry names a place; RabbitMQ adds a blank and a letter to the exchange."""
     exchange = entry.get("exchange")
     if entry.get("cluster-name") != place.cluster or not isinstance(exchange, str):

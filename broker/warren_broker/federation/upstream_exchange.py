@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pika.exceptions import ChannelClosedByBroker
 
-from warren_broker.federation.exchange_rules import Bound, ExchangeLink, Place, passed_on
+from warren_broker.federation.exchange_rules import Bound, ClusterExchange, ExchangeLink, passed_on
 from warren_broker.shovel.definition import ShovelEnd
 from warren_broker.shovel.endpoint import NOT_FOUND, Endpoint, in_words
 
@@ -42,7 +42,7 @@ class UpstreamExchange:
         said = source.connection.server_properties or {}
         named = said.get("cluster_name", "")
         named = named.decode("utf-8", "replace") if isinstance(named, bytes) else str(named)
-        self.there = Place(named, source.uri.vhost, link.exchange)
+        self.there = ClusterExchange(named, source.uri.vhost, link.exchange)
 
     @property
     def is_itself(self) -> bool:

@@ -74,6 +74,9 @@ sections_out                                              AMQP 0.9.1 to AMQP 1.0
     write_sections(properties, ...) -> bytes              the sections that precede the body
     sections_to_keep(properties, data, sections, pieces) -> bytes   that 0.9.1 cannot express
     is_owned(name) -> bool                                whether the broker sets an annotation
+
+section_fields                                            single fields of sections, for filters
+    read_fields(sections, priority, fields, names, found) -> found
 """
 
 from __future__ import annotations
@@ -130,6 +133,7 @@ class Kernel(NamedTuple):
     property_columns: Any
     sections_in: Any
     sections_out: Any
+    section_fields: Any
 
 
 def load(mode: Mode) -> Kernel:
@@ -186,6 +190,7 @@ if TYPE_CHECKING:
     from warren_broker.kernel.property_columns import header_entries, split_properties
     from warren_broker.kernel.publisher_ids import publisher_ids
     from warren_broker.kernel.scan import FrameScanner
+    from warren_broker.kernel.section_fields import read_fields
     from warren_broker.kernel.sections_in import is_body, map_entries, read_sections
     from warren_broker.kernel.sections_out import (
         is_owned,
@@ -221,6 +226,7 @@ else:
     header_entries = _kernel.property_columns.header_entries
     is_body = _kernel.sections_in.is_body
     map_entries = _kernel.sections_in.map_entries
+    read_fields = _kernel.section_fields.read_fields
     read_sections = _kernel.sections_in.read_sections
     is_owned = _kernel.sections_out.is_owned
     sections_to_keep = _kernel.sections_out.sections_to_keep
@@ -281,6 +287,7 @@ __all__ = [
     "map_entries",
     "partition",
     "publisher_ids",
+    "read_fields",
     "read_sections",
     "readable",
     "sections_to_keep",

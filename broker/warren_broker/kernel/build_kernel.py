@@ -24,6 +24,7 @@ MODULES = (
     "section_values",
     "sections_in",
     "sections_out",
+    "section_fields",
 )
 _HERE = Path(__file__).resolve().parent
 _PARENT = _HERE.parent.parent

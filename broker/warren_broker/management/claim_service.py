@@ -12,6 +12,7 @@ from warren_broker.management import claims as requests
 from warren_broker.management import decision_service
 from warren_broker.management.resource import MessagesCounted, Performed
 from warren_broker.queue import commands
+from warren_broker.queue.give_up_command import ORIGINS
 
 BATCH_QUEUES_MAX = 10_000
 
@@ -49,7 +50,11 @@ def _open_claim(asker: Asker, request: requests.OpenClaimRequest, answer: Answer
         if isinstance(reply, commands.EmptyClaim):
             return requests.ClaimOpened(reply.number, 0, 0, True)
         return requests.ClaimOpened(
-            reply.number, reply.messages, reply.size_bytes, reply.messages > 0
+            reply.number,
+            reply.messages,
+            reply.size_bytes,
+            reply.messages > 0,
+            ORIGINS[reply.origin],
         )
 
     asker.ask(queue, command, answer, opened)
@@ -155,6 +160,7 @@ CLAIM_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {
     requests.RenewClaimsRequest: _renew,
     requests.SettleClaimsRequest: _settle,
     requests.ReleaseClaimRequest: decision_service.release,
+    requests.GiveUpRequest: decision_service.give_up,
     requests.DrawEpochRequest: _draw_epoch,
     requests.PublishBatchRequest: _publish_batch,
     requests.DropBatchRequest: _drop_batch,

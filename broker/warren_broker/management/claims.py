@@ -11,6 +11,7 @@ from warren_broker.amqp10.wire.proton import ulong
 from warren_broker.errors import InvalidArgument, StageMissing, named
 from warren_broker.management import resource
 from warren_broker.management.resource import Body, ManagementRequest, Names, Query, Result
+from warren_broker.queue.give_up_command import ORIGINS, Way
 
 ATTEMPTS_MAX = 100_000
 QUEUES_MAX = 10_000
@@ -91,6 +92,18 @@ class ReleaseClaimRequest(ClaimRequest, frozen=True):
     undecided: bool = False
 
 
+class GiveUpRequest(ClaimRequest, frozen=True):
+    """POST …/give_up: take all messages out of an open claim. Answer: MessagesCounted.
+
+    A claim that a batch decides about is asked about first, as in ReleaseClaimRequest. Refused: 409
+    fenced, 410 claim_lost, 409 when nothing passes (`queue.give_up_command.GiveUpClaim`).
+    """
+
+    way: Way
+    in_row_max: int
+    drop: bool = False
+
+
 class DrawEpochRequest(ManagementRequest, frozen=True):
     """POST /epochs: an epoch for a driver that will write runs of sinks. Answer: EpochDrawn.
 
@@ -142,6 +155,7 @@ AnyClaimRequest: TypeAlias = (
     | RenewClaimsRequest
     | SettleClaimsRequest
     | ReleaseClaimRequest
+    | GiveUpRequest
     | DrawEpochRequest
     | PublishBatchRequest
     | DropBatchRequest
@@ -165,12 +179,17 @@ class EpochDrawn(Result, frozen=True):
 
 
 class ClaimOpened(Result, frozen=True):
-    """The content of a claim. open: False when nothing was ready, and no claim was opened."""
+    """The content of a claim.
+
+    open    False when nothing was ready, and no claim was opened
+    origin  of its messages: "ready", or "part" or "alone" of a claim that was given up
+    """
 
     number: int
     messages: int
     size_bytes: int
     open: bool
+    origin: str = ORIGINS[0]
 
 
 AnyClaimResult: TypeAlias = ReaderRegistered | EpochDrawn | ClaimOpened
@@ -217,6 +236,16 @@ class ReleaseBody(Body, frozen=True):
     number: resource.Natural
     failed: bool = False
     undecided: bool = False
+
+
+class GiveUpBody(Body, frozen=True):
+    """POST …/give_up."""
+
+    epoch: resource.Natural
+    number: resource.Positive
+    way: Way
+    in_row_max: resource.Positive
+    drop: bool = False
 
 
 class BatchBody(Body, frozen=True):
@@ -323,6 +352,7 @@ ROUTES: tuple[resource.Route, ...] = (
     resource.route("POST", _READER + "/renew", _of_reader(RenewClaimsRequest, RenewBody)),
     resource.route("POST", _READER + "/settle", _of_reader(SettleClaimsRequest, SettleBody)),
     resource.route("POST", _READER + "/release", _of_reader(ReleaseClaimRequest, ReleaseBody)),
+    resource.route("POST", _READER + "/give_up", _of_reader(GiveUpRequest, GiveUpBody)),
     resource.route("POST", "/epochs", resource.from_names(DrawEpochRequest)),
     resource.route("POST", _RUN + "/batches/:batch", _publish),
     resource.route("DELETE", _RUN + "/batches/:batch", _drop),
@@ -346,6 +376,7 @@ def _claim(result: ClaimOpened) -> resource.Answer:
         "messages": ulong(result.messages),
         "size_bytes": ulong(result.size_bytes),
         "open": result.open,
+        "origin": result.origin,
     }
 
 

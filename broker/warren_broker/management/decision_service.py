@@ -22,12 +22,13 @@ from warren_broker.queue.decision_commands import (
     AskBatch,
     BatchFate,
     BindClaim,
-    Binding,
     BoundClaim,
+    ClaimBinding,
     ClaimName,
     Fate,
     ResolveClaim,
 )
+from warren_broker.queue.give_up_command import GiveUpClaim
 
 
 class _BoundClaim:
@@ -44,7 +45,7 @@ class _BoundClaim:
         self.name = ClaimName(queue.group, reader, number)
 
     def bind(
-        self, epoch: int, binding: Binding, done: Callable[[errors.Refusal | None], None]
+        self, epoch: int, binding: ClaimBinding, done: Callable[[errors.Refusal | None], None]
     ) -> None:
         """Bind the claim to a batch; free it first of one that was not published."""
 
@@ -54,7 +55,7 @@ class _BoundClaim:
             else:
                 done(reply if isinstance(reply, errors.Refusal) else None)
 
-        def decided(other: Binding, fate: Fate | errors.Refusal) -> None:
+        def decided(other: ClaimBinding, fate: Fate | errors.Refusal) -> None:
             if isinstance(fate, errors.Refusal):
                 done(fate)
             elif fate == "closed":
@@ -65,7 +66,7 @@ class _BoundClaim:
         command = BindClaim(self._reader, self._number, epoch, binding)
         self._ask(self._queue, command, replied)
 
-    def decide(self, binding: Binding, done: Callable[[Fate | errors.Refusal], None]) -> None:
+    def decide(self, binding: ClaimBinding, done: Callable[[Fate | errors.Refusal], None]) -> None:
         """Have the batch's queue decide about the claim, and do what it has decided."""
         asker = self._asker
         queue = asker.broker.definitions.state.queue(asker.vhost, binding.queue)
@@ -93,7 +94,7 @@ class _BoundClaim:
         self._ask(queue, AskBatch(*batch, self.name), told)
 
     def resolve(
-        self, binding: Binding, published: bool, done: Callable[[errors.Refusal | None], None]
+        self, binding: ClaimBinding, published: bool, done: Callable[[errors.Refusal | None], None]
     ) -> None:
         """Settle the claim, or free it of the batch."""
         command = ResolveClaim(self._reader, self._number, binding, published)
@@ -111,13 +112,13 @@ class _BoundClaim:
     def _said(self) -> str:
         return f"claim {self._number} of reader {self._reader!r} in queue {self._queue.name!r}"
 
-    def _settled_by(self, other: Binding) -> errors.ClaimNotOpen:
+    def _settled_by(self, other: ClaimBinding) -> errors.ClaimNotOpen:
         return errors.ClaimNotOpen(
             f"{self._said()} is settled: {_batch(other)} was published with it; nothing was "
             "published now: continue with the next claim"
         )
 
-    def unknown(self, other: Binding) -> errors.PreconditionFailed:
+    def unknown(self, other: ClaimBinding) -> errors.PreconditionFailed:
         """Return the refusal when it is not known what was decided."""
         return errors.PreconditionFailed(
             f"{self._said()} is settled when {_batch(other)} is published, and that queue was "
@@ -127,7 +128,7 @@ class _BoundClaim:
         )
 
 
-def _batch(binding: Binding) -> str:
+def _batch(binding: ClaimBinding) -> str:
     return (
         f"batch {binding.batch} of sink {binding.sink!r}, run {binding.run!r}, in queue "
         f"{binding.queue!r}"
@@ -141,7 +142,9 @@ def publish_settling(asker: Asker, request: requests.PublishBatchRequest, answer
     queue = asker.broker.definitions.state.queue(asker.vhost, name)
     if queue is None:
         raise requests.stages_gone(name, asker.vhost, request)
-    binding = Binding(name, queue.group, request.sink, request.run, request.batch, request.epoch)
+    binding = ClaimBinding(
+        name, queue.group, request.sink, request.run, request.batch, request.epoch
+    )
     claims = [
         (_BoundClaim(asker, asker.queue(of), reader, number), epoch)
         for of, reader, number, epoch in request.settles
@@ -185,25 +188,53 @@ def release(asker: Asker, request: requests.ReleaseClaimRequest, answer: Answer)
     command = commands.ReleaseClaim(
         request.reader, request.number, request.epoch, request.failed, lasting=True
     )
+    _ask_freed(asker, queue, command, request.undecided, answer)
+
+
+def give_up(asker: Asker, request: requests.GiveUpRequest, answer: Answer) -> None:
+    """Empty a claim; one that is bound when its batch's queue has decided."""
+    queue = asker.queue(request.queue)
+    command = GiveUpClaim(
+        request.reader,
+        request.number,
+        request.epoch,
+        request.way,
+        request.in_row_max,
+        request.drop,
+    )
+    _ask_freed(asker, queue, command, False, answer)
+
+
+def _ask_freed(
+    asker: Asker,
+    queue: QueueRecord,
+    command: commands.ReleaseClaim | GiveUpClaim,
+    undecided: bool,
+    answer: Answer,
+) -> None:
+    """Carry out a command about claims, each of which is freed of its batch, or settled by it.
+
+    undecided  free it although it is not known whether its batch was published
+    """
 
     def ask() -> None:
         asker.broker.queues.ask(queue, command, asker.guard(replied))
 
     def replied(reply: Any) -> None:
         if isinstance(reply, BoundClaim):
-            claim = _BoundClaim(asker, queue, request.reader, reply.number)
+            claim = _BoundClaim(asker, queue, command.reader, reply.number)
             claim.decide(reply.binding, partial(decided, claim, reply.binding))
         elif isinstance(reply, errors.Refusal):
             answer(reply)
         else:
             answer(MessagesCounted(reply.messages))
 
-    def decided(claim: _BoundClaim, binding: Binding, fate: Fate | errors.Refusal) -> None:
+    def decided(claim: _BoundClaim, binding: ClaimBinding, fate: Fate | errors.Refusal) -> None:
         if isinstance(fate, errors.Refusal):
             answer(fate)
         elif fate != "unknown":
             ask()
-        elif request.undecided:
+        elif undecided:
             claim.resolve(binding, False, lambda refused: answer(refused) if refused else ask())
         else:
             answer(claim.unknown(binding))

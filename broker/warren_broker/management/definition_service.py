@@ -32,7 +32,7 @@ def _export(asker: Asker, request: m.ExportRequest, answer: Answer) -> None:
     notes = found.notes[:NAMES_SHOWN_MAX]
     if len(found.notes) > len(notes):
         notes = (*notes, f"… and {len(found.notes) - len(notes):,} more")
-    answer(m.Exported(m.to_file(found.document), notes))
+    answer(m.ExportedFile(m.to_file(found.document), notes))
 
 
 def _import(asker: Asker, request: m.ImportRequest, answer: Answer) -> None:

@@ -95,7 +95,7 @@ AnyDefinitionRequest: TypeAlias = (
 # ------------------------------------------------------------------ results
 
 
-class Exported(Result, frozen=True):
+class ExportedFile(Result, frozen=True):
     """A file's bytes, and a note for every object that is not in it as it is."""
 
     data: bytes
@@ -204,12 +204,12 @@ ROUTES: tuple[resource.Route, ...] = (
 # ------------------------------------------------------------------ answers
 
 
-def _exported(result: Exported) -> resource.Answer:
+def _exported(result: ExportedFile) -> resource.Answer:
     return 200, {"document": zlib.compress(result.data), "notes": list(result.notes)}
 
 
 RENDERERS: dict[type[Result], Callable[[Any], resource.Answer]] = {
-    Exported: _exported,
+    ExportedFile: _exported,
     Imported: lambda result: (200, resource.plain_value(result.report)),
 }
 

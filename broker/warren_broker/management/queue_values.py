@@ -36,6 +36,9 @@ class ReaderInfo(msgspec.Struct, frozen=True):
     expires_at     when it is forgotten unless it is heard before (readerExpires), in milliseconds
                    since the epoch; 0: not by itself
     read_by        the latest claim that a query's task has begun to read, with query and batch
+    in_parts       messages of claims that were divided, which are the next claims
+    part_due       the next claim is one of these, and not of ready messages
+    failed_in_row  messages that failed alone, and claims rejected, since a claim was settled
     """
 
     name: str
@@ -46,6 +49,9 @@ class ReaderInfo(msgspec.Struct, frozen=True):
     bound: tuple[BoundInfo, ...] = ()
     expires_at: int = 0
     read_by: ReadByInfo | None = None
+    in_parts: int = 0
+    part_due: bool = False
+    failed_in_row: int = 0
 
 
 class QueueInfo(msgspec.Struct, frozen=True):

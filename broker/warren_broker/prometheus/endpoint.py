@@ -34,7 +34,7 @@ GATHER_S_MAX = 5.0
 PER_OBJECT = "/per-object"
 
 
-class Unavailable(Exception):
+class NotReadable(Exception):
     """The node cannot be read now."""
 
 
@@ -54,7 +54,7 @@ class Metrics:
     def text(self, per_object: bool) -> bytes:
         """Return the metrics; raises Unavailable. Not to be called on the loop's thread."""
         if not self._turn.acquire(timeout=GATHER_S_MAX):
-            raise Unavailable("other scrapes are under way")
+            raise NotReadable("other scrapes are under way")
         try:
             process = exposition.ProcessReading.taken(self._data_dir)
             return exposition.text(self._read(per_object), process, self._limits, per_object)
@@ -69,7 +69,7 @@ class Metrics:
         try:
             return found.result(GATHER_S_MAX)
         except GatherTimeout as error:
-            raise Unavailable("the node is busy, starts or stops") from error
+            raise NotReadable("the node is busy, starts or stops") from error
 
 
 class _Server(ThreadingHTTPServer):
@@ -143,7 +143,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         try:
             body = self._metrics.text(per_object)
-        except Unavailable as error:
+        except NotReadable as error:
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"not now: {error}\n".encode())
             return
         self._answer(HTTPStatus.OK, body, CONTENT_TYPE_PLAIN_0_0_4)

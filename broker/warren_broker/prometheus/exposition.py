@@ -17,7 +17,13 @@ from prometheus_client.registry import Collector
 from warren_broker.config import AlarmSettings
 from warren_broker.counters import FAMILIES
 from warren_broker.management.queue_service import BROKER_VERSION
-from warren_broker.prometheus.readings import LINKS, SHOVELS, NodeReading, QueueCounts
+from warren_broker.prometheus.readings import (
+    LINKS,
+    SHOVELS,
+    STATIC_SHOVELS,
+    MemberCounts,
+    NodeReading,
+)
 from warren_broker.server.alarms import resident_bytes
 from warren_raft.runtime.group import LogPosition
 
@@ -32,7 +38,7 @@ COUNTS: Final[tuple[tuple[str, str], ...]] = (
     ("warren_queue_messages_dead_lettering", "Dead letters kept until they are confirmed"),
     ("warren_queue_messages_claimed", "Messages in claims"),
 )
-"""Name and text of each field of `QueueCounts`."""
+"""Name and text of each field of `MemberCounts`."""
 POSITIONS: Final[tuple[tuple[str, str], ...]] = (
     ("rabbitmq_raft_term", "Current term"),
     ("rabbitmq_raft_commit_index", "Last committed entry"),
@@ -137,7 +143,11 @@ class _Readings(Collector):
             yield GaugeMetricFamily(PREFIX + name, said, value=int(value))
 
     def _transfers(self) -> Iterator[Metric]:
-        for family, said in ((SHOVELS, "Shovels"), (LINKS, "Federation links")):
+        for family, said in (
+            (SHOVELS, "Shovels"),
+            (STATIC_SHOVELS, "Static shovels"),
+            (LINKS, "Federation links"),
+        ):
             metric = GaugeMetricFamily(PREFIX + family, f"{said} of this node", labels=["status"])
             for (of, status), count in self._reading.transfers.items():
                 if of == family:
@@ -188,5 +198,5 @@ class _Readings(Collector):
             yield metric
 
 
-assert len(COUNTS) == len(QueueCounts._fields), "a text for each count"
+assert len(COUNTS) == len(MemberCounts._fields), "a text for each count"
 assert len(POSITIONS) == len(LogPosition._fields), "a text for each position"

@@ -10,20 +10,23 @@ from typing import NamedTuple
 from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.resource_alarms import ResourceAlarms
 from warren_broker.counters import QUEUE_TYPES, Labels
+from warren_broker.management.shovel_values import DYNAMIC, FEDERATION, STATIC
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue.state import QueueState
 from warren_broker.server.connection_faults import guarded_call
+from warren_broker.shovel.supervisor import Supervisor
 from warren_raft.runtime.group import LogPosition
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.types import METADATA_GROUP
 
 SHOVELS = "shovel_dynamic"
+STATIC_SHOVELS = "shovel_static"
 LINKS = "federation_links"
 SLICE_GROUPS = 200
 """Groups read in one turn of the loop: about a millisecond."""
 
 
-class QueueCounts(NamedTuple):
+class MemberCounts(NamedTuple):
     """The counts of a queue, or of several."""
 
     ready: int
@@ -36,9 +39,9 @@ class QueueCounts(NamedTuple):
     claimed: int
 
     @classmethod
-    def of(cls, state: QueueState) -> QueueCounts:
+    def of(cls, state: QueueState) -> MemberCounts:
         """Return a queue's counts; messages: all but those that are only staged."""
-        ready, held = state.order.count, state.unacked
+        ready, held = state.order.count, state.unacknowledged
         delayed, letters = state.delayed.count, state.letters.count
         return cls(
             ready,
@@ -51,9 +54,9 @@ class QueueCounts(NamedTuple):
             state.claimed,
         )
 
-    def plus(self, other: QueueCounts) -> QueueCounts:
+    def plus(self, other: MemberCounts) -> MemberCounts:
         """Return the sums."""
-        return QueueCounts(*map(int.__add__, self, other))
+        return MemberCounts(*map(int.__add__, self, other))
 
 
 class QueueReading(NamedTuple):
@@ -63,10 +66,10 @@ class QueueReading(NamedTuple):
     name: str
     queue_type: str
     position: LogPosition
-    counts: QueueCounts | None
+    counts: MemberCounts | None
 
 
-NO_COUNTS = QueueCounts(*(0 for _ in QueueCounts._fields))
+NO_COUNTS = MemberCounts(*(0 for _ in MemberCounts._fields))
 
 
 @dataclass(slots=True)
@@ -86,7 +89,7 @@ class NodeReading:
     transfers: dict[tuple[str, str], int]
     definitions: LogPosition | None = None
     led: int = 0
-    total: QueueCounts = NO_COUNTS
+    total: MemberCounts = NO_COUNTS
     queues: list[QueueReading] = field(default_factory=list)
 
 
@@ -134,9 +137,14 @@ class Gathering:
 
     def _transfers(self) -> dict[tuple[str, str], int]:
         broker, found = self._broker, Counter[tuple[str, str]]()
-        links = ((LINKS, broker.federation), (LINKS, broker.exchange_links))
-        for family, here in ((SHOVELS, broker.shovels), *links):
-            for status, count in here.states().items():
+        every: tuple[tuple[str, Supervisor, str], ...] = (
+            (SHOVELS, broker.shovels, DYNAMIC),
+            (STATIC_SHOVELS, broker.shovels, STATIC),
+            (LINKS, broker.federation, FEDERATION),
+            (LINKS, broker.exchange_links, FEDERATION),
+        )
+        for family, here, kind in every:
+            for status, count in here.states(kind).items():
                 found[family, status] += count
         return dict(found)
 
@@ -161,7 +169,7 @@ class Gathering:
         queue: QueueRecord | None = self._broker.definitions.state.groups.get(group)
         if queue is None or queue.store_of:
             return
-        counts = QueueCounts.of(host.state(group)) if host.is_leader(group) else None
+        counts = MemberCounts.of(host.state(group)) if host.is_leader(group) else None
         if counts is not None:
             reading.led += 1
             reading.total = reading.total.plus(counts)

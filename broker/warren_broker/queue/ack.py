@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, TypeAlias
 
-from warren_broker.queue import service_order
+from warren_broker.queue import relays, service_order
 from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.commands import AnyReply, Discard, Done, MsgIds, Return, Settle
 from warren_broker.queue.dead_letter import dead_letter_or_drop, give_back
@@ -22,7 +22,18 @@ def settle(context: QueueContext, command: Settle) -> AnyReply:
 
 
 def return_(context: QueueContext, command: Return) -> AnyReply:
-    """Return messages to the queue."""
+    """Return messages to the queue, or to the relay that was not sent them."""
+    uplink = context.uplink
+    consumer = uplink.consumers.get(command.consumer) if uplink is not None else None
+    if command.unseen and consumer is not None and consumer.relay:
+        # Had a later consumer of the relay higher numbers, the relay would take these for settled:
+        # then they are ready again, and get new names.
+        if relays.is_latest(context.state, consumer):
+            for first_id, last_id in command.msg_ids:
+                pieces = take_ids(consumer.held, first_id, last_id)
+                relays.keep(context, consumer, pieces, command.failed)
+            changed(context, consumer)
+            return DONE
     outcome: Outcome = "failed" if command.failed else "returned"
     return _resolve(context, command.consumer, command.msg_ids, outcome)
 

@@ -17,11 +17,13 @@ from warren_broker.queue.effects import (
     Drained,
     Dropped,
     Expired,
+    FiltersBehind,
     LettersDue,
     LettersGone,
     SetTimer,
 )
 from warren_broker.queue.ranges import COUNT_MASK, Held
+from warren_broker.queue.relay_state import name_of
 from warren_broker.queue.state import Consumer, ConsumerKey, QueueState, SeenUplink
 
 
@@ -103,6 +105,9 @@ class QueueContext:
         delivery = Delivery(first_id, index, first, last, failed, acquired & COUNT_MASK)
         if self.state.annotations:
             delivery = self.annotated(delivery)
+        if consumer.relay:
+            origin, number = name_of(consumer.numbering, first_id)
+            delivery = msgspec.structs.replace(delivery, origin=origin, number=number)
         self._deliveries.setdefault((consumer.uplink, consumer.id), []).append(delivery)
 
     def annotated(self, delivery: Delivery) -> Delivery:
@@ -190,6 +195,8 @@ class QueueContext:
             effects.append(LettersDue(tuple(self._died.items()), self._reconfigured))
         if self._expired is not None:
             effects.append(self._expired)
+        if self.state.filters and self.state.filters.behind():
+            effects.append(FiltersBehind())
         timer_ms = self.state.timer_ms
         if timer_ms and timer_ms != self._timer_before:
             effects.append(SetTimer(timer_ms))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from warren_broker.queue import ack, limits, service_order
+from warren_broker.queue import ack, filtered_service, limits, relays, service_order
 from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.commands import (
     AnyReply,
@@ -20,7 +20,10 @@ from warren_broker.queue.commands import (
     Resume,
     Resumed,
 )
+from warren_broker.queue.filter_commands import NotYet
+from warren_broker.queue.filters import FILTERS_MAX
 from warren_broker.queue.ranges import COUNT_MASK, take_ids
+from warren_broker.queue.relay_state import Relay
 from warren_broker.queue.state import Consumer, QueueState
 
 DONE: Final = Done()
@@ -34,12 +37,18 @@ def checkout(context: QueueContext, command: Checkout) -> AnyReply:
     known = uplink.consumers.get(command.consumer)
     if known is not None and known.cancelled:
         return Refused("invalid", f"consumer {command.consumer} was cancelled: take a new number")
-    refusal = _exclusive_refusal(state, command, known)
+    relay = command.relay if known is None and not command.no_ack else ""
+    refusal = (
+        _filter_refusal(state, command, known)
+        or _relay_refusal(context, command, relay)
+        or _exclusive_refusal(state, command, known)
+    )
     if refusal is not None:
         return refusal
     consumer = known
     if consumer is None:
         consumer = _new(state, uplink.id, command.consumer, command.session, command.tag)
+        consumer.relay = relay
         consumer.suspended = bool(uplink.suspected_ms)
         uplink.consumers[command.consumer] = consumer
     elif consumer.queued:
@@ -53,6 +62,10 @@ def checkout(context: QueueContext, command: Checkout) -> AnyReply:
     consumer.no_ack = command.no_ack if known is None else known.no_ack
     consumer.exclusive = command.exclusive
     consumer.getter = False
+    if consumer.filter is not None:
+        filtered_service.release(state, consumer)
+    if command.filter:
+        consumer.filter = state.filters.use(command.filter, state.contents)
     consumer.limit, consumer.windowed = _window(state, consumer.no_ack, command)
     consumer.held_bytes = sum(
         state.contents.size(held[2], held[3], held[3] + held[1] - held[0])
@@ -62,6 +75,60 @@ def checkout(context: QueueContext, command: Checkout) -> AnyReply:
     service_order.elect(context)
     service_order.review(state, consumer)
     return DONE
+
+
+def _filter_refusal(state: QueueState, command: Checkout, known: Consumer | None) -> Refused | None:
+    """Refuse a filter that there is no room for, and one of a relay's consumer.
+
+    A relay is given what is kept for it whatever a filter says: it may have published that.
+    """
+    if not command.filter:
+        return None
+    name = state.config.name
+    if command.relay or (known is not None and known.relay):
+        return Refused("invalid", f"a relay of queue {name!r} takes every message: no filter")
+    if not state.filters.full_for(command.filter):
+        return None
+    return Refused(
+        "filters_full",
+        f"queue {name!r} has consumers with {FILTERS_MAX} different filters, the limit: use the "
+        "filter of another consumer, or another queue",
+    )
+
+
+def _relay_refusal(context: QueueContext, command: Checkout, name: str) -> Refused | None:
+    """Have the relay belong to the session, and take from an older session what it holds."""
+    state, uplink = context.state, context.uplink
+    if not name or uplink is None:
+        return None
+    owner = (uplink.id, command.session)
+    relay = state.relays.get(name)
+    if relay is None:
+        state.relays[name] = Relay(name, command.origin, owner)
+        return None
+    older = relays.consumers_of(state, relay)
+    if relay.owner != owner:
+        for consumer in older:
+            take_over(context, consumer)
+        relay.owner, relay.origin = owner, command.origin
+    elif any(not consumer.cancelled for consumer in older):
+        detail = f"relay {name!r} of queue {state.config.name!r} has a consumer in this session"
+        return Refused("invalid", f"{detail}: cancel it first")
+    relay.idle_ms = 0
+    return None
+
+
+def take_over(context: QueueContext, consumer: Consumer) -> None:
+    """Remove a relay's consumer, and keep what it holds for the relay's next one.
+
+    Not as a failed delivery: nothing is known of what became of the messages.
+    """
+    told = not consumer.cancelled
+    retire(context, consumer)
+    relays.keep_all(context, consumer, False)
+    context.state.uplinks[consumer.uplink].consumers.pop(consumer.id, None)
+    if told:
+        context.cancelled(consumer.key, "disconnected")
 
 
 def _new(state: QueueState, uplink: int, consumer: int, session: int, tag: str) -> Consumer:
@@ -114,9 +181,13 @@ def credit(context: QueueContext, command: Credit) -> AnyReply:
         ack.let_go(context, consumer, gone, "settled")
     if consumer.explicit and not consumer.cancelled:
         consumer.credit = max(0, command.delivered + command.credit - consumer.next_msg_id)
+        if not command.drain:
+            consumer.drain_at = 0
     ack.changed(context, consumer)
     if command.drain and consumer.explicit and not consumer.cancelled:
         service_order.dispatch(context)
+        if filtered_service.drain_waits(context, consumer):
+            return NotYet()
         consumer.credit = 0
         service_order.review(state, consumer)
         context.drained(consumer)
@@ -147,6 +218,7 @@ def retire(context: QueueContext, consumer: Consumer) -> None:
     service_order.review(state, consumer)
     if consumer.no_ack:
         ack.let_all_go(context, consumer, "settled")
+    filtered_service.release(state, consumer)
     if consumer.getter:
         return
     state.consumer_count -= 1

@@ -478,6 +478,29 @@ class BlockIndex:
                 found[page] = pack(run)
         return Indexes(found[page] for page in sorted(found))
 
+    def in_page(self, page: int) -> Sequence[int]:
+        """Return the entries of a page of the log that hold these blocks, ascending."""
+        packed = self._packed.get(page)
+        return _indexes_in(self.table, page) if packed is None else page_blocks(packed)[0]
+
+    def pages(self) -> list[int]:
+        """Return the pages of the log that have blocks, or had some lately, ascending."""
+        return sorted({*self._packed, *self._filled, *self._touched})
+
+    def after(self, index: int) -> Iterator[int]:
+        """Yield the entries above `index` that hold these blocks, ascending."""
+        for page in self.pages():
+            if page >= index >> PAGE_BITS:
+                yield from (found for found in self.in_page(page) if found > index)
+
+    def newest(self) -> int:
+        """Return the newest entry that holds a block; 0: there is none."""
+        for page in reversed(self.pages()):
+            found = self.in_page(page)
+            if found:
+                return found[-1]
+        return 0
+
     def rows(self) -> Iterator[tuple[int, int, Detail | None]]:
         """Yield (index, block, detail) of every block, ascending; leaves packed pages packed."""
         for data in self.dump():

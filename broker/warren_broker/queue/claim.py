@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from warren_broker.queue import limits, service_order
+from warren_broker.queue import limits, parts, service_order
 from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.commands import (
     AnyReply,
@@ -121,12 +121,12 @@ def _forget(context: QueueContext, reader: ReaderState) -> None:
 
 def _heard(context: QueueContext, reader: ReaderState) -> None:
     reader.heard_ms = context.now
-    for claim in reader.claims.values():
+    for claim in reader.all_claims():
         if claim.ttl_ms and claim.binding is None:
             claim.expires_ms = context.now + claim.ttl_ms
 
 
-def _known(context: QueueContext, name: str, epoch: int) -> ReaderState | Refused:
+def known_reader(context: QueueContext, name: str, epoch: int) -> ReaderState | Refused:
     """Return the reader if its current driver or an operator asks, else the refusal."""
     queue = context.config.name
     reader = context.state.readers.get(name)
@@ -146,14 +146,17 @@ def _known(context: QueueContext, name: str, epoch: int) -> ReaderState | Refuse
 
 
 def open_claim(context: QueueContext, command: OpenClaim) -> AnyReply:
-    """Take messages from the head; the number of an open claim returns that claim."""
+    """Take messages from the head; the number of an open claim returns that claim.
+
+    While the reader has parts that are due, they are its claims, as they are.
+    """
     if command.max_messages < 1 or command.max_bytes < 1 or command.ttl_ms < 0:
         return Refused(
             "invalid",
             f"claim of at most {command.max_messages} messages, {command.max_bytes} bytes, ttl "
             f"{command.ttl_ms} ms: give at least 1 message, 1 byte, 0 ms",
         )
-    reader = _known(context, command.reader, command.epoch)
+    reader = known_reader(context, command.reader, command.epoch)
     if isinstance(reader, Refused):
         return reader
     if command.uses:
@@ -161,17 +164,21 @@ def open_claim(context: QueueContext, command: OpenClaim) -> AnyReply:
     claim = reader.claims.get(command.number)
     if claim is None:
         if command.number != reader.settled + 1 or command.number <= reader.opened:
-            return _lost(context, reader, command.number)
-        claim = _take(context, reader, command)
+            return lost_claim(context, reader, command.number)
+        claim = parts.next_claim(reader, command.number, command.ttl_ms, context.now)
+        if claim is not None and claim.expires_ms:
+            context.arm(claim.expires_ms)
+        claim = claim or _take(context, reader, command)
         if claim is None:
             return ClaimReply(command.number, 0, 0, ())
     if not claim.messages:
         return EmptyClaim(claim.number)
     runs = tuple(map(unmarked, claim.runs))
-    return ClaimReply(claim.number, claim.messages, claim.size_bytes, runs)
+    return ClaimReply(claim.number, claim.messages, claim.size_bytes, runs, claim.origin)
 
 
-def _lost(context: QueueContext, reader: ReaderState, number: int) -> Refused:
+def lost_claim(context: QueueContext, reader: ReaderState, number: int) -> Refused:
+    """Return the refusal for a claim that is not open."""
     return Refused(
         "claim_lost",
         f"claim {number} of reader {reader.name!r} is not open in queue {context.config.name!r}: "
@@ -222,17 +229,17 @@ def _take(context: QueueContext, reader: ReaderState, command: OpenClaim) -> Hel
 
 def renew(context: QueueContext, command: RenewClaims) -> AnyReply:
     """Renew the expiry of the reader's claims."""
-    reader = _known(context, command.reader, command.epoch)
+    reader = known_reader(context, command.reader, command.epoch)
     return reader if isinstance(reader, Refused) else DONE
 
 
 def settle(context: QueueContext, command: SettleClaims) -> AnyReply:
     """Settle the reader's claims up to a number."""
-    reader = _known(context, command.reader, command.epoch)
+    reader = known_reader(context, command.reader, command.epoch)
     if isinstance(reader, Refused):
         return reader
     if command.number > max(reader.opened, reader.settled):
-        return _lost(context, reader, command.number)
+        return lost_claim(context, reader, command.number)
     # 1. A claim expires while its batch is being processed.  2. The batch is committed.  3. Its
     # driver settles. If the missing number were skipped, the next claim would take the same
     # messages, and a second committed batch would silently contain them. So the settle is refused
@@ -241,7 +248,7 @@ def settle(context: QueueContext, command: SettleClaims) -> AnyReply:
     if command.strict:
         for number in range(reader.settled + 1, command.number + 1):
             if number not in reader.claims:
-                return _lost(context, reader, number)
+                return lost_claim(context, reader, number)
     return Count(_settle_up_to(context, reader, command.number))
 
 
@@ -267,6 +274,8 @@ def _settle_up_to(context: QueueContext, reader: ReaderState, upto: int) -> int:
             for index, first, last, _, _ in claim.runs:
                 context.state.leave(index, first, last)
             settled += claim.messages
+            if claim.messages:
+                parts.passed(reader, claim)
             if claim.binding is not None:
                 reader.decided = (number, claim.binding)
     context.state.claimed -= settled
@@ -282,14 +291,14 @@ def bind(context: QueueContext, command: BindClaim) -> AnyReply:
     read again, with batch 7 published. So a request for it back, or for another batch, asks that
     queue, which closes the batch if it was not published, and says so with `resolve`.
     """
-    reader = _known(context, command.reader, command.epoch)
+    reader = known_reader(context, command.reader, command.epoch)
     if isinstance(reader, Refused):
         return reader
     claim = reader.claims.get(command.number)
     if claim is None:
         if _has_settled(reader, command):
             return DONE
-        return _lost(context, reader, command.number)
+        return lost_claim(context, reader, command.number)
     if claim.binding is None:
         claim.binding = command.binding
         claim.expires_ms = 0
@@ -328,7 +337,7 @@ def resolve(context: QueueContext, command: ResolveClaim) -> AnyReply:
 
 def release(context: QueueContext, command: ReleaseClaim) -> AnyReply:
     """Return the messages of one claim, or of all and forget the reader."""
-    reader = _known(context, command.reader, command.epoch)
+    reader = known_reader(context, command.reader, command.epoch)
     if isinstance(reader, Refused):
         return reader
     for number in sorted(reader.claims):
@@ -340,6 +349,7 @@ def release(context: QueueContext, command: ReleaseClaim) -> AnyReply:
         if command.number in (0, number):
             released += _give_back(context, _end(context, reader, number), command.failed)
     if command.number == 0:
+        released += _give_parts_back(context, reader, reader.parts, command.failed)
         if command.lasting:
             _forget(context, reader)
         else:
@@ -349,13 +359,18 @@ def release(context: QueueContext, command: ReleaseClaim) -> AnyReply:
 
 def _end(context: QueueContext, reader: ReaderState, number: int) -> HeldClaim:
     """Close a claim; its use of the queue ends, as when a consumer leaves."""
-    state = context.state
     claim = reader.claims.pop(number)
+    end_use(context, claim)
+    return claim
+
+
+def end_use(context: QueueContext, claim: HeldClaim) -> None:
+    """End a claim's use of the queue, after the claim."""
+    state = context.state
     if claim.uses:
         state.unused_ms = context.now
         if state.config.auto_delete and state.ever_used and not state.in_use:
             context.expired("auto_delete")
-    return claim
 
 
 def _give_back(context: QueueContext, claim: HeldClaim, failed: bool) -> int:
@@ -363,6 +378,16 @@ def _give_back(context: QueueContext, claim: HeldClaim, failed: bool) -> int:
     for run in claim.runs:
         give_back(context, run, failed)
     return claim.messages
+
+
+def _give_parts_back(
+    context: QueueContext, reader: ReaderState, those: list[HeldClaim], failed: bool
+) -> int:
+    """Return parts of divided claims, in their order; return the number of messages."""
+    reader.parts = [part for part in reader.parts if part not in those]
+    for part in those:
+        end_use(context, part)
+    return sum(_give_back(context, part, failed) for part in those)
 
 
 def expire_claims(context: QueueContext) -> None:
@@ -378,6 +403,11 @@ def expire_claims(context: QueueContext) -> None:
                 _give_back(context, _end(context, reader, number), False)
             else:
                 context.arm(claim.expires_ms)
+        over = [part for part in reader.parts if 0 < part.expires_ms <= context.now]
+        _give_parts_back(context, reader, over, False)
+        for part in reader.parts:
+            if part.expires_ms:
+                context.arm(part.expires_ms)
 
 
 def expire_readers(context: QueueContext) -> None:

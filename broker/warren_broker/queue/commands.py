@@ -14,8 +14,11 @@ from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.decision_commands import AnyDecided, AnyDecision, ClaimName
 from warren_broker.queue.delay_commands import EndDelay, EnqueueDelayed
 from warren_broker.queue.describe_command import DescribeClaim, ReadBy
+from warren_broker.queue.filter_commands import Judge, NotYet
 from warren_broker.queue.forget_command import ForgetSink, SinkForgotten
+from warren_broker.queue.give_up_command import GiveUpClaim
 from warren_broker.queue.modify_command import Modify, Pairs
+from warren_broker.queue.relay_commands import EnqueueRelayed
 from warren_broker.queue.stage1_commands import AnyStage1
 
 UplinkId: TypeAlias = int
@@ -46,6 +49,10 @@ class Checkout(QueueCommand, frozen=True, array_like=True, tag="checkout"):
                 limits.WINDOW_BYTES are on their way, until `Credit` says they left for the client
     priority    consumers with a higher one are served first
     timeout_ms  how long it may hold a message unsettled; None: the queue's or the node's default
+    relay       name of the relay that it is (`relays`); "": none
+    origin      with a relay: a random number, of the messages that this session takes first
+    filter      it gets only messages that match (`message_filter`); b"": all. Consumers with equal
+                bytes share what was judged
     """
 
     consumer: ConsumerId
@@ -57,13 +64,17 @@ class Checkout(QueueCommand, frozen=True, array_like=True, tag="checkout"):
     no_ack: bool = False
     exclusive: bool = False
     timeout_ms: int | None = None
+    relay: str = ""
+    origin: int = 0
+    filter: bytes = b""
 
 
 class Credit(QueueCommand, frozen=True, array_like=True, tag="credit"):
     """Update the flow of one consumer, with a meaning per kind of consumer.
 
     explicit_credit   `credit` more after the `delivered`-th delivery; `drain` gives the rest back
-                      (reply: Count, the deliveries so far), as AMQP 1.0's flow has it
+                      (reply: Count, the deliveries so far), as AMQP 1.0's flow has it; NotYet
+                      while messages that the consumer's filter may match are not judged
     no_ack            deliveries with msg_id < `delivered` have left for the client, the window
                       moves. A node must send this as its socket drains, at the latest after half of
                       limits.NO_ACK_WINDOW deliveries or limits.WINDOW_BYTES / 2; deliveries that it
@@ -112,11 +123,13 @@ class Return(QueueCommand, frozen=True, array_like=True, tag="return"):
     """Return messages to the queue, ahead of the ready ones, in the order of the ids.
 
     failed  delivery-count rises: basic.reject, not basic.nack or basic.recover
+    unseen  the client has not been sent them: a relay's stay with it
     """
 
     consumer: ConsumerId
     msg_ids: MsgIds
     failed: bool
+    unseen: bool = False
 
 
 class Discard(QueueCommand, frozen=True, array_like=True, tag="discard"):
@@ -259,7 +272,7 @@ class OpenClaim(ClaimCommand, frozen=True, array_like=True, tag="claim"):
     when the claim is open and holds nothing.
 
     number        last settled + 1; anything else that is not open is Refused(claim_lost)
-    max_messages  at least 1
+    max_messages  at least 1; a part of a claim that was divided is claimed whole
     max_bytes     bodies and properties, at least 1; one message is taken even if larger
     ttl_ms        0: does not expire
     uses          the command counts as a use of the queue, as a get does; while the claim is open
@@ -367,6 +380,8 @@ class SinkDrop(SinkCommand, frozen=True, array_like=True, tag="sink_drop"):
     attempts: tuple[tuple[int, int], ...]
 
 
+_AnyNode: TypeAlias = NodeDown | NodeSuspected | NodeBack
+_AnyReader: TypeAlias = RegisterReader | OpenClaim | RenewClaims | SettleClaims | ReleaseClaim
 _AnySink: TypeAlias = SinkStage | SinkPublish | SinkDrop | ForgetSink | AnyStage1
 AnyCommand: TypeAlias = (
     Enqueue
@@ -383,16 +398,11 @@ AnyCommand: TypeAlias = (
     | Purge
     | Delete
     | Stat
-    | NodeDown
-    | NodeSuspected
-    | NodeBack
+    | _AnyNode
     | Timer
-    | RegisterReader
-    | OpenClaim
-    | RenewClaims
-    | SettleClaims
-    | ReleaseClaim
+    | _AnyReader
     | DescribeClaim
+    | GiveUpClaim
     | _AnySink
     | AnyDecision
     | Configure
@@ -400,6 +410,8 @@ AnyCommand: TypeAlias = (
     | SettleLetters
     | EnqueueDelayed
     | EndDelay
+    | EnqueueRelayed
+    | Judge
 )
 
 
@@ -409,8 +421,8 @@ class Submission(msgspec.Struct, frozen=True, array_like=True):
     uplink    of the node; 0: not counted, not de-duplicated
     seq       1, 2, 3 … per (uplink, queue); a repeat (<= last) is acknowledged and dropped,
               a gap (> last + 1) is refused with Gap and nothing is applied
-    commands  in order; at most one Enqueue, EnqueueDelayed, SinkStage or Stage, which owns the
-              entry's block
+    commands  in order; at most one Enqueue, EnqueueDelayed, EnqueueRelayed, SinkStage or Stage,
+              which owns the entry's block
     answered  replies up to this seq have reached the node and need not be kept. A repeat gets the
               replies of the first time as long as it is above `answered` and among the last
               machine.REPLIES_KEPT seqs: a node must not have more than that unanswered
@@ -472,6 +484,8 @@ class Refused(Reply, frozen=True, array_like=True, tag="refused"):
         "batch_past",
         "batch_conflict",
         "sink_in_use",
+        "failed_in_row",
+        "filters_full",
     ]
     detail: str
     accepted: int = 0
@@ -483,6 +497,8 @@ class Delivery(msgspec.Struct, frozen=True, array_like=True):
     delivery_count, acquired_count   as before this delivery (x-delivery-count, x-acquired-count);
                                      redelivered is acquired_count > 0
     annotations                      (msg_id, annotations) of those that consumers have annotated
+    origin, number                   the name of the first in a relay's hands, and the following
+                                     numbers are those of the others (`relays`); 0: it has none
     """
 
     first_msg_id: MsgId
@@ -492,6 +508,8 @@ class Delivery(msgspec.Struct, frozen=True, array_like=True):
     delivery_count: int = 0
     acquired_count: int = 0
     annotations: tuple[tuple[MsgId, Pairs], ...] = ()
+    origin: int = 0
+    number: int = 0
 
 
 class GetReply(Reply, frozen=True, array_like=True, tag="get"):
@@ -512,6 +530,7 @@ class StatReply(Reply, frozen=True, array_like=True, tag="stat"):
     bound        (reader, claim, queue, sink, run, batch) of claims that a batch decides about
     expiring     (reader, ms) of those that are forgotten then unless they are heard before
     described    (reader, claim, batch) of the latest claim of each that was described
+    divided      (reader, messages in parts, whether one is the next claim, failures in a row)
     """
 
     messages_ready: int
@@ -533,6 +552,7 @@ class StatReply(Reply, frozen=True, array_like=True, tag="stat"):
     bound: tuple[tuple[str, int, str, str, str, int], ...] = ()
     expiring: tuple[tuple[str, int], ...] = ()
     described: tuple[tuple[str, int, ReadBy], ...] = ()
+    divided: tuple[tuple[str, int, bool, int], ...] = ()
 
 
 class ReaderReply(Reply, frozen=True, array_like=True, tag="reader"):
@@ -545,13 +565,15 @@ class ReaderReply(Reply, frozen=True, array_like=True, tag="reader"):
 class ClaimReply(Reply, frozen=True, array_like=True, tag="claim"):
     """The content of a claim.
 
-    runs  (index, first, last, delivery_count, acquired_count) in delivery order
+    runs    (index, first, last, delivery_count, acquired_count) in delivery order
+    origin  see `give_up_command.ORIGINS`
     """
 
     number: int
     messages: int
     size_bytes: int
     runs: tuple[tuple[int, int, int, int, int], ...]
+    origin: int = 0
 
 
 class EmptyClaim(Reply, frozen=True, array_like=True, tag="empty_claim"):
@@ -562,7 +584,7 @@ class EmptyClaim(Reply, frozen=True, array_like=True, tag="empty_claim"):
 
 _AnyClaim: TypeAlias = ReaderReply | ClaimReply | EmptyClaim | AnyDecided
 _AnyCount: TypeAlias = Count | StatReply | SinkForgotten
-AnyReply: TypeAlias = Done | Refused | GetReply | _AnyCount | _AnyClaim | Resumed
+AnyReply: TypeAlias = Done | Refused | GetReply | _AnyCount | _AnyClaim | Resumed | NotYet
 
 
 class SubmissionReply(msgspec.Struct, frozen=True, array_like=True):

@@ -24,7 +24,7 @@ class ClaimName(msgspec.Struct, frozen=True, array_like=True, order=True):
     number: int
 
 
-class Binding(msgspec.Struct, frozen=True, array_like=True):
+class ClaimBinding(msgspec.Struct, frozen=True, array_like=True):
     """The batch that decides about a claim.
 
     group  of its queue, which is new when the queue is declared again
@@ -54,7 +54,7 @@ class BindClaim(QueueCommand, frozen=True, array_like=True, tag="bind_claim"):
     reader: str
     number: int
     epoch: int
-    binding: Binding
+    binding: ClaimBinding
 
 
 class ResolveClaim(QueueCommand, frozen=True, array_like=True, tag="resolve_claim"):
@@ -68,7 +68,7 @@ class ResolveClaim(QueueCommand, frozen=True, array_like=True, tag="resolve_clai
 
     reader: str
     number: int
-    binding: Binding
+    binding: ClaimBinding
     published: bool
 
 
@@ -77,7 +77,7 @@ class AskBatch(QueueCommand, frozen=True, array_like=True, tag="ask_batch"):
 
     If it was not, it never will be: what is staged of it is dropped, its publishing is refused.
 
-    epoch  see `Binding`
+    epoch  see `ClaimBinding`
     """
 
     sink: str
@@ -91,7 +91,7 @@ class BoundClaim(Reply, frozen=True, array_like=True, tag="bound_claim"):
     """Nothing was done: claim `number` is bound to a batch, which must be asked about first."""
 
     number: int
-    binding: Binding
+    binding: ClaimBinding
 
 
 class BatchFate(Reply, frozen=True, array_like=True, tag="batch_fate"):

@@ -353,6 +353,16 @@ def accepted_runs(groups: Sequence[IdGroup], duplicates: Sequence[int], end: int
     return runs
 
 
+def without(groups: Sequence[IdGroup], left_out: Sequence[int]) -> list[IdGroup]:
+    """Return the groups without these ordinals, which ascend."""
+    found: list[IdGroup] = []
+    for first, count, digests, producer, sequence in groups:
+        for low, high in gaps(first, first + count, left_out):
+            names = None if digests is None else digests[low - first : high - first]
+            found.append((low, high - low, names, producer, sequence + low - first))
+    return found
+
+
 def gaps(first: int, end: int, left_out: Sequence[int]) -> list[tuple[int, int]]:
     """Return the ranges of first ≤ i < end without those left out, which ascend, half-open."""
     found: list[tuple[int, int]] = []

@@ -15,6 +15,8 @@ def part_of(delivery: Delivery, start: int, end: int) -> Delivery:
         delivery.delivery_count,
         delivery.acquired_count,
         delivery.annotations,
+        delivery.origin,
+        delivery.number + start if delivery.number else 0,
     )
 
 

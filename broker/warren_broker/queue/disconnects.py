@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from warren_broker.queue import ack, attach, service_order
+from warren_broker.queue import ack, attach, relays, service_order
 from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.commands import (
     AnyReply,
@@ -25,6 +25,7 @@ def session_down(context: QueueContext, command: SessionDown) -> AnyReply:
     if context.uplink is not None:
         gone = [c for c in context.uplink.consumers.values() if c.session == command.session]
         _remove(context, gone, command.failed)
+        relays.session_over(context, context.uplink.id, command.session)
     return DONE
 
 
@@ -41,13 +42,16 @@ def node_down(context: QueueContext, command: NodeDown) -> AnyReply:
         if uplink.id == command.uplink or older:
             _remove(context, list(uplink.consumers.values()), True)
             del state.uplinks[uplink.id]
+            relays.session_over(context, uplink.id)
     return DONE
 
 
 def _remove(context: QueueContext, gone: list[Consumer], failed: bool) -> None:
-    """Remove consumers, oldest first, and return what they hold."""
+    """Remove consumers, oldest first, and return what they hold, or keep it for their relay."""
     for consumer in sorted(gone, key=lambda c: c.order):
         attach.retire(context, consumer)
+        if consumer.relay:
+            relays.keep_all(context, consumer, failed)
         ack.let_all_go(context, consumer, "failed" if failed else "returned")
         context.state.uplinks[consumer.uplink].consumers.pop(consumer.id, None)
 
@@ -108,6 +112,10 @@ def _take_back_disconnected(context: QueueContext, uplink: SeenUplink) -> None:
         context.arm(due)
         return
     for consumer in list(uplink.consumers.values()):
+        if consumer.relay:
+            # It must not be given other messages before those: it ends, and begins again.
+            attach.take_over(context, consumer)
+            continue
         # A no-ack consumer may have seen what was on its way to it: it is never delivered twice.
         ack.let_all_go(context, consumer, "settled" if consumer.no_ack else "returned")
         if uplink.yields and consumer.exclusive and not consumer.cancelled:
@@ -126,6 +134,13 @@ def _take_back_timed_out(context: QueueContext, consumer: Consumer, timeout_ms: 
     overdue = 0
     while overdue < len(consumer.held) and consumer.held[overdue][6] + timeout_ms <= context.now:
         overdue += 1
+    if overdue and consumer.relay:
+        held = ids_of(consumer.held[:overdue])
+        attach.retire(context, consumer)
+        relays.keep_all(context, consumer, True)
+        context.cancelled(consumer.key, "timeout", held)
+        ack.changed(context, consumer)
+        return
     if overdue:
         first_id, last_id = consumer.held[0][0], consumer.held[overdue - 1][1]
         pieces = take_ids(consumer.held, first_id, last_id)

@@ -93,6 +93,10 @@ class Expired(msgspec.Struct, frozen=True, array_like=True, tag="expired"):
     reason: Literal["expires", "auto_delete"]
 
 
+class FiltersBehind(msgspec.Struct, frozen=True, array_like=True, tag="filters"):
+    """Judge messages by the filters of consumers, and propose `Judge`; see `Filters.behind`."""
+
+
 AnyEffect: TypeAlias = (
     Deliver
     | CancelConsumer
@@ -103,4 +107,5 @@ AnyEffect: TypeAlias = (
     | LettersDue
     | LettersGone
     | Expired
+    | FiltersBehind
 )

@@ -15,6 +15,7 @@ from warren_broker.queue.block_index import Shape, measure
 from warren_broker.queue.commands import AnyReply, Done, Enqueue, Refused
 from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.ready_queue import PRIORITIES
+from warren_broker.queue.relay_commands import EnqueueRelayed
 
 DONE: Final = Done()
 
@@ -107,10 +108,48 @@ def enqueue(context: QueueContext, command: Enqueue) -> AnyReply:
     return DONE
 
 
-def _enqueue_once(context: QueueContext, shape: Shape) -> AnyReply:
+def enqueue_relayed(context: QueueContext, command: EnqueueRelayed) -> AnyReply:
+    """Enqueue the messages of the entry's block that their origin has not brought before.
+
+    What the length limit refuses is not remembered: it may be brought again.
+    """
+    shape = shape_of(context)
+    if isinstance(shape, Refused):
+        return shape
+    state, origins = context.state, context.state.origins
+    numbers = [at for count, first in command.numbers for at in range(first, first + count)]
+    if len(numbers) != shape.count:
+        return Refused("invalid", f"{len(numbers)} names for a block of {shape.count} messages")
+    if state.contents.has(context.index):
+        detail = f"entry {context.index}: only one command of a submission owns its block"
+        return Refused("invalid", detail)
+    repeats = origins.repeats(command.origin, numbers)
+    reply: AnyReply = DONE
+    if context.config.deduplication:
+        reply = _enqueue_once(context, shape, repeats)
+    elif len(repeats) < shape.count:
+        if context.config.overflow == "reject-publish" and limits.limited(context):
+            reply = _enqueue_within_limits(context, shape, repeats)
+        else:
+            _enqueue_without(context, shape, repeats)
+    end = shape.count
+    if isinstance(reply, Refused):
+        if reply.reason != "queue_full":
+            return reply
+        end = reply.accepted
+    known = set(repeats)
+    taken = [numbers[at] for at in range(end) if at not in known]
+    origins.accept(command.origin, command.floor, taken, context.now)
+    origins.dropped += sum(at < end for at in repeats)
+    return reply
+
+
+def _enqueue_once(context: QueueContext, shape: Shape, repeats: Sequence[int] = ()) -> AnyReply:
     """Enqueue the messages that are no duplicates of earlier ones; remember the ids of those taken.
 
     A message that the length limit refuses is not remembered: it may be published again.
+
+    repeats  ordinals of messages that are left out; their ids do not count
     """
     assert context.block is not None
     seen, config = context.state.seen, context.config
@@ -119,9 +158,14 @@ def _enqueue_once(context: QueueContext, shape: Shape) -> AnyReply:
         groups = deduplication.read_ids(context.block)
     except BlockError as error:
         return Refused("invalid", str(error))
+    if repeats:
+        groups = deduplication.without(groups, repeats)
     seen.expire(context.now, ttl_ms)
     seen.trim(window)
     duplicates = seen.duplicates(groups, window)
+    dropped = duplicates
+    if repeats:
+        duplicates = sorted([*duplicates, *repeats])
     reply: AnyReply = DONE
     if len(duplicates) < shape.count:
         if config.overflow == "reject-publish" and limits.limited(context):
@@ -131,7 +175,7 @@ def _enqueue_once(context: QueueContext, shape: Shape) -> AnyReply:
     end = reply.accepted if isinstance(reply, Refused) else shape.count
     runs = deduplication.accepted_runs(groups, duplicates, end)
     seen.remember(runs, context.now, window, ttl_ms)
-    seen.dropped += sum(ordinal < end for ordinal in duplicates)
+    seen.dropped += sum(ordinal < end for ordinal in dropped)
     return reply
 
 

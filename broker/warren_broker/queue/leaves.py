@@ -48,13 +48,17 @@ def _starts(data: bytes) -> list[int]:
 
 
 class Leaf:
-    """Neighbouring rows: either `rows`, or `packed` of them. key: of its first row."""
+    """Neighbouring rows: either `rows`, or `packed` of them. key: of its first row.
 
-    __slots__ = ("key", "packed", "rows")
+    without  numbers of filters that are known to match nothing here (`returned_runs`)
+    """
+
+    __slots__ = ("key", "packed", "rows", "without")
 
     def __init__(self, rows: list[Row] | None, packed: bytes = b"") -> None:
         self.rows = rows
         self.packed = packed
+        self.without: set[int] | None = None
         if rows is not None:
             self.key: tuple[int, ...] = rows[0]
         else:

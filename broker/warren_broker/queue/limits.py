@@ -59,11 +59,12 @@ def _deliverable(context: QueueContext, count: int) -> int:
         gone = detail.stale(head[1], head[2], context.now, final)
         if not gone:
             return min(count, detail.fresh(head[1], head[2], context.now, final))
-        _expire(context, order.take(gone))
+        expire(context, order.take(gone))
     return 0
 
 
-def _expire(context: QueueContext, run: Run) -> None:
+def expire(context: QueueContext, run: Run) -> None:
+    """Drop or dead-letter an expired run that was ready."""
     context.state.ready_bytes -= context.state.contents.size(run[0], run[1], run[2])
     dead_letter_or_drop(context, "expired", run)
 
@@ -97,7 +98,7 @@ def _expire_part(context: QueueContext, part: int, left: int) -> int:
             if expiry is not None:
                 context.arm(expiry)
             return left
-        _expire(context, order.take_of(part, gone))
+        expire(context, order.take_of(part, gone))
         left -= 1
     return left
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from warren_broker.queue import limits, queue_snapshot, service_order, timers
+from warren_broker.queue import (
+    filtered_service,
+    limits,
+    queue_snapshot,
+    service_order,
+    timers,
+)
 from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.codec import MalformedEntry, decode_submission
 from warren_broker.queue.commands import (
@@ -16,7 +22,7 @@ from warren_broker.queue.commands import (
     SubmissionReply,
 )
 from warren_broker.queue.config import QueueConfig
-from warren_broker.queue.effects import Expired, LettersDue, SetTimer
+from warren_broker.queue.effects import Expired, FiltersBehind, LettersDue, SetTimer
 from warren_broker.queue.state import QueueState, SeenUplink
 from warren_broker.queue.versions import AFTER_DELETE, HANDLERS, VERSION
 from warren_broker.queue.whole_queue import counts
@@ -61,8 +67,12 @@ class QueueMachine:
         if state.timer_ms and state.timer_ms <= context.now:
             timers.run_due(context)
         reply = _submit(context, submission)
+        if state.filters:
+            filtered_service.note_block(context)
+        if state.relays:
+            service_order.serve_relays(context)
         if state.order.count:
-            if state.service:
+            if state.service or state.filters:
                 service_order.dispatch(context)
             if limits.limited(context):
                 limits.drop_head(context)
@@ -84,6 +94,8 @@ class QueueMachine:
             effects.append(Expired("auto_delete"))
         if state.letters.count:
             effects.append(LettersDue())
+        if state.filters:
+            effects.append(FiltersBehind())
         if state.timer_ms:
             effects.append(SetTimer(state.timer_ms))
         elif state.config.expires_ms is not None and not state.unused_ms:

@@ -6,7 +6,7 @@ keys are sorted. It holds runs and counts, never a message.
 
 Blocks and ready messages are stored in the packed form of the state (`block_index`,
 `ready_queue`): a snapshot costs some microseconds per thousand blocks. Version 1 of the machine
-wrote format 1, with an array for each block and each run; formats 2 to 10 lack the last fields, and
+wrote format 1, with an array for each block and each run; formats 2 to 13 lack the last fields, and
 up to format 6 the messages that came back have an array for each run. All can still be read.
 """
 
@@ -21,13 +21,16 @@ from warren_broker.queue import snapshot1
 from warren_broker.queue.annotations import AnnotatedRow
 from warren_broker.queue.commands import AnyReply
 from warren_broker.queue.config import QueueConfig
-from warren_broker.queue.decision_commands import Binding, ClaimName
+from warren_broker.queue.decision_commands import ClaimBinding, ClaimName
 from warren_broker.queue.deduplication import SeenIds
 from warren_broker.queue.delayed_queue import Delayed
 from warren_broker.queue.describe_command import ReadBy
+from warren_broker.queue.filters import Filter, PageRow
 from warren_broker.queue.letter_queue import LetterQueue
+from warren_broker.queue.origins import OriginRow
 from warren_broker.queue.ranges import Held, Run
 from warren_broker.queue.ready_queue import Order
+from warren_broker.queue.relay_state import KeptRun, Relay
 from warren_broker.queue.state import (
     Consumer,
     HeldClaim,
@@ -41,7 +44,7 @@ from warren_broker.queue.state import (
     StagePart,
 )
 
-FORMAT: Final = 11
+FORMAT: Final = 14
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _CONSUMER_FIELDS: Final = (
     "uplink",
@@ -107,10 +110,47 @@ class _Row(msgspec.Struct, array_like=True):
     seen: _SeenRow | None = None
     came_back: _CameBackRow | None = None
     annotations: list[AnnotatedRow] = []
-    decided: list[tuple[str, tuple[int, Binding]]] = []
+    decided: list[tuple[str, tuple[int, ClaimBinding]]] = []
     forgotten_epoch: int = 0
     expiring: list[tuple[str, int]] = []
     described: list[tuple[str, tuple[int, ReadBy]]] = []
+    divided: list[tuple[str, int, bool, list[HeldClaim]]] = []
+    relays: list[_RelayRow] = []
+    origins: _OriginsRow | None = None
+    filters: _FiltersRow | None = None
+
+
+class _RelayRow(msgspec.Struct, array_like=True):
+    name: str
+    origin: int
+    owner: tuple[int, int]
+    next_number: int
+    idle_ms: int
+    kept: list[KeptRun]
+    numbered: list[tuple[tuple[int, int], list[tuple[int, int, int]]]]
+
+
+class _OriginsRow(msgspec.Struct, array_like=True):
+    dropped: int
+    rows: list[OriginRow]
+
+
+class _FiltersRow(msgspec.Struct, array_like=True):
+    """uses: (uplink, consumer, filter, drain_at)."""
+
+    next_id: int
+    newest: int
+    filters: list[_FilterRow]
+    uses: list[tuple[int, int, int, int]]
+
+
+class _FilterRow(msgspec.Struct, array_like=True):
+    id: int
+    text: bytes
+    judged: int
+    goal: int
+    parked: list[tuple[int, int]]
+    pages: list[PageRow]
 
 
 class _CameBackRow(msgspec.Struct, array_like=True):
@@ -247,7 +287,61 @@ def snapshot(state: QueueState) -> bytes:
                 for name in sorted(state.readers)
                 if (described := state.readers[name].described) is not None
             ],
+            divided=_divided_rows(state),
+            relays=[_relay_row(state, state.relays[name]) for name in sorted(state.relays)],
+            origins=_origins_row(state),
+            filters=_filters_row(state) if state.filters.next_id > 1 else None,
         )
+    )
+
+
+def _divided_rows(state: QueueState) -> list[tuple[str, int, bool, list[HeldClaim]]]:
+    return [
+        (name, of.in_row, of.passed, of.parts)
+        for name, of in sorted(state.readers.items())
+        if of.in_row or of.passed or of.parts
+    ]
+
+
+def _origins_row(state: QueueState) -> _OriginsRow | None:
+    if not state.origins and not state.origins.dropped:
+        return None
+    return _OriginsRow(state.origins.dropped, state.origins.dump())
+
+
+def _relay_row(state: QueueState, relay: Relay) -> _RelayRow:
+    numbered = [
+        (consumer.key, consumer.numbering)
+        for consumer in state.all_consumers()
+        if consumer.relay == relay.name
+    ]
+    return _RelayRow(
+        relay.name,
+        relay.origin,
+        relay.owner,
+        relay.next_number,
+        relay.idle_ms,
+        relay.kept,
+        sorted(numbered),
+    )
+
+
+def _filters_row(state: QueueState) -> _FiltersRow:
+    known = state.filters
+    return _FiltersRow(
+        known.next_id,
+        known.newest if known else 0,
+        [
+            _FilterRow(
+                one.id, one.text, one.judged, one.goal, list(one.parked), one.dump(state.contents)
+            )
+            for one in known
+        ],
+        [
+            (*consumer.key, consumer.filter.id, consumer.drain_at)
+            for consumer in state.all_consumers()
+            if consumer.filter is not None
+        ],
     )
 
 
@@ -366,6 +460,9 @@ def restore(data: bytes) -> QueueState:
     for priority, keys in row.service:
         state.service[priority] = deque(_known(state, key) for key in keys)
     state.active = _known(state, row.active) if row.active is not None else None
+    _load_relays(state, row)
+    if row.filters is not None:
+        _load_filters(state, row.filters)
     _load_readers(state, row)
     for name, last_batch, stages in row.sinks:
         parts = {
@@ -382,6 +479,34 @@ def restore(data: bytes) -> QueueState:
     return state
 
 
+def _load_relays(state: QueueState, row: _Row) -> None:
+    for one in row.relays:
+        state.relays[one.name] = Relay(
+            one.name, one.origin, one.owner, one.next_number, one.idle_ms, one.kept
+        )
+        for key, numbering in one.numbered:
+            consumer = _known(state, key)
+            consumer.relay, consumer.numbering = one.name, numbering
+    if row.origins is not None:
+        state.origins.dropped = row.origins.dropped
+        state.origins.load(row.origins.rows)
+
+
+def _load_filters(state: QueueState, row: _FiltersRow) -> None:
+    state.filters.next_id, state.filters.newest = row.next_id, row.newest
+    for one in row.filters:
+        made = Filter(one.id, one.text, one.judged, one.goal)
+        made.parked = dict.fromkeys(one.parked)
+        made.load(one.pages)
+        state.filters.add(made)
+    for uplink, number, filter_id, drain_at in row.uses:
+        consumer = _known(state, (uplink, number))
+        consumer.filter = state.filters.get(filter_id)
+        consumer.drain_at = drain_at
+        assert consumer.filter is not None, filter_id
+        consumer.filter.users += 1
+
+
 def _load_readers(state: QueueState, row: _Row) -> None:
     for name, epoch, settled, opened, heard_ms, claims in row.readers:
         numbered = {claim.number: claim for claim in claims}
@@ -394,6 +519,9 @@ def _load_readers(state: QueueState, row: _Row) -> None:
         state.readers[name].expires_ms = expires_ms
     for name, described in row.described:
         state.readers[name].described = described
+    for name, in_row, passed, parts in row.divided:
+        reader = state.readers[name]
+        reader.in_row, reader.passed, reader.parts = in_row, passed, parts
 
 
 def _load_beside(state: QueueState, row: _Row) -> None:

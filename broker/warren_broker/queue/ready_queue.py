@@ -7,148 +7,26 @@ takes its old place in its lane instead, that is before the lane's backlog.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple
 
 from warren_broker.block.layout import PRIORITY_MAX
+from warren_broker.queue.backlog import Backlog, Fresh
+from warren_broker.queue.filters import Filter
 from warren_broker.queue.ranges import LANE_SHIFT, Run, unmarked
 from warren_broker.queue.returned_runs import ReturnedRuns
-from warren_raft.index_set import PAGE_BITS
-from warren_raft.int_runs import end_of, pack, unpack
 
 PRIORITIES: Final = PRIORITY_MAX + 1
 """Number of priorities, and of lanes."""
-Fresh: TypeAlias = tuple[int, int, int]
-"""(index, first, last) of messages that were never delivered."""
-CHUNK_RUNS_MAX: Final = 4_096
 _RETURNED: Final = 2 * PRIORITIES
 
 
-def encode_chunk(runs: Iterable[Fresh]) -> bytes:
-    """Encode the columns of at most CHUNK_RUNS_MAX runs in the format of `warren_raft.int_runs`."""
-    return b"".join(map(pack, zip(*runs, strict=True)))
+class Found(NamedTuple):
+    """Messages that match a filter: of the part and run in which they stand (`Order.find`)."""
 
-
-def decode_chunk(data: bytes) -> deque[Fresh]:
-    """Decode what `encode_chunk` returned."""
-    second = end_of(data)
-    columns = unpack(data), unpack(data, second), unpack(data, end_of(data, second))
-    return deque(zip(*columns, strict=True))
-
-
-class Backlog:
-    """Runs in chunks; all chunks but the first and the last are packed.
-
-    A run joins the last chunk while it ascends and is of the same page of the log, so a chunk of
-    single-message blocks is a few bytes. A chunk is removed with its last run.
-
-    Invariants: without runs all three parts are empty; `_packed` only between a `_first` and a
-    `_last` that have runs; a chunk has 1 … CHUNK_RUNS_MAX runs, ascending, of one page
-    """
-
-    __slots__ = ("_first", "_last", "_packed")
-
-    def __init__(self, chunks: Iterable[bytes] = ()) -> None:
-        """chunks: as `chunks` returns them."""
-        self._first: deque[Fresh] = deque()
-        self._last: deque[Fresh] | None = None
-        self._packed: deque[bytes] | None = None
-        packed = deque(chunks)
-        if packed:
-            self._first = decode_chunk(packed.popleft())
-        if packed:
-            self._last = decode_chunk(packed.pop())
-        if packed:
-            self._packed = packed
-
-    def append(self, run: Fresh) -> None:
-        """Append a run."""
-        last = self._last or self._first
-        if not last:
-            last.append(run)
-            return
-        before = last[-1]
-        if (
-            run > before
-            and run[0] >> PAGE_BITS == before[0] >> PAGE_BITS
-            and len(last) < CHUNK_RUNS_MAX
-        ):
-            last.append(run)
-            return
-        if self._last:
-            if self._packed is None:
-                self._packed = deque()
-            self._packed.append(encode_chunk(self._last))
-        self._last = deque((run,))
-
-    def head(self) -> Fresh:
-        """Return the oldest run; the backlog must not be empty."""
-        return self._first[0]
-
-    def tail(self) -> Fresh:
-        """Return the newest run; the backlog must not be empty."""
-        return (self._last or self._first)[-1]
-
-    def popleft(self) -> Fresh:
-        """Remove and return the oldest run."""
-        first = self._first
-        run = first.popleft()
-        if not first and self._last:
-            if self._packed:
-                self._first = decode_chunk(self._packed.popleft())
-            else:
-                self._first, self._last = self._last, None
-        return run
-
-    def pop(self) -> Fresh:
-        """Remove and return the newest run."""
-        last = self._last
-        if not last:
-            return self._first.pop()
-        run = last.pop()
-        if not last:
-            self._last = decode_chunk(self._packed.pop()) if self._packed else None
-        return run
-
-    def shorten_head(self, first: int) -> None:
-        """Keep the messages of the oldest run from ordinal `first` on."""
-        index, _, last = self._first[0]
-        self._first[0] = (index, first, last)
-
-    def shorten_tail(self, last: int) -> None:
-        """Keep the messages of the newest run up to ordinal `last`."""
-        chunk = self._last or self._first
-        index, first, _ = chunk[-1]
-        chunk[-1] = (index, first, last)
-
-    def __bool__(self) -> bool:
-        return bool(self._first)
-
-    def __iter__(self) -> Iterator[Fresh]:
-        yield from self._first
-        for chunk in self._packed or ():
-            yield from decode_chunk(chunk)
-        yield from self._last or ()
-
-    def chunks(self) -> list[bytes]:
-        """Return all chunks; they do not depend on the operations since they were loaded."""
-        chunks = list(self._packed or ())
-        if self._first:
-            chunks.insert(0, encode_chunk(self._first))
-        if self._last:
-            chunks.append(encode_chunk(self._last))
-        return chunks
-
-    def check(self) -> None:
-        """Assert the invariants."""
-        assert self._first or not (self._packed or self._last), "runs behind an empty head"
-        assert self._last or not self._packed, "packed chunks without a last one"
-        for data in self.chunks():
-            runs = list(decode_chunk(data))
-            assert 0 < len(runs) <= CHUNK_RUNS_MAX, len(runs)
-            assert runs == sorted(set(runs)), runs
-            assert len({index >> PAGE_BITS for index, _, _ in runs}) == 1, runs
+    part: int
+    place: tuple[int, int]
+    run: Run
 
 
 class Order:
@@ -304,6 +182,59 @@ class Order:
         self.counts[lane] -= size
         self.count -= size
         return run
+
+    def find(self, wanted: Filter) -> Found | None:
+        """Return the first messages that match a filter, for `take_found`.
+
+        None where a message that has not been judged is before them. One that came after the
+        filter holds up its own lane only: otherwise messages of higher priority, judged one round
+        after they came, would keep those of lower priority back for as long as any arrive.
+        """
+        for part in self.parts():
+            lane, came_back = divmod(part, 2)
+            found: tuple[tuple[int, int], tuple[int, ...]] | int | None
+            if part == _RETURNED or came_back:
+                found = self._part_returned(part).find(wanted)
+            else:
+                found = self.lanes[lane].find(wanted)
+            if isinstance(found, int):
+                if found <= wanted.goal:
+                    return None
+            elif found is not None:
+                place, (index, first, last, *counts) = found
+                failed, acquired = counts or (0, 0)
+                return Found(part, place, (index, first, last, failed, acquired))
+        return None
+
+    def _part_returned(self, part: int) -> ReturnedRuns:
+        return self.returned if part == _RETURNED else self.back[part // 2]
+
+    def take_found(self, found: Found, count: int, marked: bool = False) -> Run:
+        """Take the first `count` messages of what `find` returned just now; see `take`."""
+        index, first, last, failed, acquired = found.run
+        last = min(last, first + count - 1)
+        size = last - first + 1
+        lane, came_back = divmod(found.part, 2)
+        if found.part == _RETURNED or came_back:
+            runs = self._part_returned(found.part)
+            runs.cut(found.place, first, last)
+            if came_back and not runs:
+                del self.back[lane]
+            self.returned_count -= size
+        else:
+            backlog = self.lanes[lane]
+            backlog.cut(found.place, first, last)
+            if not backlog:
+                self.mask &= ~(1 << lane)
+            self.counts[lane] -= size
+            acquired = (lane + 1) << LANE_SHIFT if marked else 0
+        self.count -= size
+        return index, first, last, failed, acquired
+
+    def forget_filter(self, number: int) -> None:
+        """Drop what is known for a filter that is not used any more."""
+        for backlog in self.lanes.values():
+            backlog.forget_filter(number)
 
     def cut_tail(self, lane: int, index: int, count: int) -> list[Fresh]:
         """Remove up to `count` messages of block `index` from the end of a lane."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
+from warren_broker.queue.filters import Filter
 from warren_broker.queue.leaves import LEAF_ROWS_MAX, Leaf, Row, Unpacked
 from warren_broker.queue.ranges import Run
 
@@ -42,6 +43,7 @@ class ReturnedRuns:
             self._insert_leaf(0, [(_KEY, *run)])
             return
         leaf = self.leaves[-1]
+        leaf.without = None
         rows = self._rows(leaf)
         _, index_before, first_before, last_before, *counts = rows[-1]
         if index_before == index and last_before + 1 == first and counts == [failed, acquired]:
@@ -68,6 +70,7 @@ class ReturnedRuns:
             return
         at = max(0, bisect_right(leaves, place, key=lambda leaf: leaf.key[:3]) - 1)
         leaf = leaves[at]
+        leaf.without = None
         rows = self._rows(leaf)
         rows.insert(bisect_left(rows, place), (_KEY, *run))
         if len(rows) > LEAF_ROWS_MAX:
@@ -105,6 +108,46 @@ class ReturnedRuns:
                 self._unpacked.drop(leaf)
                 del self.leaves[0]
         return index, first, last, failed, acquired
+
+    def find(self, wanted: Filter) -> tuple[tuple[int, int], Run] | int | None:
+        """Return the first matching messages of a run, and the run's place, for `cut`.
+
+        An integer is the entry of a message before any match that has not been judged.
+        """
+        for at, leaf in enumerate(self.leaves):
+            if leaf.without is not None and wanted.id in leaf.without:
+                continue
+            for row, (_, index, first, last, failed, acquired) in enumerate(leaf.read()):
+                if index > wanted.judged:
+                    return index
+                found = wanted.matching(index, first, last)
+                if found is not None:
+                    return (at, row), (index, *found, failed, acquired)
+            leaf.without = {*(leaf.without or ()), wanted.id}
+        return None
+
+    def cut(self, place: tuple[int, int], first: int, last: int) -> None:
+        """Remove messages first … last of the run at a place that `find` returned just now."""
+        at, row = place
+        leaf = self.leaves[at]
+        rows = self._rows(leaf)
+        key, index, low, high, failed, acquired = rows[row]
+        assert low <= first <= last <= high, (low, first, last, high)
+        rest: list[Row] = []
+        if low < first:
+            rest.append((key, index, low, first - 1, failed, acquired))
+        if last < high:
+            rest.append((key, index, last + 1, high, failed, acquired))
+        rows[row : row + 1] = rest
+        if not rows:
+            self._unpacked.drop(leaf)
+            del self.leaves[at]
+            return
+        if len(rows) > LEAF_ROWS_MAX:
+            upper = rows[LEAF_ROWS_MAX // 2 :]
+            del rows[LEAF_ROWS_MAX // 2 :]
+            self._insert_leaf(at + 1, upper)
+        leaf.key = rows[0]
 
     def __bool__(self) -> bool:
         return bool(self.leaves)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from warren_broker.queue import limits
+from warren_broker.queue import filtered_service, limits, relays
 from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.ranges import Held
 from warren_broker.queue.state import Consumer, QueueState
@@ -40,6 +40,8 @@ def review(state: QueueState, consumer: Consumer) -> None:
     """Put the consumer into the service queue or take it out, after it changed."""
     if may_be_served(state, consumer):
         if not consumer.queued:
+            if consumer.filter is not None:
+                consumer.filter.parked.pop(consumer.key, None)
             consumer.queued = True
             lane = state.service.get(consumer.priority)
             if lane is None:
@@ -47,6 +49,8 @@ def review(state: QueueState, consumer: Consumer) -> None:
             lane.append(consumer)
     elif consumer.queued:
         leave_service(state, consumer)
+    elif consumer.filter is not None:
+        consumer.filter.parked.pop(consumer.key, None)
 
 
 def leave_service(state: QueueState, consumer: Consumer) -> None:
@@ -62,19 +66,28 @@ def dispatch(context: QueueContext) -> None:
     """Hand ready messages to waiting consumers: higher priority first, equals in turn.
 
     Each pass serves one consumer; it ends because every pass takes messages or a consumer away.
+    A consumer with a filter that matches nothing makes way for the others of any priority.
     What one apply can hand out is bounded by the consumers' windows, whatever the backlog.
     """
     state = context.state
     service, order = state.service, state.order
     share = 0
+    if state.filters and order.count:
+        filtered_service.wake(state)
     while service and order.count:
         priority = max(service) if len(service) > 1 else next(iter(service))
         lane = service[priority]
         consumer = lane[0]
+        if consumer.filter is not None and order.find(consumer.filter) is None:
+            filtered_service.park(state, consumer, lane)
+            share = share if lane else 0
+            continue
         limit = room(consumer)
         if len(lane) > 1:
             share = share or max(1, order.count // (_TURNS_EACH * len(lane)))
             limit = min(limit, share)
+            if consumer.filter is not None:
+                limit = min(limit, filtered_service.FILTERED_TURN_MESSAGES)
         else:
             share = 0
         _hand_out(context, consumer, limit)
@@ -88,8 +101,25 @@ def dispatch(context: QueueContext) -> None:
             share = 0
 
 
+def serve_relays(context: QueueContext) -> None:
+    """Hand what is kept for relays to their consumers, whether or not the queue has messages.
+
+    Also to one that is not the single active consumer: nothing else would ever settle it.
+    """
+    state = context.state
+    for relay in state.relays.values():
+        if relay.kept and not relay.idle_ms:
+            for consumer in relays.consumers_of(state, relay):
+                waits = consumer.cancelled or consumer.suspended or consumer.quiescing
+                if not waits and room(consumer) > 0:
+                    relays.hand_out_kept(context, consumer, room(consumer))
+                    review(state, consumer)
+
+
 def _hand_out(context: QueueContext, consumer: Consumer, limit: int) -> None:
     """Hand out up to `limit` messages, fewer when the queue or the window of bytes ends."""
+    if consumer.relay:
+        limit = relays.hand_out_kept(context, consumer, limit)
     while limit > 0:
         size_bytes = -1
         if consumer.windowed:
@@ -109,7 +139,10 @@ def hand_out_run(
     context: QueueContext, consumer: Consumer, count: int, size_bytes: int
 ) -> Held | None:
     """Give the consumer one run from the head; return it, or None when there is nothing."""
-    run = limits.take(context, count, size_bytes)
+    if consumer.filter is None:
+        run = limits.take(context, count, size_bytes)
+    else:
+        run = filtered_service.take(context, consumer.filter, count, size_bytes)
     if run is None:
         return None
     index, first, last, failed, acquired = run
@@ -119,6 +152,8 @@ def hand_out_run(
     consumer.held.append(held)
     consumer.held_count += given
     consumer.next_msg_id += given
+    if consumer.relay:
+        relays.name_fresh(context.state, consumer, first_id, given)
     if consumer.explicit:
         consumer.credit -= given
     if consumer.windowed:

@@ -6,8 +6,8 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
+from warren_broker.queue.backlog import Backlog
 from warren_broker.queue.block_index import Detail, encode_page
-from warren_broker.queue.ready_queue import Backlog
 from warren_raft.index_set import PAGE_BITS
 
 

@@ -14,13 +14,17 @@ from warren_broker.queue.annotations import Annotations
 from warren_broker.queue.block_index import LIVE, SIZE_SHIFT, BlockIndex
 from warren_broker.queue.commands import AnyReply
 from warren_broker.queue.config import QueueConfig
-from warren_broker.queue.decision_commands import Binding, ClaimName
+from warren_broker.queue.decision_commands import ClaimBinding, ClaimName
 from warren_broker.queue.deduplication import SeenIds
 from warren_broker.queue.delayed_queue import Delayed
 from warren_broker.queue.describe_command import ReadBy
+from warren_broker.queue.filters import Filter, Filters
+from warren_broker.queue.give_up_command import HALF, UNDIVIDED
 from warren_broker.queue.letter_queue import LetterQueue
+from warren_broker.queue.origins import Origins
 from warren_broker.queue.ranges import LANE_SHIFT, Held, Run, length
 from warren_broker.queue.ready_queue import PRIORITIES, Order
+from warren_broker.queue.relay_state import Numbering, Relay, name_of
 
 ConsumerKey: TypeAlias = tuple[int, int]
 """(uplink, consumer)."""
@@ -42,9 +46,13 @@ class Consumer:
     suspended    its node is suspected: gets nothing until the node is back
     quiescing    it is the single active one, and one of higher priority waits for it to settle
     queued       is in the service queue
+    relay        name of the relay that it is of; "": none
+    numbering    with a relay: the names of what it holds
+    filter       it gets only what this matches; None: everything, or it is cancelled
+    drain_at     the newest block when a drain was asked for that waits for its filter; 0: none is
 
     Invariants: held_count is the messages in `held`; ids in `held` ascend and are < next_msg_id;
-    queued implies that it may be served
+    queued implies that it may be served; one with a filter that may be served is queued or parked
     """
 
     uplink: int
@@ -69,6 +77,10 @@ class Consumer:
     suspended: bool = False
     quiescing: bool = False
     queued: bool = False
+    relay: str = ""
+    numbering: Numbering = field(default_factory=list)
+    filter: Filter | None = None
+    drain_at: int = 0
 
     @property
     def key(self) -> ConsumerKey:
@@ -105,6 +117,7 @@ class HeldClaim(msgspec.Struct, array_like=True, eq=False):
 
     uses     see `OpenClaim.uses`
     binding  the batch that decides about it: it neither expires nor is given back
+    origin   of its messages, see `give_up_command.ORIGINS`
     """
 
     number: int
@@ -114,7 +127,8 @@ class HeldClaim(msgspec.Struct, array_like=True, eq=False):
     ttl_ms: int
     expires_ms: int
     uses: bool = False
-    binding: Binding | None = None
+    binding: ClaimBinding | None = None
+    origin: int = UNDIVIDED
 
 
 @dataclass(slots=True, eq=False)
@@ -126,6 +140,9 @@ class ReaderState:
     heard_ms  last sign of life of its driver
     calls     (name, epoch) of the latest named calls to register, at most CALLS_KEPT_MAX
     decided   the last settled claim that was bound, and its batch
+    parts     of claims that were divided, which are the next claims; last those that failed alone
+    in_row    messages that failed alone, and claims that were rejected, since a claim was settled
+    passed    a claim was settled since parts are there
 
     Invariants: every number in `claims` is settled < number <= opened; epochs in `calls` ascend
     """
@@ -137,14 +154,22 @@ class ReaderState:
     heard_ms: int = 0
     claims: dict[int, HeldClaim] = field(default_factory=dict)
     calls: tuple[tuple[str, int], ...] = ()
-    decided: tuple[int, Binding] | None = None
+    decided: tuple[int, ClaimBinding] | None = None
     expires_ms: int = 0
     described: tuple[int, ReadBy] | None = None
+    parts: list[HeldClaim] = field(default_factory=list)
+    in_row: int = 0
+    passed: bool = False
 
     @property
     def holds_messages(self) -> bool:
         """Return whether a claim holds messages, which would have no owner without the reader."""
-        return any(claim.messages for claim in self.claims.values())
+        return any(claim.messages for claim in self.all_claims())
+
+    def all_claims(self) -> Iterator[HeldClaim]:
+        """Yield the open claims, then the parts that are the next ones."""
+        yield from self.claims.values()
+        yield from self.parts
 
 
 @dataclass(slots=True, eq=False)
@@ -254,11 +279,13 @@ class QueueState:
     forgotten_epoch  the highest epoch of a run that was forgotten: what drivers up to this epoch
                  have published may not be known any more. 0: none since version 12
     seen         ids of messages that were accepted, with x-deduplication
+    relays       by name; those that have a session, or for which something is kept
+    origins      names of messages that relays of other queues have brought
     over         node to the highest number of its incarnations that have ended; one entry per node,
                  whatever the number of its restarts
 
-    Every live message is in exactly one place: ready, returned, delayed, held by one consumer, in
-    one claim, in one stage, among the letters. `check()` asserts it.
+    Every live message is in exactly one place: ready, returned, delayed, held by one consumer,
+    kept for one relay, in one claim, in one stage, among the letters. `check()` asserts it.
     """
 
     __slots__ = (
@@ -272,14 +299,17 @@ class QueueState:
         "delayed",
         "deleted",
         "ever_used",
+        "filters",
         "forgotten_epoch",
         "letters",
         "next_epoch",
         "next_order",
         "order",
+        "origins",
         "over",
         "readers",
         "ready_bytes",
+        "relays",
         "runs",
         "seen",
         "service",
@@ -296,9 +326,12 @@ class QueueState:
         self.contents = BlockIndex()
         self.annotations = Annotations()
         self.order = Order()
+        self.filters = Filters()
         self.delayed = Delayed()
         self.letters = LetterQueue()
         self.seen = SeenIds()
+        self.origins = Origins()
+        self.relays: dict[str, Relay] = {}
         self.ready_bytes = 0
         self.uplinks: dict[int, SeenUplink] = {}
         self.over: dict[str, int] = {}
@@ -332,10 +365,15 @@ class QueueState:
             yield from uplink.consumers.values()
 
     @property
+    def unacknowledged(self) -> int:
+        """The messages that consumers have not settled, and those that are kept for relays."""
+        return self.unacked + sum(relay.kept_count for relay in self.relays.values())
+
+    @property
     def in_use(self) -> bool:
         """Whether there is a consumer or a claim."""
         return bool(self.consumer_count) or any(
-            claim.uses for reader in self.readers.values() for claim in reader.claims.values()
+            claim.uses for reader in self.readers.values() for claim in reader.all_claims()
         )
 
     def find(self, uplink: int, consumer: int) -> Consumer | None:
@@ -360,10 +398,13 @@ class QueueState:
         for consumer in self.all_consumers():
             for first_id, last_id, index, first, *_ in consumer.held:
                 yield f"held {consumer.key}", index, first, first + last_id - first_id
+        for relay in self.relays.values():
+            for _, _, index, first, last, _, _ in relay.kept:
+                yield f"relay {relay.name}", index, first, last
         for reader in self.readers.values():
             epochs = [epoch for _, epoch in reader.calls]
             assert epochs == sorted(set(epochs)) and max(epochs, default=0) <= reader.epoch, epochs
-            for claim in reader.claims.values():
+            for claim in reader.all_claims():
                 for index, first, last, _, _ in claim.runs:
                     yield f"claim {reader.name} {claim.number}", index, first, last
         for name, sink in self.sinks.items():
@@ -387,6 +428,7 @@ class QueueState:
                 assert claim.messages == length(claim.runs), (reader.name, number)
                 assert claim.binding is None or not claim.expires_ms, (reader.name, number)
             assert reader.decided is None or reader.decided[0] <= reader.settled, reader.name
+            self._check_parts(reader)
         for name, sink in self.sinks.items():
             for key, part in sink.stages.items():
                 assert key[0] > sink.last_batch, (name, key, sink.last_batch)
@@ -394,6 +436,15 @@ class QueueState:
                 assert not (part.lost and part.blocks), (name, key)
         for name, run in self.all_runs():
             self._check_run(name, run)
+
+    @staticmethod
+    def _check_parts(reader: ReaderState) -> None:
+        origins = [part.origin for part in reader.parts]
+        assert origins == sorted(origins) and UNDIVIDED not in origins, (reader.name, origins)
+        for part in reader.parts:
+            assert 0 < part.messages == length(part.runs), (reader.name, part)
+            assert part.messages == 1 or part.origin == HALF, (reader.name, part)
+            assert not part.number and part.binding is None, (reader.name, part)
 
     @staticmethod
     def _check_run(name: str, run: SinkRun) -> None:
@@ -453,6 +504,8 @@ class QueueState:
         assert size == self.ready_bytes, (size, self.ready_bytes)
         self.delayed.check()
         self.seen.check()
+        self.origins.check()
+        self._check_relays()
         delayed_bytes = sum(
             self.contents.size(index, first, last) for _, index, first, last, _, _ in self.delayed
         )
@@ -465,7 +518,7 @@ class QueueState:
         assert self.config.keeps_letters or not self.letters.count, self.letters.count
         next_ms = self.delayed.next_ms
         assert not next_ms or 0 < self.timer_ms <= next_ms, (self.timer_ms, next_ms)
-        claims = [claim for reader in self.readers.values() for claim in reader.claims.values()]
+        claims = [claim for reader in self.readers.values() for claim in reader.all_claims()]
         assert self.claimed == sum(claim.messages for claim in claims), self.claimed
         parts = [part for sink in self.sinks.values() for part in sink.stages.values()]
         staged = sum(part.messages for part in parts) + sum(
@@ -475,6 +528,34 @@ class QueueState:
             if not part.repeat
         )
         assert self.staged == staged, (self.staged, staged)
+
+    def _check_relays(self) -> None:
+        """Assert that the names of a relay's messages are different, and that older ones go first.
+
+        What a consumer that may be given more holds has lower numbers than what is kept.
+        """
+        numbers: dict[str, list[range]] = {}
+        for consumer in self.all_consumers():
+            if not consumer.relay:
+                continue
+            relay = self.relays[consumer.relay]
+            assert relay.owner == (consumer.uplink, consumer.session), (relay.name, consumer.key)
+            assert not consumer.no_ack, consumer.key
+            for first_id, last_id, *_ in consumer.held:
+                number = name_of(consumer.numbering, first_id)[1]
+                taken = range(number, number + last_id - first_id + 1)
+                numbers.setdefault(relay.name, []).append(taken)
+            if not consumer.cancelled and consumer.held and relay.kept:
+                number = name_of(consumer.numbering, consumer.held[-1][1])[1]
+                assert number < relay.kept[0][0], (relay.name, number, relay.kept[0])
+        for name, relay in self.relays.items():
+            relay.check()
+            runs = numbers.get(name, [])
+            runs += [range(run[0], run[0] + run[4] - run[3] + 1) for run in relay.kept]
+            runs.sort(key=lambda run: run.start)
+            for before, after in pairwise(runs):
+                assert before.stop <= after.start, (name, before, after)
+            assert not runs or runs[-1].stop <= relay.next_number, (name, runs[-1])
 
     def _check_consumers(self) -> None:
         unacked = consumers = 0
@@ -488,9 +569,19 @@ class QueueState:
             assert count or not consumer.cancelled, consumer.key
             unacked += 0 if consumer.no_ack else count
             consumers += not consumer.cancelled and not consumer.getter
+            if consumer.filter is not None:
+                assert self.filters.get(consumer.filter.id) is consumer.filter, consumer.key
+                assert not consumer.cancelled, consumer.key
+                assert not (consumer.queued and consumer.key in consumer.filter.parked)
             queued = consumer in self.service.get(consumer.priority, ())
             assert queued == consumer.queued, (consumer.key, queued)
             assert consumer.uplink in self.uplinks, consumer.key
+        assert not self.filters or self.filters.newest >= self.contents.newest()
+        for one in self.filters:
+            one.check()
+            users = [c.key for c in self.all_consumers() if c.filter is one]
+            assert len(users) == one.users > 0, (one.id, users)
+            assert one.parked.keys() <= set(users), (one.id, one.parked)
         assert unacked == self.unacked, (unacked, self.unacked)
         assert consumers == self.consumer_count, (consumers, self.consumer_count)
         served = sum(len(lane) for lane in self.service.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from warren_broker.queue import claim, delayed_retry, disconnects, stage, stage1
+from warren_broker.queue import claim, delayed_retry, disconnects, relays, stage, stage1
 from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.commands import AnyReply, Done, Timer
 
@@ -31,6 +31,7 @@ def run_due(context: QueueContext) -> None:
     stage.expire_stages(context)
     stage.expire_runs(context)
     delayed_retry.run_due(context)
+    relays.expire(context)
     expires_ms = state.config.expires_ms
     if expires_ms is not None and not state.consumer_count:
         due = (context.now if state.in_use else state.unused_ms) + expires_ms

@@ -38,6 +38,12 @@ gets a new number here, and the handlers of the old version stay.
 14  readers and runs of sinks that say so are forgotten after silence (RegisterReader.expires_ms,
     SinkPublish.expires_ms). Commands of an older version lack these fields: none is
 15  the batch that reads a claim is noted (DescribeClaim). No log of an older version has it
+16  a batch that fails is given up (GiveUpClaim): its claim is emptied, and its messages may be the
+    reader's next claims (`parts`). No log of an older version has the command
+17  relays (`relays`; Checkout.relay, Return.unseen), and what they bring (`origins`;
+    EnqueueRelayed). Commands of an older version lack these fields: there are no relays
+18  consumers may have filters (Checkout.filter, Judge, `filtered_service`); a drain of such a
+    consumer may be answered with NotYet. No log of an older version has a filter
 """
 
 from __future__ import annotations
@@ -57,6 +63,8 @@ from warren_broker.queue import (
     delayed_retry,
     disconnects,
     enqueue,
+    filtered_service,
+    give_up,
     stage,
     stage1,
     stage1_commands,
@@ -66,15 +74,19 @@ from warren_broker.queue import (
 from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.commands import AnyReply
 from warren_broker.queue.describe_command import DescribeClaim
+from warren_broker.queue.filter_commands import Judge
 from warren_broker.queue.forget_command import ForgetSink
+from warren_broker.queue.give_up_command import GiveUpClaim
 from warren_broker.queue.modify_command import Modify
+from warren_broker.queue.relay_commands import EnqueueRelayed
 
 Handler: TypeAlias = Callable[[QueueContext, Any], AnyReply]
 
-VERSION: Final = 15
+VERSION: Final = 18
 
 HANDLERS: Final[Mapping[type, Handler]] = {
     commands.Enqueue: enqueue.enqueue,
+    EnqueueRelayed: enqueue.enqueue_relayed,
     commands.Checkout: attach.checkout,
     commands.Credit: attach.credit,
     commands.Cancel: attach.cancel,
@@ -103,6 +115,7 @@ HANDLERS: Final[Mapping[type, Handler]] = {
     commands.SettleClaims: claim.settle,
     commands.ReleaseClaim: claim.release,
     DescribeClaim: claim.describe,
+    GiveUpClaim: give_up.give_up,
     commands.SinkStage: stage.stage,
     commands.SinkPublish: stage.publish,
     commands.SinkDrop: stage.drop,
@@ -110,6 +123,7 @@ HANDLERS: Final[Mapping[type, Handler]] = {
     decision_commands.ResolveClaim: claim.resolve,
     decision_commands.AskBatch: stage.ask,
     ForgetSink: stage.forget,
+    Judge: filtered_service.judge,
     stage1_commands.Stage: stage1.stage,
     stage1_commands.PublishBatch: stage1.publish,
     stage1_commands.DropStages: stage1.drop,
@@ -130,6 +144,7 @@ AFTER_DELETE: Final[frozenset[type]] = frozenset(
         Modify,
         commands.SettleLetters,
         commands.Timer,
+        Judge,
     }
 )
 """Commands accepted without error by a deleted queue: they have nothing left to do."""

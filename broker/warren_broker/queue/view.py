@@ -8,17 +8,18 @@ from typing import Final, TypeAlias
 from warren_broker.message_states import CLAIMED, DEAD, DELAYED, HELD, READY
 from warren_broker.queue.letter_queue import REASONS
 from warren_broker.queue.ranges import COUNT_MASK, unmarked
+from warren_broker.queue.relays import KEPT_MS
 from warren_broker.queue.state import QueueState
 
 ViewRow: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int]
 """(state, name, index, first, last, delivery_count, acquired_count, since_ms, next_ms, claim).
 
 state     place in STATES
-name      place in the view's names: consumer tag, reader, or reason of a death; -1: none
+name      place in the view's names: consumer tag, relay, reader, or reason of a death; -1: none
 first     and last, both included, of the block at log index `index`
-since_ms  when it was delivered, or died; 0: not known
+since_ms  when it was delivered, its relay lost its session, or it died; 0: not known
 next_ms   when it is ready again if nothing is done: the end of its delay, the expiry of its
-          claim; 0: never, or now
+          claim, or of what is kept for a relay; 0: never, or now
 claim     its number; 0: none
 """
 SCANNED_MAX: Final = 250_000
@@ -138,6 +139,12 @@ def _held(state: QueueState, names: Names) -> Iterable[ViewRow]:
         for first_id, last_id, index, first, failed, acquired, since_ms in consumer.held:
             last = first + last_id - first_id
             yield 1, place, index, first, last, failed, acquired & COUNT_MASK, since_ms, 0, 0
+    for name, relay in sorted(state.relays.items()):
+        place = names.place(name)
+        since_ms, until_ms = relay.idle_ms, relay.idle_ms and relay.idle_ms + KEPT_MS
+        for _, _, index, first, last, failed, acquired in relay.kept:
+            acquired &= COUNT_MASK
+            yield 1, place, index, first, last, failed, acquired, since_ms, until_ms, 0
 
 
 def _delayed(state: QueueState, names: Names) -> Iterable[ViewRow]:
@@ -153,6 +160,9 @@ def _claimed(state: QueueState, names: Names) -> Iterable[ViewRow]:
             for index, first, last, failed, acquired in map(unmarked, claim.runs):
                 when = claim.expires_ms
                 yield 3, place, index, first, last, failed, acquired, 0, when, number
+        for part in reader.parts:
+            for index, first, last, failed, acquired in map(unmarked, part.runs):
+                yield 3, place, index, first, last, failed, acquired, 0, part.expires_ms, 0
 
 
 def _dead(state: QueueState, names: Names) -> Iterable[ViewRow]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import Final
 
-from warren_broker.queue import dead_letter, limits, service_order
+from warren_broker.queue import dead_letter, limits, parts, service_order
 from warren_broker.queue.annotations import Annotations
 from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.block_index import BlockIndex
@@ -41,7 +41,7 @@ def counts(state: QueueState) -> StatReply:
     next_ms, last_ms = state.delayed.times()
     return StatReply(
         messages_ready=order.count,
-        messages_unacknowledged=state.unacked,
+        messages_unacknowledged=state.unacknowledged,
         messages_claimed=state.claimed,
         messages_staged=state.staged,
         messages_delayed=state.delayed.count,
@@ -75,6 +75,11 @@ def counts(state: QueueState) -> StatReply:
             for name, reader in sorted(state.readers.items())
             if reader.described is not None
         ),
+        divided=tuple(
+            (name, sum(each.messages for each in of.parts), parts.is_due(of), of.in_row)
+            for name, of in sorted(state.readers.items())
+            if of.parts or of.in_row
+        ),
     )
 
 
@@ -95,6 +100,7 @@ def _empty(state: QueueState) -> int:
     count = state.order.count + state.delayed.count
     gone = chain(state.order.clear(), state.delayed.clear())
     kept = state.claimed or state.staged or state.letters.count
+    kept = kept or any(relay.kept for relay in state.relays.values())
     if kept or any(c.held for c in state.all_consumers()):
         for index, first, last, _, _ in gone:
             state.leave(index, first, last)
@@ -132,11 +138,14 @@ def delete(context: QueueContext, command: Delete) -> AnyReply:
     state.contents = BlockIndex()
     state.annotations = Annotations()
     state.service.clear()
+    state.filters.clear()
     state.active = None
     state.readers.clear()
     state.sinks.clear()
     state.runs.clear()
     state.seen.clear()
+    state.relays.clear()
+    state.origins.clear()
     state.consumer_count = state.unacked = state.claimed = state.staged = state.timer_ms = 0
     state.deleted = True
     return Count(count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ from warren_broker.block.block import Block
 from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.client.firehose import TracedClient
 from warren_broker.cluster.client.publisher import Tap
+from warren_broker.cluster.client.relayed import without_names
 from warren_broker.cluster.declaring import Declared, declare_and_count
 from warren_broker.kernel import Selection
 from warren_broker.metadata import commands as metadata
@@ -400,15 +402,19 @@ class Client091(ProtocolClient):
                 session.routed(token, parts, kept)
 
         self._counts.published(request)
+        table, names = request.table, None
+        if request.relayed:
+            table, names = without_names(table, request.first, request.last)
         touched = self._broker.publishing.publish(
             self._vhost,
-            request.table,
+            table,
             request.first,
             request.last,
             routed,
             guarded_call(self, confirmed) if request.confirm else None,
             request.flags,
             tap=self._tap(request) if self._vhost in self._session.state.traced_vhosts else None,
+            names=names,
         )
         cluster = self._broker.cluster
         if not self._throttled and any(cluster.congested(client) for client in touched):
@@ -443,6 +449,8 @@ class Client091(ProtocolClient):
             request.no_ack,
             request.exclusive,
             request.timeout_ms,
+            request.relay,
+            draw_origin() if request.relay else 0,
         )
         answer = self._answer(request)
 
@@ -513,6 +521,11 @@ class Client091(ProtocolClient):
     def _close_replies(self, request: requests.CloseRepliesRequest) -> None:
         self._reply_names.pop(request.name, None)
         self._broker.replies.close(request.name)
+
+
+def draw_origin() -> int:
+    """Draw a relay's origin: 62 random bits and one that is set."""
+    return int.from_bytes(os.urandom(8), "little") >> 2 | 1 << 62
 
 
 def hang_up_within_ms(heartbeat_ms: int) -> int:

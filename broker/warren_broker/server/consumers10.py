@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from warren_broker import errors
 from warren_broker.amqp10 import link_requests
@@ -13,9 +13,12 @@ from warren_broker.block.block import Block
 from warren_broker.cluster.broker import Broker
 from warren_broker.kernel import MessageTable
 from warren_broker.queue import commands
+from warren_broker.queue.filter_commands import NotYet
 from warren_broker.queue.modify_command import Modify
 from warren_broker.server.client_counts import ClientCounts
 from warren_broker.server.connection_log import ConnectionLog
+
+DRAIN_AGAIN_MS: Final = 20
 
 
 class Consumers10:
@@ -75,6 +78,7 @@ class Consumers10:
             priority=request.priority,
             no_ack=request.settled,
             timeout_ms=request.timeout_ms,
+            filter=request.filter,
         )
         self._sessions[consumer] = (session, request.queue, request.settled)
 
@@ -110,10 +114,17 @@ class Consumers10:
         )
 
         def drained(reply: Any, index: int) -> None:
+            if isinstance(reply, NotYet):
+                # A message that is there has not been judged by the consumer's filter: ask again.
+                # A repeat changes nothing, and asks for no more than the first one.
+                again = asker.guard(lambda: self._broker.consuming.credit(command, told_drained))
+                self._broker.cluster.loop.call_later(DRAIN_AGAIN_MS, again)
+                return
             told = isinstance(reply, commands.Count)
             answer(link_requests.CreditDrained(reply.messages if told else request.delivered))
 
-        self._broker.consuming.credit(command, asker.guard(drained) if request.drain else None)
+        told_drained = asker.guard(drained)
+        self._broker.consuming.credit(command, told_drained if request.drain else None)
 
     def settle(self, asker: Asker, request: link_requests.SettleMessages, answer: Answer) -> None:
         """Pass on an outcome."""

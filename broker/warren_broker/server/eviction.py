@@ -11,7 +11,7 @@ LEAVING_DELAY_MS = 1_000
 client that made it may be affected, too. These clients are permitted nothing in between."""
 
 
-class Admission:
+class ClientEviction:
     """The disconnection of clients of deleted users and vhosts, as in RabbitMQ.
 
     Invariant: at most one timer is scheduled, exactly while `_leaving` is not empty.

@@ -10,6 +10,7 @@ https://docs.oasis-open.org/amqp/filtex/v1.0/csd01/filtex-v1.0-csd01.html, secti
 
 from __future__ import annotations
 
+from warren_broker.sql_filter.evaluate import equal
 from warren_broker.sql_filter.lexer import FILTER_CHARS_MAX, FILTER_TOKENS_MAX, FilterRefused
 from warren_broker.sql_filter.sql_filter import SqlFilter
 from warren_broker.sql_filter.tree import (
@@ -30,4 +31,5 @@ __all__ = [
     "PROPERTIES_SECTION",
     "SqlFilter",
     "Value",
+    "equal",
 ]

@@ -90,11 +90,11 @@ def _binary(sign: str, left: Evaluate, right: Evaluate) -> Evaluate:
     if sign in _ORDERS:
         order = _ORDERS[sign]
         return lambda values: _ordered(order, left(values), right(values))
-    equal = sign == "="
+    wanted = sign == "="
 
     def compare(values: Values) -> Value:
         one, other = left(values), right(values)
-        return None if one is None or other is None else _equal(one, other) == equal
+        return None if one is None or other is None else equal(one, other) == wanted
 
     return compare
 
@@ -132,7 +132,7 @@ def _in(operand: Evaluate, members: list[Evaluate]) -> Evaluate:
         value = operand(values)
         if value is None:
             return None
-        return any(_equal(value, member(values)) for member in members)
+        return any(equal(value, member(values)) for member in members)
 
     return within
 
@@ -150,7 +150,8 @@ def _as_bytes(value: Value) -> bytes | None:
     return value if isinstance(value, bytes) else None
 
 
-def _equal(left: Value, right: Value) -> bool:
+def equal(left: Value, right: Value) -> bool:
+    """Return whether two known values are equal: numbers by value, a text and its UTF-8."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if _is_number(left) and _is_number(right):

@@ -8,14 +8,14 @@ import pytest
 
 from warren_broker.federation.exchange_rules import (
     BOUND_FROM,
-    Place,
+    ClusterExchange,
     entered,
     may_enter,
     passed_on,
 )
 
-HERE, THERE = Place("here", "/", "x"), Place("there", "v", "y")
-FAR = Place("far", "/", "z")
+HERE, THERE = ClusterExchange("here", "/", "x"), ClusterExchange("there", "v", "y")
+FAR = ClusterExchange("far", "/", "z")
 
 
 def test_a_message_enters_as_long_as_it_has_hops_left_and_has_not_been_here() -> None:
@@ -26,7 +26,7 @@ def test_a_message_enters_as_long_as_it_has_hops_left_and_has_not_been_here() ->
     assert [may_enter(before, HERE, 2) for before in (one, two)] == [True, False]
     back = entered(two, "amqp://here", HERE, False)
     assert not may_enter(back, HERE, 100)
-    assert may_enter(back, Place("here", "/", "another"), 100)
+    assert may_enter(back, ClusterExchange("here", "/", "another"), 100)
 
 
 @pytest.mark.parametrize("strange", ["text", 7, [], ["text", 7], {"cluster-name": "here"}])
@@ -41,7 +41,7 @@ def hops(bindings: list[Any], max_hops: int) -> list[int]:
     return [arguments[BOUND_FROM][0]["hops"] for _, arguments in made.values()]
 
 
-def bound_from(place: Place, left: Any, suffix: str = "") -> dict[str, Any]:
+def bound_from(place: ClusterExchange, left: Any, suffix: str = "") -> dict[str, Any]:
     """Arguments of a binding that a link of that place has made here."""
     entry = {"cluster-name": place.cluster, "exchange": place.shown + suffix, "hops": left}
     return {BOUND_FROM: [entry]}
@@ -60,7 +60,7 @@ def test_a_binding_is_passed_on_with_the_hops_that_are_left_and_once() -> None:
 @pytest.mark.parametrize("suffix", ["", " A", " B"])
 def test_a_binding_is_not_passed_on_to_the_exchange_that_it_is_for(suffix: str) -> None:
     assert hops([("k", bound_from(THERE, 9, suffix))], 9) == []
-    assert hops([("k", bound_from(Place("there", "v", "yy"), 9, suffix))], 9) == [8]
+    assert hops([("k", bound_from(ClusterExchange("there", "v", "yy"), 9, suffix))], 9) == [8]
 
 
 @pytest.mark.parametrize("left", [None, "3", []])

@@ -13,13 +13,16 @@ from warren_broker.queue import delay_commands, stage1_commands
 from warren_broker.queue.decision_commands import (
     AskBatch,
     BindClaim,
-    Binding,
+    ClaimBinding,
     ClaimName,
     ResolveClaim,
 )
 from warren_broker.queue.describe_command import DescribeClaim, ReadBy
+from warren_broker.queue.filter_commands import Judge, Judged
 from warren_broker.queue.forget_command import ForgetSink
+from warren_broker.queue.give_up_command import GiveUpClaim
 from warren_broker.queue.modify_command import Modify
+from warren_broker.queue.relay_commands import EnqueueRelayed
 from warren_broker.queue.state import SinkRun
 
 CONFIGS: tuple[dict[str, Any], ...] = (
@@ -119,6 +122,17 @@ def claim_commands(
         (1, lambda: DescribeClaim(reader, number, ReadBy("id", random.choice(("", "n")), number))),
         (4, lambda: c.SettleClaims(reader, number, epoch, random.random() < 0.7)),
         (
+            2,
+            lambda: GiveUpClaim(
+                reader,
+                number,
+                epoch,
+                random.choice(("divide", "divide", "reject", "release")),
+                random.randint(1, 4),
+                random.random() < 0.5,
+            ),
+        ),
+        (
             1,
             lambda: c.ReleaseClaim(
                 reader, random.choice((0, number, number)), epoch, False, random.random() < 0.7
@@ -131,7 +145,7 @@ def decision_commands(
     random: Random, reader: str, number: int, epoch: int, run: str, batch: int
 ) -> tuple[tuple[int, Callable[[], c.AnyCommand]], ...]:
     """(weight, maker) of the commands that leave a claim to a batch's decision."""
-    binding = Binding("out", 7, "sink", run, batch, 1)
+    binding = ClaimBinding("out", 7, "sink", run, batch, 1)
     claim = ClaimName(7, reader, number)
     return (
         (2, lambda: BindClaim(reader, number, epoch, binding)),
@@ -160,6 +174,23 @@ def a_modify(random: Random, queue: Queue, consumer: int) -> Modify:
         pairs if random.random() < 0.7 else (),
         queue.now + random.choice((0, -5, 25, 90)),
     )
+
+
+def a_judgement(random: Random, queue: Queue) -> Judge:
+    """What some filters say of the blocks of a stretch; some of it is not in time."""
+    found = []
+    for one in queue.state.filters:
+        after = random.choice((one.judged, one.judged, one.judged, max(0, one.judged - 1)))
+        to = after + random.choice((1, 300, 2000))
+        blocks = [i for i in queue.state.contents.indexes() if after < i <= to]
+        whole = tuple(i for i in blocks if random.random() < 0.3)
+        parts = tuple(
+            (i, random.randrange(512).to_bytes(2, "little"))
+            for i in blocks
+            if i not in whole and random.random() < 0.7
+        )
+        found.append(Judged(one.id, after, to, whole, parts))
+    return Judge(tuple(found))
 
 
 def sink_commands(
@@ -205,8 +236,12 @@ def a_command(random: Random, queue: Queue) -> c.AnyCommand:
                 random.choice((0, 0, 3)),
                 random.random() < 0.2,
                 random.random() < 0.1,
+                relay=random.choice(("", "", "x", "y")),
+                origin=random.randint(1, 1000),
+                filter=random.choice((b"", b"", b"x", b"y")),
             ),
         ),
+        (5, lambda: a_judgement(random, queue)),
         (
             4,
             lambda: c.Credit(
@@ -218,6 +253,7 @@ def a_command(random: Random, queue: Queue) -> c.AnyCommand:
         (3, lambda: c.Get(consumer + 10, session, random.random() < 0.3)),
         (9, lambda: c.Settle(consumer, some_ids(random))),
         (5, lambda: c.Return(consumer, some_ids(random), random.random() < 0.5)),
+        (1, lambda: c.Return(consumer, ((random.randint(0, 9), 99),), False, unseen=True)),
         (2, lambda: c.Discard(consumer, some_ids(random), random.random() < 0.5)),
         (3, lambda: a_modify(random, queue, consumer)),
         (2, lambda: c.Resume(consumer, random.randint(0, 30))),
@@ -263,6 +299,10 @@ def grow(seed: int, entries: int = 80) -> Queue:
                 )
                 if cut == count:
                     owner = delay_commands.EnqueueDelayed(((cut, 20),))
+            elif random.random() < 0.15:
+                first = random.randint(1, 30)
+                runs = ((Block.decode(data).count, first),)
+                owner = EnqueueRelayed(random.randint(1, 2), max(0, first - 9), runs)
             elif random.random() < 0.25:
                 name = (random.randint(0, 5), random.randint(0, 2), random.randint(0, 1))
                 ttl_ms = random.choice((0, 0, 60))

@@ -46,6 +46,8 @@ class Client:
     no_ack: bool
     timeout: int | None
     order: int
+    filter: bytes = b""
+    drain_at: int = 0
     held: dict[int, Message] = field(default_factory=dict)
     since: dict[int, int] = field(default_factory=dict)
     next_id: int = 0
@@ -57,6 +59,22 @@ class Client:
         if self.credit is not None:
             return self.credit
         return 10**9 if self.limit is None else self.limit - len(self.held)
+
+
+def matches(text: bytes, name: Name) -> bool:
+    """What these filters say: i2 of whole blocks, o2 of every second message, s3 of every third."""
+    index, ordinal = name
+    said = {b"i2": index % 2, b"o2": ordinal % 2, b"s3": (index + ordinal) % 3}
+    return not said[text]
+
+
+@dataclass(eq=False)
+class Judging:
+    """How far a filter has judged; goal: what was there when it came; parked: clients in turn."""
+
+    goal: int
+    judged: int = 0
+    parked: list[Client] = field(default_factory=list)
 
 
 class Model:
@@ -71,8 +89,12 @@ class Model:
         self.delayed: list[Message] = []
         self.clients: dict[int, Client] = {}
         self.waiting: dict[int, list[Client]] = defaultdict(list)
+        self.filters: dict[bytes, Judging] = {}
         self.active: Client | None = None
         self.claims: dict[int, list[Message]] = {}
+        self.parts: list[tuple[int, list[Message]]] = []
+        self.origins: dict[int, int] = {}
+        self.in_row, self.passed = 0, False
         self.settled = self.opened = 0
         self.bound: dict[int, int] = {}
         self.decided: tuple[int, int] | None = None
@@ -121,6 +143,27 @@ class Model:
             if not ready[0].stale(self.now, ready[0].acquired > 0):
                 return ready[0]
             self.bury("expired", ready[0])
+        return None
+
+    def find(self, text: bytes) -> Message | None:
+        """The first message that a filter matches, if it may be given out yet."""
+        known = self.filters[text]
+        for place in self.places():
+            for message in place:
+                if message.name[0] > known.judged:
+                    if message.name[0] <= known.goal:
+                        return None
+                    break
+                if matches(text, message.name):
+                    return message
+        return None
+
+    def take_matching(self, text: bytes) -> Message | None:
+        while (found := self.find(text)) is not None:
+            self.remove(found)
+            if not found.stale(self.now, found.acquired > 0):
+                return found
+            self.bury("expired", found)
         return None
 
     def expire_heads(self) -> None:
@@ -208,6 +251,8 @@ class Model:
         may = not (client.cancelled or client.suspended or client.quiescing) and client.room() > 0
         if self.config.single_active_consumer and self.active is not client:
             may = False
+        if client.filter and client in self.filters[client.filter].parked:
+            self.filters[client.filter].parked.remove(client)
         lane = self.waiting[client.priority]
         if may and client not in lane:
             lane.append(client)
@@ -216,20 +261,30 @@ class Model:
 
     def dispatch(self) -> None:
         share = 0
+        for text, known in self.filters.items() if self.ready() else ():
+            if known.parked and self.find(text) is not None:
+                for client in known.parked:
+                    self.waiting[client.priority].append(client)
+                known.parked = []
         while True:
             lanes = [p for p in self.waiting if self.waiting[p]]
             if not lanes or not self.ready():
                 return
             lane = self.waiting[max(lanes)]
             client = lane[0]
+            if client.filter and self.find(client.filter) is None:
+                self.filters[client.filter].parked.append(lane.pop(0))
+                share = share if lane else 0
+                continue
             turns = client.room()
             if len(lane) > 1:
                 share = share or max(1, len(self.ready()) // (4 * len(lane)))
-                turns = min(turns, share)
+                turns = min(turns, share, 16 if client.filter else share)
             else:
                 share = 0
             for _ in range(turns):
-                message = self.take()
+                wanted = client.filter
+                message = self.take_matching(wanted) if wanted else self.take()
                 if message is None:
                     break
                 self.hand(client, message)
@@ -273,7 +328,9 @@ class Model:
         if self.active is not None:
             self.review(self.active)
 
-    def join(self, key: int, session: int, **how: Any) -> None:
+    def join(self, key: int, session: int, newest: int = 0, **how: Any) -> None:
+        if how.get("filter") and how["filter"] not in self.filters:
+            self.filters[how["filter"]] = Judging(newest)
         client = Client(key, session, order=self.orders, **how)
         self.orders += 1
         self.clients[key] = client
@@ -305,6 +362,9 @@ class Model:
             return
         client.cancelled = True
         self.review(client)
+        text, client.filter = client.filter, b""
+        if text and not any(one.filter == text for one in self.clients.values()):
+            del self.filters[text]
         if client.no_ack:
             client.held.clear()
         client.quiescing = False
@@ -340,6 +400,10 @@ class Model:
             return self.claims[number]
         if number != self.settled + 1 or number <= self.opened:
             return None
+        if self.part_due():
+            self.origins[number], self.claims[number] = self.parts.pop(0)
+            self.opened = number
+            return self.claims[number]
         self.dispatch()
         taken: list[Message] = []
         while len(taken) < count:
@@ -364,7 +428,48 @@ class Model:
             if n in self.bound:
                 self.decided = (n, self.bound.pop(n))
         self.settled = max(self.settled, number)
+        if any(self.claims[n] for n in done):
+            self.in_row, self.passed = 0, bool(self.parts)
         return sum(len(self.claims.pop(n)) for n in done)
+
+    def part_due(self) -> bool:
+        """Whether the next claim is a part of an earlier one."""
+        if not self.parts:
+            return False
+        return self.parts[0][0] == 1 or self.in_row == 0 or (self.in_row == 1 and self.passed)
+
+    def give_up(self, number: int, way: str, most: int, drop: bool) -> str | int:
+        """Empty a claim. returns the number of messages, or the reason of the refusal."""
+        held, origin = self.claims.get(number), self.origins.get(number, 0)
+        if held is None:
+            return 0 if number <= self.settled else "claim_lost"
+        if not held:
+            return 0
+        if way == "divide" and origin == 2:
+            return "invalid"
+        if way == "reject" and not drop and self.config.dead_letter_exchange is None:
+            return "invalid"
+        if origin != 2 and (way == "reject" or len(held) == 1):
+            if self.in_row >= most:
+                return "failed_in_row"
+            self.in_row += 1
+        self.claims[number] = []
+        for message in held if way != "divide" else ():
+            if way == "release":
+                self.give_back(message, True)
+            else:
+                message.failed += 1
+                message.acquired += 1
+                self.bury("rejected", message)
+        if way == "divide":
+            if origin == 0 and not self.parts:
+                self.passed = False
+            half = len(held) // 2
+            if half:
+                self.parts[:0] = [(1, held[:half]), (1, held[half:])]
+            else:
+                self.parts.append((2, held))
+        return len(held)
 
     # ------------------------------------------------------------- decisions
 

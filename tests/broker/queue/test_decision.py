@@ -23,15 +23,15 @@ from warren_broker.queue.decision_commands import (
     AskBatch,
     BatchFate,
     BindClaim,
-    Binding,
     BoundClaim,
+    ClaimBinding,
     ClaimName,
     ResolveClaim,
 )
 from warren_broker.queue.queue_snapshot import restore, snapshot
 
-BATCH = Binding("out", 7, "s", "r", 3, 1)
-LATER = Binding("out", 7, "s", "r", 4, 1)
+BATCH = ClaimBinding("out", 7, "s", "r", 3, 1)
+LATER = ClaimBinding("out", 7, "s", "r", 4, 1)
 CLAIM = ClaimName(5, "r", 1)
 OTHER = ClaimName(5, "r", 2)
 OPERATOR = -1
@@ -88,7 +88,7 @@ def test_published_settles_and_a_repeat_by_any_driver_is_answered() -> None:
     assert ready(queue) == (6, 0)
     assert queue.do(ResolveClaim("r", 1, BATCH, True)) == Count(0)
     queue.do(RegisterReader("r"))
-    newer = Binding("out", 7, "s", "r", 3, 9)
+    newer = ClaimBinding("out", 7, "s", "r", 3, 9)
     assert queue.do(BindClaim("r", 1, 2, newer)) == Done()
     assert reason(queue.do(BindClaim("r", 1, 2, LATER))) == "claim_lost"
     assert reason(queue.do(BindClaim("r", 1, 1, newer))) == "fenced"

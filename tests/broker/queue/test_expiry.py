@@ -18,7 +18,13 @@ from warren_broker.queue.commands import (
     SettleClaims,
     SinkPublish,
 )
-from warren_broker.queue.decision_commands import AskBatch, BatchFate, BindClaim, Binding, ClaimName
+from warren_broker.queue.decision_commands import (
+    AskBatch,
+    BatchFate,
+    BindClaim,
+    ClaimBinding,
+    ClaimName,
+)
 
 EXPIRES_MS = 1_000
 CLAIM = ClaimName(7, "reader", 1)
@@ -112,7 +118,7 @@ def test_a_reader_with_messages_stays_until_they_are_another_s(how: str) -> None
 def test_a_claim_that_a_batch_decides_about_keeps_its_reader() -> None:
     queue = reading()
     claim(queue)
-    queue.do(BindClaim("r", 1, 1, Binding("out", 7, "s", "run", 1, 3)))
+    queue.do(BindClaim("r", 1, 1, ClaimBinding("out", 7, "s", "run", 1, 3)))
     passes(queue, 10 * EXPIRES_MS)
     assert names(queue) == ["r"] and queue.stat().messages_claimed == 2
 

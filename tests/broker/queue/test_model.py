@@ -15,13 +15,15 @@ from hypothesis.stateful import (
     rule,
 )
 
-from tests.broker.queue.model import Message, Model
+from tests.broker.queue.model import Message, Model, matches
 from tests.broker.queue.world import Queue, block, config
 from warren_broker.queue import commands as c
 from warren_broker.queue import decision_commands as d
 from warren_broker.queue import delay_commands, stage1_commands
 from warren_broker.queue.effects import CancelConsumer, DeadLetter, Drained, LettersGone
+from warren_broker.queue.filter_commands import Judge, Judged, NotYet
 from warren_broker.queue.forget_command import ForgetSink, SinkForgotten
+from warren_broker.queue.give_up_command import GiveUpClaim
 from warren_broker.queue.letter_queue import Letter
 from warren_broker.queue.modify_command import Modify
 
@@ -59,8 +61,8 @@ CONFIGS = st.fixed_dictionaries(
 pytestmark = pytest.mark.usefixtures("few_pages_unpacked")
 
 
-def binding(batch: int) -> d.Binding:
-    return d.Binding("out", 7, "s", "run", batch, 1)
+def binding(batch: int) -> d.ClaimBinding:
+    return d.ClaimBinding("out", 7, "s", "run", batch, 1)
 
 
 class AgainstModel(RuleBasedStateMachine):
@@ -74,6 +76,7 @@ class AgainstModel(RuleBasedStateMachine):
         self.queue.do(c.RegisterReader("r"))
         self.next_consumer = 1
         self.next_batch = 0
+        self.last_judged: Judge | None = None
 
     def both(self, command: c.AnyCommand, data: bytes | None = None) -> Any:
         """One entry on the machine; the caller then does the same to the model, and `end`s."""
@@ -133,6 +136,7 @@ class AgainstModel(RuleBasedStateMachine):
         priority=st.sampled_from([0, 0, 5]),
         session=st.integers(1, 3),
         timeout=st.sampled_from([None, None, 10]),
+        filter=st.sampled_from([b"", b"", b"i2", b"o2", b"s3"]),
     )
     def checkout(
         self,
@@ -142,13 +146,20 @@ class AgainstModel(RuleBasedStateMachine):
         priority: int,
         session: int,
         timeout: int | None,
+        filter: bytes,
     ) -> None:
         key = self.next_consumer
         self.next_consumer += 1
-        self.both(c.Checkout(key, session, "t", limit, credit, priority, no_ack, False, timeout))
+        self.both(
+            c.Checkout(
+                key, session, "t", limit, credit, priority, no_ack, False, timeout, filter=filter
+            )
+        )
         self.model.join(
             key,
             session,
+            self.queue.state.filters.newest,
+            filter=filter,
             limit=None if no_ack else limit or None,
             credit=0 if credit else None,
             priority=priority,
@@ -165,14 +176,23 @@ class AgainstModel(RuleBasedStateMachine):
     def credit(self, data: Any, credit: int, drain: bool) -> None:
         client = self.client(data)
         delivered = client.next_id
-        self.both(c.Credit(client.key, delivered, credit, drain))
+        reply = self.both(c.Credit(client.key, delivered, credit, drain))
         if client.no_ack:
             client.held.clear()
         if client.credit is not None and not client.cancelled:
             client.credit = credit
+            client.drain_at = client.drain_at if drain else 0
         self.model.changed(client)
         if drain and client.credit is not None and not client.cancelled:
             self.model.dispatch()
+            if client.filter:
+                client.drain_at = client.drain_at or self.queue.state.filters.newest
+                waits = self.model.filters[client.filter].judged < client.drain_at
+                assert isinstance(reply, NotYet) == (waits and client.credit > 0)
+                if isinstance(reply, NotYet):
+                    self.end()
+                    return
+                client.drain_at = 0
             client.credit = 0
             self.model.review(client)
             assert self.queue.of(Drained) == [Drained(1, client.key, client.next_id)]
@@ -220,6 +240,30 @@ class AgainstModel(RuleBasedStateMachine):
         client = self.client(data)
         self.both(c.Cancel(client.key))
         self.model.cancel(client)
+        self.end()
+
+    @precondition(lambda self: self.model.filters)
+    @rule(data=st.data(), blocks=st.sampled_from([1, 2, 5, 1000, 1000]), repeat=st.booleans())
+    def judge(self, data: Any, blocks: int, repeat: bool) -> None:
+        """The leader has looked at some blocks; what it has found before arrives again."""
+        filters = self.queue.state.filters
+        found = []
+        for one in data.draw(st.sets(st.sampled_from(list(filters)), min_size=1)):
+            text = one.text
+            live = [i for i in self.queue.state.contents.indexes() if i > one.judged]
+            to = live[blocks - 1] if len(live) >= blocks else filters.newest
+            counts = [(i, 12) for i in live if i <= to]
+            bits = {i: sum(matches(text, (i, at)) << at for at in range(n)) for i, n in counts}
+            whole = tuple(i for i, n in counts if bits[i] == (1 << n) - 1)
+            parts = tuple((i, bits[i].to_bytes(2, "little")) for i in bits if i not in whole)
+            found.append(Judged(one.id, one.judged, to, whole, parts))
+            if to > one.judged:
+                self.model.filters[text].judged = to
+        command = Judge(tuple(found))
+        if repeat and self.last_judged is not None:
+            command = Judge((*command.judged, *self.last_judged.judged, *command.judged))
+        self.both(command)
+        self.last_judged = command
         self.end()
 
     @rule(session=st.integers(1, 3), failed=st.booleans())
@@ -347,6 +391,22 @@ class AgainstModel(RuleBasedStateMachine):
         assert reply.messages == len(released)
         for message in released:
             self.model.give_back(message, failed)
+        self.end()
+
+    @rule(
+        ahead=st.integers(0, 1),
+        way=st.sampled_from(["divide", "divide", "reject", "release"]),
+        most=st.integers(1, 3),
+        drop=st.booleans(),
+    )
+    def give_up(self, ahead: int, way: Any, most: int, drop: bool) -> None:
+        number = self.model.settled + ahead
+        reply = self.both(GiveUpClaim("r", number, 1, way, most, drop))
+        if number in self.model.bound:
+            assert reply == d.BoundClaim(number, binding(self.model.bound[number]))
+        else:
+            expected = self.model.give_up(number, way, most, drop)
+            assert (reply.messages if isinstance(reply, c.Count) else reply.reason) == expected
         self.end()
 
     @rule(ahead=st.integers(0, 1), batch=st.integers(0, 5))
@@ -480,7 +540,12 @@ class AgainstModel(RuleBasedStateMachine):
             for consumer in self.queue.state.all_consumers()
         }
         assert mine == held
-        assert stat.messages_claimed == sum(map(len, model.claims.values()))
+        claimed = [*model.claims.values(), *(held for _, held in model.parts)]
+        assert stat.messages_claimed == sum(map(len, claimed))
+        parts = self.queue.state.readers["r"].parts
+        assert [(part.origin, part.messages) for part in parts] == [
+            (origin, len(held)) for origin, held in model.parts
+        ]
         assert stat.messages_staged == sum(len(b) for s in model.stages.values() for b in s)
 
     def teardown(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from warren_broker.queue.commands import Delivery, GetReply, StatReply
+from warren_broker.queue.commands import ClaimReply, Delivery, GetReply, StatReply
 from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.effects import DeadLetter, Deliver, Dropped
 from warren_broker.queue.machine import QueueMachine
@@ -41,6 +41,10 @@ def as_then(reply: Any, version: int) -> Any:
     """A reply in the bytes of that version."""
     if isinstance(reply, GetReply):
         return ["get", reply.delivery and delivery_then(reply.delivery), reply.messages_ready]
+    if isinstance(reply, ClaimReply):
+        *known, origin = msgspec.structs.astuple(reply)
+        assert not origin, "no claim was divided then"
+        return ["claim", *known]
     if not isinstance(reply, StatReply):
         return reply
     fields = msgspec.structs.astuple(reply)
@@ -50,9 +54,9 @@ def as_then(reply: Any, version: int) -> Any:
 
 
 def delivery_then(delivery: Delivery) -> list[Any]:
-    """A delivery in the bytes of those versions, which had no annotations."""
-    *fields, annotations = msgspec.structs.astuple(delivery)
-    assert not annotations, delivery
+    """A delivery in the bytes of those versions, which had neither annotations nor names."""
+    *fields, annotations, origin, number = msgspec.structs.astuple(delivery)
+    assert not annotations and not origin and not number, delivery
     return fields
 
 

@@ -14,9 +14,9 @@ from tests.broker.queue.world import Queue, block, config
 from warren_broker.block.block import compress, encode
 from warren_broker.queue import block_index
 from warren_broker.queue import commands as c
+from warren_broker.queue.backlog import Backlog
 from warren_broker.queue.block_index import LIVE, BlockIndex, Shape
 from warren_broker.queue.enqueue import read_shape
-from warren_broker.queue.ready_queue import Backlog
 from warren_raft.index_set import PAGE
 
 QUICK = settings(max_examples=150, deadline=None)

@@ -73,7 +73,10 @@ def check(state: QueueState) -> None:
     """Check every invariant, and that no consumer that could be served is forgotten."""
     state.check()
     for consumer in state.all_consumers():
-        assert consumer.queued == may_be_served(state, consumer), consumer
+        parked = consumer.filter is not None and consumer.key in consumer.filter.parked
+        assert (consumer.queued or parked) == may_be_served(state, consumer), consumer
+    for one in state.filters if state.order.count else ():
+        assert not one.parked or state.order.find(one) is None, (one.id, "parked with a match")
     if state.order.count:
         assert not state.service, "ready messages and waiting consumers"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from warren_broker.server.eviction import LEAVING_DELAY_MS, Admission
+from warren_broker.server.eviction import LEAVING_DELAY_MS, ClientEviction
 
 
 class Client:
@@ -37,7 +37,7 @@ class World:
         )
         listener: Any = SimpleNamespace(connections=self.connections)
         loop: Any = SimpleNamespace(call_later=self._later)
-        Admission(loop, self.definitions, listener)
+        ClientEviction(loop, self.definitions, listener)
 
     def _later(self, delay_ms: int, call: Callable[[], None]) -> None:
         assert delay_ms == LEAVING_DELAY_MS

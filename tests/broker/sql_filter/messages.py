@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
+from proton import Message
+
 OBSERVED: Final = Path(__file__).parent / "observed.json"
 REFUSED: Final = "refused"
 FAILED: Final = "failed"
@@ -210,3 +212,20 @@ FILTERS: Final[list[str]] = [
     "",
     " ",
 ]
+_NAMES: Final = {"message_id": "id", "to": "address", "absolute_expiry_time": "expiry_time"}
+"""Proton's names of properties, where they are not those of filters."""
+
+
+def message_of(number: int, given: dict[str, Any]) -> Message:
+    """Make a message; its body is its number."""
+    made = Message(body=number)
+    made.properties = {}
+    for key, value in given.items():
+        if key == PRIORITY:
+            made.priority = value
+        elif not key.startswith("p."):
+            made.properties[key] = value
+        else:
+            name = _NAMES.get(key[2:], key[2:])
+            setattr(made, name, value / 1000 if name.endswith("_time") else value)
+    return made

@@ -10,14 +10,14 @@ import sys
 import uuid
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pika
-from proton import Described, Message, ProtonException, symbol
+from proton import Described, ProtonException, symbol
 from proton.reactor import Filter
 from proton.utils import BlockingConnection
 
-from broker.sql_filter.messages import FAILED, FILTERS, MESSAGES, OBSERVED, PRIORITY, REFUSED
+from broker.sql_filter.messages import FAILED, FILTERS, MESSAGES, OBSERVED, REFUSED, message_of
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
@@ -28,23 +28,6 @@ _LAST: Final = "the last message"
 _QUEUE: Final = "observed"
 _DATA: Final = "/var/tmp/warren-observed-filters"
 _WAIT_S: Final = 5.0
-_NAMES: Final = {"message_id": "id", "to": "address", "absolute_expiry_time": "expiry_time"}
-"""Proton's names of properties, where they are not those of filters."""
-
-
-def message_of(number: int, given: dict[str, Any]) -> Message:
-    """Make a message; its body is its number."""
-    made = Message(body=number)
-    made.properties = {}
-    for key, value in given.items():
-        if key == PRIORITY:
-            made.priority = value
-        elif not key.startswith("p."):
-            made.properties[key] = value
-        else:
-            name = _NAMES.get(key[2:], key[2:])
-            setattr(made, name, value / 1000 if name.endswith("_time") else value)
-    return made
 
 
 def asked(connection: BlockingConnection, text: str) -> list[int] | str:

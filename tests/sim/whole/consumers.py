@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 from sim.checkers import require
 from sim.whole.ledger import Book
 from sim.whole.people import OneAtATime, Person
-from sim.whole.profile import QueuePlan
+from sim.whole.profile import SIFTED, QueuePlan
+from sim.whole.sieves import SIEVES, UNNUMBERED, passes
 from warren_broker.amqp091 import requests
 from warren_broker.block.block import Block
 from warren_broker.errors import Refusal
+from warren_broker.message_filter.definition import MessageFilter, encode_filter
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue import commands
 from warren_broker.queue.modify_command import Modify
@@ -44,6 +46,9 @@ class Subscription:
         self.consumer = process.broker.ids.consumer()
         self.no_ack = owner.plan.no_ack and owner.rng.random() < 0.5
         self.explicit = not self.no_ack and not owner.steady and owner.rng.random() < 0.15
+        self.sieve = owner.sieve
+        if owner.plan.name == SIFTED and not owner.steady:
+            self.sieve = owner.rng.choice((None, 0, 1))
         self.next_msg_id = 0
         self.newest: dict[tuple[bytes, bytes, int], int] = {}
         self.ended = False
@@ -60,6 +65,11 @@ class Subscription:
             no_ack=self.no_ack,
             explicit_credit=self.explicit,
             priority=rng.choice((0, 0, 5)),
+            filter=(
+                b""
+                if self.sieve is None
+                else encode_filter(MessageFilter(sql=(SIEVES[self.sieve],)))
+            ),
         )
 
         def joined(reply: Any) -> None:
@@ -117,6 +127,8 @@ class Subscription:
         for at in range(delivery.first, delivery.last + 1):
             body, msg_id = bytes(block.body(at)), self.next_msg_id
             self.next_msg_id += 1
+            if self.sieve is not None:
+                require(passes(self.sieve, body), "its filter does not match", self.sieve, body)
             self.book.deliver(body, delivery.index, delivery.acquired_count)
             self.book.check_annotation(body, notes.get(msg_id))
             if delivery.acquired_count == 0 and not self.book.plan.fed:
@@ -133,8 +145,8 @@ class Subscription:
 
     def in_order(self, body: bytes, priority: int) -> None:
         """Check that one publisher's messages through one node first arrive in order."""
-        if body.startswith((b"sink-", b"settler-", b"once/")):
-            return  # rows of a batch have no order, runs that are sent again or late neither
+        if body.startswith(UNNUMBERED):
+            return  # rows of a batch have no order, what is sent again or late neither
         publisher, life, number = body.split(b"/")
         key = (publisher, life, priority)
         before = self.newest.get(key, 0)
@@ -203,10 +215,19 @@ class Consumer(Person):
     """A consumer, which sometimes starts a new session.
 
     steady  for the end of the world: it requeues nothing and stays
+    sieve   its filter among SIEVES; None: none, or drawn for each session
     """
 
-    def __init__(self, world: World, number: int, plan: QueuePlan, steady: bool = False) -> None:
+    def __init__(
+        self,
+        world: World,
+        number: int,
+        plan: QueuePlan,
+        steady: bool = False,
+        sieve: int | None = None,
+    ) -> None:
         super().__init__(world, number, plan)
+        self.sieve = sieve
         self.steady = steady
         self.subscription: Subscription | None = None
 
@@ -260,10 +281,13 @@ class Getter(OneAtATime):
         book, broker = self.book(queue), process.broker
         session, consumer = broker.ids.session(), broker.ids.consumer()
         no_ack = book.plan.no_ack and self.rng.random() < 0.5
+        ended: list[int] = []
 
         def got(reply: Any) -> None:
             self.busy = False
-            if not isinstance(reply, requests.GotMessage):
+            # 1. The session ends before the answer: the message goes back, and to another client.
+            # 2. The answer arrives after that delivery; the client's channel is closed by then.
+            if ended or not isinstance(reply, requests.GotMessage):
                 broker.consuming.session_down(session, False)
                 return
             delivery, body = reply.delivery, bytes(reply.block.body(reply.delivery.first))
@@ -275,8 +299,13 @@ class Getter(OneAtATime):
 
         command = commands.Get(consumer, session, no_ack)
         broker.consuming.get(queue, command, got)
+
+        def end() -> None:
+            ended.append(session)
+            broker.consuming.session_down(session, True)
+
         if self.rng.random() < ENDS_BEFORE_THE_ANSWER:
-            self.later(process, 100, broker.consuming.session_down, session, True)
+            self.later(process, 100, end)
 
     def done(self, process: Process, session: int, settle: commands.Settle | None) -> None:
         """Acknowledge it, or not."""

@@ -20,6 +20,7 @@ class Book:
     seen       body -> index of the entry it was delivered, or claimed, from
     delivered  body -> the highest acquired count it was delivered with
     settled    body -> the acquired count of the delivery whose settle was answered
+    carried    body -> the acquired count with which a relay got it, for which it is kept
     annotated  body -> the acquired count with which a consumer has annotated it, as was answered
     buried     (index, ordinal) -> why the queue dead-lettered or dropped it, and when
     rejected   bodies that a consumer has rejected
@@ -39,6 +40,7 @@ class Book:
         self.seen: dict[bytes, int] = {}
         self.delivered: dict[bytes, int] = {}
         self.settled: dict[bytes, int] = {}
+        self.carried: dict[bytes, int] = {}
         self.annotated: dict[bytes, int] = {}
         self.rejected: dict[bytes, bool] = {}
         self.buried: dict[tuple[int, int], tuple[str, int]] = {}
@@ -125,7 +127,20 @@ class Book:
         owner = self.claimed.get(body)
         require(owner is None or self.elsewhere(owner[0]), "delivered while claimed", body, owner)
         require(body not in self.given_up, "delivered after it was given up", body)
+        with_relay = self.carried.get(body, acquired)
+        require(acquired <= with_relay, "given to another while a relay has it", body, acquired)
         self.delivered[body] = max(acquired, self.delivered.get(body, 0))
+
+    def carry(self, body: bytes, index: int, acquired: int) -> None:
+        """Check a delivery to a relay: from now on nothing else may have the message.
+
+        It may reach a session late, when another one has taken over and got the message.
+        """
+        if acquired < self.carried.get(body, -1):
+            self.see(body, index)
+            return
+        self.carried[body] = acquired
+        self.deliver(body, index, acquired)
 
     def settle(self, body: bytes, acquired: int) -> None:
         """The settle of a consumer that still is one was answered.
@@ -214,6 +229,8 @@ class Book:
                 "claimed after its settle was answered",
                 body,
             )
+            with_relay = self.carried.get(body, acquired)
+            require(acquired <= with_relay, "claimed while a relay has it", body, acquired)
             delivered = self.delivered.get(body, -1)
             require(acquired != delivered, "delivered and claimed at once", body, name)
             require(

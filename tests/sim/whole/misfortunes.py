@@ -370,6 +370,10 @@ class Misfortunes(Striking):
         machine = self._unlucky()
         if machine.absent or machine.damaged or machine.aged or machine.lost_for_good:
             return
+        # 1. An older copy starts, and is noticed: its `node.json` says so.  2. An older `node.json`
+        # is put there as well. The peers notice the copy once more; the start alone cannot.
+        if machine.noticed:
+            return
         machine.crash(silent=self.rng.random() < 0.3)
         for _ in range(self.rng.choice((1, 1, 2))):
             paths = sorted(

@@ -122,6 +122,8 @@ class Binder(OneAtATime):
 
         def changed(reply: Any) -> None:
             self.busy = False
+            if isinstance(reply, Unavailable):
+                self.at = None  # that node does not see what it asked for: its disk hangs for good
 
         if not there:
             exchange = DeclareExchange(VHOST, LETTERS, "fanout", True, False, False, {})

@@ -15,7 +15,9 @@ from sim.checkers import require
 from sim.whole.delays import Delays, delay_of
 from sim.whole.due import Due
 from sim.whole.letters import AppliedEntry, Letters
+from sim.whole.sieves import SIEVES, passes
 from warren_broker.block.block import Block
+from warren_broker.message_filter.definition import decode_filter
 from warren_broker.queue import commands, limits, stage1_commands
 from warren_broker.queue.commands import Submission
 from warren_broker.queue.config import QueueConfig
@@ -86,7 +88,7 @@ def before(state: QueueState, submission: Submission, now: int) -> Before | None
     uplink = state.uplinks.get(submission.uplink)
     if submission.uplink and (uplink is None or submission.seq != uplink.last_seq + 1):
         return None
-    every = [one for one in state.all_consumers() if not one.no_ack]
+    every = [one for one in state.all_consumers() if not (one.no_ack or one.relay)]
     return Before(
         expanded(state.order.returned),
         {one.key: _held(one) for one in every},
@@ -135,7 +137,7 @@ class Order:
         self.effects: dict[tuple[int, int], bytes] = {}
         self.staged: dict[tuple[int, int], bool] = {}
         self.lanes: dict[tuple[int, int], list[int]] = {}
-        self.checked = 0
+        self.checked = self.sifted = 0
         self.delays = Delays()
         self.letters = Letters(world)
         self.due = Due(world)
@@ -169,16 +171,25 @@ class Order:
         self.letters.applied(entry, replies, state)
         if block is not None:
             self._came(group, index, submission, block, state)
-        fresh = self._delivered(group, applied)
+        given, fresh = self._delivered(group, applied)
         if state.order.count and state.consumer_count:
             self._nobody_waits(group, state)
         for command, reply in zip(submission.commands, replies, strict=False):
-            self._answered(group, submission, command, reply)
+            given += self._answered(group, submission, command, reply)
+        # One submission may get a message, return it, and give it to a consumer: the reply to the
+        # first and the effect of the last are apart, so they are put in order here.
+        for message in sorted(given):
+            self._take(group, message)
         plain = all(type(command) in PLAIN for command in submission.commands)
         kept = group in self.due.live  # what was delayed is among what has returned
-        if fresh and plain and not kept and state.config.overflow != "reject-publish":
+        if (
+            fresh
+            and plain
+            and not (kept or state.filters)
+            and state.config.overflow != "reject-publish"
+        ):
             self._strict(group, fresh, state)
-        if pending is not None:
+        if pending is not None and not state.filters:
             self._came_back(group, index, pending, submission, replies, applied, state)
 
     # ------------------------------------------------------------ what comes
@@ -208,8 +219,11 @@ class Order:
         require(known == message, "a delivery changed", group, consumer, msg_id, known, message)
         return known is message
 
-    def _delivered(self, group: int, applied: Applied) -> list[tuple[int, int]]:
-        fresh = []
+    def _delivered(
+        self, group: int, applied: Applied
+    ) -> tuple[list[Message], list[tuple[int, int]]]:
+        """Return what consumers were given, and the places of those that none had before."""
+        given, fresh = [], []
         for effect in applied.effects:
             if not isinstance(effect, Deliver):
                 continue
@@ -218,37 +232,56 @@ class Order:
                     message = (one.index, at, one.delivery_count, one.acquired_count)
                     msg_id = one.first_msg_id + at - one.first
                     if self._say(group, effect.uplink, effect.consumer, msg_id, message):
-                        self._take(group, message)
+                        given.append(message)
                         if not one.acquired_count:
                             fresh.append((one.index, at))
-        return fresh
+        return given, fresh
 
-    def _answered(self, group: int, submission: Submission, command: Any, reply: Any) -> None:
+    def _answered(
+        self, group: int, submission: Submission, command: Any, reply: Any
+    ) -> list[Message]:
+        """Return what a reply gives to its client."""
         if isinstance(reply, commands.GetReply) and reply.delivery is not None:
             one = reply.delivery
             message = (one.index, one.first, one.delivery_count, one.acquired_count)
             if self._say(group, submission.uplink, command.consumer, one.first_msg_id, message):
-                self._take(group, message)
+                return [message]
         elif isinstance(reply, commands.ClaimReply) and reply.messages:
             name = (group, command.reader, reply.number)
             if name not in self.claims:
                 self.claims[name] = True
-                for message in expanded(reply.runs):
-                    self._take(group, message)
+                return list(expanded(reply.runs))
+        return []
 
     def _nobody_waits(self, group: int, state: QueueState) -> None:
         """Check that nothing is ready while a consumer could be served.
 
         With a single active consumer: while the active one can get nothing, and holds nothing that
-        it might be working on.
+        it might be working on. With a filter: while nothing that it matches is ready, once all
+        has been judged.
         """
         active = state.active
         if state.config.single_active_consumer and active is not None:
             lost = active.suspended and not active.held_count
             if not (lost and state.uplinks[active.uplink].yields):
                 return
-        waiting = [one.key for one in state.all_consumers() if could_be_served(one)]
+        waiting = [
+            one.key
+            for one in state.all_consumers()
+            if could_be_served(one) and (one.filter is None or self._finds(group, one, state))
+        ]
         require(not waiting, "messages wait, and consumers", group, waiting, state.order.count)
+
+    def _finds(self, group: int, consumer: Consumer, state: QueueState) -> bool:
+        """Return whether a ready message matches the filter of a consumer, as its body says."""
+        wanted, bodies = consumer.filter, self.world.checkers.bodies
+        if wanted is None or wanted.judged < state.filters.newest:
+            return False
+        sieve = SIEVES.index(decode_filter(wanted.text).sql[0])
+        self.sifted += 1
+        return any(
+            passes(sieve, bodies[group, index][at]) for index, at, *_ in expanded(state.order)
+        )
 
     def _strict(self, group: int, fresh: list[tuple[int, int]], state: QueueState) -> None:
         """Check that each consumer that was served got the first in the queue."""

@@ -144,6 +144,7 @@ class Machine:
     copying    it stays down until an older copy of its disk is there, see `OlderCopy`; or until
                the disk says that it is one
     aged       its disk is an older copy of what it was, and no node has noticed: that disk's id
+    noticed    a node has, and only `node.json` says so until the next start sets the copy aside
     absent     it is not there yet; gone: it has left the cluster, for good
     lost_for_good  it is one of a minority that never becomes well again
     """
@@ -169,6 +170,7 @@ class Machine:
         self.images: list[dict[str, bytes]] = []
         self.to_copy = self.copying = False
         self.aged = 0
+        self.noticed = False
 
     def peers(self) -> list[str]:
         """The other nodes that its configuration names: a joiner knows some, which know nothing
@@ -219,7 +221,7 @@ class Machine:
         self.files.lose()
         self.images.clear()
         self.disks += 1
-        self.damaged = False
+        self.damaged = self.noticed = False
         self.aged = 0
 
     def some_file(self, rng: Random) -> str | None:
@@ -339,6 +341,7 @@ class Machine:
                 self.world.agenda.after(RESTART_MS, self.note_outdated, host, disks, reason)
                 return
         self.aged = 0
+        self.noticed = True
         self.copying = False
         self.world.agenda.after(RESTART_MS, self.start)
 
@@ -423,6 +426,7 @@ class Process:
     def start(self) -> None:
         """Recover and join."""
         self.host.start()
+        self.machine.noticed = False
         if self.machine.aged != self.host.disk:
             self.machine.aged = 0  # what the start found out by itself was set aside
         self.world.checkers.started(self)

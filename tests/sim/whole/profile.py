@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Literal
 
+from sim.profile import with_commit_delay
 from sim.whole import swarm, windows
 from warren_raft.config import RaftConfig
 
@@ -22,6 +23,8 @@ LATER = "later"
 STORE = "amq.delayed.later"
 MADE = "made"
 """The queue of what is made of claims, which are settled by its publishing."""
+SIFTED = "sifted"
+"""The queue of which most consumers have filters."""
 DUE = ("due", "narrow")
 """The queues that get what is due; the second one is soon full, and refuses more."""
 Kind = Literal["ack", "no-ack", "mixed"]
@@ -102,6 +105,7 @@ class Profile:
     fanout       publishers use an exchange that feeds every queue now and then
     later        there is an exchange that delays messages, with its store
     imports      an operator imports definitions
+    sifts        there is a queue of which consumers have filters, see SIFTED
     """
 
     nodes: int
@@ -145,7 +149,9 @@ class Profile:
     policies: bool = False
     later: bool = False
     settlers: int = 0
+    carriers: int = 0
     imports: bool = False
+    sifts: bool = False
 
 
 BRIEF_SHARE = 0.7
@@ -159,6 +165,10 @@ DELAYS_SHARE = 0.25
 """Worlds that have a queue with delayed retry beside the others."""
 LETTERS_SHARE = 0.2
 """Worlds that have a queue that keeps its dead letters, and one that they go to."""
+RELAYS_SHARE, RELAYS_AT = 0.1, 62
+"""Worlds with a relay; the number that decides is chosen as that of SETTLERS_AT."""
+CARRIED = "carried"
+"""The queue to which relays carry messages."""
 ONCE_SHARE = 0.2
 """Worlds that have a queue that drops duplicates."""
 LATER_SHARE, LATER_MS, LATER_RETRY_MS = 0.5, 1_200, 300
@@ -169,6 +179,9 @@ IMPORTS_SHARE = 0.5
 SETTLERS_SHARE, SETTLERS_AT = 0.25, 41
 """Of worlds in which claims do not expire: those with drivers that publish batches which settle
 their claims; the number that decides is so late that no recorded world became one."""
+SIFTED_SHARE, SIFTED_AT = 0.8, 215
+"""Of the worlds with none of all these: those with a queue of which consumers have filters; drawn
+so late that no recorded world became one."""
 
 
 def draw(rng: Random) -> Profile:
@@ -240,7 +253,12 @@ def _more(profile: Profile, rng: Random, lives: bool) -> Profile:
         more = _later(more, rng)
     if more is profile and not lives:
         more = _importing(more, rng)
-    return _full(more if lives else _settling(more, rng))
+    if not lives:
+        more = _relaying(more, rng)
+    more = more if lives else _settling(more, rng)
+    if more is profile and not lives:
+        more = _sifting(more, rng)
+    return _full(more)
 
 
 def _delaying(profile: Profile, rng: Random) -> Profile:
@@ -368,6 +386,20 @@ def _settling(profile: Profile, rng: Random) -> Profile:
     )  # fmt: skip
 
 
+def _relaying(profile: Profile, rng: Random) -> Profile:
+    """Add a queue, and a relay that carries messages to it, to some worlds; like `_delaying`."""
+    aside = Random()
+    aside.setstate(rng.getstate())
+    if [aside.random() for _ in range(RELAYS_AT)][-1] >= RELAYS_SHARE or profile.bad:
+        return profile
+    plain, *others = profile.queues
+    arguments = {"x-queue-type": "quorum", "x-delivery-limit": -1}
+    carried = QueuePlan(CARRIED, arguments, plain.group_size)
+    return replace(
+        profile, queues=(plain, carried, *others), carriers=2, messages=2 * profile.messages
+    )
+
+
 def _importing(profile: Profile, rng: Random) -> Profile:
     """Add an operator that imports definitions to some worlds; drawn like `_delaying`."""
     aside = Random()
@@ -375,6 +407,21 @@ def _importing(profile: Profile, rng: Random) -> Profile:
     if [aside.random() for _ in range(35)][-1] >= IMPORTS_SHARE or profile.bad:
         return profile
     return replace(profile, imports=True)
+
+
+def _sifting(profile: Profile, rng: Random) -> Profile:
+    """Add a queue of which consumers have filters to some worlds; drawn like `_delaying`."""
+    aside = Random()
+    aside.setstate(rng.getstate())
+    if [aside.random() for _ in range(SIFTED_AT)][-1] >= SIFTED_SHARE or profile.bad:
+        return profile
+    plain, *others = profile.queues
+    arguments = {"x-queue-type": "quorum", "x-delivery-limit": -1}
+    sifted = QueuePlan(SIFTED, arguments, plain.group_size)
+    return replace(
+        profile, queues=(plain, sifted, *others), sifts=True, malformed=False,
+        messages=3 * profile.messages, consumers=max(2, profile.consumers),
+    )  # fmt: skip
 
 
 def _full(profile: Profile) -> Profile:
@@ -402,13 +449,15 @@ def _dies(queues: tuple[QueuePlan, ...]) -> bool:
 
 def _config(rng: Random) -> RaftConfig:
     small = rng.random() < 0.3
-    return RaftConfig(
-        append_bytes_max=300 if small else 1 << 20,
-        probe_bytes_max=100 if small else 1 << 16,
-        inflight_messages_max=rng.choice((1, 4)) if small else 128,
-        inflight_bytes_max=600 if small else 16 << 20,
-        retransmit_ms=rng.choice((300, 1_000)),
-        new_group_delay_ms=rng.choice((200, 1_000)),
+    return with_commit_delay(
+        RaftConfig(
+            append_bytes_max=300 if small else 1 << 20,
+            probe_bytes_max=100 if small else 1 << 16,
+            inflight_messages_max=rng.choice((1, 4)) if small else 128,
+            inflight_bytes_max=600 if small else 16 << 20,
+            retransmit_ms=rng.choice((300, 1_000)),
+            new_group_delay_ms=rng.choice((200, 1_000)),
+        )
     )
 
 

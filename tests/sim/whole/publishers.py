@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from sim.whole.ledger import Book
 from sim.whole.people import EXCHANGE, VHOST, Person
 from sim.whole.profile import DUE, LATER, STORE, QueuePlan
+from sim.whole.sieves import PARITY
 from warren_broker.amqp091.wire import properties
 from warren_broker.kernel import TTL_NONE, MessageTable, Route
 
@@ -80,6 +81,9 @@ class Publisher(Person):
             body = b"%d/%d/%d" % (self.number, process.boot_id, self.sent)
             bodies.append(body)
             said = properties.NONE
+            if self.world.profile.sifts:
+                told = properties.Properties(headers={PARITY: self.sent % 2})
+                said = properties.encode(told)
             if self.world.profile.malformed and self.rng.random() < 0.3:
                 said = MALFORMED  # as another program may have stored it
             table.append(

@@ -16,7 +16,7 @@ SHRUNK_SHARE = 0.5
 SMALL: tuple[tuple[str, str, tuple[int, ...]], ...] = (
     ("metadata.incarnations", "RETIRED_KEPT_MAX", (1, 2)),
     ("metadata.node_registry", "REMOVED_KEPT_MAX", (1, 2)),
-    ("queue.ready_queue", "CHUNK_RUNS_MAX", (2, 3)),
+    ("queue.backlog", "CHUNK_RUNS_MAX", (2, 3)),
     ("queue.claim", "CALLS_KEPT_MAX", (1,)),
     ("queue.block_index", "FILLED_PAGES_MAX", (1,)),
     ("queue.block_index", "TOUCHED_PAGES_MAX", (1, 2)),

@@ -8,6 +8,7 @@ from typing import Any
 
 from sim.checkers import Violation, require
 from sim.trace import Traced
+from sim.whole.carriers import Carrier
 from sim.whole.checkers import Checkers
 from sim.whole.consumers import Consumer, Getter
 from sim.whole.importers import Importer
@@ -19,11 +20,12 @@ from sim.whole.outside import outside
 from sim.whole.people import VHOST, Person
 from sim.whole.policymakers import Policymaker, are_followed
 from sim.whole.process import Machine, Process
-from sim.whole.profile import DUE, MADE, TARGET, draw
+from sim.whole.profile import DUE, MADE, SIFTED, TARGET, draw
 from sim.whole.publishers import Delayer, Publisher, Resender
 from sim.whole.readers import Reader
 from sim.whole.registrars import Registrar
 from sim.whole.settlers import Settler
+from sim.whole.sieves import SIEVES
 from sim.whole.sinks import Sink
 from sim.whole.wire import Wire
 from warren_broker.queue.whole_queue import counts
@@ -85,6 +87,7 @@ class World(Traced):
             Reader(self, at, plain, "reader" if profile.rivals else f"reader-{at}")
             for at in range(profile.readers)
         ]
+        carriers = [Carrier(self, at, plain) for at in range(profile.carriers)]
         people += [Settler(self, at, plain, f"settler-{at}") for at in range(profile.settlers)]
         people += [Getter(self, at, profile.queues[-1]) for at in range(profile.getters)]
         people += [Consumer(self, 10 + at, plan) for at, plan in enumerate(others)]
@@ -99,6 +102,7 @@ class World(Traced):
             self.publishers += delayers
             people += [*delayers, Ender(self, 0)]
         people += [Importer(self, 0)] if profile.imports else []
+        people += carriers
         for plan in others:
             if plan.once:
                 resenders = [Resender(self, at, plan, profile.messages) for at in range(2)]
@@ -144,9 +148,11 @@ class World(Traced):
         self.misfortunes.stop()
         self.calm = True
         for at, plan in enumerate(self.profile.queues):
-            steady = Consumer(self, 100 + at, plan, steady=True)
-            self.people.append(steady)
-            steady.again(400)
+            sieves = range(len(SIEVES)) if plan.name == SIFTED else (None,)
+            for sieve in sieves:
+                steady = Consumer(self, 100 + at + 50 * (sieve or 0), plan, True, sieve)
+                self.people.append(steady)
+                steady.again(400)
         self.until("everything is consumed", self.empty)
         self.ledger.close()
         self.check_decisions()

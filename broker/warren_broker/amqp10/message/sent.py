@@ -91,6 +91,20 @@ def encode_message(
     return [part for part in (*parts, footer) if len(part)]
 
 
+def head_for_filters(properties: Buffer) -> bytes:
+    """Return the sections before the body of a stored message, as `encode_message` has them.
+
+    Without annotations of the broker: filters look at the header, properties and application
+    properties alone.
+    """
+    raw, kept = bytes(properties), None
+    if _SECTIONS in raw:
+        raw, sections = split_sections(readable(raw))
+        if sections:
+            kept = _kept(sections, raw, _NONE)[0]
+    return write_sections(raw, b"", b"", (-1, -1, True, 0), _NONE, True, kept)
+
+
 def _data_head(length: int) -> bytes:
     if length <= 255:
         return b"\x00\x53\x75\xa0" + bytes((length,))

@@ -168,7 +168,7 @@ class _Router:
         """Route the first messages that wait."""
         if self._over or not self._waiting:
             return
-        batch = _Batch(self._has)
+        batch = _DueBatch(self._has)
         store = self._store
         if self._queues.definitions.state.exchange(store.vhost, store.store_of) is None:
             return  # deleted; its store is being deleted, too
@@ -207,7 +207,7 @@ class _Router:
         self._consuming.settle(Settle(self._consumer, ids))
 
 
-class _Batch:
+class _DueBatch:
     """Messages that are routed together.
 
     places  (index, ordinal) of each; numbers: the msg_id of each

@@ -13,6 +13,7 @@ from warren_broker.cluster.client.direct_replies import REPLY_PREFIX, DirectRepl
 from warren_broker.cluster.client.kept_messages import delays_of, lasting, restored
 from warren_broker.cluster.client.queue_client import GroupClient
 from warren_broker.cluster.client.queues import ENQUEUE, QueueClients, block_for
+from warren_broker.cluster.client.relayed import Names, by_origin, joined, relayed_command
 from warren_broker.kernel import (
     CC,
     MessageTable,
@@ -76,6 +77,7 @@ class Publisher:
         flags: int = 0,
         keep: Keep | None = None,
         tap: Tap | None = None,
+        names: Names | None = None,
     ) -> list[GroupClient]:
         """Publish messages first <= i < last; return their uplinks, for backpressure.
 
@@ -84,11 +86,12 @@ class Publisher:
         on_confirmed  called once per part
         keep          called for each queue and message; None: every queue gets its messages
         tap           called once; None: not wanted
+        names         of the messages of a relay; None or empty: it is none's
         """
         parts = self.route(vhost, table, first, last, flags)
         if tap is not None:
             tap(parts)
-        return self._submit(vhost, parts, on_routed, on_confirmed, keep)
+        return self._submit(vhost, parts, on_routed, on_confirmed, keep, names)
 
     def publish_from(
         self,
@@ -117,11 +120,14 @@ class Publisher:
         on_routed: OnRouted | None,
         on_confirmed: OnConfirmed | None,
         keep: Keep | None,
+        names: Names | None = None,
     ) -> list[GroupClient]:
         if keep is not None:
             parts = kept_parts(parts, keep)
         if on_routed is not None:
             on_routed([part.selection for part in parts], sum(part.kept for part in parts))
+        if names:
+            return self.send(vhost, parts, on_confirmed, names=names)
         return self.send(vhost, parts, on_confirmed)
 
     def send(
@@ -130,12 +136,14 @@ class Publisher:
         parts: list[QueuePart],
         on_confirmed: OnConfirmed | None,
         strict: bool = False,
+        names: Names | None = None,
     ) -> list[GroupClient]:
         """Submit routed messages to their queues; return the uplinks.
 
         on_confirmed  called once per part
         strict        a queue that is deleted meanwhile refuses its messages; False: for the
                       publisher it is as if they had never been routed to it
+        names         see `publish`; a store does not look at them
         """
         state = self._queues.definitions.state
         policies = self._queues.definitions.policies(vhost)
@@ -157,6 +165,8 @@ class Publisher:
             touched.append(client)
             if kept:
                 self._keep(queue, client, parts, number, on_confirmed, strict)
+            elif names:
+                self._relay(queue, client, parts[number], number, on_confirmed, names, strict)
             elif policies.config_of(queue).overflow == "reject-publish":
                 # Part of a block may be refused: it gets its own block, so that ordinals are
                 # positions.
@@ -167,6 +177,27 @@ class Publisher:
                 on_reply = _confirmer(number, on_confirmed, None, strict)
                 client.publish(stored, stored.size_bytes(), on_reply)
         return touched
+
+    def _relay(
+        self,
+        queue: QueueRecord,
+        client: GroupClient,
+        part: QueuePart,
+        number: int,
+        on_confirmed: OnConfirmed | None,
+        names: Names,
+        strict: bool,
+    ) -> None:
+        """Submit a relay's messages: the queue drops those that it was brought before."""
+        groups = list(by_origin(part.selection, part.stored, names))
+        told = None
+        if on_confirmed is not None and len(groups) > 1:
+            told = joined([selection for _, selection, _ in groups], on_confirmed)
+        for place, (origin, selection, stored) in enumerate(groups):
+            own = _OwnBlock(selection, queue.config)
+            command = relayed_command(origin, own.order(), names) if origin else ENQUEUE
+            tell = on_confirmed if told is None else told(place)
+            client.with_block(command, own.of(stored), _confirmer(number, tell, own, strict))
 
     def _keep(
         self,
@@ -385,12 +416,15 @@ class _OwnBlock:
         """Encode the block; stored: the selection as it is stored."""
         return block_for(self._config, [stored])
 
-    def after(self, accepted: int) -> list[int]:
-        """Return the table positions of all messages but the first `accepted` of the block."""
+    def order(self) -> list[int]:
+        """Return the table positions of the messages in the order of the block."""
         table = self._selection.table
         of_queue = lanes(self._config.priority_max, self._config.priority_default)
-        order = sorted(self._selection, key=lambda i: -table.lane(i, of_queue))
-        return sorted(order[accepted:])
+        return sorted(self._selection, key=lambda i: -table.lane(i, of_queue))
+
+    def after(self, accepted: int) -> list[int]:
+        """Return the table positions of all messages but the first `accepted` of the block."""
+        return sorted(self.order()[accepted:])
 
 
 def _confirmer(

@@ -291,7 +291,7 @@ class GroupClient:
         local = self.consumers.pop(consumer, None)
         if local is not None and not local.no_ack:
             unseen = (local.next_msg_id, MSG_ID_MAX)
-            self.command(Return(consumer, (unseen,), failed=False))
+            self.command(Return(consumer, (unseen,), failed=False, unseen=True))
 
     def resume(self, local: LocalConsumer) -> None:
         """Ask for deliveries to this consumer that were not received.

@@ -47,6 +47,8 @@ def to_refusal(refused: Refused, queue: QueueRecord) -> errors.Refusal:
             return errors.no_queue(name, vhost)
         case "invalid":
             return errors.InvalidArgument(refused.detail)
+        case "filters_full":
+            return errors.ResourceError(refused.detail)
         case "claim_lost" | "unknown_reader":
             return errors.ClaimNotOpen(refused.detail)
         case "stage_lost":

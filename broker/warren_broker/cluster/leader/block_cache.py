@@ -40,6 +40,14 @@ class BlockCache:
             return found[0]
         return self.put(group, index, self._read(group, index) if data is None else data)
 
+    def read(self, group: int, index: int) -> Block:
+        """Return the block of an entry as `get`, but keep it only if it was kept already.
+
+        A look through a whole backlog does not drive out what is being delivered.
+        """
+        found = self._blocks.get((group, index))
+        return found[0] if found is not None else _decoded(self._read(group, index))
+
     def for_delivery(self, group: int, index: int, last: int, data: bytes | None = None) -> Block:
         """Return the block of an entry; an unreadable one is replaced by one that cannot be sent.
 
@@ -59,9 +67,7 @@ class BlockCache:
 
     def put(self, group: int, index: int, data: bytes) -> Block:
         """Decode and cache the block of an entry with these bytes."""
-        (length,) = _LENGTH.unpack_from(data)
-        stored = memoryview(data)[_LENGTH.size + length :]
-        block = Block.decode(stored, verify=False)  # the log's own checksum has been verified
+        block = _decoded(data)
         self._blocks[(group, index)] = (block, len(block.buffer))
         self.bytes_held += len(block.buffer)
         while self.bytes_held > self.bytes_max and len(self._blocks) > 1:
@@ -73,6 +79,12 @@ class BlockCache:
         """Drop the blocks of a deleted group."""
         for key in [key for key in self._blocks if key[0] == group]:
             self.bytes_held -= self._blocks.pop(key)[1]
+
+
+def _decoded(data: bytes) -> Block:
+    (length,) = _LENGTH.unpack_from(data)
+    stored = memoryview(data)[_LENGTH.size + length :]
+    return Block.decode(stored, verify=False)  # the log's own checksum has been verified
 
 
 def check_entry(data: bytes | memoryview) -> None:

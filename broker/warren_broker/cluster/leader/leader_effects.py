@@ -11,6 +11,7 @@ from warren_broker.cluster import messages
 from warren_broker.cluster.client.queue_client import GroupClient
 from warren_broker.cluster.leader.block_cache import BlockCache
 from warren_broker.cluster.leader.effect_order import EffectOrder
+from warren_broker.cluster.leader.filter_scans import FilterScans
 from warren_broker.cluster.leader.set_aside import SetAsideCounts
 from warren_broker.counters import Counters
 from warren_broker.queue import effects as queue_effects
@@ -95,6 +96,7 @@ class LeaderEffects:
         self.led: set[int] = set()
         self._timers: dict[int, tuple[int, LoopTimer]] = {}
         self._waiting: dict[int, list[AnyCommand]] = {}
+        self._scans = FilterScans(cluster, self.command, self.led)
         self._held = EffectOrder(
             lambda group, index, call: cluster.host.repair.when(group, index, call),
             self._answer_guarded,
@@ -108,6 +110,7 @@ class LeaderEffects:
             queue_effects.SetTimer: self._set_timer,
             queue_effects.DeadLetter: callbacks.dead_letter,
             queue_effects.Dropped: self._dropped,
+            queue_effects.FiltersBehind: self._scans.due,
             queue_effects.LettersDue: callbacks.letters,
             queue_effects.LettersGone: callbacks.letters,
             queue_effects.Expired: lambda group, effect: callbacks.expired(group, effect.reason),
@@ -118,6 +121,7 @@ class LeaderEffects:
     def start(self, group: int, effects: tuple[Any, ...]) -> None:
         """Start leading a group: report to it what happened to its consumers' nodes."""
         self.led.add(group)
+        self._scans.forget(group)
         self._held.carry_out(group, 0, None, effects)
         host = self._cluster.host
         for one in self._uplinks(group):
@@ -139,6 +143,7 @@ class LeaderEffects:
     def stop(self, group: int) -> None:
         """Stop leading a group."""
         self.led.discard(group)
+        self._scans.forget(group)
         self._waiting.pop(group, None)
         self._held.drop(group)
         timer = self._timers.pop(group, None)

@@ -206,7 +206,7 @@ class MirrorFollower:
             return None
         complete = _complete(states)
         known = self._definitions.nodes()
-        fit = self._placement.drawn()
+        fit = self._placement.drawn(queue.nodes)
         lasting = lasting_members(policy, queue.nodes, complete, known, fit)
         now = next_members(lasting, queue.nodes, complete)
         reached = now == lasting and is_fulfilled(policy, lasting, known)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from warren_broker.arguments import GROUP_SIZE_MAX
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
+from warren_broker.config import parse_address
 
 BALANCED_QUEUES_MAX = 1_000
 """From this number of queues on, leaders are drawn at random instead of counted, as in RabbitMQ."""
@@ -39,8 +41,29 @@ class Placement:
         host = self._cluster.host
         return node == host.node_id or (host.connected(node) and not host.suspected(node))
 
+    def machine(self, node: str) -> str:
+        """Return the machine of a node, which is the host of its address; unknown: the node."""
+        known = self._definitions.state.nodes.get(node)
+        return node if known is None else parse_address(known.address)[0]
+
+    def spread(self, nodes: Sequence[str], beside: Iterable[str]) -> list[str]:
+        """Order nodes so that members on the first of them share a machine as little as can be.
+
+        beside  nodes that have a member already; among equal ones the order given is kept
+        """
+        members = Counter(map(self.machine, beside))
+        sharing: dict[str, int] = {}
+        for node in nodes:
+            machine = self.machine(node)
+            sharing[node] = members[machine]
+            members[machine] += 1
+        return sorted(nodes, key=sharing.__getitem__)
+
     def members(self, kind: str, size: int) -> tuple[str, ...]:
-        """Draw the members of a queue: this node, random others (fit ones first) if not classic.
+        """Draw the members of a queue: this node, and if it is not classic random others.
+
+        Of nodes that share a machine with a member one comes after all that share none, even
+        those that are down: two copies on one machine would be lost together. Then fit ones.
 
         size  asked for; cut to the number of nodes and to GROUP_SIZE_MAX
         """
@@ -50,13 +73,19 @@ class Placement:
         others = list(self._definitions.others())
         self._rng.shuffle(others)
         others.sort(key=lambda node: (not self.fit(node), not self.running(node)))
+        others = self.spread(others, [own])
         return tuple(sorted([own, *others[: min(size, GROUP_SIZE_MAX) - 1]]))
 
-    def drawn(self) -> tuple[str, ...]:
-        """Draw an order of the nodes on which a member may be placed now."""
+    def drawn(self, beside: Iterable[str]) -> tuple[str, ...]:
+        """Draw an order of the nodes on which a member may be placed now; see `spread`.
+
+        beside  nodes that have a member; they are in the order, too
+        """
+        held = list(beside)
         free = [node for node in self._definitions.nodes() if self.fit(node)]
         self._rng.shuffle(free)
-        return tuple(free)
+        more = self.spread([node for node in free if node not in held], held)
+        return (*more, *(node for node in free if node in held))
 
     def leader(
         self, nodes: Sequence[str], locator: str, counts: dict[str, int] | None = None
@@ -91,7 +120,7 @@ class Placement:
         As in RabbitMQ, a group of odd size does not grow to an even one without a node for the
         next.
         """
-        free = [node for node in self.drawn() if node not in nodes]
+        free = [node for node in self.drawn(nodes) if node not in nodes]
         size, added = len(nodes), 0
         while size + added < target and added < len(free):
             if (size + added) % 2 and len(free) - added == 1:

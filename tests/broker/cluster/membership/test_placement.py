@@ -18,14 +18,26 @@ NODES = ("a", "b", "c", "d", "e")
 class World:
     """Five nodes, of which this is one; `down` ones are unreachable, `drained` ones may be asked.
 
-    leaders  of the queues that there are
+    leaders   of the queues that there are
+    machines  such as "ab cd e", the nodes on each; without: every node has its own
     """
 
     def __init__(
-        self, own: str = "b", down: str = "", drained: str = "", leaders: str = ""
+        self,
+        own: str = "b",
+        down: str = "",
+        drained: str = "",
+        leaders: str = "",
+        machines: str = "a b c d e",
     ) -> None:
         state = SimpleNamespace(
-            nodes={node: SimpleNamespace(drained=True, forgetting=False) for node in drained},
+            nodes={
+                node: SimpleNamespace(
+                    drained=node in drained, forgetting=False, address=f"host{number}:25{number}72"
+                )
+                for number, nodes in enumerate(machines.split())
+                for node in nodes
+            },
             groups=dict(enumerate(leaders)),
             queues=self.queues,
         )
@@ -62,6 +74,37 @@ def test_unreachable_and_drained_nodes_are_the_last_choice() -> None:
     assert set(World(down="a", drained="c").drawn(3)) == {("b", "d", "e")}
     assert set(World(down="a", drained="c").drawn(4)) == {("b", "c", "d", "e")}, "drained ones run"
     assert set(World(down="acde").drawn(5)) == {NODES}
+
+
+def test_members_are_on_as_many_machines_as_there_are() -> None:
+    pairs = World(machines="ab cd e")
+    assert set(pairs.drawn(3)) == {("b", "c", "e"), ("b", "d", "e")}
+    assert min(pairs.drawn(3).values()) > 100
+    for nodes in pairs.drawn(4):
+        assert "e" in nodes and ("c" in nodes or "d" in nodes), nodes
+    assert len(World(machines="abcde").drawn(3)) == 6, "one machine: every two of the four others"
+
+
+def test_a_second_member_on_a_machine_comes_after_a_node_that_is_down() -> None:
+    assert set(World(machines="ab c de", down="c", drained="de").drawn(3)) == {
+        ("b", "c", "d"),
+        ("b", "c", "e"),
+    }
+    assert set(World(machines="ab c de", down="d").drawn(3)) == {("b", "c", "e")}
+
+
+def test_a_node_without_a_record_counts_as_a_machine() -> None:
+    assert all("e" in nodes for nodes in World(machines="abcd").drawn(2))
+
+
+def test_members_that_are_added_are_on_other_machines() -> None:
+    world = World(machines="ab cd e")
+    added = Counter(world.placement.to_add("b", 3) for _ in range(50))
+    assert set(added) == {("c", "e"), ("d", "e")}
+    assert {world.placement.to_add("bc", 3) for _ in range(20)} == {("e",)}
+    assert {world.placement.drawn("bce")[:2] for _ in range(50)} == {("a", "d"), ("d", "a")}
+    for order in (world.placement.drawn("ab") for _ in range(50)):
+        assert set(order[3:]) == {"a", "b"} and "e" in order[:2], order
 
 
 def test_a_classic_queue_is_on_this_node() -> None:

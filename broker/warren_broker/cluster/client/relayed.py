@@ -1,0 +1,91 @@
+"""Messages that a relay publishes: their names are taken off, and go into the command."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeAlias
+
+from warren_broker.kernel import MessageTable, Selection
+from warren_broker.queue.relay_commands import EnqueueRelayed
+from warren_broker.relay_names import RelayedName, split_name
+
+Names: TypeAlias = Mapping[int, RelayedName]
+"""Table position to the name of the message; those without one are left out."""
+OnPart: TypeAlias = Callable[[int, bool, "list[int] | None"], None]
+"""See `publisher.OnConfirmed`."""
+
+
+def without_names(table: MessageTable, first: int, last: int) -> tuple[MessageTable, Names]:
+    """Return the table with messages first <= i < last at their places, without names; the names.
+
+    The table is copied only where there is a name. Messages before `first` are not copied: their
+    places are taken by empty ones.
+    """
+    found = [split_name(table.properties_of(i)) for i in range(first, last)]
+    names = {i: name for i, (_, name) in enumerate(found, first) if name is not None}
+    if not names:
+        return table, names
+    copy = MessageTable(table.routes)
+    for i in range(first):
+        copy.append(table.route(i), b"\0\0", b"")
+    for i, (raw, _) in enumerate(found, first):
+        copy.append(
+            table.route(i), raw, table.body(i), table.priority(i), table.ttl_ms(i), table.flags(i)
+        )
+    return copy, names
+
+
+def by_origin(
+    selection: Selection, stored: Selection, names: Names
+) -> Iterator[tuple[int, Selection, Selection]]:
+    """Yield (origin, selection, stored) of the messages of each origin; 0: those without a name."""
+    chosen: dict[int, tuple[array[int], array[int]]] = {}
+    for i, j in zip(selection, stored, strict=True):
+        name = names.get(i)
+        both = chosen.setdefault(0 if name is None else name.origin, (array("I"), array("I")))
+        both[0].append(i)
+        both[1].append(j)
+    for origin, (own, moved) in chosen.items():
+        yield (
+            origin,
+            Selection(selection.table, selection.first, selection.last, own),
+            Selection(stored.table, stored.first, stored.last, moved),
+        )
+
+
+def relayed_command(origin: int, order: Iterable[int], names: Names) -> EnqueueRelayed:
+    """Return the command for a block with the messages at these positions, in this order."""
+    runs: list[list[int]] = []
+    floor = 0
+    for at in order:
+        name = names[at]
+        floor = max(floor, name.floor)
+        if runs and sum(runs[-1]) == name.number:
+            runs[-1][0] += 1
+        else:
+            runs.append([1, name.number])
+    return EnqueueRelayed(origin, floor, tuple((count, first) for count, first in runs))
+
+
+def joined(parts: list[Selection], tell: OnPart) -> Callable[[int], OnPart]:
+    """Return what makes, per place in `parts`, the function to be told that part's result.
+
+    `tell` is called once, when all parts have been answered, as if they were one.
+    """
+    waiting = len(parts)
+    refused: list[int] = []
+
+    def of(place: int) -> OnPart:
+        def told(number: int, ok: bool, some: list[int] | None) -> None:
+            nonlocal waiting
+            waiting -= 1
+            if not ok:
+                refused.extend(parts[place] if some is None else some)
+            if not waiting:
+                whole = len(refused) == sum(len(part) for part in parts)
+                tell(number, not refused, sorted(refused) if refused and not whole else None)
+
+        return told
+
+    return of

@@ -1,0 +1,77 @@
+"""Giving up a batch that fails: its claim's messages are divided, rejected or released."""
+
+from __future__ import annotations
+
+from warren_broker.queue import parts
+from warren_broker.queue.apply_context import QueueContext
+from warren_broker.queue.claim import end_use, known_reader, lost_claim
+from warren_broker.queue.commands import AnyReply, Count, Refused
+from warren_broker.queue.dead_letter import dead_letter_or_drop, give_back
+from warren_broker.queue.decision_commands import BoundClaim
+from warren_broker.queue.give_up_command import ALONE, GiveUpClaim
+from warren_broker.queue.state import HeldClaim, ReaderState
+
+
+def give_up(context: QueueContext, command: GiveUpClaim) -> AnyReply:
+    """Empty a claim, which stays open, and do with its messages what the command says.
+
+    1. A run of a query gives up batch 7.  2. Its driver ends before batch 7, which has no rows now,
+    is committed.  3. The next run gives batch 7 up again: the claim is empty, and stays so.
+    """
+    reader = known_reader(context, command.reader, command.epoch)
+    if isinstance(reader, Refused):
+        return reader
+    claim = reader.claims.get(command.number)
+    if claim is None:
+        if command.number <= reader.settled:
+            return Count(0)
+        return lost_claim(context, reader, command.number)
+    if claim.binding is not None:
+        return BoundClaim(command.number, claim.binding)
+    if not claim.messages:
+        return Count(0)
+    refused = _refused(context, reader, claim, command)
+    if refused is not None:
+        return refused
+    reader.claims[command.number] = HeldClaim(command.number, (), 0, 0, 0, 0)
+    if claim.origin != ALONE and (command.way == "reject" or claim.messages == 1):
+        reader.in_row += 1
+    if command.way == "divide":
+        parts.divide(reader, claim)
+        return Count(claim.messages)
+    context.state.claimed -= claim.messages
+    for run in claim.runs:
+        if command.way == "release":
+            give_back(context, run, True)
+        else:
+            index, first, last, failures, acquired = run
+            dead_letter_or_drop(
+                context, "rejected", (index, first, last, failures + 1, acquired + 1)
+            )
+    end_use(context, claim)
+    return Count(claim.messages)
+
+
+def _refused(
+    context: QueueContext, reader: ReaderState, claim: HeldClaim, command: GiveUpClaim
+) -> Refused | None:
+    queue = context.config.name
+    if command.way == "divide" and claim.origin == ALONE:
+        return Refused("invalid", f"claim {claim.number} is a message that failed alone before")
+    if command.way == "reject" and not command.drop:
+        if context.config.dead_letter_exchange is None:
+            return Refused(
+                "invalid",
+                f"queue {queue!r} has no dead letter exchange: give it one "
+                "(x-dead-letter-exchange, or dead-letter-exchange of a policy), or have rejected "
+                "messages dropped",
+            )
+    if claim.origin == ALONE or (command.way != "reject" and claim.messages > 1):
+        return None
+    if reader.in_row < command.in_row_max:
+        return None
+    return Refused(
+        "failed_in_row",
+        f"{reader.in_row} messages or claims of reader {reader.name!r} of queue {queue!r} have "
+        f"failed one after another, {command.in_row_max} is the limit: nothing passes",
+    )
