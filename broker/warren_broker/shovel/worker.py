@@ -38,6 +38,15 @@ NICENESS: Final = 5
 NODE_READ_BYTES: Final = 4096
 
 
+def delay_after(configured_s: float, rounds: int) -> float:
+    """Return the delay after a failure, in seconds.
+
+    configured_s  reconnect-delay, above 0
+    rounds        how often each address has failed before, since a run was steady
+    """
+    return max(configured_s, min(configured_s * 2 ** min(rounds, 16), DELAY_S_MAX))
+
+
 class ShovelWorker:
     """Runs the shovel again and again, over its URIs in turn, until it is done or is to stop."""
 
@@ -114,8 +123,8 @@ class ShovelWorker:
             self._suspects = self._transfer.suspects
         self._transfer = None
         self._state, self._reason = TERMINATED, words
-        delay_s: float = self._shovel.reconnect_delay_s
-        self._final = final or not delay_s
+        configured_s = self._shovel.reconnect_delay_s
+        self._final = final or not configured_s
         if self._final:
             self._end()
             return
@@ -123,9 +132,8 @@ class ShovelWorker:
             self._failures = 0
         self._ran = 0
         uris = max(len(self._shovel.source.uris), len(self._shovel.destination.uris))
-        rounds = self._failures // uris
+        delay_s = delay_after(configured_s, self._failures // uris)
         self._failures += 1
-        delay_s = max(delay_s, min(delay_s * 2 ** min(rounds, 16), DELAY_S_MAX))
         self._tell()
         self._ioloop.call_later(delay_s, self._begin)
 
