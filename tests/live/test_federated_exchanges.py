@@ -19,10 +19,13 @@ from live.test_shovel import worker_pids
 from warren.admin import Admin
 from warren.connection import Connection
 from warren.local import LocalCluster
+from warren_broker.shovel.worker import DELAY_S_MAX
 
 pytestmark = pytest.mark.live
 IDLE_S = 1.0
 """Without a message for so long nothing more comes."""
+PATIENCE_S = 2 * DELAY_S_MAX
+"""A link that has failed again and again waits half of it."""
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +103,7 @@ def taken(broker: Broker, name: str, at_least: int) -> list[tuple[Any, str]]:
     with broker.connect() as connection:
         channel = connection.channel()
         while True:
-            patience_s = 30 if len(found) < at_least else IDLE_S
+            patience_s = PATIENCE_S if len(found) < at_least else IDLE_S
             arriving: Any = channel.consume(name, inactivity_timeout=patience_s)
             for method, properties, body in arriving:
                 if method is None:
