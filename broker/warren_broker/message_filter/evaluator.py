@@ -20,6 +20,11 @@ from warren_broker.sql_filter import (
     equal,
 )
 
+HEAD_BYTES_MAX: Final = 128 * 1024
+"""A message with more bytes of properties matches no filter.
+
+An evaluation takes time in proportion to them and to the filter's length, and holds up the node.
+"""
 _MISSING: Final = object()
 _FIELDS: Final = {name: number for number, name in enumerate(PROPERTY_NAMES)}
 Ask: TypeAlias = Callable[[list[Any]], bool]
@@ -96,18 +101,24 @@ class Evaluator:
     def asked(self, block: Block) -> Matches:
         """Return which of a block's messages match; one that cannot be read does not."""
         bits = 0
-        blank: list[Any] = [_MISSING] * self._count
         for at in range(block.count):
-            try:
-                head = head_for_filters(block.properties(at))
-                found = read_fields(head, self._priority, self._fields, self._names, blank.copy())
-            except MalformedSections:
-                continue
-            if self._priority >= 0 and not isinstance(found[self._priority], int):
-                found[self._priority] = PRIORITY_DEFAULT
-            if all(ask(found) for ask in self._asks):
-                bits |= 1 << at
+            bits |= self.matches(block, at) << at
         return Matches(bits, bits == (1 << block.count) - 1)
+
+    def matches(self, block: Block, at: int) -> bool:
+        """Return whether message `at` of a block matches."""
+        raw = block.properties(at)
+        if len(raw) > HEAD_BYTES_MAX:
+            return False
+        blank: list[Any] = [_MISSING] * self._count
+        try:
+            head = head_for_filters(raw)
+            found = read_fields(head, self._priority, self._fields, self._names, blank)
+        except MalformedSections:
+            return False
+        if self._priority >= 0 and not isinstance(found[self._priority], int):
+            found[self._priority] = PRIORITY_DEFAULT
+        return all(ask(found) for ask in self._asks)
 
 
 def _referred(reference: Reference, place: int, must_be_there: bool = False) -> Ask:

@@ -128,3 +128,10 @@ def test_of_equal_keys_the_first_one_counts_and_texts_that_are_none_are_bytes() 
 def test_the_time_is_refused() -> None:
     with pytest.raises(FilterRefused, match="UTC"):
         Evaluator(MessageFilter(("p.creation_time > UTC()",)))
+
+
+def test_a_message_with_very_long_properties_matches_no_filter() -> None:
+    long = codec.encode(codec.Properties(headers={"n": 1, "t": "x" * evaluator.HEAD_BYTES_MAX}))
+    short = codec.encode(codec.Properties(headers={"n": 1, "t": "x" * 130_000}))
+    block = Block.decode(encode([b""] * 2, [long, short], (b"", b"q"), 4))
+    assert numbers(Evaluator(MessageFilter(("n = 1",))).asked(block)) == [1]

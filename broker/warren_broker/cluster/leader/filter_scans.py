@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Final, Protocol
 
@@ -11,8 +12,9 @@ import msgspec
 
 from warren_broker.block.block import Block, BlockError
 from warren_broker.cluster.leader.block_cache import BlockCache
+from warren_broker.cluster.leader.set_aside import SetAsideCounts
 from warren_broker.message_filter.definition import decode_filter
-from warren_broker.message_filter.evaluator import Evaluator, Matches
+from warren_broker.message_filter.evaluator import Evaluator
 from warren_broker.queue import effects as queue_effects
 from warren_broker.queue.filter_commands import Judge, Judged
 from warren_broker.queue.filters import Filter
@@ -25,7 +27,13 @@ from warren_raft.storage.errors import EntryDamaged
 log = logging.getLogger(__name__)
 
 PIECE_MESSAGES: Final = 2_000
-"""Messages of a queue that are judged in one turn, summed over its filters; a block is not cut."""
+"""Messages of a queue that are judged in one turn, summed over its filters."""
+TURN_MS: Final = 20
+"""Time of a turn of the loop in which all queues led here are judged; what is left waits for the
+next one. The last block that is read in it, and the last message, are not interrupted."""
+ASKED_MS: Final = 10
+"""Time for a filter after its block was read, however long that took: so a block that takes long to
+read is not read again for each of its messages."""
 
 
 class ScannedQueues(Protocol):
@@ -34,6 +42,24 @@ class ScannedQueues(Protocol):
     loop: Loop
     host: Host
     stored: BlockCache
+    set_aside: SetAsideCounts
+
+
+@dataclass(slots=True)
+class _Begun:
+    """A block that a filter has been asked about in part: the messages before `at`."""
+
+    index: int
+    at: int = 0
+    bits: int = 0
+
+    def ask(self, evaluator: Evaluator, block: Block, over: Callable[[], bool]) -> None:
+        """Ask about the following messages until time is over, about one at least."""
+        while self.at < block.count:
+            self.bits |= evaluator.matches(block, self.at) << self.at
+            self.at += 1
+            if over():
+                return
 
 
 class FilterScans:
@@ -42,6 +68,12 @@ class FilterScans:
     One piece of a queue is under way at a time: the next one follows when the queue's machine has
     applied it and is still behind (`FiltersBehind`). So a long backlog holds up neither this node,
     nor the queue, and a piece that is lost with its leader is judged again by the next one.
+
+    A turn of the loop is held up for TURN_MS, whatever the filters and the messages are: 1. A
+    client's filter has LIKE many times, and messages have long texts, or are megabytes long.  2. A
+    piece of them takes seconds.  3. This node sends no heartbeats meanwhile, and is suspected.  4.
+    The next leader begins with the same piece. The filters of a queue, and the queues, take turns,
+    so that those that take little time do not wait for such a one.
     """
 
     def __init__(
@@ -50,8 +82,11 @@ class FilterScans:
         self._cluster = cluster
         self._propose = propose
         self._led = led
-        self._due: set[int] = set()
+        self._due: dict[int, None] = {}
+        self._called = False
         self._under_way: dict[int, dict[int, int]] = {}
+        self._begun: dict[int, dict[int, _Begun]] = {}
+        self._asked_last: dict[int, int] = {}
 
     def due(self, group: int, effect: queue_effects.FiltersBehind) -> None:
         """Judge a piece of the queue soon."""
@@ -61,14 +96,31 @@ class FilterScans:
     def forget(self, group: int) -> None:
         """Forget what is under way: this node begins or stops leading the queue."""
         self._under_way.pop(group, None)
+        self._begun.pop(group, None)
+        self._asked_last.pop(group, None)
 
     def _soon(self, group: int) -> None:
-        if group not in self._due:
-            self._due.add(group)
-            self._cluster.loop.call_soon(partial(self._piece, group))
+        self._due[group] = None
+        if not self._called:
+            self._called = True
+            self._cluster.loop.call_soon(self._turn)
 
-    def _piece(self, group: int) -> None:
-        self._due.discard(group)
+    def _turn(self) -> None:
+        """Judge a piece of each queue that is due, as long as there is time."""
+        self._called = False
+        until = self._cluster.loop.clock.monotonic_ms() + TURN_MS
+        for group in list(self._due):
+            del self._due[group]
+            self._piece(group, until)
+            if self._over(until):
+                break
+        for group in list(self._due):
+            self._soon(group)
+
+    def _over(self, until: int) -> bool:
+        return self._cluster.loop.clock.monotonic_ms() >= until
+
+    def _piece(self, group: int, until: int) -> None:
         if group not in self._led:
             return
         try:
@@ -76,31 +128,40 @@ class FilterScans:
         except UnknownGroup:
             return
         proposed = self._under_way.setdefault(group, {})
+        known = {one.id for one in state.filters}
+        for each in (proposed, self._begun.setdefault(group, {})):
+            for number in [number for number in each if number not in known]:
+                del each[number]
+        last = self._asked_last.get(group, 0)
+        behind = [one for one in state.filters.behind() if proposed.get(one.id) != one.judged]
+        behind.sort(key=lambda one: (one.id <= last, one.id))
         left = PIECE_MESSAGES
         found: list[Judged] = []
-        for one in state.filters.behind():
-            if proposed.get(one.id) == one.judged or left <= 0:
-                continue
-            said, used = self._judge(group, state, one, left)
+        for one in behind:
+            said, used = self._judge(group, state, one, left, until)
+            self._asked_last[group] = one.id
             left -= used
             if said.to > said.after:
                 found.append(said)
-        known = {one.id for one in state.filters}
-        for number in [number for number in proposed if number not in known]:
-            del proposed[number]
+            if left <= 0 or self._over(until):
+                break
         if found:
             proposed.update({said.filter: said.after for said in found})
             self._propose(group, Judge(tuple(found)))
+        elif self._begun[group]:
+            self._soon(group)
 
-    def _judge(self, group: int, state: QueueState, one: Filter, most: int) -> tuple[Judged, int]:
+    def _judge(
+        self, group: int, state: QueueState, one: Filter, most: int, until: int
+    ) -> tuple[Judged, int]:
         """Return what a filter says of the next blocks, and the number of messages looked at."""
-        evaluator = _evaluator(one.text)
+        evaluator, begun = _evaluator(one.text), self._begun[group]
         whole: list[int] = []
         parts: list[tuple[int, bytes]] = []
         used, to = 0, state.filters.newest
         before = one.judged
         for index in state.contents.after(one.judged):
-            if used >= most:
+            if used >= most or (before > one.judged and self._over(until)):
                 to = before
                 break
             try:
@@ -114,25 +175,42 @@ class FilterScans:
                 log.error("entry %d of group %d: no filter can judge it: %s", index, group, error)
                 before = index
                 continue
-            used += block.count
+            asked = begun.pop(one.id, None)
+            if asked is None or asked.index != index:
+                asked = _Begun(index)
+            first = asked.at
+            self._ask(group, evaluator, block, asked, until)
+            used += asked.at - first
+            if asked.at < block.count:
+                begun[one.id] = asked
+                to = before
+                break
             before = index
-            matches = _asked(evaluator, block, group, index)
-            if matches.whole:
+            if asked.bits == (1 << block.count) - 1:
                 whole.append(index)
-            elif matches.bits:
-                size = (matches.bits.bit_length() + 7) // 8
-                parts.append((index, matches.bits.to_bytes(size, "little")))
+            elif asked.bits:
+                size = (asked.bits.bit_length() + 7) // 8
+                parts.append((index, asked.bits.to_bytes(size, "little")))
         return Judged(one.id, one.judged, to, tuple(whole), tuple(parts)), used
 
+    def _ask(
+        self, group: int, evaluator: Evaluator | None, block: Block, asked: _Begun, until: int
+    ) -> None:
+        """Ask about a block's messages; one that cannot be asked about matches nothing."""
+        if evaluator is None:
+            asked.at = block.count
+            return
+        until = max(until, self._cluster.loop.clock.monotonic_ms() + ASKED_MS)
 
-def _asked(evaluator: Evaluator | None, block: Block, group: int, index: int) -> Matches:
-    if evaluator is None:
-        return Matches(0, False)
-    try:
-        return evaluator.asked(block)
-    except BlockError as error:
-        log.error("entry %d of group %d: no filter can judge it: %s", index, group, error)
-        return Matches(0, False)
+        def over() -> bool:
+            return self._over(until)
+
+        while asked.at < block.count:
+            where = f"a filter's question about message {asked.at} of entry {asked.index}"
+            ask = self._cluster.set_aside.attempt
+            if ask(group, where, asked.ask, evaluator, block, over):
+                return
+            asked.at += 1
 
 
 @lru_cache(maxsize=256)

@@ -13,6 +13,7 @@ from warren_broker.block.block import Block, BlockError, encode
 from warren_broker.cluster.leader import filter_scans
 from warren_broker.cluster.leader.filter_scans import FilterScans
 from warren_broker.message_filter.definition import MessageFilter, encode_filter
+from warren_broker.message_filter.evaluator import Evaluator
 from warren_broker.queue import commands as c
 from warren_broker.queue.effects import FiltersBehind
 from warren_broker.queue.filter_commands import Judge
@@ -31,8 +32,14 @@ class Scanned:
         self.proposed: list[Judge] = []
         self.blocks: dict[int, Block | Exception] = {}
         self.healing: list[Any] = []
+        self.set_aside: list[str] = []
+        self.now_ms = 0
         cluster = SimpleNamespace(
-            loop=SimpleNamespace(call_soon=self.calls.append),
+            loop=SimpleNamespace(
+                call_soon=self.calls.append,
+                clock=SimpleNamespace(monotonic_ms=lambda: self.now_ms),
+            ),
+            set_aside=SimpleNamespace(attempt=self.attempt),
             host=SimpleNamespace(
                 state=lambda group: self.queue.state,
                 repair=SimpleNamespace(when=lambda group, index, call: self.healing.append(call)),
@@ -41,6 +48,14 @@ class Scanned:
         )
         told: Any = cluster
         self.scans = FilterScans(told, lambda _, one: self.proposed.append(one), {GROUP})
+
+    def attempt(self, group: int, where: str, call: Any, *args: Any) -> bool:
+        try:
+            call(*args)
+        except Exception:
+            self.set_aside.append(where)
+            return False
+        return True
 
     def read(self, group: int, index: int) -> Block:
         found = self.blocks[index]
@@ -75,8 +90,8 @@ class Scanned:
             self.queue.do(one, uplink=8)
             self.tell()
 
-    def consume(self, text: bytes = EVEN) -> None:
-        self.queue.do(c.Checkout(1, 1, "t", 100, filter=text))
+    def consume(self, text: bytes = EVEN, consumer: int = 1) -> None:
+        self.queue.do(c.Checkout(consumer, consumer, "t", 100, filter=text))
         self.tell()
 
 
@@ -136,3 +151,87 @@ def test_a_filter_of_a_later_version_matches_nothing_here(scanned):
     scanned.consume(b"\xc1")
     scanned.apply(*scanned.turn())
     assert scanned.queue.names() == [] and not scanned.queue.state.filters.behind()
+
+
+@pytest.fixture
+def slow(scanned, monkeypatch) -> Scanned:
+    """Each question takes as many milliseconds as its message's number says."""
+    matches = Evaluator.matches
+
+    def asked(self: Evaluator, block: Block, at: int) -> bool:
+        headers = properties.decode(block.properties(at)).headers
+        assert headers is not None
+        scanned.now_ms += headers["n"]
+        return matches(self, block, at)
+
+    monkeypatch.setattr(Evaluator, "matches", asked)
+    return scanned
+
+
+def test_questions_that_take_long_hold_up_the_loop_for_one_turn_only(slow):
+    first = slow.put(*[1_000] * 5)
+    second = slow.put(*[2] * 50)
+    slow.consume()
+    turns, longest = 0, 0
+    while slow.queue.state.filters.behind():
+        began = slow.now_ms
+        slow.apply(*slow.turn())
+        turns, longest = turns + 1, max(longest, slow.now_ms - began)
+        assert turns < 100
+    assert longest <= 1_000 + filter_scans.TURN_MS, "one message is not interrupted"
+    assert slow.queue.names() == [
+        *((first, at) for at in range(5)),
+        *((second, at) for at in range(50)),
+    ]
+
+
+def test_a_filter_that_takes_long_does_not_keep_another_from_its_turn(scanned, monkeypatch):
+    """1. A filter takes a second for each message.  2. Another one comes to the queue after it."""
+    matches = Evaluator.matches
+    heavy = encode_filter(MessageFilter(("n % 2 = 1",)))
+
+    def asked(self: Evaluator, block: Block, at: int) -> bool:
+        if self is filter_scans._evaluator(heavy):
+            scanned.now_ms += 1_000
+        return matches(self, block, at)
+
+    monkeypatch.setattr(Evaluator, "matches", asked)
+    index = scanned.put(*range(200))
+    scanned.consume(heavy)
+    scanned.consume(consumer=2)
+    for _ in range(4):
+        scanned.apply(*scanned.turn())
+    assert scanned.queue.names(2) == [(index, at) for at in range(0, 200, 2)]
+
+
+def test_queues_take_turns(scanned, monkeypatch):
+    others = [8, 9, 10]
+    begun: list[int] = []
+
+    def piece(self: FilterScans, group: int, until: int) -> None:
+        begun.append(group)
+        scanned.now_ms = until
+
+    monkeypatch.setattr(FilterScans, "_piece", piece)
+    for group in (GROUP, *others):
+        scanned.scans.due(group, FiltersBehind())
+    for count in range(1, 5):
+        scanned.turn()
+        assert len(begun) == count
+    assert begun == [GROUP, *others] and not scanned.calls
+
+
+def test_a_message_that_cannot_be_asked_about_matches_nothing(scanned, monkeypatch):
+    matches = Evaluator.matches
+
+    def asked(self: Evaluator, block: Block, at: int) -> bool:
+        if at == 1:
+            raise AssertionError("a bug")
+        return matches(self, block, at)
+
+    monkeypatch.setattr(Evaluator, "matches", asked)
+    index = scanned.put(2, 4, 6)
+    scanned.consume()
+    scanned.apply(*scanned.turn())
+    assert scanned.queue.names() == [(index, 0), (index, 2)]
+    assert len(scanned.set_aside) == 1 and not scanned.queue.state.filters.behind()
