@@ -7,14 +7,13 @@ the other protocol (docs/compatibility.md).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, TypeAlias
-
-import pika
+from typing import ClassVar, Final, TypeAlias
 
 from warren_broker.amqp10.message.sent import encode_message
 from warren_broker.block.layout import FORM_AMQP091
 from warren_broker.kernel import read_sections
 from warren_broker.kernel.section_types import MalformedSections
+from warren_broker.shovel.message_properties import MessageProperties
 from warren_broker.shovel.sections import annotation
 
 EXCHANGE: Final = "x-exchange"
@@ -34,17 +33,26 @@ class Received091:
     exchange: str | None
     routing_key: str | None
     redelivered: bool
-    properties: Any
+    properties: MessageProperties
     body: bytes
     origin: int = 0
     number: int = 0
 
     def as_091(self) -> Received091:
-        """Return it as it is."""
+        """Return it as it is; raises MalformedSections."""
+        self._check()
         return self
 
+    def _check(self) -> None:
+        if self.properties.flaw:
+            raise MalformedSections(f"its properties cannot be read: {self.properties.flaw}")
+
     def as_10(self) -> Received10:
-        """Return it converted, with its exchange and routing key as annotations."""
+        """Return it converted, with its exchange and routing key as annotations.
+
+        Raises MalformedSections.
+        """
+        self._check()
         parts = encode_message(
             FORM_AMQP091,
             b"".join(self.properties.encode()),
@@ -73,11 +81,7 @@ class Received10:
         """Return it converted; raises MalformedSections."""
         view = memoryview(self.data)
         read = read_sections(view)
-        properties = pika.BasicProperties()
-        try:
-            properties.decode(read.properties)
-        except (ArithmeticError, ValueError) as error:  # a date that Python does not have
-            raise MalformedSections(f"a value cannot be sent over AMQP 0.9.1: {error}") from error
+        properties = MessageProperties().decode(read.properties)
         return Received091(
             self.tag,
             annotation(self.data, EXCHANGE),
@@ -85,7 +89,7 @@ class Received10:
             False,
             properties,
             b"".join(view[start:end] for start, end in read.pieces),
-        )
+        ).as_091()
 
 
 Received: TypeAlias = Received091 | Received10

@@ -21,6 +21,7 @@ from pika.adapters.select_connection import IOLoop
 from warren_broker.errors import Refusal
 from warren_broker.federation.exchange_rules import Bound, ClusterExchange, ExchangeLink
 from warren_broker.management.shovel_values import DONE, RUNNING, STARTING, TERMINATED
+from warren_broker.shovel import message_properties
 from warren_broker.shovel.definition import ShovelDefinition, parse_shovel
 from warren_broker.shovel.endpoint import OwnNode
 from warren_broker.shovel.process import BINDINGS, FETCH, REMOVE
@@ -122,7 +123,9 @@ class ShovelWorker:
         if self._transfer is not None:
             self._suspects = self._transfer.suspects
         self._transfer = None
-        self._state, self._reason = TERMINATED, words
+        # What a message is called may be no text: half of a surrogate pair would be no JSON.
+        told = words.encode("utf-8", "backslashreplace").decode()
+        self._state, self._reason = TERMINATED, told
         configured_s = self._shovel.reconnect_delay_s
         self._final = final or not configured_s
         if self._final:
@@ -227,6 +230,7 @@ def _link(job: dict[str, Any]) -> LinkOptions:
 def main(arguments: list[str]) -> int:
     """Read the job and do it."""
     logging.disable()  # pika's lines; what failed is in the status
+    message_properties.install()
     os.nice(NICENESS)
     node = socket.socket(fileno=int(arguments[0]))
     with node.makefile("rb", buffering=0) as lines:

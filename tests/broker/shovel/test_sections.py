@@ -5,11 +5,11 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-import pika
 import pytest
 from proton import Message, byte, char, symbol, timestamp, uint
 
 from warren_broker.kernel.section_types import MalformedSections
+from warren_broker.shovel.message_properties import MessageProperties
 from warren_broker.shovel.received import Received091, Received10
 from warren_broker.shovel.sections import Changes, annotation, message_id, passed_on
 
@@ -96,7 +96,7 @@ def test_a_malformed_message_is_no_other_error_wherever_it_is_cut_or_changed() -
 
 
 def test_a_message_is_converted_as_a_node_converts_it() -> None:
-    properties = pika.BasicProperties(
+    properties = MessageProperties(
         message_id="m", headers={"k": 1}, delivery_mode=2, expiration="5000", type="t", priority=3
     )
     there = Received091(1, "x", "key", False, properties, b"body").as_10()
