@@ -41,10 +41,12 @@ def checkout(context: QueueContext, command: Checkout) -> AnyReply:
     refusal = (
         _filter_refusal(state, command, known)
         or _relay_refusal(context, command, relay)
-        or _exclusive_refusal(state, command, known)
+        or _exclusive_refusal(state, command, known, _replaced(context, command, relay))
     )
     if refusal is not None:
         return refusal
+    if relay:
+        _own_relay(context, command, relay)
     consumer = known
     if consumer is None:
         consumer = _new(state, uplink.id, command.consumer, command.session, command.tag)
@@ -97,25 +99,45 @@ def _filter_refusal(state: QueueState, command: Checkout, known: Consumer | None
 
 
 def _relay_refusal(context: QueueContext, command: Checkout, name: str) -> Refused | None:
-    """Have the relay belong to the session, and take from an older session what it holds."""
+    """Refuse a relay's second consumer in one session."""
     state, uplink = context.state, context.uplink
-    if not name or uplink is None:
+    relay = state.relays.get(name)
+    if relay is None or uplink is None or relay.owner != (uplink.id, command.session):
         return None
+    if all(consumer.cancelled for consumer in relays.consumers_of(state, relay)):
+        return None
+    detail = f"relay {name!r} of queue {state.config.name!r} has a consumer in this session"
+    return Refused("invalid", f"{detail}: cancel it first")
+
+
+def _replaced(context: QueueContext, command: Checkout, name: str) -> list[Consumer]:
+    """Return the consumers of the relay's older session, which this one takes over."""
+    state, uplink = context.state, context.uplink
+    relay = state.relays.get(name)
+    if relay is None or uplink is None or relay.owner == (uplink.id, command.session):
+        return []
+    return relays.consumers_of(state, relay)
+
+
+def _own_relay(context: QueueContext, command: Checkout, name: str) -> None:
+    """Have the relay belong to the session, and take from an older session what it holds.
+
+    Only for a checkout that is not refused: 1. A relay consumes.  2. Another client gives the
+    relay's name, and wants to be the only consumer, which it is not.  3. It is refused. Had it been
+    given the relay before that, the relay would have lost its consumer to no one.
+    """
+    state, uplink = context.state, context.uplink
+    assert uplink is not None
     owner = (uplink.id, command.session)
     relay = state.relays.get(name)
     if relay is None:
         state.relays[name] = Relay(name, command.origin, owner)
-        return None
-    older = relays.consumers_of(state, relay)
+        return
+    for consumer in _replaced(context, command, name):
+        take_over(context, consumer)
     if relay.owner != owner:
-        for consumer in older:
-            take_over(context, consumer)
         relay.owner, relay.origin = owner, command.origin
-    elif any(not consumer.cancelled for consumer in older):
-        detail = f"relay {name!r} of queue {state.config.name!r} has a consumer in this session"
-        return Refused("invalid", f"{detail}: cancel it first")
     relay.idle_ms = 0
-    return None
 
 
 def take_over(context: QueueContext, consumer: Consumer) -> None:
@@ -138,9 +160,14 @@ def _new(state: QueueState, uplink: int, consumer: int, session: int, tag: str) 
 
 
 def _exclusive_refusal(
-    state: QueueState, command: Checkout, known: Consumer | None
+    state: QueueState, command: Checkout, known: Consumer | None, replaced: list[Consumer]
 ) -> Refused | None:
+    """Refuse an exclusive consumer beside others, and others beside an exclusive one.
+
+    replaced  consumers that this one takes the place of
+    """
     others = state.consumer_count - (known is not None and not known.getter)
+    others -= sum(not consumer.cancelled for consumer in replaced)
     if not others:
         return None
     name = state.config.name
@@ -151,7 +178,7 @@ def _exclusive_refusal(
         )
     # An exclusive consumer is the only one, so `others` is 1 and the scan is short.
     if others == 1 and any(
-        other.exclusive and not other.cancelled and other is not known
+        other.exclusive and not other.cancelled and other is not known and other not in replaced
         for other in state.all_consumers()
     ):
         detail = f"queue {name!r} has an exclusive consumer: cancel it first"

@@ -127,6 +127,21 @@ def test_a_newer_session_takes_over_what_an_older_one_holds() -> None:
     assert queue.stat().messages_unacknowledged == 2 and queue.stat().consumers == 1
 
 
+def test_a_refused_consumer_takes_nothing_over() -> None:
+    queue = Queue()
+    queue.put(3)
+    queue.do(relay(1, 1), uplink=5)
+    queue.do(c.Checkout(2, 2, "client", 10), uplink=5)
+    refused = queue.do(relay(1, 3, exclusive=True), uplink=6)
+    assert refused.reason == "exclusive_use" and queue.of(CancelConsumer) == []
+    assert queue.do(relay(2, 3, exclusive=True), uplink=6).reason == "exclusive_use"
+    assert queue.stat().consumers == 2
+    queue.do(c.Settle(1, ((0, 2),)), uplink=5)
+    assert queue.stat().messages_unacknowledged == 0, "the relay's acknowledgements count"
+    assert queue.do(c.Checkout(3, 3, "t", 1, relay="new", origin=9, exclusive=True), uplink=6)
+    assert set(queue.state.relays) == {"r"}, "a refused one leaves no name behind"
+
+
 def test_a_session_has_one_consumer_of_a_relay_and_another_after_it_is_cancelled() -> None:
     queue = Queue()
     queue.do(relay(1, 1))
