@@ -13,7 +13,7 @@ from pika.adapters.utils.nbio_interface import AbstractStreamProtocol
 from pika.adapters.utils.selector_ioloop_adapter import SelectorIOServicesAdapter
 
 from warren_broker.amqp10.wire.engine import SESSION_WINDOW_BYTES, Engine
-from warren_broker.amqp10.wire.proton import Event, Link, Session, Terminus, symbol
+from warren_broker.amqp10.wire.proton import Condition, Event, Link, Session, Terminus, symbol
 from warren_broker.certificate_login import EXTERNAL
 from warren_broker.shovel.endpoint import OwnNode, in_words, tls_of
 from warren_broker.shovel.uris import (
@@ -36,6 +36,11 @@ _MECHANISMS: Final = {
 }
 _FORCED: Final = ("amqp:connection:forced",)
 """Conditions of a connection's end that are not about what was sent on it."""
+_NOT_ALLOWED: Final = "amqp:not-allowed"
+_OF_LINKS: Final = (
+    *(Event.DELIVERY, Event.LINK_FLOW),
+    *(Event.LINK_REMOTE_OPEN, Event.LINK_REMOTE_CLOSE, Event.LINK_REMOTE_DETACH),
+)
 _UNAUTHORIZED: Final = "amqp:unauthorized-access"
 _NOT_AMQP: Final = "amqp:connection:framing-error"
 _IDLE: Final = "amqp:resource-limit-exceeded"
@@ -304,7 +309,9 @@ class Endpoint10:
             if self._ended:
                 return
             kind = event.type
-            if kind == Event.DELIVERY:
+            if kind in _OF_LINKS and (self.link is None or event.link != self.link):
+                self._refuse(event)
+            elif kind == Event.DELIVERY:
                 self.on_delivery(event.delivery)
             elif kind == Event.LINK_FLOW:
                 self.on_credit()
@@ -314,7 +321,7 @@ class Endpoint10:
                 self._opened()
             elif kind in (Event.LINK_REMOTE_CLOSE, Event.LINK_REMOTE_DETACH):
                 self._told(event.link.remote_condition, f"it has closed the link to {self._place}")
-            elif kind == Event.SESSION_REMOTE_CLOSE:
+            elif kind == Event.SESSION_REMOTE_CLOSE and event.session == self._session:
                 self._told(event.session.remote_condition, "it has ended the session")
             elif kind == Event.CONNECTION_REMOTE_CLOSE:
                 self._peer_closed = True
@@ -322,6 +329,13 @@ class Endpoint10:
                 self._told(event.connection.remote_condition, "it has closed the connection")
             elif kind == Event.TRANSPORT_ERROR:
                 self._transport_failed(event.transport.condition)
+
+    def _refuse(self, event: Any) -> None:
+        """Close a link that the peer has attached; nothing that it says is about the shovel's."""
+        if event.type == Event.LINK_REMOTE_OPEN:
+            event.link.condition = Condition(_NOT_ALLOWED, "a shovel has one link, its own")
+            event.link.open()
+            event.link.close()
 
     @property
     def _place(self) -> str:

@@ -139,6 +139,7 @@ class Source10(Endpoint10):
         if delivery.aborted:
             self._part.clear()
             delivery.settle()
+            self._give_credit()  # it has used up what was given for it
             return
         if not delivery.readable:
             return

@@ -361,3 +361,39 @@ def test_a_link_that_ends_with_an_error_refuses_a_message(failures: list[str]) -
     assert failures == [
         "dest-uri amqp://guest@far:5672/v: amqp:link:message-size-exceeded: too large"
     ]
+
+
+def test_messages_that_the_peer_aborts_use_up_no_credit(source: Source10) -> None:
+    peer, found = consuming(source, 3)
+    for number in range(7):
+        delivery = peer.link.delivery(f"aborted {number}")
+        peer.link.stream(b"\x00\x53\x75")
+        peer.turn()
+        delivery.abort()
+        peer.turn()
+    assert found == [] and peer.link.credit == 3
+    peer.send(b"1", b"2")
+    assert [received.as_091().body for received in found] == [b"1", b"2"]
+
+
+def test_links_that_the_peer_attaches_itself_are_none_of_the_shovels(
+    source: Source10, failures: list[str]
+) -> None:
+    peer, found = consuming(source, 3)
+    own = peer.link
+    for kind in ("sender", "receiver"):
+        other = getattr(own.session, kind)(f"of the peer, {kind}")
+        other.source.address = other.target.address = "/queues/other"
+        other.open()
+        peer.turn()
+        if kind == "receiver":
+            other.flow(5)
+        else:
+            other.offered(1)
+        peer.turn()
+        assert other.remote_condition.name == "amqp:not-allowed"
+        other.close()
+        peer.turn()
+    peer.link = own
+    peer.send(b"1")
+    assert len(found) == 1 and failures == []
