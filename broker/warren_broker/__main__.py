@@ -69,7 +69,13 @@ def announce(node: Node) -> None:
         f"amqps={node.amqps_address} peers={node.peer_address}",
         flush=True,
     )
-    service_manager.notify(service_manager.NOTIFY_READY)
+    _tell_ready(node)
+
+
+def _tell_ready(node: Node) -> None:
+    """Tell the service manager, until it listens: it may wait for that."""
+    if service_manager.notify(service_manager.NOTIFY_READY):
+        node.loop.call_later(service_manager.NOTIFY_AGAIN_MS, lambda: _tell_ready(node))
 
 
 def shut_down(node: Node) -> None:

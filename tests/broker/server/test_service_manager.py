@@ -40,3 +40,21 @@ def test_a_service_manager_that_is_gone_is_logged(
     monkeypatch.setenv(NOTIFY_SOCKET, str(tmp_path / "gone"))
     notify(NOTIFY_READY)
     assert f"{tmp_path}/gone is not told READY=1: " in caplog.text
+
+
+def test_a_service_manager_that_reads_nothing_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = str(tmp_path / "full")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(address)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+            other.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                while True:
+                    other.sendto(b"x", address)
+        monkeypatch.setenv(NOTIFY_SOCKET, address)
+        assert notify(NOTIFY_READY), "it may be tried again"
+        assert "does not take READY=1 now" in caplog.text
+        manager.recv(1)
+        assert not notify(NOTIFY_READY)
