@@ -273,7 +273,9 @@ class ConsumingLink(LinkPart):
         if not self.ended and isinstance(answer, CreditDrained):
             self._drained_at = answer.delivered
             self.wake()
-            self._finish_drain()
+            # The queue has ended all credit. If the client has changed its mind meanwhile, it must
+            # be told again what there is.
+            self.flow()
 
     def _finish_drain(self) -> None:
         """Give the rest of the credit back once all that the queue had has been sent."""

@@ -148,6 +148,27 @@ def test_a_drain_gives_the_credit_back_after_what_the_queue_had() -> None:
     assert (again.delivered, again.credit, again.drain) == (2, 4, False)
 
 
+@pytest.mark.parametrize("had", [0, 2])
+def test_a_drain_that_the_client_has_given_up_takes_no_credit(had: int) -> None:
+    """The queue ends the credit when it answers, long after that where it waits for a filter."""
+    client = opened()
+    receiver = consumer(client, credit=0)
+    receiver.drain(10)
+    client.turn()
+    (request,) = asked(client, asks.GrantCredit)
+    receiver.drain_mode = False
+    receiver.flow(5)
+    client.turn()
+    (more,) = asked(client, asks.GrantCredit)
+    assert (more.delivered, more.credit, more.drain) == (0, 15, False)
+    client.connection.answer(request.token, asks.CreditDrained(had))
+    if had:
+        deliver(client, [b"x"] * had)
+    again = asked_now(client, asks.GrantCredit)[-1]
+    assert (again.delivered, again.credit, again.drain) == (had, 15 - had, False)
+    assert len(received(receiver)) == had and receiver.credit == 15 - had
+
+
 def test_credit_of_deliveries_that_never_came_is_given_again() -> None:
     client = opened()
     consumer(client, credit=5)
