@@ -134,6 +134,8 @@ def _references(where: str, kind: str, value: Any) -> list[Reference]:
 def _reference(where: str, name: str, given: Any) -> Reference:
     if given is None:
         return Reference(name, "any")
+    if isinstance(given, memoryview):  # of a binary, as Proton reads one
+        given = given.tobytes()
     raw = given if isinstance(given, bytes) else getattr(given, "bytes", None)  # of a UUID
     if isinstance(raw, bytes):
         return Reference(name, "equal", raw.decode("latin-1"), True)

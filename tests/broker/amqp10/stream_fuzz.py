@@ -14,12 +14,24 @@ import time
 import traceback
 from typing import Any, Final
 
-from proton import UNDESCRIBED, Array, Data, Delivery, Link, Message, Terminus, symbol
+from proton import (
+    UNDESCRIBED,
+    Array,
+    Data,
+    Delivery,
+    Described,
+    Link,
+    Message,
+    Terminus,
+    symbol,
+    ulong,
+)
 
 from tests.broker.amqp10.test_connection import Client, attach_management, new, output, send
 from warren_broker import errors
 from warren_broker.amqp10 import connection_requests, link_requests
 from warren_broker.amqp10.connection import Connection10
+from warren_broker.amqp10.filter_set import PROPERTIES_FILTER, SQL_FILTER
 from warren_broker.block.block import Block, encode
 from warren_broker.queue.commands import Delivery as Run
 
@@ -33,6 +45,19 @@ ANSWERS: Final[dict[type, Any]] = {
     link_requests.OpenTarget: link_requests.TargetOpened(),
     link_requests.OpenReplies: link_requests.RepliesOpened("amq.rabbitmq.reply-to.x"),
     link_requests.DeclareTemporary: link_requests.TemporaryDeclared("amq.dyn-x"),
+}
+FILTERS: Final[dict[Any, Any]] = {
+    symbol("p"): Described(
+        symbol(PROPERTIES_FILTER), {symbol("subject"): "&p:ab", symbol("to"): 5}
+    ),
+    symbol("a"): Described(ulong(0x174), {"k": None, "b": b"\xff", "f": 2.5, "n": -1}),
+    symbol("s"): Described(
+        symbol(SQL_FILTER), "k IN (1, 'a') AND p.subject LIKE '%_b' OR n * 2 > 3"
+    ),
+    symbol("j"): Described(
+        ulong(0x0000468C00000004), "JMSPriority > 3 and name like 'x!%' escape '!'"
+    ),
+    symbol("other"): Described(symbol("apache.org:no-local-filter:list"), []),
 }
 PIECES: Final = tuple(
     bytes((number,)) for number in b"\x00\xff\x7f\x80\x43\x40\xc0\xd0\xe0\xf0\x45\xa1\xb1\x9c"
@@ -56,6 +81,7 @@ def recorded() -> list[bytes]:
     receiver = client.session.receiver("r")
     receiver.source.address = "/queues/q"
     receiver.properties = {symbol("rabbitmq:priority"): 3}
+    receiver.source.filter.put_dict(FILTERS)
     receiver.open()
     client.turn()
     receiver.flow(10)
