@@ -71,13 +71,15 @@ class ShovelProcess:
         with theirs:
             try:
                 self._process = self._spawn(theirs.fileno())
-                ours.sendall(json.dumps(job).encode() + b"\n")
             except OSError:
                 ours.close()
                 raise
         ours.setblocking(False)
         self._socket = ours
         self._watched = loop.register(ours, self._readable, on_error=self._broken)
+        # Not at once: a long definition is more than the socket takes before the process reads, and
+        # a process that fails to start never does.
+        self.tell_all(json.dumps(job).encode() + b"\n")
 
     def _spawn(self, fd: int) -> subprocess.Popen[bytes]:
         """Start the process; the passwords are in the job, not in its arguments."""
@@ -93,6 +95,8 @@ class ShovelProcess:
 
     def tell(self, line: bytes) -> bool:
         """Send a short line; False: not sent, because the process does not read or has ended."""
+        if self._unsent:
+            return False  # in the middle of another line
         try:
             return self._socket.send(line) == len(line)
         except OSError as error:
