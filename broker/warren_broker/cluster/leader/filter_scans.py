@@ -87,6 +87,7 @@ class FilterScans:
         self._under_way: dict[int, dict[int, int]] = {}
         self._begun: dict[int, dict[int, _Begun]] = {}
         self._asked_last: dict[int, int] = {}
+        self._healing: set[tuple[int, int]] = set()
 
     def due(self, group: int, effect: queue_effects.FiltersBehind) -> None:
         """Judge a piece of the queue soon."""
@@ -164,11 +165,16 @@ class FilterScans:
             if used >= most or (before > one.judged and self._over(until)):
                 to = before
                 break
+            if (group, index) in self._healing:
+                to = before
+                break
             try:
                 block = self._cluster.stored.read(group, index)
             except EntryDamaged:
                 # What follows would be judged first, and its consumer get it before this one.
-                self._cluster.host.repair.when(group, index, partial(self._soon, group))
+                self._healing.add((group, index))
+                healed = partial(self._healed, group, index)
+                self._cluster.host.repair.when(group, index, healed)
                 to = before
                 break
             except (KeyError, BlockError) as error:
@@ -192,6 +198,11 @@ class FilterScans:
                 size = (asked.bits.bit_length() + 7) // 8
                 parts.append((index, asked.bits.to_bytes(size, "little")))
         return Judged(one.id, one.judged, to, tuple(whole), tuple(parts)), used
+
+    def _healed(self, group: int, index: int) -> None:
+        """Continue after a damaged entry: it is repaired, or not needed any more."""
+        self._healing.discard((group, index))
+        self._soon(group)
 
     def _ask(
         self, group: int, evaluator: Evaluator | None, block: Block, asked: _Begun, until: int
