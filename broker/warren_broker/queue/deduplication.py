@@ -55,6 +55,10 @@ class NumberSet:
     def __bool__(self) -> bool:
         return len(self._boundaries) > self._head
 
+    def __len__(self) -> int:
+        """Return the number of ranges."""
+        return (len(self._boundaries) - self._head) // 2
+
     def __contains__(self, number: int) -> bool:
         return bool(bisect_right(self._boundaries, number, self._head) - self._head & 1)
 

@@ -3,7 +3,8 @@
 A relay settles its messages in order, so of one origin those may come again that are not below the
 lowest number which it had not settled over there: the floor. Every message says it. Lower numbers
 were accepted or will not come: they are refused without being remembered. So the memory of an
-origin is bounded by the relay's prefetch, whatever passes.
+origin is bounded by the relay's prefetch, whatever passes; and that of a queue by RANGES_MAX,
+whatever a client says that is no relay of ours.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ REMEMBERED_MS: Final = 7 * 24 * 3_600_000
 the queue over there keeps messages for a relay that is away (`relays.KEPT_MS`)."""
 ORIGINS_MAX: Final = 2_000
 """Origins remembered by a queue: with more, those that brought something last."""
+RANGES_MAX: Final = 200_000
+"""Ranges of numbers remembered by a queue; a relay needs half its prefetch, 32,767 at the most."""
 OriginRow: TypeAlias = tuple[int, int, int, list[tuple[int, int]]]
 """(origin, floor, heard ms, (first, last) of numbers accepted), in a snapshot."""
 
@@ -54,12 +57,15 @@ class Origins:
     """The origins that a queue remembers; the one heard last is the last.
 
     dropped  messages dropped because they had been brought before
+
+    Invariant: _ranges are those of all origins
     """
 
-    __slots__ = ("_known", "dropped")
+    __slots__ = ("_known", "_ranges", "dropped")
 
     def __init__(self) -> None:
         self._known: dict[int, Origin] = {}
+        self._ranges = 0
         self.dropped = 0
 
     def __len__(self) -> int:
@@ -83,20 +89,41 @@ class Origins:
             self._make_room(now_ms)
             known = Origin(0, now_ms)
         known.heard_ms = now_ms
+        before = len(known.numbers)
         for number in numbers:
             known.numbers.add(number, number)
         known.raise_floor(floor)
         self._known[origin] = known
+        self._ranges += len(known.numbers) - before
+        if self._ranges > RANGES_MAX:
+            self._forget_ranges(known)
 
     def _make_room(self, now_ms: int) -> None:
         for origin, known in list(self._known.items()):
             if known.heard_ms + REMEMBERED_MS > now_ms and len(self._known) < ORIGINS_MAX:
                 return
-            del self._known[origin]
+            self._forget(origin)
+
+    def _forget(self, origin: int) -> None:
+        self._ranges -= len(self._known.pop(origin).numbers)
+
+    def _forget_ranges(self, newest: Origin) -> None:
+        """Forget the origins heard longest ago, then the lower half of the newest one's ranges.
+
+        A client that names its messages with gaps, and no floor, would fill the memory of every
+        member and each snapshot, with messages that have long been consumed.
+        """
+        while self._ranges > RANGES_MAX and len(self._known) > 1:
+            self._forget(next(iter(self._known)))
+        if self._ranges > RANGES_MAX:
+            surplus = self._ranges - RANGES_MAX // 2
+            newest.raise_floor(newest.numbers.ranges()[surplus - 1][1] + 1)
+            self._ranges -= surplus
 
     def clear(self) -> None:
         """Forget all."""
         self._known.clear()
+        self._ranges = 0
 
     def dump(self) -> list[OriginRow]:
         """Return the origins: equal states give equal values."""
@@ -111,10 +138,13 @@ class Origins:
             known = self._known[origin] = Origin(floor, heard_ms)
             for first, last in ranges:
                 known.numbers.add(first, last)
+            self._ranges += len(known.numbers)
 
     def check(self) -> None:
         """Assert the invariants."""
         assert len(self._known) <= ORIGINS_MAX, len(self._known)
+        ranges = sum(len(known.numbers) for known in self._known.values())
+        assert ranges == self._ranges <= RANGES_MAX, (ranges, self._ranges)
         for origin, known in self._known.items():
             for first, last in known.numbers.ranges():
                 assert known.floor <= first <= last, (origin, known.floor, first, last)

@@ -282,10 +282,15 @@ class Target091(Endpoint):
 
     def publish(self, number: int, prepared: Prepared091, name: RelayedName | None) -> None:
         """See `ends.TargetEnd`; what no queue gets comes back where the destination is a queue."""
+        rest = prepared.properties.headers or {}
         if name is not None:
             # RELAYED is before the others, and keeps its place when it is published again.
-            rest = prepared.properties.headers or {}
             prepared.properties.headers = {**_BEFORE, **rest, relay_names.RELAYED: packed(name)}
+        elif relay_names.RELAYED in rest:
+            # 1. A client names a message itself, at a source that does not know relays.  2. The
+            # destination does, and would take the name for the shovel's.
+            kept = {key: value for key, value in rest.items() if key != relay_names.RELAYED}
+            prepared.properties.headers = kept or None
         self.channel.basic_publish(
             prepared.exchange,
             prepared.routing_key,

@@ -10,7 +10,7 @@ import pytest
 from tests.broker.queue import relay_world, world
 from tests.broker.queue.world import Queue, block, named_block
 from warren_broker.queue import commands as c
-from warren_broker.queue import disconnects, relays
+from warren_broker.queue import disconnects, origins, relays
 from warren_broker.queue.effects import CancelConsumer, Deliver
 from warren_broker.queue.origins import ORIGINS_MAX, REMEMBERED_MS, Origin, Origins
 from warren_broker.queue.relay_commands import EnqueueRelayed
@@ -311,3 +311,23 @@ def test_origins_are_forgotten_when_they_are_silent_for_long_or_too_many() -> No
     assert len(known) == ORIGINS_MAX and known.repeats(1, [1]) == []
     known.check()
     assert REMEMBERED_MS > KEPT_MS
+
+
+def test_names_with_gaps_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1. A client announces the capability of relays, and is none.  2. It names its messages with
+    every second number, and says no floor.  3. They are consumed: only their names stay."""
+    monkeypatch.setattr(origins, "RANGES_MAX", 100)
+    queue = Queue()
+    bring(queue, [1], 1, origin=5)
+    for number in range(2, 1_002, 2):
+        bring(queue, [number], 0)
+        queue.do(c.Purge())
+        assert len(queue.state.origins.dump()[-1][3]) <= 100
+    assert [row[0] for row in queue.state.origins.dump()] == [7], "the other was heard long ago"
+    for number, taken in ((1_002, 1), (1_002, 0), (1_000, 0), (3, 0)):
+        bring(queue, [number], 0)
+        assert queue.do(c.Purge()).messages == taken, number
+    restored = queue.machine.restore(queue.machine.snapshot(queue.state))
+    restored.check()
+    bring(queue, [5_000], 2_000)
+    assert queue.state.origins.dump()[-1][3] == [(5_000, 5_000)]
