@@ -134,9 +134,12 @@ def session_over(context: QueueContext, uplink: int, session: int | None = None)
 
 
 def expire(context: QueueContext) -> None:
-    """Return what was kept for relays that have not come back; arm a timer for the next."""
+    """Return what was kept for relays that have not come back; arm a timer for the next.
+
+    By name: a member that was restored from a snapshot knows them in another order.
+    """
     state = context.state
-    for name, relay in list(state.relays.items()):
+    for name, relay in sorted(state.relays.items(), key=lambda each: each[0]):
         if not relay.idle_ms:
             continue
         if context.now < relay.idle_ms + KEPT_MS:

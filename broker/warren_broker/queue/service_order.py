@@ -104,10 +104,12 @@ def dispatch(context: QueueContext) -> None:
 def serve_relays(context: QueueContext) -> None:
     """Hand what is kept for relays to their consumers, whether or not the queue has messages.
 
-    Also to one that is not the single active consumer: nothing else would ever settle it.
+    Also to one that is not the single active consumer: nothing else would ever settle it. By name:
+    a member that was restored from a snapshot knows them in another order.
     """
     state = context.state
-    for relay in state.relays.values():
+    for name in sorted(state.relays):
+        relay = state.relays[name]
         if relay.kept and not relay.idle_ms:
             for consumer in relays.consumers_of(state, relay):
                 waits = consumer.cancelled or consumer.suspended or consumer.quiescing

@@ -331,3 +331,38 @@ def test_names_with_gaps_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch)
     restored.check()
     bring(queue, [5_000], 2_000)
     assert queue.state.origins.dump()[-1][3] == [(5_000, 5_000)]
+
+
+def test_members_restored_from_a_snapshot_give_back_in_the_same_order() -> None:
+    """Otherwise the members' ready messages differ, and an acknowledgement settles another one."""
+    queue = Queue()
+    queue.put(4)
+    queue.do(c.Checkout(1, 1, "t", 2, relay="later", origin=101))
+    queue.do(c.Checkout(2, 2, "t", 2, relay="earlier", origin=102))
+    restored = queue.machine.restore(queue.machine.snapshot(queue.state))
+    begun = len(queue.log)
+    queue.do(c.SessionDown(1, True))
+    queue.do(c.SessionDown(2, True))
+    queue.tick(KEPT_MS)
+    queue.do(c.Checkout(3, 3, "client", 10))
+    for meta, data in queue.log[begun:]:
+        applied = queue.machine.apply(meta, data, restored)
+    assert applied.effects == queue.effects
+    assert queue.machine.snapshot(restored) == queue.machine.snapshot(queue.state)
+
+
+def test_members_restored_from_a_snapshot_serve_relays_in_the_same_order() -> None:
+    queue = Queue()
+    queue.put(4)
+    for number, name in ((1, "later"), (2, "earlier")):
+        queue.do(c.Checkout(number, number, "t", 2, relay=name, origin=100 + number), uplink=5)
+    queue.submit(c.SessionDown(1, True), c.SessionDown(2, True), uplink=5)
+    restored = queue.machine.restore(queue.machine.snapshot(queue.state))
+    begun = len(queue.log)
+    queue.submit(
+        c.Checkout(4, 4, "t", 2, relay="earlier", origin=104),
+        c.Checkout(5, 5, "t", 2, relay="later", origin=105),
+        uplink=6,
+    )
+    (entry,) = queue.log[begun:]
+    assert queue.machine.apply(*entry, restored).effects == queue.effects
