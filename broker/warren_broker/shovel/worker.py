@@ -45,7 +45,7 @@ def delay_after(configured_s: float, rounds: int) -> float:
     configured_s  reconnect-delay, above 0
     rounds        how often each address has failed before, since a run was steady
     """
-    return max(configured_s, min(configured_s * 2 ** min(rounds, 16), DELAY_S_MAX))
+    return max(configured_s, min(configured_s * 2.0 ** min(rounds, 16), DELAY_S_MAX))
 
 
 class ShovelWorker:

@@ -25,7 +25,7 @@ NAME = RelayedName(1 << 62, 17, 9)
 def test_a_name_that_a_client_has_given_is_not_passed_on(
     name: RelayedName | None, others: dict[str, Any]
 ) -> None:
-    """The destination takes names from a shovel's connection, whoever wrote them."""
+    """The destination takes names from a shovel's connection, whatever client wrote them."""
     value = {"src-uri": "amqp://", "src-queue": "a", "dest-uri": "amqp://", "dest-queue": "b"}
     made = parse_shovel("/", "s", value)
     stamps = Stamps(made, "here", made.source.uris[0], made.destination.uris[0])
