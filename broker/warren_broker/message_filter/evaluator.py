@@ -20,7 +20,7 @@ from warren_broker.sql_filter import (
     equal,
 )
 
-HEAD_BYTES_MAX: Final = 128 * 1024
+HEAD_BYTES_MAX: Final = 32 * 1024
 """A message with more bytes of properties matches no filter.
 
 An evaluation takes time in proportion to them and to the filter's length, and holds up the node.

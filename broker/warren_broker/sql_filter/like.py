@@ -9,19 +9,36 @@ from warren_broker.sql_filter.tree import ANY, ONE
 
 def matcher(pattern: tuple[str, ...]) -> Callable[[str], bool]:
     """Return a function that says whether the pattern matches a whole text."""
-    if ONE not in pattern and pattern.count(ANY) <= 1:
-        return _with_one_gap(pattern)
-    return _with_bits(pattern)
+    return _with_bits(pattern) if ONE in pattern else _with_pieces(pattern)
 
 
-def _with_one_gap(pattern: tuple[str, ...]) -> Callable[[str], bool]:
-    if ANY not in pattern:
-        whole = "".join(pattern)
-        return lambda text: text == whole
-    gap = pattern.index(ANY)
-    begin, end = "".join(pattern[:gap]), "".join(pattern[gap + 1 :])
+def _with_pieces(pattern: tuple[str, ...]) -> Callable[[str], bool]:
+    """Find the pieces between ANY one after another: the first place of each leaves most room."""
+    pieces = [""]
+    for element in pattern:
+        if element == ANY:
+            pieces.append("")
+        else:
+            pieces[-1] += element
+    begin, *middle = pieces
+    if not middle:
+        return lambda text: text == begin
+    end = middle.pop()
     least = len(begin) + len(end)
-    return lambda text: len(text) >= least and text.startswith(begin) and text.endswith(end)
+    middle = [piece for piece in middle if piece]
+
+    def match(text: str) -> bool:
+        if len(text) < least or not text.startswith(begin) or not text.endswith(end):
+            return False
+        at, stop = len(begin), len(text) - len(end)
+        for piece in middle:
+            at = text.find(piece, at, stop)
+            if at < 0:
+                return False
+            at += len(piece)
+        return True
+
+    return match
 
 
 def _with_bits(pattern: tuple[str, ...]) -> Callable[[str], bool]:

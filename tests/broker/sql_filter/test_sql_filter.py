@@ -255,7 +255,27 @@ def test_like_finds_what_a_search_that_goes_back_finds(pattern: tuple[str, ...],
     assert matcher(pattern)(text) is wanted
 
 
-@pytest.mark.parametrize("pair", ["%_", "_%", "%a", "a%", "%a_"])
+class Sought(str):
+    """A text that notes from where pieces are sought in it."""
+
+    __slots__ = ("places",)
+    places: list[int]
+
+    def find(self, piece: str, at: int, stop: int) -> int:  # type: ignore[override]
+        self.places.append(at)
+        return super().find(piece, at, stop)
+
+
+@pytest.mark.parametrize("pair", ["%a", "a%", "%ab%%"])
+def test_like_without_single_characters_seeks_each_piece_once(pair: str) -> None:
+    text = Sought("ab" * 60_000)
+    text.places = []
+    elements = [{"%": ANY}.get(char, char) for char in pair * 1_000]
+    assert not matcher((*elements, "x", ANY))(text)
+    assert len(text.places) <= 1_001 and text.places == sorted(text.places)
+
+
+@pytest.mark.parametrize("pair", ["%_", "_%", "%a_"])
 def test_like_reads_each_character_once(pair: str) -> None:
     text = Counted("a" * 60_000)
     elements = [{"%": ANY, "_": ONE}.get(char, char) for char in pair * 1_000]
