@@ -359,6 +359,10 @@ class BlockIndex:
         detail = self.details.get(index)
         return detail.size(first, last) if detail is not None else 0
 
+    def size_each(self, index: int) -> int:
+        """Return the size of every message of a block; 0: they differ, or are empty."""
+        return self._block(index) >> SIZE_SHIFT
+
     def fitting(self, index: int, first: int, last: int, size_bytes: int) -> int:
         """Return a lower bound of the messages, from `first` on, that fit into `size_bytes`."""
         wanted = last - first + 1

@@ -23,7 +23,7 @@ from warren_broker.queue.commands import (
 from warren_broker.queue.dead_letter import give_back
 from warren_broker.queue.decision_commands import BindClaim, BoundClaim, ResolveClaim
 from warren_broker.queue.describe_command import DescribeClaim
-from warren_broker.queue.ranges import Run, cut_runs, unmarked
+from warren_broker.queue.ranges import Run, cut_runs, length, unmarked
 from warren_broker.queue.state import HeldClaim, QueueState, ReaderState
 
 DONE: Final = Done()
@@ -197,6 +197,12 @@ def _take(context: QueueContext, reader: ReaderState, command: OpenClaim) -> Hel
         budget = command.max_bytes - size_bytes
         if budget < 0:
             break
+        whole, whole_bytes = limits.take_whole(context, command.max_messages - messages, budget)
+        if whole:
+            runs += whole
+            messages += length(whole)
+            size_bytes += whole_bytes
+            continue
         run = limits.take(context, command.max_messages - messages, budget)
         if run is None and not runs:  # one message is taken even if it is larger
             run = limits.take(context, 1)

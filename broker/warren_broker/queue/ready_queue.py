@@ -7,7 +7,7 @@ takes its old place in its lane instead, that is before the lane's backlog.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from warren_broker.block.layout import PRIORITY_MAX
@@ -122,6 +122,40 @@ class Order:
             return self._take_back(lane, count)
         lane = self.mask.bit_length() - 1
         return (*self._cut(lane, count), 0, (lane + 1) << LANE_SHIFT if marked else 0)
+
+    def take_whole(
+        self, count: int, size_bytes: int, size_of: Callable[[int], int], marked: bool
+    ) -> tuple[list[Run], int]:
+        """Take runs from the head as `take` would one by one, as long as each fits as a whole.
+
+        It ends before a run that came back, one that does not fit, and one of unknown size.
+
+        count, size_bytes  the most messages and bytes of all runs together
+        size_of            returns the size of each message of a block; 0: they differ, or are empty
+        returns            the runs, and their bytes
+        """
+        if self.returned.leaves or (self.back and self._back_first() >= 0) or not self.mask:
+            return [], 0
+        lane = self.mask.bit_length() - 1
+        backlog = self.lanes[lane]
+        mark = (lane + 1) << LANE_SHIFT if marked else 0
+        runs: list[Run] = []
+        left, left_bytes = count, size_bytes
+        while backlog:
+            index, first, last = backlog.head()
+            messages = last - first + 1
+            size = size_of(index) * messages
+            if not size or messages > left or size > left_bytes:
+                break
+            backlog.popleft()
+            runs.append((index, first, last, 0, mark))
+            left -= messages
+            left_bytes -= size
+        if not backlog:
+            self.mask &= ~(1 << lane)
+        self.counts[lane] -= count - left
+        self.count -= count - left
+        return runs, size_bytes - left_bytes
 
     def parts(self) -> list[int]:
         """Return the parts with messages in the order of their leaving.
