@@ -26,21 +26,28 @@ from warren.outgoing import SEND_WINDOW_BYTES, BlockSender
 BODY_BYTES: Final = (1024, 100)
 BATCHES: Final = 4
 SMALL_ROWS: Final = 1_000
-SMALL_BATCHES: Final = 12
+SMALL_BATCHES: Final = 24
 CHEAP: Final = ("body", "routing_key", "message_id")
 QUEUE: Final = "rows"
 WRITTEN: Final = "written"
 MS_PER_S: Final = 1000
 MICROS_PER_S: Final = 1_000_000
+CALLS: Final = ("latestOffset", "getBatch")
+"""Spark's names for what it waits for of a source on the driver, in a query's progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One query's measurement; the first batch with rows, in which workers start, is left out."""
+    """One query's measurement; the first batch with rows, in which workers start, is left out.
+
+    batch_ms   of a micro-batch, at the median
+    source_ms  of it, in the source's calls on the driver, at the median
+    """
 
     rows: int
     rows_per_s: float
     batch_ms: float
+    source_ms: float
     cpu_us: dict[str, float]
 
 
@@ -119,6 +126,7 @@ class Bench:
             rows,
             counted * MS_PER_S / sum(times),
             statistics.median(times),
+            statistics.median(sum(each.durationMs[call] for call in CALLS) for each in batches[1:]),
             {kind: seconds * MICROS_PER_S / counted for kind, seconds in cpu.items()},
         )
 
@@ -179,6 +187,8 @@ def _result(pair: Pair, size: int, batch: int, ours: Side, peer: Side) -> dict[s
         "ratio": ours.rows_per_s / peer.rows_per_s,
         "batch_ms": ours.batch_ms,
         "peer_batch_ms": peer.batch_ms,
+        "source_ms": ours.source_ms,
+        "peer_source_ms": peer.source_ms,
         "cpu_us": ours.cpu_us,
         "peer_cpu_us": peer.cpu_us,
     }
@@ -198,6 +208,7 @@ def _show(results: list[dict[str, Any]], master: str) -> None:
                 "connector": f"{one['batch_ms']:.0f}",
                 "in memory": f"{one['peer_batch_ms']:.0f}",
                 "more": f"{one['batch_ms'] - one['peer_batch_ms']:.0f}",
+                "of it in the source": f"{one['source_ms'] - one['peer_source_ms']:.0f}",
             }
             for one in results
             if one["batch_rows"] == SMALL_ROWS

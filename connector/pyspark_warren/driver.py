@@ -18,19 +18,18 @@ from pyspark_warren.idle import IdleReader
 from pyspark_warren.offset import ClaimInfo, Offset
 from pyspark_warren.options import Options
 from pyspark_warren.pace import Pace
-from pyspark_warren.plan import Slice, ViewPiece, claims_between, cut
+from pyspark_warren.plan import Slice, claims_between, cut
 from pyspark_warren.port import BrokerPort, ReaderPort
+from pyspark_warren.queue_progress import QueueProgress
 from pyspark_warren.surroundings import Surroundings
 from warren import errors as client_errors
 from warren.admin import Queue
-from warren.views import EVERYTHING
-from warren_broker.message_states import READY
+from warren.claims import Claim
 
 log = logging.getLogger("pyspark_warren")
 
 BATCH_MESSAGES_MAX = 2**31 - 1
 CLAIM_BYTES_MAX = 1 << 50
-BACKLOG_REFRESH_MS = 1000
 _AFTER_LOSS = "+"
 """Separates `readerId` from the part drawn when the query continues after a lost claim."""
 _DOUBLED = (
@@ -80,12 +79,11 @@ class ClaimDriver:
         self._settled = 0
         self._epoch = 0
         self._idle = IdleReader(clock_ms)
+        self._progress = QueueProgress(broker, options.queue, clock_ms)
         self._giving_up = GivingUp(broker, options)
         self._in_parts: dict[str, int] = {}
         self._budget: int | None = None
         self._open_at_start: dict[str, int] = {}
-        self._backlog: dict[str, Any] | None = None
-        self._backlog_at_ms = 0
 
     # -------------------------------------------------------------- Spark's calls
 
@@ -111,7 +109,7 @@ class ClaimDriver:
             except client_errors.ClaimLost as lost:
                 return self._lost(start, lost)
         self._admission.ended()
-        standing = self.settled(start)
+        standing = self.standing(start) if self._opens_at_once(start) else self.settled(start)
         return standing if standing is not start else self._next(start, limit)
 
     def settled(self, start: Offset) -> Offset:
@@ -119,19 +117,30 @@ class ClaimDriver:
 
         returns  another offset when a claim is lost, with onClaimLost=continue
         """
+        standing = self.standing(start)
+        if standing is start:
+            try:
+                self.settle(start)
+            except client_errors.ClaimLost as lost:
+                return self._lost(start, lost)
+        return standing
+
+    def standing(self, start: Offset) -> Offset:
+        """Register, and check that the reader stands at `start`; return that, as `settled` does."""
         self._check_is_ours(start)
         if self.is_older_copy(start, start.number):
             return self._as_another_reader()
         try:
             self._attach(start.reader)
             self._check_standing(start)
-            self.settle(start)
         except client_errors.ClaimLost as lost:
             return self._lost(start, lost)
         return start
 
     def take(self, start: Offset, most: int, most_bytes: int) -> Offset:
         """Open the next claim of at most that much; `start` when nothing is ready.
+
+        What precedes `start` is settled with the same request if it is not settled yet.
 
         returns  an offset without a claim when one is lost, with onClaimLost=continue
         """
@@ -147,12 +156,7 @@ class ClaimDriver:
         self._idle.sends(uses=True)
         try:
             with Fencing(start):
-                claim = self._reader.open(
-                    number,
-                    max_messages=most,
-                    max_bytes=most_bytes,
-                    ttl_ms=self._options.claim_ttl_ms,
-                )
+                claim = self._settle_and_open(self._reader, start, most, most_bytes)
         except client_errors.ClaimLost as lost:
             return self._lost(start, lost)
         if not claim.open:
@@ -198,8 +202,7 @@ class ClaimDriver:
             self._idle.sends()
             with Fencing(upto):
                 messages = self._reader.settle(upto.number)
-            self._settled = upto.number
-            self._giving_up.settled(upto.number, messages)
+            self._note_settled(upto.number, messages)
 
     def prepare_available_now(self) -> None:
         """Limit further batches to the messages that are ready now."""
@@ -226,38 +229,8 @@ class ClaimDriver:
         return self._open_at_start.get(start.reader) == start.number + 1
 
     def backlog(self) -> dict[str, Any]:
-        """Return the queue's counts, at most BACKLOG_REFRESH_MS old, for the query's progress.
-
-        An idle query does not request them again: there was nothing to open, so nothing is ready.
-        """
-        now = self._clock_ms()
-        if self._backlog is not None and self._pace.idle:
-            self._backlog.update(messages_ready=0, bytes_ready=0, head_entered_ms=None)
-        elif self._backlog is None or now - self._backlog_at_ms >= BACKLOG_REFRESH_MS:
-            found = self._broker.queue(self._options.queue)
-            self._backlog_at_ms = now
-            self._backlog = {
-                "bytes_ready": found.bytes_ready,
-                "head_entered_ms": self._head_entered_ms() if found.messages_ready else None,
-                "messages_claimed": found.messages_claimed,
-                "messages_ready": found.messages_ready,
-                "messages_unacknowledged": found.messages_unacknowledged,
-                "queue": self._options.queue,
-            }
-        if self._giving_up.last is not None:
-            self._backlog["given_up"] = self._giving_up.last
-        return self._backlog
-
-    def _head_entered_ms(self) -> int | None:
-        """Return when the message that is next entered the queue, by its leader's clock."""
-        head = ViewPiece(0, EVERYTHING, max_messages=1)
-        try:
-            for viewed in self._broker.view(self._options.queue, (READY,), head, True, None):
-                for _, entered_ms in viewed.head.times:
-                    return entered_ms
-        except client_errors.WarrenError as wrong:
-            log.info("queue %r: age of its head is not known: %s", self._options.queue, wrong)
-        return None
+        """Return the queue's counts for the query's progress."""
+        return self._progress.counts(self._pace.idle, self._giving_up.last)
 
     @property
     def attached(self) -> ReaderPort | None:
@@ -514,6 +487,37 @@ class ClaimDriver:
             self._admission.began(end.claims[-1].messages)
         return end
 
+    def _opens_at_once(self, start: Offset) -> bool:
+        """Return whether `_next` will open the claim after `start` without a wait or a look.
+
+        Then what precedes it is settled in the same round trip. Otherwise it must not wait.
+        """
+        used_up = self._used_up(start) and not self.was_open(start)
+        return self._pace.due and not used_up and not self._counts_decide(start)
+
+    def _settle_and_open(
+        self, reader: ReaderPort, start: Offset, most: int, most_bytes: int
+    ) -> Claim:
+        number, ttl_ms = start.number + 1, self._options.claim_ttl_ms
+        if start.number > self._settled:
+            messages, claim = reader.settle_and_open(
+                number, max_messages=most, max_bytes=most_bytes, ttl_ms=ttl_ms
+            )
+            self._note_settled(start.number, messages)
+            if claim is not None:
+                return claim
+        return reader.open(number, max_messages=most, max_bytes=most_bytes, ttl_ms=ttl_ms)
+
+    def _note_settled(self, number: int, messages: int) -> None:
+        self._settled = number
+        self._giving_up.settled(number, messages)
+
+    def _counts_decide(self, start: Offset) -> bool:
+        """Return whether the queue's counts say if the next claim is requested."""
+        if self._budget is not None:
+            return False
+        return self._admission.waits or self._idle.has_asked_for(start.number + 1)
+
     def _may_begin(self, start: Offset) -> bool:
         """Return whether to request the next claim now.
 
@@ -521,12 +525,11 @@ class ClaimDriver:
         one that found nothing, or with minima, the counts decide. The last batches of a query that
         ends by itself are not left to counts, which may be a moment old.
         """
-        waits = self._admission.waits
-        if self._budget is not None or not (waits or self._idle.has_asked_for(start.number + 1)):
+        if not self._counts_decide(start):
             return True
         found = self._broker.queue(self._options.queue)
         enough = found.messages_ready > 0
-        if waits:
+        if self._admission.waits:
             enough = self._admission.may_begin(found.messages_ready, found.bytes_ready)
         if enough or self.owes_request(start, found):
             return True

@@ -31,6 +31,11 @@ class Pace:
         """Return whether the last poll found nothing."""
         return self._idle_polls > 0
 
+    @property
+    def due(self) -> bool:
+        """Return whether the next poll is due."""
+        return self._poll_at_ms <= self._clock_ms()
+
     def wait(self) -> None:
         """Wait until the next poll is due."""
         wait_ms = self._poll_at_ms - self._clock_ms()

@@ -49,6 +49,14 @@ class ReaderPort(RenewedReader, Protocol):
     def settle(self, number: int) -> int:
         """Settle claims up to `number`."""
 
+    def settle_and_open(
+        self, number: int, *, max_messages: int, max_bytes: int, ttl_ms: int = 0
+    ) -> tuple[int, Claim | None]:
+        """Settle the claims before `number` and open that one, in one round trip.
+
+        Returns the number of messages settled; None for the claim: ask with `open`.
+        """
+
     def release(self, number: int = 0, *, failed: bool = False) -> int:
         """Give claims back to the queue."""
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
 from warren.connection import Connection
-from warren.errors import PeerError, UsageError
+from warren.errors import PeerError, UsageError, WarrenError
+from warren.wire import Request
 from warren_broker.amqp10.addresses import area_words
 from warren_broker.amqp10.wire.fetched import Run, decode_piece
 from warren_broker.arguments import NAME_BYTES_MAX
@@ -117,25 +119,30 @@ class ClaimReader:
                     even when messages have arrived, and it must be settled before the next one
         raises      ClaimLost for any other number (settled, released, expired, too far); Fenced
         """
-        if max_messages < 1 or max_bytes < 1:
-            raise UsageError(
-                f"a claim of {max_messages} messages, {max_bytes} bytes: both must be 1 or more"
-            )
-        body = {
-            "epoch": self.registered_epoch(),
-            "max_messages": min(max_messages, CLAIM_MESSAGES_MAX),
-            "max_bytes": max_bytes,
-            "ttl_ms": ttl_ms,
-            "keep_empty": keep_empty,
-        }
-        answer = self.connection.request("PUT", self._path(f"/claims/{number}"), body)
-        return Claim(
-            int(answer["number"]),
-            int(answer["messages"]),
-            int(answer["size_bytes"]),
-            bool(answer["open"]),
-            str(answer.get("origin", ORIGINS[0])),
+        asked = self._opening(number, max_messages, max_bytes, ttl_ms, keep_empty)
+        return _claim(self.connection.request(*asked))
+
+    def settle_and_open(
+        self, number: int, *, max_messages: int, max_bytes: int, ttl_ms: int = 0
+    ) -> tuple[int, Claim | None]:
+        """Settle all claims before `number`, then open that one, in one round trip.
+
+        Where the queue's leader gets both at once they are one entry of its log.
+
+        returns  the number of messages settled; the claim, see `open`. None: that was refused, and
+                 `open` says why: nothing, or a node that carried it out before the settlement
+        raises   as `settle`; claim `number` is not open then, unless it was before
+        """
+        settled, opened = self.connection.request_all(
+            [
+                self._settling(number - 1),
+                self._opening(number, max_messages, max_bytes, ttl_ms, False),
+            ]
         )
+        if isinstance(settled, WarrenError):
+            raise settled
+        claim = None if isinstance(opened, WarrenError) else _claim(opened)
+        return int(settled["messages"]), claim
 
     def fetch(self, number: int, first: int, last: int) -> Iterator[FetchedBlock]:
         """See `fetch_claim`."""
@@ -147,8 +154,7 @@ class ClaimReader:
         Raises ClaimLost when one of them expired or was released: none is settled then, and its
         messages may be read again. `register(go_on_after=number)` continues after them.
         """
-        body = {"epoch": self.registered_epoch(), "number": number}
-        return int(self.connection.request("POST", self._path("/settle"), body)["messages"])
+        return int(self.connection.request(*self._settling(number))["messages"])
 
     def renew(self) -> None:
         """Renew claims: those with a ttl expire after that time from now. A sign of life, too."""
@@ -203,9 +209,41 @@ class ClaimReader:
             raise UsageError(f"reader {self.reader!r} is not registered; call register() first")
         return self.epoch
 
+    def _opening(
+        self, number: int, max_messages: int, max_bytes: int, ttl_ms: int, keep_empty: bool
+    ) -> Request:
+        """Return the request of `open`."""
+        if max_messages < 1 or max_bytes < 1:
+            raise UsageError(
+                f"a claim of {max_messages} messages, {max_bytes} bytes: both must be 1 or more"
+            )
+        body = {
+            "epoch": self.registered_epoch(),
+            "max_messages": min(max_messages, CLAIM_MESSAGES_MAX),
+            "max_bytes": max_bytes,
+            "ttl_ms": ttl_ms,
+            "keep_empty": keep_empty,
+        }
+        return "PUT", self._path(f"/claims/{number}"), body
+
+    def _settling(self, number: int) -> Request:
+        """Return the request of `settle`."""
+        return "POST", self._path("/settle"), {"epoch": self.registered_epoch(), "number": number}
+
     def _path(self, tail: str = "") -> str:
         """Return a path below the reader's."""
         return reader_path(self.queue, self.reader) + tail
+
+
+def _claim(answer: Any) -> Claim:
+    """Parse the answer to the request of `ClaimReader.open`."""
+    return Claim(
+        int(answer["number"]),
+        int(answer["messages"]),
+        int(answer["size_bytes"]),
+        bool(answer["open"]),
+        str(answer.get("origin", ORIGINS[0])),
+    )
 
 
 def reader_path(queue: str, reader: str) -> str:

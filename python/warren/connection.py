@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from threading import RLock
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from warren.errors import (
     refusal,
 )
 from warren.uri import Address, as_address
-from warren.wire import LinkHandler, Wire
+from warren.wire import LinkHandler, Request, Wire
 from warren_broker.amqp10.wire.fetched import decode_section
 from warren_broker.amqp10.wire.proton import Event, Link, Session
 
@@ -95,13 +95,33 @@ class Connection:
         """
 
         def ask(wire: Wire, deadline: float) -> Any:
-            status, answer = wire.request(method, path, body, deadline)
+            ((status, answer),) = wire.request_all([(method, path, body)], deadline)
             if status >= 400 and not is_answer(status, answer):
-                detail, condition = _problem(answer)
-                raise refusal(status, condition, detail or f"{method} {path}: status {status}")
+                raise _refusal(method, path, status, answer)
             return answer
 
         return self.use(ask, timeout_s=timeout_s)
+
+    def request_all(self, asked: Sequence[Request]) -> list[Any]:
+        """Make several management requests in one round trip; return each answer's body.
+
+        A refusal is returned in the place of its answer. The node carries them out in their order,
+        but when a connection is lost all are repeated, and the first time may end between two.
+        """
+
+        def ask(wire: Wire, deadline: float) -> list[Any]:
+            answers: list[Any] = []
+            for (method, path, _), (status, answer) in zip(
+                asked, wire.request_all(asked, deadline), strict=True
+            ):
+                failed = status >= 400
+                answers.append(_refusal(method, path, status, answer) if failed else answer)
+            for answer in answers:
+                if isinstance(answer, Unavailable):
+                    raise answer
+            return answers
+
+        return self.use(ask)
 
     def use(self, operation: Callable[[Wire, float], T], *, timeout_s: float | None = None) -> T:
         """Run an operation; when Unavailable, repeat it on the next node.
@@ -262,6 +282,12 @@ class _Receiver(LinkHandler):
         data = self.link.recv(delivery.pending)
         delivery.settle()  # which advances the link
         self.messages.append(decode_section(memoryview(data or b"")))
+
+
+def _refusal(method: str, path: str, status: int, answer: Any) -> WarrenError:
+    """Return the error for an answer with a status of 400 and above."""
+    detail, condition = _problem(answer)
+    return refusal(status, condition, detail or f"{method} {path}: status {status}")
 
 
 def _problem(answer: Any) -> tuple[str, str]:

@@ -6,8 +6,8 @@ import select
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 from warren.client_tls import TlsSocket, secure
 from warren.errors import (
@@ -26,6 +26,8 @@ from warren_broker.amqp10.wire.proton import Event, Link, Message, MessageExcept
 READ_BYTES = 1 << 20
 STEP_S_MAX = 1.0
 REPLIES_MAX = 64
+Request: TypeAlias = tuple[str, str, Any]
+"""Method, path and body of a management request."""
 
 
 class LinkHandler:
@@ -92,15 +94,15 @@ class Wire:
 
     # -------------------------------------------------------------- for the layers above
 
-    def request(self, method: str, path: str, body: Any, deadline: float) -> tuple[int, Any]:
-        """Make one management request; return status and body of the answer."""
+    def request_all(self, asked: Sequence[Request], deadline: float) -> list[tuple[int, Any]]:
+        """Make management requests at once; return status and body of each answer."""
         if self._requests is not None and self._requests.ended:
             self._requests.close()
             self._requests = None
         if self._requests is None:
             self._pairs += 1
             self._requests = _Requests(self, self._control, f"management-{self._pairs}")
-        return self._requests.request(method, path, body, deadline)
+        return self._requests.request_all(asked, deadline)
 
     def attach(self, make: Callable[[Session, str], LinkHandler]) -> LinkHandler:
         """Attach a link for bulk data; `make` gets a session and a new name."""
@@ -316,27 +318,38 @@ class _Requests:
         self._sender = wire.attach_on(session, self._make_sender)
         self._receiver = wire.attach_on(session, self._make_receiver)
 
-    def request(self, method: str, path: str, body: Any, deadline: float) -> tuple[int, Any]:
-        """Send one request and wait for its answer."""
-        self._next += 1
-        number = self._next
-        message = Message(id=number, address=path, subject=method, reply_to="$me", body=body)
-        message.inferred = True
-        self._wire.run(lambda: self._sender.link.credit > 0 or self.ended, deadline)
-        if not self.ended:
-            delivery = self._sender.link.delivery(str(number))
-            self._sender.link.stream(message.encode())
-            self._sender.link.advance()
-            delivery.settle()
-            self._wire.run(lambda: number in self._answers or self.ended, deadline)
-        if number not in self._answers:
+    def request_all(self, asked: Sequence[Request], deadline: float) -> list[tuple[int, Any]]:
+        """Send the requests, in this order, and wait for all answers."""
+        numbers = [self._send(each, deadline) for each in asked]
+        self._wire.run(lambda: self.ended or self._answers.keys() >= set(numbers), deadline)
+        answers = [self._answers.pop(number, None) for number in numbers]
+        found = [(int(each.subject or 0), plain(each.body)) for each in answers if each is not None]
+        if len(found) < len(asked):
             raise (
                 self._sender.failure
                 or self._receiver.failure
                 or ConnectionLost("management link was closed")
             )
-        answer = self._answers.pop(number)
-        return int(answer.subject or 0), plain(answer.body)
+        return found
+
+    def _send(self, asked: Request, deadline: float) -> int:
+        """Hand a request to the engine unless the links have ended; return its number.
+
+        What was handed over before leaves with it: a run of the wire would send that alone.
+        """
+        method, path, body = asked
+        self._next += 1
+        number = self._next
+        message = Message(id=number, address=path, subject=method, reply_to="$me", body=body)
+        message.inferred = True
+        if self._sender.link.credit <= 0:
+            self._wire.run(lambda: self._sender.link.credit > 0 or self.ended, deadline)
+        if not self.ended:
+            delivery = self._sender.link.delivery(str(number))
+            self._sender.link.stream(message.encode())
+            self._sender.link.advance()
+            delivery.settle()
+        return number
 
     def close(self) -> None:
         """Detach the links that are still attached."""

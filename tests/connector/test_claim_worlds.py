@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from spark_world.fake import quorum_queue
+from spark_world.fake_reader import TwoAtOnce
 
 from pyspark_warren.driver import ClaimDriver
 from pyspark_warren.errors import (
@@ -48,7 +49,7 @@ class Died(Exception):
     """The driver's process ends here."""
 
 
-class MachineReader:
+class MachineReader(TwoAtOnce):
     """`port.Reader` on the machine; its requests may be lost, late or unanswered."""
 
     def __init__(self, world: World, name: str) -> None:
@@ -83,6 +84,14 @@ class MachineReader:
 
     def settle(self, number: int) -> int:
         return self.world.ask(c.SettleClaims(self.name, number, self.epoch, True)).messages
+
+    def settle_and_open(self, number: int, **limits: Any) -> tuple[int, Claim | None]:
+        """Both requests go off at once: the second one may arrive first, and is refused then."""
+        if self.world.calm or self.world.random.random() < 0.7:
+            return super().settle_and_open(number, **limits)
+        with contextlib.suppress(errors.PeerError):
+            self.open(number, **limits)
+        return self.settle(number - 1), None
 
     def renew(self) -> None:
         self.world.ask(c.RenewClaims(self.name, self.epoch))

@@ -152,6 +152,65 @@ def test_claims_from_open_to_settle(node: FakeNode) -> None:
         assert len(bodies_of(browse(connection, "q", 3))) == 3
 
 
+def test_a_claim_is_settled_and_the_next_one_opened_in_one_round_trip(
+    cluster: FakeCluster, node: FakeNode
+) -> None:
+    cluster.queues["q"].add(make_block("q", *(b"%d" % i for i in range(9))))
+    with connect(node) as connection:
+        reader = ClaimReader(connection, "q", "r")
+        reader.register()
+        reader.open(1, max_messages=5, max_bytes=1 << 20)
+        cluster.seen.clear()
+        answers = reader.settle_and_open(2, max_messages=3, max_bytes=1 << 20)
+        assert answers == (5, Claim(2, 3, answers[1].size_bytes, True))
+        assert answers[1].size_bytes > 0
+        asked = [type(request) for request in cluster.seen]
+        assert asked == [claim_resource.SettleClaimsRequest, claim_resource.OpenClaimRequest]
+        assert reader.settle_and_open(3, max_messages=3, max_bytes=1 << 20)[1].messages == 1
+        assert reader.settle_and_open(4, max_messages=3, max_bytes=100) == (
+            1,
+            Claim(4, 0, 0, False),
+        )
+
+
+def test_what_is_refused_of_two_requests_at_once_is_told(
+    cluster: FakeCluster, node: FakeNode
+) -> None:
+    cluster.queues["q"].add(make_block("q", b"a", b"b"))
+    with connect(node) as connection:
+        reader = ClaimReader(connection, "q", "r")
+        reader.register()
+        reader.open(1, max_messages=1, max_bytes=100)
+        # 1. A node submits both, and the leader changes.  2. The second one arrives first.
+        cluster.refuse[claim_resource.OpenClaimRequest] += [errors.ClaimNotOpen("claim 2: not yet")]
+        assert reader.settle_and_open(2, max_messages=1, max_bytes=100) == (1, None)
+        assert reader.open(2, max_messages=1, max_bytes=100).messages == 1
+        cluster.refuse[claim_resource.SettleClaimsRequest] += [errors.ClaimNotOpen("released")]
+        with pytest.raises(ClaimLost, match="released"):
+            reader.settle_and_open(3, max_messages=1, max_bytes=100)
+        # A leader that is being elected is not an answer: both are repeated.
+        for kind in (claim_resource.OpenClaimRequest, claim_resource.SettleClaimsRequest):
+            cluster.refuse[kind] += [errors.Unavailable("no leader")]
+            cluster.queues["q"].add(make_block("q", b"c"))
+        assert reader.settle_and_open(3, max_messages=1, max_bytes=100)[1].messages == 1
+
+
+def test_two_requests_whose_node_dies_between_them_are_made_again(cluster: FakeCluster) -> None:
+    first, second = FakeNode(cluster, 1), FakeNode(cluster, 2)
+    for each in (first, second):
+        each.die_after[claim_resource.SettleClaimsRequest] = 0
+    cluster.queues["q"].add(make_block("q", b"a", b"b", b"c"))
+    with connect(first, second) as connection:
+        reader = ClaimReader(connection, "q", "r")
+        reader.register()
+        reader.open(1, max_messages=1, max_bytes=100)
+        settled, claim = reader.settle_and_open(2, max_messages=1, max_bytes=100)
+        assert claim is not None and (settled, claim.messages) == (0, 1)
+        assert [len(cluster.queues["q"].ready), len(cluster.queues["q"].claims)] == [1, 1]
+    first.kill()
+    second.kill()
+
+
 def test_an_empty_claim_is_kept_when_asked_for(node: FakeNode) -> None:
     with connect(node) as connection:
         reader = ClaimReader(connection, "q", "r")

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark_warren.plan import ViewPiece
+from spark_world.fake_reader import FakeReader
 from spark_world.fake_writer import FakeWriter, by_queue
 from spark_world.pickles import receive, send
 from warren import errors
@@ -523,43 +524,6 @@ class FakeClient:
     def publisher(self, exchange: str, timeout_s: float) -> FakeWriter:
         """Open a publisher of blocks that are visible at once."""
         return FakeWriter(0, 0, lambda data: self._call("publish_block", exchange, data) or [])
-
-
-class FakeReader:
-    """`port.Reader`."""
-
-    def __init__(self, call: Any, queue: str, reader: str) -> None:
-        self._call, self._name, self.epoch = call, (queue, reader), None
-
-    def register(self, *, go_on_after: int = 0, expires_ms: int = 0) -> Registration:
-        """Get a new epoch."""
-        self.expires_ms = expires_ms
-        made = self._call("register", *self._name, go_on_after)
-        self.epoch = made.epoch
-        return made
-
-    def open(self, number: int, *, max_messages: int, max_bytes: int, **more: Any) -> Claim:
-        """Open a claim."""
-        keep_empty = more.get("keep_empty", False)
-        return self._call(
-            "open", *self._name, self.epoch, number, max_messages, max_bytes, keep_empty
-        )
-
-    def settle(self, number: int) -> int:
-        """Acknowledge claims up to `number`."""
-        return self._call("settle", *self._name, self.epoch, number)
-
-    def renew(self) -> None:
-        """Renew the claims."""
-        self._call("renew", *self._name, self.epoch)
-
-    def release(self, number: int = 0, *, failed: bool = False) -> int:
-        """Return claims to the queue."""
-        return self._call("release", *self._name, self.epoch, number, failed)
-
-    def registered_epoch(self) -> int:
-        """The epoch of `register`."""
-        return self.epoch
 
 
 # ------------------------------------------------------------------ over a socket

@@ -14,6 +14,7 @@ from pyspark_warren.options import parse_options
 from pyspark_warren.plan import GivenUp
 from pyspark_warren.surroundings import Surroundings
 from spark_world.fake import quorum_queue
+from spark_world.fake_reader import TwoAtOnce
 from tests.broker.queue.world import Queue as Machine
 from tests.broker.queue.world import config
 from warren import errors
@@ -39,7 +40,7 @@ class Died(Exception):
     """The driver ends here."""
 
 
-class MachineReader:
+class MachineReader(TwoAtOnce):
     """`port.Reader` on the machine."""
 
     def __init__(self, world: PoisonWorld, name: str) -> None:

@@ -1,0 +1,60 @@
+"""The driver's side of a claim reader of the fake broker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from warren import errors
+from warren.claims import Claim, Registration
+
+
+class TwoAtOnce:
+    """`ReaderPort.settle_and_open` of a reader with `settle` and `open`."""
+
+    settle: Any
+    open: Any
+
+    def settle_and_open(self, number: int, **limits: Any) -> tuple[int, Claim | None]:
+        """Settle, then open; a refusal to open is left to `open`."""
+        settled = self.settle(number - 1)
+        try:
+            return settled, self.open(number, **limits)
+        except errors.PeerError:
+            return settled, None
+
+
+class FakeReader(TwoAtOnce):
+    """`port.Reader`."""
+
+    def __init__(self, call: Any, queue: str, reader: str) -> None:
+        self._call, self._name, self.epoch = call, (queue, reader), None
+
+    def register(self, *, go_on_after: int = 0, expires_ms: int = 0) -> Registration:
+        """Get a new epoch."""
+        self.expires_ms = expires_ms
+        made = self._call("register", *self._name, go_on_after)
+        self.epoch = made.epoch
+        return made
+
+    def open(self, number: int, *, max_messages: int, max_bytes: int, **more: Any) -> Claim:
+        """Open a claim."""
+        keep_empty = more.get("keep_empty", False)
+        return self._call(
+            "open", *self._name, self.epoch, number, max_messages, max_bytes, keep_empty
+        )
+
+    def settle(self, number: int) -> int:
+        """Acknowledge claims up to `number`."""
+        return self._call("settle", *self._name, self.epoch, number)
+
+    def renew(self) -> None:
+        """Renew the claims."""
+        self._call("renew", *self._name, self.epoch)
+
+    def release(self, number: int = 0, *, failed: bool = False) -> int:
+        """Return claims to the queue."""
+        return self._call("release", *self._name, self.epoch, number, failed)
+
+    def registered_epoch(self) -> int:
+        """The epoch of `register`."""
+        return self.epoch
