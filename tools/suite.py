@@ -30,6 +30,9 @@ HALVED = ("connector", "live")
 LANES_PER_CORE = 2.5
 """Sections that run at the same time: tests with real nodes wait more than they compute."""
 LANES_MAX = 5
+NICENESS = 5
+"""Of sections that only compute. Spark gives a Python process ten seconds to start, and clients
+have time limits of their own, whatever else the machine does."""
 TYPED = ("tools", "bench", "build.py", "examples")
 """Checked by mypy beside the packages, which pyproject.toml names."""
 COUNTED = ("passed", "failed", "errors", "skipped")
@@ -90,12 +93,14 @@ class Section:
     command  program and arguments
     env      its complete environment
     report   the JUnit report that it writes; None: it counts as one test
+    waits    other processes run in it, and wait for each other; False: it only computes
     """
 
     title: str
     command: Sequence[str]
     env: Mapping[str, str]
     report: Path | None = None
+    waits: bool = False
 
     @property
     def log(self) -> Path:
@@ -115,7 +120,9 @@ class Suite:
         self.started = time.monotonic()
         self._lock = threading.Lock()
 
-    def pytest(self, title: str, arguments: Iterable[str], env: Mapping[str, str]) -> Section:
+    def pytest(
+        self, title: str, arguments: Iterable[str], env: Mapping[str, str], waits: bool = False
+    ) -> Section:
         """Make the section of a pytest run."""
         name = "".join(c if c.isalnum() else "-" for c in title)
         report = STATE / "reports" / f"{name}.xml"
@@ -123,7 +130,7 @@ class Suite:
         report.unlink(missing_ok=True)
         chosen = ["-k", self.only] if self.only else []
         command = [str(python()), "-m", "pytest", "-q", f"--junitxml={report}", *chosen]
-        return Section(title, [*command, *arguments], env, report)
+        return Section(title, [*command, *arguments], env, report, waits)
 
     def sections(self) -> list[Section]:
         """Return all sections in starting order."""
@@ -131,7 +138,7 @@ class Suite:
         mark = ["-m", "not slow"] if self.fast else []
         kernel = "" if self.compiled else " (kernel interpreted: no C compiler)"
         made = [
-            self.pytest(f"tests: {title}{kernel}", [*chosen, *mark], java)
+            self.pytest(f"tests: {title}{kernel}", [*chosen, *mark], java, folders not in LAST)
             for folders in (*FIRST, others(), *LAST)
             for title, chosen in parts(folders)
         ]
@@ -159,7 +166,10 @@ class Suite:
                     paths_env,
                 ),
                 Section(
-                    "demo, a tenth of the input", demo_command(["--fraction", DEMO_FRACTION]), java
+                    "demo, a tenth of the input",
+                    demo_command(["--fraction", DEMO_FRACTION]),
+                    java,
+                    waits=True,
                 ),
             ]
         return made
@@ -202,6 +212,8 @@ class Suite:
                 env=dict(section.env),
                 cwd=ROOT,
             )
+            if not section.waits:
+                os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
             _, status, used = os.wait4(process.pid, 0)
             code = process.returncode = os.waitstatus_to_exitcode(status)
         # An empty selection (exit code 5) is a failure unless -k asked for it.

@@ -33,8 +33,12 @@ def cluster_size() -> int:
 
 @pytest.fixture
 def cluster(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> LocalCluster:
-    """The node that the examples connect to."""
+    """The node that the examples connect to, without a queue: a test may be run again."""
     monkeypatch.setenv("WARREN_URI", cluster.uri)
+    with cluster.connect() as connection:
+        admin = Admin(connection)
+        for queue in admin.queues():
+            admin.delete_queue(queue.name)
     return cluster
 
 
