@@ -27,6 +27,9 @@ Runs: TypeAlias = tuple[tuple[int, int, int, int, int], ...]
 DelayedRows: TypeAlias = tuple[DelayedRow, ...]
 READ_RETRY_MS = 100
 FETCH_BYTES_MAX = 16 << 20
+READ_BLOCKS_MAX = 1_000
+"""Blocks that one read takes messages from: each costs some 50 µs, in which the node does nothing
+else, and a queue that is published to one by one has as many blocks as messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +304,8 @@ class RemoteReads:
     ) -> tuple[int, bytes]:
         """Read the first messages of `runs` from this member; raises UnknownGroup, KeyError.
 
+        It ends at FETCH_BYTES_MAX and READ_BLOCKS_MAX, too: the caller asks for the rest again.
+
         1. This member was a leader, and appended entry 7.  2. Another leader was elected without
         it, and committed another entry 7.  3. Runs that name entry 7 come from the new leader
         before this member hears of it. So only entries that were applied here are read.
@@ -321,7 +326,7 @@ class RemoteReads:
             parts.append((block, first, end + 1))
             taken += end - first + 1
             size += block.size_bytes(first, end + 1)
-            if end < last:
+            if end < last or len(parts) == READ_BLOCKS_MAX:
                 break
         return taken, bytes(concat(parts, areas=areas))
 
