@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bench import backlog, brokers
+from bench.amqp10 import amqp10
 from bench.clients import clients
 from bench.commands import commands
 from bench.generator import Missing
@@ -55,6 +56,7 @@ def _options() -> argparse.Namespace:
     default = Plan()
     brokers_parts = (
         "throughput",
+        "amqp10",
         "loads",
         "failover",
         "groups",
@@ -98,6 +100,7 @@ def main() -> int:
     plan = Plan(**{name: getattr(options, name) for name in sizes}, load=tuple(options.load))
     parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "throughput": lambda: brokers.throughput(plan),
+        "amqp10": lambda: amqp10(plan),
         "loads": lambda: loads(plan),
         "nats": lambda: nats(plan),
         "processes": lambda: node_processes(plan),

@@ -1,12 +1,13 @@
-/* Load generator and checker for AMQP 0.9.1 brokers: shared declarations.
+/* Load generator and checker for AMQP brokers: shared declarations.
  *
- * librabbitmq opens connections and does what is rare (login, declare, delete). Publishing,
+ * librabbitmq opens connections of AMQP 0.9.1 and does what is rare (login, declare, delete). Publishing,
  * confirms, deliveries and acks are read and written here as frames, many in one system call,
  * so that the generator takes little of the CPU that the measured brokers run on.
  *
  *   main.c     options, the modes, the report (JSON on stdout)
  *   wire.c     one connection: frames in and out
  *   tls.c      TLS for such a connection
+ *   amqp10.c   one connection of AMQP 1.0
  *   workers.c  publisher and consumer, a thread and a connection each
  *   check.c    message bodies; which were confirmed and delivered; latency histogram
  *   meter.c    CPU and memory of processes
@@ -38,7 +39,7 @@ typedef struct {
   double seconds, warmup_s, rate, kill_at_s, idle_end_s, grace_s;
   long size, count, expect, window, publishers, consumers, prefetch, ack_every, queues, kill_pid,
       priorities;
-  bool no_declare, reconnect, delete_after, transient, tls;
+  bool no_declare, reconnect, delete_after, transient, tls, amqp10;
   struct { char host[128]; int port; } target[TARGETS_MAX];
   int target_count;
   long watched[WATCHED_MAX];
@@ -88,8 +89,14 @@ enum { METHOD = 1, HEADER = 2, BODY = 3 };
 
 typedef struct { uint8_t type; uint32_t size; const uint8_t *payload; } Frame;
 
+/* AMQP 1.0: the counts of a session with one link. The ends are what flows permit.
+ * sent, delivered: messages out and in, of one transfer each; next_incoming: a transfer-id */
+typedef struct { uint32_t sent, link_end, window_end, delivered, next_incoming; } Session;
+
 typedef struct {
   amqp_connection_state_t state;
+  bool amqp10;
+  Session session;
   int fd;
   size_t frame_max;
   uint8_t *in, *out;
@@ -118,6 +125,29 @@ uint64_t get64(const uint8_t *at);
 uint8_t *put16(uint8_t *at, uint16_t value);
 uint8_t *put64(uint8_t *at, uint64_t value);
 uint8_t *put_text(uint8_t *at, const char *text); /* a short string */
+
+/* ----------------------------------------------------------------- amqp10.c */
+
+enum { OTHER_10, MESSAGE_10, SETTLED_10 };
+
+/* first, last: delivery-ids; body: valid until the next wire_pump */
+typedef struct {
+  int kind, code;
+  uint32_t first, last;
+  bool accepted, redelivered;
+  const uint8_t *body;
+  size_t size;
+} Event10;
+
+bool wire10_open(Wire *wire, int target); /* login, a session; false: see error */
+bool wire10_attach(Wire *wire, const char *queue, bool receiver);
+size_t wire10_prefix(uint8_t *prefix, size_t body_size); /* all of a frame before the body */
+void wire10_send(Wire *wire, uint8_t *prefix, size_t prefix_size, const uint8_t *body, size_t size);
+bool wire10_may_send(const Wire *wire); /* whether credit and window permit a message */
+void wire10_accept(Wire *wire, uint32_t first, uint32_t last);
+void wire10_credit(Wire *wire, uint32_t credit);
+bool wire10_next(Wire *wire, Event10 *event); /* false: none, or the connection is dead */
+void wire10_close(Wire *wire);
 
 /* ---------------------------------------------------------------- workers.c */
 

@@ -29,7 +29,9 @@ static const char HELP[] =
     "  --cons N --prefetch N --ack-every N --expect N --idle-end S\n"
     "  --time S --warmup S --grace S (for what is unconfirmed or undelivered at the end)\n"
     "  --watch PID,... (CPU and memory) --kill-pid PID --kill-at S (SIGKILL, S after the start)\n"
-    "options without: --no-declare --delete-after --reconnect --transient --tls\n";
+    "options without: --no-declare --delete-after --reconnect --transient --tls\n"
+    "  --amqp10 (publish and consume over AMQP 1.0: --prefetch is the credit, renewed after each tenth\n"
+    "  of it; --ack-every messages are settled by one disposition; --size is at most 100000)\n";
 
 Options options = {
     .queue_type = "quorum",
@@ -88,6 +90,7 @@ static const Option known[] = {
     {"delete-after", .flag = &options.delete_after},
     {"transient", .flag = &options.transient},
     {"tls", .flag = &options.tls},
+    {"amqp10", .flag = &options.amqp10},
 };
 #define KNOWN (sizeof known / sizeof *known)
 
@@ -135,6 +138,9 @@ static void parse(int count, char **arguments) {
   bound("ack-every", options.ack_every, 1, options.prefetch);
   bound("queues", options.queues, 1, 10000000);
   bound("priorities", options.priorities, 0, PRIORITIES_MAX);
+  if (!options.amqp10) return;
+  bound("size", options.size, BODY_MIN, 100000); /* one frame each */
+  if (options.tls || options.priorities > 0) refuse("--amqp10", "without --tls and --priorities");
 }
 
 /* --------------------------------------------------------- declare and delete */

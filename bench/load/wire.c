@@ -236,6 +236,10 @@ bool wire_next(Wire *wire, Frame *frame) {
 }
 
 void wire_close(Wire *wire) {
+  if (wire->amqp10) {
+    wire10_close(wire);
+    return;
+  }
   if (wire->fd > 0 && !wire->dead) {
     uint8_t payload[11] = {0, 10, 0, 50, 0, 200};
     put_frame(wire, METHOD, 0, payload, sizeof payload);

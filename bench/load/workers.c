@@ -42,7 +42,8 @@ static bool again(Worker *worker, Wire *wire, const atomic_bool *stop) {
 /* Open a connection to the next target, and again for grace_s where that is wanted. */
 static bool open_any(Worker *worker, Wire *wire, int *target, const atomic_bool *stop) {
   uint64_t end = now_ns() + (uint64_t)(options.grace_s * 1e9);
-  while (!wire_open(wire, (*target)++))
+  bool (*open)(Wire *, int) = options.amqp10 ? wire10_open : wire_open;
+  while (!open(wire, (*target)++))
     if (!again(worker, wire, stop) || now_ns() > end) return false;
   return true;
 }
@@ -64,6 +65,10 @@ typedef struct {
 
 /* The frames before the body are the same for every message but for the priority, if any. */
 static void make_prefix(Publisher *self) {
+  if (options.amqp10) {
+    self->prefix_size = wire10_prefix(self->prefix, (size_t)options.size);
+    return;
+  }
   char queue[256];
   uint8_t payload[600], *at;
   queue_name(queue, sizeof queue, self->worker->id % options.queues);
@@ -91,13 +96,17 @@ static void publish_one(Publisher *self, uint64_t stamp_ns) {
   *slot = (InFlight){stamp.sequence, stamp_ns, false};
   size_t size = (size_t)options.size, piece = self->wire.frame_max - 8;
   body_write(self->body, size, &stamp);
+  self->in_flight++;
+  self->worker->published++;
+  if (options.amqp10) {
+    wire10_send(&self->wire, self->prefix, self->prefix_size, self->body, size);
+    return;
+  }
   if (options.priorities > 0) /* the last byte before the frame's end */
     self->prefix[self->prefix_size - 2] = (uint8_t)priority_of(&stamp);
   wire_put(&self->wire, self->prefix, self->prefix_size);
   for (size_t at = 0; at < size; at += piece)
     wire_frame(&self->wire, BODY, self->body + at, size - at < piece ? size - at : piece);
-  self->in_flight++;
-  self->worker->published++;
 }
 
 static void settle(Publisher *self, uint64_t tag, bool confirmed, uint64_t now) {
@@ -117,20 +126,36 @@ static void settle(Publisher *self, uint64_t tag, bool confirmed, uint64_t now) 
   }
 }
 
-static void on_confirm(Publisher *self, const Frame *frame, bool confirmed) {
-  uint64_t tag = get64(frame->payload + 4), now = now_ns();
-  bool multiple = frame->payload[12] & 1;
-  if (tag >= self->tag || tag < self->oldest) return; /* not ours, or settled */
+static void settle_range(Publisher *self, uint64_t first, uint64_t last, bool confirmed) {
+  uint64_t now = now_ns();
+  if (last >= self->tag || last < self->oldest) return; /* not ours, or settled */
+  if (first < self->oldest) first = self->oldest;
   pthread_mutex_lock(&self->source->mutex);
-  for (uint64_t each = multiple ? self->oldest : tag; each <= tag; each++)
-    settle(self, each, confirmed, now);
+  for (uint64_t each = first; each <= last; each++) settle(self, each, confirmed, now);
   pthread_mutex_unlock(&self->source->mutex);
   while (self->oldest < self->tag && self->ring[self->oldest & self->ring_mask].settled)
     self->oldest++;
   if (confirmed) note_gap(&shared.last_confirm_ns, &shared.confirm_gap_ns, now);
 }
 
+static void on_confirm(Publisher *self, const Frame *frame, bool confirmed) {
+  uint64_t tag = get64(frame->payload + 4);
+  settle_range(self, frame->payload[12] & 1 ? self->oldest : tag, tag, confirmed);
+}
+
+/* Delivery-ids count from 0, tags from 1. */
+static void read_dispositions(Publisher *self) {
+  Event10 event;
+  while (wire10_next(&self->wire, &event))
+    if (event.kind == SETTLED_10)
+      settle_range(self, (uint64_t)event.first + 1, (uint64_t)event.last + 1, event.accepted);
+}
+
 static void read_confirms(Publisher *self) {
+  if (options.amqp10) {
+    read_dispositions(self);
+    return;
+  }
   Frame frame;
   while (!self->wire.dead && wire_next(&self->wire, &frame)) {
     if (frame.type != METHOD || frame.size < 4) continue;
@@ -147,7 +172,8 @@ static void read_confirms(Publisher *self) {
 static uint64_t publish_some(Publisher *self, uint64_t began) {
   double each_ns = options.rate > 0 ? 1e9 * (double)options.publishers / options.rate : 0;
   while (self->in_flight < (uint64_t)options.window && self->sequence < self->limit &&
-         self->tag - self->oldest <= self->ring_mask && wire_unsent(&self->wire) < UNSENT_MAX) {
+         self->tag - self->oldest <= self->ring_mask && wire_unsent(&self->wire) < UNSENT_MAX &&
+         (!options.amqp10 || wire10_may_send(&self->wire))) {
     uint64_t now = now_ns();
     if (each_ns > 0) {
       uint64_t due = began + (uint64_t)((double)self->sequence * each_ns);
@@ -176,6 +202,13 @@ static bool publish_until_done(Publisher *self, uint64_t began) {
   }
 }
 
+static bool may_publish(Publisher *self) {
+  if (!options.amqp10) return wire_confirms(&self->wire);
+  char queue[256];
+  queue_name(queue, sizeof queue, self->worker->id % options.queues);
+  return wire10_attach(&self->wire, queue, false);
+}
+
 void *publisher_run(void *worker) {
   prctl(PR_SET_TIMERSLACK, 1UL); /* ns; 50,000 unless asked for, which would count as latency */
   Publisher self = {.worker = worker};
@@ -196,7 +229,7 @@ void *publisher_run(void *worker) {
   await_go();
   uint64_t began = now_ns();
   while (open) {
-    if (wire_confirms(&self.wire) && publish_until_done(&self, began)) {
+    if (may_publish(&self) && publish_until_done(&self, began)) {
       wire_close(&self.wire);
       break;
     }
@@ -217,6 +250,8 @@ typedef struct {
   Wire wire;
   Source *source; /* of the last message: usually also of the next */
   uint64_t tag, acked, expected; /* expected: bytes of the body under way */
+  uint64_t credited;             /* AMQP 1.0: the tag with which credit was given last */
+  uint32_t delivery_id;
   bool redelivered;
   uint8_t *body;
   size_t body_size, body_room;
@@ -254,24 +289,42 @@ static void check(Consumer *self, const uint8_t *body, size_t size, uint64_t now
   }
 }
 
+/* Acknowledge all up to the last message. */
+static void acknowledge(Consumer *self) {
+  uint32_t count = (uint32_t)(self->tag - self->acked);
+  if (options.amqp10)
+    wire10_accept(&self->wire, self->delivery_id - count + 1, self->delivery_id);
+  else
+    wire_ack(&self->wire, self->tag, options.ack_every > 1);
+  self->worker->acked += count;
+  self->acked = self->tag;
+}
+
 static void on_message(Consumer *self, const uint8_t *body, size_t size) {
   uint64_t now = now_ns();
   check(self, body, size, now);
   self->worker->total++;
   self->worker->redelivered += self->redelivered;
   note_gap(&shared.last_delivery_ns, &shared.delivery_gap_ns, now);
-  if (self->tag - self->acked >= (uint64_t)options.ack_every) {
-    wire_ack(&self->wire, self->tag, options.ack_every > 1);
-    self->worker->acked += self->tag - self->acked;
-    self->acked = self->tag;
-  }
+  if (self->tag - self->acked >= (uint64_t)options.ack_every) acknowledge(self);
 }
 
 static void ack_rest(Consumer *self) {
-  if (self->tag == self->acked) return;
-  wire_ack(&self->wire, self->tag, true);
-  self->worker->acked += self->tag - self->acked;
-  self->acked = self->tag;
+  if (self->tag > self->acked) acknowledge(self);
+}
+
+static void read_transfers(Consumer *self) {
+  Event10 event;
+  while (wire10_next(&self->wire, &event)) {
+    if (event.kind != MESSAGE_10) continue;
+    self->tag++;
+    self->delivery_id = event.first;
+    self->redelivered = event.redelivered;
+    on_message(self, event.body, event.size);
+    if ((self->tag - self->credited) * 10 < (uint64_t)options.prefetch) continue;
+    self->credited = self->tag;
+    wire10_credit(&self->wire, (uint32_t)options.prefetch);
+  }
 }
 
 static void on_body(Consumer *self, const Frame *frame) {
@@ -292,6 +345,10 @@ static void on_body(Consumer *self, const Frame *frame) {
 }
 
 static void read_deliveries(Consumer *self) {
+  if (options.amqp10) {
+    read_transfers(self);
+    return;
+  }
   Frame frame;
   while (!self->wire.dead && wire_next(&self->wire, &frame)) {
     const uint8_t *payload = frame.payload;
@@ -318,9 +375,14 @@ static void read_deliveries(Consumer *self) {
 static bool consume_until_done(Consumer *self) {
   char queue[256];
   queue_name(queue, sizeof queue, self->worker->id % options.queues);
-  self->tag = self->acked = 0;
+  self->tag = self->acked = self->credited = 0;
   self->body_size = 0;
-  wire_consume(&self->wire, queue);
+  if (!options.amqp10) {
+    wire_consume(&self->wire, queue);
+  } else {
+    if (!wire10_attach(&self->wire, queue, true)) return false;
+    wire10_credit(&self->wire, (uint32_t)options.prefetch);
+  }
   while (!shared.stop_consuming) {
     uint64_t before = self->worker->total;
     wire_pump(&self->wire, TURN_NS);
@@ -340,7 +402,8 @@ void *consumer_run(void *worker) {
   bool open = open_any(self.worker, &self.wire, &target, &shared.stop_consuming);
   await_go();
   while (open) {
-    if (wire_prefetch(&self.wire, (int)options.prefetch) && consume_until_done(&self)) {
+    bool limited = options.amqp10 || wire_prefetch(&self.wire, (int)options.prefetch);
+    if (limited && consume_until_done(&self)) {
       wire_close(&self.wire);
       break;
     }

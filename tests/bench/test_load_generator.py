@@ -177,6 +177,35 @@ def test_what_cannot_be_run_says_why(program: Path, cluster: LocalCluster) -> No
         generator.run(program, "fill", targets="127.0.0.1:1", queue="refused")
 
 
+@pytest.mark.parametrize("size", [16, 300, 100_000])
+def test_over_amqp_1_0_what_was_filled_is_drained(
+    program: Path, cluster: LocalCluster, size: int
+) -> None:
+    queue, count = f"amqp10-{size}", MESSAGES if size < 1_000 else 50
+    filled = fill(program, cluster, queue, count=count, size=size, pubs=3, amqp10=True)
+    assert filled["confirmed"] == filled["published"] == count and not generator.faults(filled)
+    drained = drain(program, cluster, queue, count, amqp10=True, ack_every=7, prefetch=50)
+    assert drained["delivered"] == drained["distinct"] == drained["acked"] == count
+    assert generator.faults(drained) == ""
+    again = drain(program, cluster, queue, 0, amqp10=True)
+    assert again["delivered"] == 0, "the broker has taken every disposition"
+
+
+def test_over_amqp_1_0_faults_are_found(
+    program: Path, cluster: LocalCluster, channel: BlockingChannel
+) -> None:
+    fill(program, cluster, "faults10", count=10, amqp10=True)
+    take(channel, "faults10")
+    body = take(channel, "faults10")
+    for each in (body, body, body[:-1] + bytes([body[-1] ^ 1])):
+        channel.basic_publish("", "faults10", each)
+    found = generator.faults(drain(program, cluster, "faults10", 10, amqp10=True))
+    assert found == "1 lost, 1 duplicates, 1 order_violations, 1 bad_bodies"
+    generator.run(program, "delete", targets=cluster.hosts, queue="faults10")
+    gone = drain(program, cluster, "faults10", 10, amqp10=True, no_declare=True)
+    assert gone["errors"] == 1 and "amqp:not-found" in gone["last_error"]
+
+
 @pytest.mark.skipif(not Path("/usr/include/openssl/ssl.h").exists(), reason="needs libssl-dev")
 def test_over_tls_what_was_filled_is_drained(program: Path) -> None:
     with WarrenTls() as node:
