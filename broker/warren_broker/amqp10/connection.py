@@ -44,6 +44,7 @@ from warren_broker.amqp10.publishing_link import PublishingLink
 from warren_broker.amqp10.receiver import BlocksLink
 from warren_broker.amqp10.replies_link import RepliesLink
 from warren_broker.amqp10.sender import PiecesLink
+from warren_broker.amqp10.wire.deliveries import handle_of
 from warren_broker.amqp10.wire.engine import OUTPUT_BYTES, Engine
 from warren_broker.amqp10.wire.fields import read_map
 from warren_broker.amqp10.wire.proton import (
@@ -258,6 +259,7 @@ class Connection10:
         """Drop everything: the socket is closed."""
         self._end("the socket was closed")
         self._links.clear()
+        self._engine.on_delivery.clear()
         self.consumers.clear()
         self.reply_links.clear()
         self.target_links.clear()
@@ -391,7 +393,8 @@ class Connection10:
 
     def _session_closed(self, event: Event) -> None:
         for link in [link for link in self._links if link.session == event.session]:
-            part = self._links.pop(link)
+            part = self._remove(link)
+            assert part is not None
             part.session_ended = True
             _end_part(part)
         event.session.close()
@@ -412,38 +415,46 @@ class Connection10:
     def _attach_target(self, link: Link) -> None:
         if dynamic_target(link) is not None:
             container = self.client["container"]
-            self._links[link] = PublishingLink(link, self, None, temporary_of=container)
+            self._add(PublishingLink(link, self, None, temporary_of=container))
             return
         target = parse_target(target_address(link), blocks=announces_blocks(link))
         if isinstance(target, ManagementNode):
             accept_attach(link, self.limits.request_bytes_max, paired=True)
-            self._links[link] = RequestsLink(link, self)
+            self._add(RequestsLink(link, self))
             self._pair_management(link.session)
         elif isinstance(target, (QueueTarget, ExchangeTarget, AnonymousTarget)):
-            self._links[link] = PublishingLink(link, self, target)
+            self._add(PublishingLink(link, self, target))
         else:
             accept_attach(link, self.limits.block_bytes_max)
-            self._links[link] = BlocksLink(link, self, target)
+            self._add(BlocksLink(link, self, target))
 
     def _attach_source(self, link: Link) -> None:
         dynamic = dynamic_source(link)
         if dynamic == VOLATILE_QUEUE:
-            self._links[link] = RepliesLink(link, self)
+            self._add(RepliesLink(link, self))
             return
         if dynamic is not None:
             container = self.client["container"]
-            self._links[link] = ConsumingLink(link, self, None, temporary_of=container)
+            self._add(ConsumingLink(link, self, None, temporary_of=container))
             return
         source = parse_source(source_address(link))
         if isinstance(source, ManagementNode):
             accept_attach(link, paired=True)
-            self._links[link] = AnswersLink(link, self)
+            self._add(AnswersLink(link, self))
             self._pair_management(link.session)
         elif isinstance(source, QueueSource):
-            self._links[link] = ConsumingLink(link, self, source)
+            self._add(ConsumingLink(link, self, source))
         else:
             accept_attach(link)
-            self._links[link] = PiecesLink(link, self, source)
+            self._add(PiecesLink(link, self, source))
+
+    def _add(self, part: LinkPart) -> None:
+        self._links[part.link] = part
+        self._engine.on_delivery[handle_of(part.link)] = part.arrived
+
+    def _remove(self, link: Link) -> LinkPart | None:
+        self._engine.on_delivery.pop(handle_of(link), None)
+        return self._links.pop(link, None)
 
     def _pair_management(self, session: Session) -> None:
         """Connect each link of requests to the link of answers of the same name and session."""
@@ -457,7 +468,7 @@ class Connection10:
                 part.answers = answers.get(part.link.name)
 
     def _link_closed(self, event: Event) -> None:
-        part = self._links.pop(event.link, None)
+        part = self._remove(event.link)
         if part is not None:
             _end_part(part)
         if event.type == Event.LINK_REMOTE_DETACH:

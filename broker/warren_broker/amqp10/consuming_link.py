@@ -23,7 +23,9 @@ from warren_broker.amqp10.link_requests import (
     GrantCredit,
     Ranges,
 )
-from warren_broker.amqp10.message.sent import encode_message
+from warren_broker.amqp10.message.sent import MessageWriter, encode_message
+from warren_broker.amqp10.wire import deliveries
+from warren_broker.amqp10.wire.deliveries import Handle, Outbox
 from warren_broker.amqp10.wire.fields import read_map
 from warren_broker.amqp10.wire.proton import Delivery, Link, symbol
 from warren_broker.block.block import Block
@@ -69,6 +71,9 @@ class ConsumingLink(LinkPart):
         super().__init__(link, host)
         self.consumer = 0
         self.settled = link.remote_snd_settle_mode == Link.SND_SETTLED
+        self._outbox = Outbox(link)
+        self._writer = MessageWriter()
+        self._size_max = int(link.remote_max_message_size)
         self._waiting: deque[tuple[commands.Delivery, Block]] = deque()
         self._next_msg_id = 0
         self._granted = (0, 0)  # what the queue was told last: a sum, the reports of what has left
@@ -194,9 +199,19 @@ class ConsumingLink(LinkPart):
         for held in (*(retired.held for retired in self._retired), self._held):
             self.host.consumers.pop(held.consumer, None)
             held.end(failed=failed)
+            held.forget()
         self._retired.clear()
         if self._temporary is not None:
             self._temporary.delete()
+
+    def arrived(self, delivery: Handle) -> bool:
+        """Handle an outcome that has no fields; False: it is another one."""
+        if self.ended or self._retired:
+            return False
+        flush = self._held.plain_outcome(delivery)
+        if flush:
+            self.host.flush_later(self)
+        return flush is not None
 
     def delivery(self, delivery: Delivery) -> None:
         """Handle the outcome of a delivery."""
@@ -291,17 +306,12 @@ class ConsumingLink(LinkPart):
     def wake(self) -> bool:
         """Write what credit and the send-ahead bound allow."""
         wrote = False
-        link, limit = self.link, self.host.limits.send_ahead_bytes_max
+        limit = self.host.limits.send_ahead_bytes_max
         while self._waiting and not self.ended:
             run, block = self._waiting.popleft()
             notes = dict(run.annotations)
             at = run.first
-            while (
-                at <= run.last
-                and not self.ended
-                and link.credit > 0
-                and link.session.outgoing_bytes < limit
-            ):
+            while at <= run.last and not self.ended and self._outbox.has_room(limit):
                 msg_id = run.first_msg_id + at - run.first
                 self._write(msg_id, run, block, at, notes.get(msg_id))
                 at += 1
@@ -318,20 +328,22 @@ class ConsumingLink(LinkPart):
     def _write(
         self, msg_id: int, run: commands.Delivery, block: Block, at: int, notes: Pairs | None
     ) -> None:
-        route = block.route(at)
-        annotations: dict[str, Any] = {key: _DECODE(value) for key, value in notes or ()}
-        pieces = encode_message(
-            block.form,
-            block.properties(at),
-            block.body(at),
-            exchange=route[0],
-            routing_key=route[1],
-            first_acquirer=not run.acquired_count,
-            delivery_count=run.delivery_count,
-            annotations=annotations or None,
-        )
+        if notes:
+            route = block.route(at)
+            pieces = encode_message(
+                block.form,
+                block.properties(at),
+                block.body(at),
+                exchange=route[0],
+                routing_key=route[1],
+                first_acquirer=not run.acquired_count,
+                delivery_count=run.delivery_count,
+                annotations={key: _DECODE(value) for key, value in notes},
+            )
+        else:
+            pieces = self._writer.encode(block, at, not run.acquired_count, run.delivery_count)
         size = sum(map(len, pieces))
-        limit = self.link.remote_max_message_size
+        limit = self._size_max
         if limit and size > limit:
             self.refuse(
                 ContentTooLarge(
@@ -340,16 +352,13 @@ class ConsumingLink(LinkPart):
             )
             return
         tag = self._held.first_tag + msg_id
-        delivery = self.link.delivery(str(tag))
-        for piece in pieces:
-            self.link.stream(piece)
-        self.link.advance()
+        delivery = self._outbox.write(b"%d" % tag, pieces, size)
         if self.settled:
-            delivery.settle()
+            deliveries.settle(delivery)
             self._unreported += 1
             self._unreported_bytes += size
         else:
-            self._held.by_tag[tag] = delivery
+            self._held.sent(tag, delivery)
 
 
 class RetiredConsumer:

@@ -17,6 +17,8 @@ from warren_broker.amqp10.link_requests import (
     Ranges,
     SettleMessages,
 )
+from warren_broker.amqp10.wire import deliveries
+from warren_broker.amqp10.wire.deliveries import ACCEPTED, REJECTED, RELEASED, Handle
 from warren_broker.amqp10.wire.fields import read_map
 from warren_broker.amqp10.wire.proton import Delivery, symbol, timestamp
 from warren_broker.errors import InvalidArgument
@@ -25,10 +27,10 @@ from warren_broker.queue.modify_command import Pairs
 
 DELIVERY_TIME: Final = "x-opt-delivery-time"
 DELIVERY_TIME_MAX: Final = (1 << 63) - 1
-_OUTCOMES: Final[dict[object, Outcome]] = {
-    Delivery.ACCEPTED: "accepted",
-    Delivery.REJECTED: "rejected",
-    Delivery.RELEASED: "released",
+_OUTCOMES: Final[dict[int, Outcome]] = {
+    ACCEPTED: "accepted",
+    REJECTED: "rejected",
+    RELEASED: "released",
 }
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
 _first: Final = itemgetter(0)
@@ -43,7 +45,7 @@ class HeldDeliveries:
 
     consumer   its number; first_tag: the delivery tag of its message 0, tags count over all
                consumers of a link
-    by_tag     the deliveries that the client has not settled
+    by_tag     the deliveries that the client has not settled; `_tags` has their tags
     overdue    tags of those that were released because the client held them for too long: they are
                in the queue again
     ended      the queue was told to take back everything
@@ -52,11 +54,36 @@ class HeldDeliveries:
     def __init__(self, consumer: int, first_tag: int, tell: Tell) -> None:
         self.consumer = consumer
         self.first_tag = first_tag
-        self.by_tag: dict[int, Delivery] = {}
+        self.by_tag: dict[int, Handle] = {}
+        self._tags: dict[Handle, int] = {}
         self.overdue: set[int] = set()
         self.ended = False
         self._tell = tell
         self._outcomes: dict[Outcome, list[tuple[int, int]]] = {}
+
+    def sent(self, tag: int, delivery: Handle) -> None:
+        """Note a delivery that was sent."""
+        self.by_tag[tag] = delivery
+        self._tags[delivery] = tag
+
+    def plain_outcome(self, delivery: Handle) -> bool | None:
+        """Take an outcome without fields, and settle the delivery; None: `outcome` is to take it.
+
+        Return whether `flush` is needed.
+        """
+        state = deliveries.peer_outcome(delivery)
+        outcome = _OUTCOMES.get(state)
+        if outcome is None or self.overdue:
+            return None
+        tag = self._tags.pop(delivery, -1)
+        if tag < 0:
+            return None
+        del self.by_tag[tag]
+        if deliveries.is_settled(delivery):
+            deliveries.settle(delivery)
+        else:
+            deliveries.settle_as(delivery, state)
+        return self._note(outcome, tag - self.first_tag)
 
     def outcome(self, tag: int, delivery: Delivery) -> bool:
         """Take the client's outcome and settle the delivery.
@@ -70,11 +97,12 @@ class HeldDeliveries:
         elif state == Delivery.MODIFIED:
             self._modify(tag, delivery)
         else:  # settled without an outcome: that of the source, released
-            noted = self._note(_OUTCOMES.get(state, "released"), tag - self.first_tag)
+            noted = self._note(_OUTCOMES.get(int(state), "released"), tag - self.first_tag)
+        self.by_tag.pop(tag, None)
+        self._tags.pop(deliveries.handle_of(delivery), None)
         if not delivery.settled:
             delivery.update(state)
         delivery.settle()
-        self.by_tag.pop(tag, None)
         return noted
 
     def _note(self, outcome: Outcome, msg_id: int) -> bool:
@@ -126,7 +154,12 @@ class HeldDeliveries:
             at = bisect_right(msg_ids, msg_id, key=_first) - 1
             if at >= 0 and msg_id <= msg_ids[at][1] and tag not in self.overdue:
                 self.overdue.add(tag)
-                delivery.update(Delivery.RELEASED)
+                deliveries.tell_outcome(delivery, RELEASED)
+
+    def forget(self) -> None:
+        """Drop the handles of all deliveries: their link has ended."""
+        self.by_tag.clear()
+        self._tags.clear()
 
     def end(self, *, failed: bool) -> None:
         """Have the queue take back everything that it has not, and forget the consumer.

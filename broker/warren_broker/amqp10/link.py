@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from warren_broker.amqp091.wire.fitting import HEADER_FRAME_BYTES
 from warren_broker.amqp10.addresses import BLOCKS_CAPABILITY, WARREN_ANSWERS
 from warren_broker.amqp10.connection_requests import AnyAnswer, AnyRequest
+from warren_broker.amqp10.wire.deliveries import Handle
 from warren_broker.amqp10.wire.fields import read_map
 from warren_broker.amqp10.wire.proton import Condition, Data, Delivery, Link, Terminus, symbol
 from warren_broker.errors import InvalidArgument, NotImplementedHere, Refusal
@@ -102,6 +103,10 @@ class LinkPart:
         self.host = host
         self.ended = False
         self.session_ended = False
+
+    def arrived(self, delivery: Handle) -> bool:
+        """Handle what is usual for a delivery; False: `delivery` is to be called."""
+        return False
 
     def delivery(self, delivery: Delivery) -> None:
         """Handle new bytes or a new state of a delivery."""

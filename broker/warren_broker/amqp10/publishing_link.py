@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import Final
 
 from warren_broker.amqp10.addresses import (
@@ -29,7 +30,9 @@ from warren_broker.amqp10.link_requests import (
     RejectedBy,
     TargetOpened,
 )
-from warren_broker.amqp10.message.received import ReceivedMessage, read_message
+from warren_broker.amqp10.message.received import MessageReader, ReceivedMessage
+from warren_broker.amqp10.wire import deliveries
+from warren_broker.amqp10.wire.deliveries import ACCEPTED, RELEASED, Handle, handle_of
 from warren_broker.amqp10.wire.proton import Condition, Delivery, Link, symbol
 from warren_broker.block.layout import PRIORITY_DEFAULT, TTL_NONE
 from warren_broker.errors import ContentTooLarge, Refusal, SyntaxRefused
@@ -61,9 +64,13 @@ class PublishingLink(IncomingLink):
         self._opened = False
         self._number = 0
         self._unanswered = 0
+        self._handle = handle_of(link)
+        self._reader = MessageReader()
+        self._run: tuple[Route, ReceivedMessage] | None = None  # what `_bodies` have in common
+        self._bodies: list[bytes] = []
         self._table = MessageTable()
         self._flags = 0
-        self._gathered: list[tuple[Delivery | None, int]] = []
+        self._gathered: list[tuple[Handle | None, int]] = []
         if target is None:
             self._temporary = TemporaryQueue(self, temporary_of, self._declared)
         else:
@@ -132,36 +139,70 @@ class PublishingLink(IncomingLink):
 
     # ------------------------------------------------------------ messages
 
+    def arrived(self, delivery: Handle) -> bool:
+        """Read all messages that are whole; False: this one is not, or nothing may be read now."""
+        if self.ended or self._waiting or self._unfinished:
+            return False
+        self._read_all()
+        return not deliveries.is_current(self._handle, delivery)
+
+    def _read_all(self) -> None:
+        while not self.ended and self.host.may_read():
+            delivery = deliveries.whole_message(self._handle, self.bytes_max)
+            if delivery is None:
+                return
+            self._read(delivery)
+
     def take(self, delivery: Delivery) -> None:
         """Read a message; it is published with the others of this pass."""
-        data = self.link.recv(delivery.pending) or b""
-        self.link.advance()
-        settled = delivery.settled
-        try:
-            message = read_message(memoryview(data))
-            self._check_properties(message)
-            route = self._route(message)
-        except MalformedSections as error:
-            self.refuse(SyntaxRefused(f"failed to parse message: {error}"))
-            return
-        except Refusal as refusal:
-            self._refused(None if settled else delivery, refusal)
-            return
+        self._read(handle_of(delivery))
+
+    def _read(self, delivery: Handle) -> None:
+        data = deliveries.read_message(self._handle, delivery)
+        settled = deliveries.is_settled(delivery)
+        body = self._reader.body_like_last(data)
+        if body is None:
+            self._end_run()
+            try:
+                body = self._read_whole(data)
+            except MalformedSections as error:
+                self.refuse(SyntaxRefused(f"failed to parse message: {error}"))
+                return
+            except Refusal as refusal:
+                self._refused(None if settled else delivery, refusal)
+                return
+        self._bodies.append(body)
         size = len(data)
         self.host.in_flight_bytes += size
-        self._table.append(
-            route,
-            message.properties,
-            bytes(message.body),
-            PRIORITY_DEFAULT if message.priority is None else message.priority,
-            TTL_NONE if message.ttl_ms is None else message.ttl_ms,
-            message.flags,
-        )
-        self._flags |= message.flags
         if settled:
-            delivery.settle()
+            deliveries.settle(delivery)
         self._gathered.append((None if settled else delivery, size))
-        self.host.flush_later(self)
+        if len(self._gathered) == 1:
+            self.host.flush_later(self)
+
+    def _read_whole(self, data: bytes) -> bytes:
+        """Read all of a message; return its body."""
+        message = self._reader.read(data)
+        self._check_properties(message)
+        self._run = (self._route(message), message)
+        self._reader.remember()
+        return bytes(message.body)
+
+    def _end_run(self) -> None:
+        """Append the messages so far that differ in their bodies alone to the table."""
+        bodies, self._bodies = self._bodies, []
+        if bodies:
+            assert self._run is not None
+            route, message = self._run
+            self._table.append_run(
+                route,
+                message.properties,
+                bodies,
+                PRIORITY_DEFAULT if message.priority is None else message.priority,
+                TTL_NONE if message.ttl_ms is None else message.ttl_ms,
+                message.flags,
+            )
+            self._flags |= message.flags
 
     def _check_properties(self, message: ReceivedMessage) -> None:
         """Refuse what no consumer over AMQP 0.9.1 could be sent: properties are one frame there."""
@@ -187,6 +228,7 @@ class PublishingLink(IncomingLink):
         """Publish what was gathered in this pass."""
         if not self._gathered:
             return
+        self._end_run()
         gathered, self._gathered = self._gathered, []
         table, self._table = self._table, MessageTable()
         flags, self._flags = self._flags, 0
@@ -210,14 +252,16 @@ class PublishingLink(IncomingLink):
     # ------------------------------------------------------------ outcomes
 
     def _tell(
-        self, gathered: list[tuple[Delivery | None, int]], left: array[int], said: PublishOutcomes
+        self, gathered: list[tuple[Handle | None, int]], left: array[int], said: PublishOutcomes
     ) -> None:
-        for at in said.accepted:
-            self._settle(gathered, left, at, Delivery.ACCEPTED)
-        for at in said.released:
-            self._settle(gathered, left, at, Delivery.RELEASED)
+        self._settle(gathered, left, said.accepted, ACCEPTED)
+        self._settle(gathered, left, said.released, RELEASED)
         for at, rejected in said.rejected:
-            self._settle(gathered, left, at, Delivery.REJECTED, rejection(rejected))
+            left[at] = 1
+            delivery, size = gathered[at]
+            self._done(size)
+            if delivery is not None and not self.ended:
+                self._reject(delivery, rejection(rejected))
         for at, refusal in said.refused:
             left[at] = 1
             self._done(gathered[at][1])
@@ -225,26 +269,33 @@ class PublishingLink(IncomingLink):
 
     def _settle(
         self,
-        gathered: list[tuple[Delivery | None, int]],
+        gathered: list[tuple[Handle | None, int]],
         left: array[int],
-        at: int,
-        state: object,
-        condition: Condition | None = None,
+        positions: Sequence[int],
+        outcome: int,
     ) -> None:
-        delivery, size = gathered[at]
-        left[at] = 1
-        self._done(size)
-        if delivery is not None and not self.ended:
-            if condition is not None:
-                delivery.local.condition = condition
-            delivery.update(state)
-            delivery.settle()
+        settle = deliveries.settle_as
+        told, bytes_done = not self.ended, 0
+        for at in positions:
+            delivery, size = gathered[at]
+            left[at] = 1
+            bytes_done += size
+            if told and delivery is not None:
+                settle(delivery, outcome)
+        self._unanswered -= len(positions)
+        self.host.in_flight_bytes -= bytes_done
+
+    def _reject(self, handle: Handle, condition: Condition) -> None:
+        delivery = deliveries.wrapped(handle)
+        delivery.local.condition = condition
+        delivery.update(Delivery.REJECTED)
+        delivery.settle()
 
     def _done(self, size: int) -> None:
         self._unanswered -= 1
         self.host.in_flight_bytes -= size
 
-    def _refused(self, delivery: Delivery | None, refusal: Refusal) -> None:
+    def _refused(self, delivery: Handle | None, refusal: Refusal) -> None:
         """Reject a message; end the link where the client could not know which one it was."""
         if self.ended:
             return
@@ -253,9 +304,7 @@ class PublishingLink(IncomingLink):
             self.refuse(refusal)
             return
         self.host.faults.append(LinkFault(self.link.name, refusal))
-        delivery.local.condition = condition_of(refusal)
-        delivery.update(Delivery.REJECTED)
-        delivery.settle()
+        self._reject(delivery, condition_of(refusal))
 
 
 def rejection(by: RejectedBy) -> Condition:

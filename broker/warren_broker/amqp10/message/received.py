@@ -11,9 +11,11 @@ from typing import NamedTuple
 
 from warren_broker.block.layout import FORM_AMQP091, PRIORITY_MAX, TTL_NONE, Buffer
 from warren_broker.kernel import HEADERS, read_sections, sections_to_keep, with_sections
-from warren_broker.kernel.section_types import MalformedSections
+from warren_broker.kernel.section_types import ENCODED_TYPE, MalformedSections, SectionsRead
 
-__all__ = ["MalformedSections", "ReceivedMessage", "read_message"]
+__all__ = ["MalformedSections", "MessageReader", "ReceivedMessage", "read_message"]
+
+_DATA = b"\x00\x53\x75"
 
 
 class ReceivedMessage(NamedTuple):
@@ -41,13 +43,63 @@ class ReceivedMessage(NamedTuple):
     user_id: bytes | None
 
 
+class MessageReader:
+    """Reads the messages of a link; what equals the last one's up to its body is not read again.
+
+    A publisher's messages often have the same header, annotations and properties. Then one
+    comparison finds the body, and all else is as it was: a section is read from its first byte on,
+    so equal bytes mean equal sections.
+
+    Invariant: `_head` is empty, or all that precedes the value of the only data section of a
+    message that was accepted
+    """
+
+    def __init__(self) -> None:
+        self._head = self._read = b""
+
+    def body_like_last(self, data: bytes) -> bytes | None:
+        """Return the body of a message that equals the remembered one before it; else None."""
+        head = self._head
+        at = len(head)
+        if not at or len(data) < at + 2 or not data.startswith(head):
+            return None
+        if data[at] == 0xA0:
+            start, size = at + 2, data[at + 1]
+        elif data[at] == 0xB0:
+            start, size = at + 5, int.from_bytes(data[at + 1 : at + 5], "big")
+        else:
+            return None
+        return data[start:] if start + size == len(data) else None
+
+    def read(self, data: bytes) -> ReceivedMessage:
+        """Read a message; raises MalformedSections."""
+        self._head = self._read = b""
+        read = read_sections(memoryview(data))
+        start, end = read.pieces[0]
+        if len(read.pieces) == 1 and end == len(data) and ENCODED_TYPE not in read.properties:
+            for value in (start - 2, start - 5):
+                if data[max(0, value - 3) : value] == _DATA and data[value] == 0xA0 + 0x10 * (
+                    value == start - 5
+                ):
+                    self._read = data[:value]
+                    break
+        return _received(read, memoryview(data))
+
+    def remember(self) -> None:
+        """Have the message read last be what the next ones are compared with: it was accepted."""
+        self._head = self._read
+
+
 def read_message(data: memoryview) -> ReceivedMessage:
     """Read a whole message: the payload of its transfers.
 
     data   a contiguous view of bytes, on which the body is a view
     fails  MalformedSections: the message; its condition is the error of the link
     """
-    read = read_sections(data)
+    return _received(read_sections(data), data)
+
+
+def _received(read: SectionsRead, data: memoryview) -> ReceivedMessage:
     ttl_ms, octet = read.row & 0xFFFFFFFF, read.row >> 32 & 0xFF
     if len(read.pieces) == 1:
         ((start, end),) = read.pieces

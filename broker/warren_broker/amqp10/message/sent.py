@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from warren_broker.amqp091.wire import properties as codec
+from warren_broker.block.block import Block
 from warren_broker.block.layout import FORM_AMQP091, Buffer
 from warren_broker.kernel import (
     is_body,
@@ -53,11 +54,86 @@ def encode_message(
     annotations            set by the broker, instead of those of the message with their names
     """
     assert form == FORM_AMQP091, form
-    raw, kept, footer = bytes(properties), None, b""
-    lengths: tuple[int, ...] = ()
     given = _NONE
     if annotations:
         given = {name.encode("ascii"): _encoded(value) for name, value in annotations.items()}
+    counts = (
+        -1 if priority is None else priority,
+        -1 if ttl_ms is None else ttl_ms,
+        first_acquirer,
+        delivery_count,
+    )
+    head = _head(bytes(properties), body, (exchange, routing_key), counts, given)
+    if head.encoded:
+        return [head.sections, body]
+    lengths, sections = head.lengths, head.sections
+    if sum(lengths) != len(body):
+        lengths = (len(body),)
+    parts: list[Buffer] = []
+    start = 0
+    for length in lengths or (0,):
+        parts += (sections + _data_head(length), memoryview(body)[start : start + length])
+        sections, start = b"", start + length
+    return [part for part in (*parts, head.footer) if len(part)]
+
+
+class MessageWriter:
+    """Encodes a link's messages; what equals the last one's up to its body is not encoded again."""
+
+    def __init__(self) -> None:
+        self._key: tuple[object, ...] = ()
+        self._sections = b""
+
+    def encode(
+        self, block: Block, at: int, first_acquirer: bool, delivery_count: int
+    ) -> list[Buffer]:
+        """Encode message `at` of a block as `encode_message` does, without annotations."""
+        properties, body = bytes(block.properties(at)), block.body(at)
+        route = block.route(at)
+        key = (properties, route, first_acquirer, delivery_count)
+        if key == self._key:
+            return [self._sections, _data_head(len(body)), body]
+        counts = (-1, -1, first_acquirer, delivery_count)
+        assert block.form == FORM_AMQP091, block.form
+        head = _head(properties, body, route, counts, _NONE)
+        if head.lengths or head.footer or ENCODED_TYPE in properties:
+            self._key = ()
+            return encode_message(
+                block.form,
+                properties,
+                body,
+                exchange=route[0],
+                routing_key=route[1],
+                first_acquirer=first_acquirer,
+                delivery_count=delivery_count,
+            )
+        self._key, self._sections = key, head.sections
+        return [head.sections, _data_head(len(body)), body]
+
+
+class _Head(NamedTuple):
+    """What a message has beside its body.
+
+    sections  all before the body
+    encoded   the body is sections itself
+    lengths   of the data sections, where it had several; footer: after them
+    """
+
+    sections: bytes
+    encoded: bool
+    lengths: tuple[int, ...]
+    footer: bytes
+
+
+def _head(
+    raw: bytes,
+    body: Buffer,
+    route: tuple[bytes, bytes],
+    counts: tuple[int, int, bool, int],
+    given: dict[bytes, bytes],
+) -> _Head:
+    kept, footer = None, b""
+    lengths: tuple[int, ...] = ()
     if _SECTIONS in raw:
         raw, sections = split_sections(readable(raw))
         if sections:
@@ -65,30 +141,8 @@ def encode_message(
     encoded = ENCODED_TYPE in raw and is_body(memoryview(body))
     if encoded:
         encoded = codec.select(readable(raw), _TYPE).get("type") == ENCODED_TYPE.decode()
-    head = write_sections(
-        raw,
-        exchange,
-        routing_key,
-        (
-            -1 if priority is None else priority,
-            -1 if ttl_ms is None else ttl_ms,
-            first_acquirer,
-            delivery_count,
-        ),
-        given,
-        encoded,
-        kept,
-    )
-    if encoded:
-        return [head, body]
-    if sum(lengths) != len(body):
-        lengths = (len(body),)
-    parts: list[Buffer] = []
-    start = 0
-    for length in lengths or (0,):
-        parts += (head + _data_head(length), memoryview(body)[start : start + length])
-        head, start = b"", start + length
-    return [part for part in (*parts, footer) if len(part)]
+    written = write_sections(raw, *route, counts, given, encoded, kept)
+    return _Head(written, encoded, lengths, footer)
 
 
 def head_for_filters(properties: Buffer) -> bytes:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
+from warren_broker.amqp10.wire.deliveries import Handle
 from warren_broker.amqp10.wire.proton import (
     Collector,
     Connection,
     Event,
     Transport,
     TransportException,
+    ffi,
+    lib,
     pn_transport_push,
     symbol,
 )
@@ -27,12 +31,15 @@ SESSION_WINDOW_BYTES = 64 << 20
 CHANNEL_MAX = 63
 OUTPUT_BYTES = 4 << 20
 """What one call of `output` hands out at the most, unless told otherwise."""
+OnDelivery = Callable[[Handle], bool]
+"""Handles what is new of a delivery, or returns False: it is to be an event."""
 
 
 class Engine:
     """Proton's transport and connection, without a socket.
 
     transport, connection  Proton's objects, to be opened and configured by the owner
+    on_delivery            by a link's handle, what is called instead of an event for its deliveries
     """
 
     def __init__(self, *, server: bool, container: str, idle_timeout_s: float = 0.0) -> None:
@@ -43,6 +50,7 @@ class Engine:
             self.transport.idle_timeout = idle_timeout_s
         self.connection = Connection()
         self.connection.container = container
+        self.on_delivery: dict[Handle, OnDelivery] = {}
         self._collector = Collector()
         self.connection.collect(self._collector)
         self._input_ended = False
@@ -131,11 +139,24 @@ class Engine:
 
     def events(self) -> Iterator[Event]:
         """Iterate over new events; an event is valid until the next one is taken."""
-        while (event := self._collector.peek()) is not None:
+        collector = self._collector._impl
+        while (raw := lib.pn_collector_peek(collector)) != ffi.NULL:
             try:
-                yield event
+                if not self._handled(raw):
+                    event = self._collector.peek()
+                    assert event is not None
+                    yield event
             finally:
-                self._collector.pop()
+                lib.pn_collector_pop(collector)
+
+    def _handled(self, raw: Any) -> bool:
+        """Handle an event that needs no object of Proton's binding."""
+        kind = lib.pn_event_type(raw)
+        if kind == lib.PN_DELIVERY:
+            delivery = lib.pn_event_delivery(raw)
+            handler = self.on_delivery.get(lib.pn_delivery_link(delivery))
+            return handler is not None and handler(delivery)
+        return bool(kind == lib.PN_TRANSPORT)  # there may be output, which is looked for anyway
 
     def tick(self, now_ms: int) -> int | None:
         """Send heartbeats and check the idle timeout; return when to call again at the latest.

@@ -33,10 +33,12 @@ try:
         ulong,
     )
     from warren_proton.cproton import pn_transport_push
+    from warren_proton.cproton_ffi import ffi, lib
 except ModuleNotFoundError as error:
     if error.name != "warren_proton":
         raise  # the copy is there, and something that it needs is not
     from cproton import pn_transport_push
+    from cproton_ffi import ffi, lib
     from proton import (
         UNDESCRIBED,
         Array,
@@ -81,6 +83,8 @@ __all__ = [
     "Terminus",
     "Transport",
     "TransportException",
+    "ffi",
+    "lib",
     "pn_transport_push",
     "symbol",
     "timestamp",

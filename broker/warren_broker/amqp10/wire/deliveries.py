@@ -1,0 +1,129 @@
+"""Proton's deliveries without the objects that its Python binding makes of each.
+
+Proton's engine spends less than half a microsecond on a small message, its binding about twenty:
+an event, a delivery and a link for every transfer and disposition, each with a table of attributes
+in Proton's memory. Here a delivery is a `Handle`, the engine's own pointer, and what is done with
+it is one call of the engine.
+
+A handle must not be used once the delivery was settled or its link freed: no reference keeps it.
+So links use no handle once they have ended (`LinkPart.ended`), which they do before they are freed,
+and whoever settles a delivery forgets it first.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+from warren_broker.amqp10.wire.proton import Delivery, Link, ffi, lib
+
+Handle: TypeAlias = Any
+"""A pointer to a delivery or a link; equal and of the same hash where it points to the same."""
+
+ACCEPTED: Final = int(Delivery.ACCEPTED)
+REJECTED: Final = int(Delivery.REJECTED)
+RELEASED: Final = int(Delivery.RELEASED)
+SMALL_BYTES: Final = 1 << 16
+"""A received message up to that size is read into a buffer that is kept."""
+JOINED_BYTES: Final = 1 << 12
+"""Pieces of a sent message that are together smaller are copied into one."""
+
+_NOTHING: Final = ffi.NULL
+_buffer: Final = ffi.new("char[]", SMALL_BYTES)
+
+
+def handle_of(wrapper: Delivery | Link) -> Handle:
+    """Return the pointer that a delivery or link of Proton's binding stands for."""
+    return wrapper._impl
+
+
+def wrapped(delivery: Handle) -> Delivery:
+    """Return the binding's object, for what is rare."""
+    return Delivery(delivery)
+
+
+def whole_message(link: Handle, bytes_max: int) -> Handle | None:
+    """Return a receiving link's current delivery if it is all there and within the limit."""
+    delivery = lib.pn_link_current(link)
+    if (
+        delivery == _NOTHING
+        or lib.pn_delivery_partial(delivery)
+        or lib.pn_delivery_aborted(delivery)
+        or not lib.pn_delivery_readable(delivery)
+        or lib.pn_delivery_pending(delivery) > bytes_max
+    ):
+        return None
+    return delivery
+
+
+def is_current(link: Handle, delivery: Handle) -> bool:
+    """Return whether it is the delivery that the link reads or writes."""
+    return bool(lib.pn_link_current(link) == delivery)
+
+
+def read_message(link: Handle, delivery: Handle) -> bytes:
+    """Read the link's current delivery, which is whole, and advance the link."""
+    size = lib.pn_delivery_pending(delivery)
+    if size <= SMALL_BYTES:
+        size = lib.pn_link_recv(link, _buffer, size)
+        data: bytes = ffi.buffer(_buffer, max(0, size))[:]
+    else:
+        large = ffi.new("char[]", size)
+        size = lib.pn_link_recv(link, large, size)
+        data = ffi.buffer(large, max(0, size))[:]
+    lib.pn_link_advance(link)
+    return data
+
+
+def is_settled(delivery: Handle) -> bool:
+    """Return whether the peer has settled the delivery."""
+    return bool(lib.pn_delivery_settled(delivery))
+
+
+def peer_outcome(delivery: Handle) -> int:
+    """Return the outcome that the peer has given; 0: none."""
+    return int(lib.pn_delivery_remote_state(delivery))
+
+
+def settle(delivery: Handle) -> None:
+    """Settle a delivery, without an outcome of this end, and forget it."""
+    lib.pn_delivery_settle(delivery)
+
+
+def settle_as(delivery: Handle, outcome: int) -> None:
+    """Settle a delivery with an outcome that needs no more than its name, and forget it."""
+    lib.pn_delivery_update(delivery, outcome)
+    lib.pn_delivery_settle(delivery)
+
+
+def tell_outcome(delivery: Handle, outcome: int) -> None:
+    """Give a delivery an outcome, and do not settle it."""
+    lib.pn_delivery_update(delivery, outcome)
+
+
+class Outbox:
+    """A sending link: what it takes, and messages that are written to it."""
+
+    def __init__(self, link: Link) -> None:
+        self._link: Handle = link._impl
+        self._session: Handle = lib.pn_link_session(self._link)
+        self._tag = ffi.new("pn_bytes_t *")
+
+    def has_room(self, bytes_max: int) -> bool:
+        """Return whether there is credit, and less than that waits for the session's window."""
+        return bool(
+            lib.pn_link_credit(self._link) > 0
+            and lib.pn_session_outgoing_bytes(self._session) < bytes_max
+        )
+
+    def write(self, tag: bytes, pieces: list[Any], size: int) -> Handle:
+        """Write a whole message of `size` bytes; there is room."""
+        named = ffi.from_buffer(tag)
+        self._tag.start, self._tag.size = named, len(tag)
+        link = self._link
+        delivery = lib.pn_delivery(link, self._tag[0])  # which copies the tag
+        if size <= JOINED_BYTES:
+            pieces = [b"".join(pieces)]
+        for piece in pieces:
+            lib.pn_link_send(link, ffi.from_buffer(piece), len(piece))
+        lib.pn_link_advance(link)
+        return delivery
