@@ -39,8 +39,13 @@ from warren_broker.errors import ContentTooLarge, Refusal, SyntaxRefused
 from warren_broker.kernel import MessageTable, Route, split_sections
 from warren_broker.kernel.section_types import MalformedSections
 
-MESSAGES_CREDIT: Final = 340
+MESSAGES_CREDIT: Final = 2_000
 """Messages that the client may send, and those that wait for their queues, together."""
+RENEWED_AFTER: Final = 50
+"""Messages after which a flow renews the session's window, too, of which 64 or 400 frames are left.
+
+Proton does so only when nothing is left: the client then waits for as long as the flow takes.
+"""
 
 
 class PublishingLink(IncomingLink):
@@ -63,11 +68,11 @@ class PublishingLink(IncomingLink):
         self._settled = link.remote_snd_settle_mode == Link.SND_SETTLED
         self._opened = False
         self._number = 0
-        self._unanswered = 0
+        self._unanswered = self._since_flow = 0
         self._handle = handle_of(link)
         self._reader = MessageReader()
         self._run: tuple[Route, ReceivedMessage] | None = None  # what `_bodies` have in common
-        self._bodies: list[bytes] = []
+        self._bodies: list[bytes | bytearray] = []
         self._table = MessageTable()
         self._flags = 0
         self._gathered: list[tuple[Handle | None, int]] = []
@@ -107,12 +112,14 @@ class PublishingLink(IncomingLink):
         self.wake()
 
     def grant(self) -> bool:
-        """Give credit when half of it is used, unless a resource alarm is set."""
+        """Give credit when half of it is used, or the window is, unless a resource alarm is set."""
         if not self._opened or self.ended or self.host.short:
             return False
         wanted = MESSAGES_CREDIT - self._unanswered - len(self._gathered) - self.link.credit
-        if wanted < MESSAGES_CREDIT // 2:
+        renewed = wanted > 0 and self._since_flow >= RENEWED_AFTER
+        if wanted < MESSAGES_CREDIT // 2 and not renewed:
             return False
+        self._since_flow = 0
         self.link.flow(wanted)
         return True
 
@@ -180,7 +187,7 @@ class PublishingLink(IncomingLink):
         if len(self._gathered) == 1:
             self.host.flush_later(self)
 
-    def _read_whole(self, data: bytes) -> bytes:
+    def _read_whole(self, data: bytearray) -> bytes:
         """Read all of a message; return its body."""
         message = self._reader.read(data)
         self._check_properties(message)
@@ -233,6 +240,7 @@ class PublishingLink(IncomingLink):
         table, self._table = self._table, MessageTable()
         flags, self._flags = self._flags, 0
         self._unanswered += len(gathered)
+        self._since_flow += len(gathered)
         left = array("B", bytes(len(gathered)))
 
         def outcomes(answer: AnyAnswer) -> None:
@@ -248,6 +256,7 @@ class PublishingLink(IncomingLink):
 
         settled = all(delivery is None for delivery, _ in gathered)
         self.host.ask(PublishMessages(table, flags, settled, self._anonymous), outcomes)
+        self.grant()
 
     # ------------------------------------------------------------ outcomes
 

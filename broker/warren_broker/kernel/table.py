@@ -122,7 +122,7 @@ class MessageTable:
         self,
         route: Route,
         properties: bytes,
-        bodies: Sequence[bytes],
+        bodies: Sequence[bytes | bytearray],
         priority: int = PRIORITY_DEFAULT,
         ttl_ms: int = TTL_NONE,
         flags: int = 0,
@@ -130,7 +130,7 @@ class MessageTable:
         """Append messages that differ in their bodies alone; else as `append`."""
         if not bodies:
             return
-        first = self.append(route, properties, bodies[0], priority, ttl_ms, flags)
+        first = self.append(route, properties, bytes(bodies[0]), priority, ttl_ms, flags)
         if len(bodies) == 1:
             return
         route_id, properties_end, end, ttl, mixed = self._row(first)

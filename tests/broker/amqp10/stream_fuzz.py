@@ -102,6 +102,8 @@ def recorded() -> list[bytes]:
     sender.open()
     client.turn()
     send(sender, Message(body=b"b" * 3000, id=1, properties={"k": [1, {"a": 1}]}).encode())
+    for body in (b"", b"c", b"d" * 300):  # alike up to the body
+        send(sender, Message(body=body, inferred=True, durable=True).encode())
     anonymous = client.session.sender("a")
     anonymous.open()
     client.turn()

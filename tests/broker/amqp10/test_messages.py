@@ -12,8 +12,8 @@ from proton import Message, char, symbol, timestamp, ulong
 
 from warren_broker.amqp091.wire import properties
 from warren_broker.amqp091.wire.fields import Field, Timestamp
-from warren_broker.amqp10.message.received import MalformedSections, read_message
-from warren_broker.amqp10.message.sent import encode_message
+from warren_broker.amqp10.message.received import MalformedSections, MessageReader, read_message
+from warren_broker.amqp10.message.sent import MessageWriter, encode_message
 from warren_broker.block.block import Block
 from warren_broker.block.block import encode as encode_block
 from warren_broker.block.layout import FORM_AMQP091
@@ -298,3 +298,109 @@ def test_from_10_to_091_and_back(
     assert (other.properties or {}) == (one.properties or {})
     assert (other.id, other.user_id or b"") == (one.id, user or b"")
     assert bytes(other.body) == body
+
+
+# ------------------------------------------------------------------ what equals the last one
+
+DATA_LONG = b"\x00\x80\0\0\0\0\0\0\0\x75"
+HEADS = (
+    b"",
+    b"\x00\x53\x70\xc0\x02\x01\x41",
+    b"\x00\x53\x70\xc0\x04\x03\x40\x40\x43",
+    b"\x00\x53\x73\xc0\x05\x03\x40\x40\xa1\x00",
+    b"\x00\x53\x74\xc1\x09\x02\xa1\x01k\xa0\x03\x00\x53\x75",
+    b"\x00\x53\x70\xc0\x07\x06\x40\x40\x40\x40\x40\x40",
+    rich(body=b"")[:-5],
+)
+DATA = (b"\x00\x53\x75", DATA_LONG, b"\x00\xa3\x10amqp:data:binary", b"\x00\x53\x77", b"")
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> bytes:
+    """A message, of which much is like that of others, and some are damaged."""
+    body = draw(st.binary(max_size=8) | st.sampled_from((b"\x00\x53\x75\xa0\x01a", b"z" * 300)))
+    wide = len(body) > 255 or draw(st.booleans())
+    size = b"\xb0" + len(body).to_bytes(4, "big") if wide else b"\xa0" + bytes((len(body),))
+    data = draw(st.sampled_from(HEADS)) + draw(st.sampled_from(DATA)) + size + body
+    data += draw(st.sampled_from((b"", b"", b"", FOOTER, b"\x00\x53\x75\xa0\x01b")))
+    return data[: draw(st.integers(0, len(data)))] if draw(st.integers(0, 9)) == 0 else data
+
+
+@settings(deadline=None)
+@given(st.lists(messages(), max_size=8))
+def test_a_reader_that_compares_reads_what_one_that_does_not_reads(sent: list[bytes]) -> None:
+    reader, last = MessageReader(), None
+    for data in [each for one in sent for each in (one, one)]:
+        body = reader.body_like_last(bytearray(data))
+        if body is not None:
+            assert last is not None
+            expected = read_message(memoryview(data))
+            assert bytes(body) == bytes(expected.body)
+            assert last._replace(body=b"") == expected._replace(body=b"")
+            continue
+        try:
+            expected = read_message(memoryview(data))
+        except MalformedSections:
+            with pytest.raises(MalformedSections):
+                reader.read(data)
+            continue
+        found = reader.read(data)
+        assert bytes(found.body) == bytes(expected.body)
+        assert found._replace(body=b"") == expected._replace(body=b"")
+        last = found
+        reader.remember()
+
+
+def test_what_is_like_the_last_message_is_not_parsed_again() -> None:
+    reader = MessageReader()
+    for head in (HEADS[1], HEADS[6]):
+        message = head + b"\x00\x53\x75\xa0\x01a"
+        assert reader.body_like_last(message) is None
+        reader.read(message)
+        assert reader.body_like_last(message) is None, "it has not been accepted"
+        reader.remember()
+        assert reader.body_like_last(message) == b"a"
+        wide = b"\x00\x53\x75\xb0\x00\x00\x01\x00" + b"b" * 256
+        assert reader.body_like_last(head + wide) == b"b" * 256
+        assert reader.body_like_last(message + FOOTER) is None
+
+
+PROPERTIES = (
+    properties.NONE,
+    properties.encode(properties.Properties(priority=7, headers={"x-a": "b", "c": 1})),
+    bytes(read_message(memoryview(rich())).properties),
+    bytes(read_message(memoryview(rich() + FOOTER)).properties),
+    bytes(read_message(memoryview(rich() + b"\x00\x53\x75\xa0\x02ab")).properties),
+    bytes(read_message(memoryview(rich(body={"a": 1}, inferred=False))).properties),
+)
+BODIES = (b"", b"data", b"data" * 100, b"dataab", bytes(rich(body={"a": 1}, inferred=False)[-20:]))
+one_of = st.tuples(
+    st.sampled_from(PROPERTIES),
+    st.sampled_from(BODIES),
+    st.integers(0, 1),
+    st.booleans(),
+    st.integers(0, 1),
+)
+
+
+@settings(deadline=None)
+@given(st.lists(one_of, min_size=1, max_size=8))
+def test_a_writer_that_compares_writes_what_one_that_does_not_writes(
+    sent: list[tuple[bytes, bytes, int, bool, int]],
+) -> None:
+    routes = ((b"", b"q"), (b"ex", b"key"))
+    writer = MessageWriter()
+    for raw, body, route, first, count in [each for one in sent for each in (one, one)]:
+        block = Block.decode(encode_block([body], [raw], routes[route], 4, None))
+        written = b"".join(map(bytes, writer.encode(block, 0, first, count)))
+        exchange, key = routes[route]
+        expected = encode_message(
+            block.form,
+            raw,
+            body,
+            exchange=exchange,
+            routing_key=key,
+            first_acquirer=first,
+            delivery_count=count,
+        )
+        assert written == b"".join(map(bytes, expected))

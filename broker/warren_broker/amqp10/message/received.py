@@ -55,9 +55,10 @@ class MessageReader:
     """
 
     def __init__(self) -> None:
-        self._head = self._read = b""
+        self._head: bytes | bytearray = b""
+        self._read: bytes | bytearray = b""
 
-    def body_like_last(self, data: bytes) -> bytes | None:
+    def body_like_last(self, data: bytes | bytearray) -> bytes | bytearray | None:
         """Return the body of a message that equals the remembered one before it; else None."""
         head = self._head
         at = len(head)
@@ -71,18 +72,17 @@ class MessageReader:
             return None
         return data[start:] if start + size == len(data) else None
 
-    def read(self, data: bytes) -> ReceivedMessage:
+    def read(self, data: bytes | bytearray) -> ReceivedMessage:
         """Read a message; raises MalformedSections."""
         self._head = self._read = b""
         read = read_sections(memoryview(data))
-        start, end = read.pieces[0]
-        if len(read.pieces) == 1 and end == len(data) and ENCODED_TYPE not in read.properties:
-            for value in (start - 2, start - 5):
-                if data[max(0, value - 3) : value] == _DATA and data[value] == 0xA0 + 0x10 * (
-                    value == start - 5
-                ):
-                    self._read = data[:value]
-                    break
+        start, end = read.pieces[0] if len(read.pieces) == 1 else (0, 0)
+        if end == len(data) and ENCODED_TYPE not in read.properties:
+            # the section's descriptor in its usual form, then a size of one byte or of four
+            if start >= 5 and data[start - 5 : start - 1] == _DATA + b"\xa0":
+                self._read = data[: start - 2]
+            elif start >= 8 and data[start - 8 : start - 4] == _DATA + b"\xb0":
+                self._read = data[: start - 5]
         return _received(read, memoryview(data))
 
     def remember(self) -> None:

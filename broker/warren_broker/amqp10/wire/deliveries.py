@@ -22,13 +22,10 @@ Handle: TypeAlias = Any
 ACCEPTED: Final = int(Delivery.ACCEPTED)
 REJECTED: Final = int(Delivery.REJECTED)
 RELEASED: Final = int(Delivery.RELEASED)
-SMALL_BYTES: Final = 1 << 16
-"""A received message up to that size is read into a buffer that is kept."""
 JOINED_BYTES: Final = 1 << 12
 """Pieces of a sent message that are together smaller are copied into one."""
 
 _NOTHING: Final = ffi.NULL
-_buffer: Final = ffi.new("char[]", SMALL_BYTES)
 
 
 def handle_of(wrapper: Delivery | Link) -> Handle:
@@ -60,16 +57,11 @@ def is_current(link: Handle, delivery: Handle) -> bool:
     return bool(lib.pn_link_current(link) == delivery)
 
 
-def read_message(link: Handle, delivery: Handle) -> bytes:
+def read_message(link: Handle, delivery: Handle) -> bytearray:
     """Read the link's current delivery, which is whole, and advance the link."""
-    size = lib.pn_delivery_pending(delivery)
-    if size <= SMALL_BYTES:
-        size = lib.pn_link_recv(link, _buffer, size)
-        data: bytes = ffi.buffer(_buffer, max(0, size))[:]
-    else:
-        large = ffi.new("char[]", size)
-        size = lib.pn_link_recv(link, large, size)
-        data = ffi.buffer(large, max(0, size))[:]
+    data = bytearray(lib.pn_delivery_pending(delivery))
+    if data:
+        lib.pn_link_recv(link, ffi.from_buffer(data), len(data))
     lib.pn_link_advance(link)
     return data
 
