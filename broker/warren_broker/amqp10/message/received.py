@@ -15,7 +15,7 @@ from warren_broker.kernel.section_types import ENCODED_TYPE, MalformedSections, 
 
 __all__ = ["MalformedSections", "MessageReader", "ReceivedMessage", "read_message"]
 
-_DATA = b"\x00\x53\x75"
+_DATA_DESCRIPTOR = b"\x00\x53\x75"
 
 
 class ReceivedMessage(NamedTuple):
@@ -79,9 +79,9 @@ class MessageReader:
         start, end = read.pieces[0] if len(read.pieces) == 1 else (0, 0)
         if end == len(data) and ENCODED_TYPE not in read.properties:
             # the section's descriptor in its usual form, then a size of one byte or of four
-            if start >= 5 and data[start - 5 : start - 1] == _DATA + b"\xa0":
+            if start >= 5 and data[start - 5 : start - 1] == _DATA_DESCRIPTOR + b"\xa0":
                 self._read = data[: start - 2]
-            elif start >= 8 and data[start - 8 : start - 4] == _DATA + b"\xb0":
+            elif start >= 8 and data[start - 8 : start - 4] == _DATA_DESCRIPTOR + b"\xb0":
                 self._read = data[: start - 5]
         return _received(read, memoryview(data))
 
