@@ -102,8 +102,7 @@ def recorded() -> list[bytes]:
     sender.open()
     client.turn()
     send(sender, Message(body=b"b" * 3000, id=1, properties={"k": [1, {"a": 1}]}).encode())
-    for body in (b"", b"c", b"d" * 300):  # alike up to the body
-        send(sender, Message(body=body, inferred=True, durable=True).encode())
+    send_alike(sender)
     anonymous = client.session.sender("a")
     anonymous.open()
     client.turn()
@@ -127,6 +126,12 @@ def recorded() -> list[bytes]:
     client.engine.connection.close()
     client.turn()
     return frames(b"".join(taken))
+
+
+def send_alike(sender: Any) -> None:
+    """Send messages that are alike up to their bodies."""
+    for body in (b"", b"c", b"d" * 300):
+        send(sender, Message(body=body, inferred=True, durable=True).encode())
 
 
 def frames(data: bytes) -> list[bytes]:

@@ -7,7 +7,7 @@ it is one call of the engine.
 
 A handle must not be used once the delivery was settled or its link freed: no reference keeps it.
 So links use no handle once they have ended (`LinkPart.ended`), which they do before they are freed,
-and whoever settles a delivery forgets it first.
+and a link that settles a delivery forgets its handle first.
 """
 
 from __future__ import annotations
