@@ -154,19 +154,18 @@ class PublishingLink(IncomingLink):
         return not deliveries.is_current(self._handle, delivery)
 
     def _read_all(self) -> None:
-        while not self.ended and self.host.may_read():
-            delivery = deliveries.whole_message(self._handle, self.bytes_max)
-            if delivery is None:
+        if not self.host.may_read():
+            return
+        for delivery, data, settled in deliveries.whole_messages(self._handle, self.bytes_max):
+            self._read(delivery, data, settled)
+            if self.ended or not self.host.may_read():
                 return
-            self._read(delivery)
 
     def take(self, delivery: Delivery) -> None:
         """Read a message; it is published with the others of this pass."""
-        self._read(handle_of(delivery))
+        self._read(*deliveries.read_message(self._handle, handle_of(delivery)))
 
-    def _read(self, delivery: Handle) -> None:
-        data = deliveries.read_message(self._handle, delivery)
-        settled = deliveries.is_settled(delivery)
+    def _read(self, delivery: Handle, data: bytearray, settled: bool) -> None:
         body = self._reader.body_like_last(data)
         if body is None:
             self._end_run()

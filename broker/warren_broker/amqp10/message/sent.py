@@ -63,7 +63,10 @@ def encode_message(
         first_acquirer,
         delivery_count,
     )
-    head = _head(bytes(properties), body, (exchange, routing_key), counts, given)
+    return _parts(_head(bytes(properties), body, (exchange, routing_key), counts, given), body)
+
+
+def _parts(head: _Head, body: Buffer) -> list[Buffer]:
     if head.encoded:
         return [head.sections, body]
     lengths, sections = head.lengths, head.sections
@@ -98,17 +101,9 @@ class MessageWriter:
         head = _head(properties, body, route, counts, _NONE)
         if head.lengths or head.footer or ENCODED_TYPE in properties:
             self._key = ()
-            return encode_message(
-                block.form,
-                properties,
-                body,
-                exchange=route[0],
-                routing_key=route[1],
-                first_acquirer=first_acquirer,
-                delivery_count=delivery_count,
-            )
-        self._key, self._sections = key, head.sections
-        return [head.sections, _data_head(len(body)), body]
+        else:
+            self._key, self._sections = key, head.sections
+        return _parts(head, body)
 
 
 class _Head(NamedTuple):

@@ -12,6 +12,7 @@ and a link that settles a delivery forgets its handle first.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
 from warren_broker.amqp10.wire.proton import Delivery, Link, ffi, lib
@@ -38,18 +39,19 @@ def wrapped(delivery: Handle) -> Delivery:
     return Delivery(delivery)
 
 
-def whole_message(link: Handle, bytes_max: int) -> Handle | None:
-    """Return a receiving link's current delivery if it is all there and within the limit."""
-    delivery = lib.pn_link_current(link)
-    if (
-        delivery == _NOTHING
-        or lib.pn_delivery_partial(delivery)
-        or lib.pn_delivery_aborted(delivery)
-        or not lib.pn_delivery_readable(delivery)
-        or lib.pn_delivery_pending(delivery) > bytes_max
-    ):
-        return None
-    return delivery
+def whole_messages(link: Handle, bytes_max: int) -> Iterator[tuple[Handle, bytearray, bool]]:
+    """Read a receiving link's deliveries while they are all there and within the limit.
+
+    Yields (delivery, message, whether the client has settled it); the link is then at the next one.
+    """
+    while True:
+        delivery = lib.pn_link_current(link)
+        if delivery == _NOTHING or lib.pn_delivery_partial(delivery):
+            return
+        size = lib.pn_delivery_pending(delivery)
+        if size > bytes_max or lib.pn_delivery_aborted(delivery):
+            return
+        yield delivery, _read(link, size), bool(lib.pn_delivery_settled(delivery))
 
 
 def is_current(link: Handle, delivery: Handle) -> bool:
@@ -57,11 +59,16 @@ def is_current(link: Handle, delivery: Handle) -> bool:
     return bool(lib.pn_link_current(link) == delivery)
 
 
-def read_message(link: Handle, delivery: Handle) -> bytearray:
-    """Read the link's current delivery, which is whole, and advance the link."""
-    data = bytearray(lib.pn_delivery_pending(delivery))
-    if data:
-        lib.pn_link_recv(link, ffi.from_buffer(data), len(data))
+def read_message(link: Handle, delivery: Handle) -> tuple[Handle, bytearray, bool]:
+    """Read the link's current delivery, which is whole; return as `whole_messages` yields."""
+    data = _read(link, lib.pn_delivery_pending(delivery))
+    return delivery, data, bool(lib.pn_delivery_settled(delivery))
+
+
+def _read(link: Handle, size: int) -> bytearray:
+    data = bytearray(size)
+    if size:
+        lib.pn_link_recv(link, ffi.from_buffer(data), size)
     lib.pn_link_advance(link)
     return data
 
