@@ -1,4 +1,4 @@
-"""Throughput over AMQP 1.0: publishing alone, consuming alone, both at once."""
+"""Throughput over AMQP 1.0: publishing alone, consuming alone, both, both with message-ids."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ COLUMNS = {
     "publish": (Column("msg/s", ",.0f", lambda one: one["published_per_s"]), _CPU),
     "consume": (Column("msg/s", ",.0f", lambda one: one["consumed_per_s"]), _CPU),
     "both": (Column("msg/s", ",.0f", lambda one: one["consumed_per_s"]), _CPU),
+    "both, ids": (Column("msg/s", ",.0f", lambda one: one["consumed_per_s"]), _CPU),
 }
 
 
@@ -36,7 +37,7 @@ def amqp10(plan: Plan) -> list[dict[str, Any]]:
                 for each in _of_size(program, peer, size, plan):
                     rate = COLUMNS[each["name"]][0].value(each)
                     print(
-                        f"  round {turn + 1}  {peer.name:<16} {size:>5} B  {each['name']:<8} "
+                        f"  round {turn + 1}  {peer.name:<16} {size:>5} B  {each['name']:<9} "
                         f"{rate:>10,.0f} msg/s  CPU {each['cpu_us']:.1f} µs/msg  "
                         f"generator {each['cpu']['generator_cores']:.2f} cores  "
                         f"{generator.faults(each)}",
@@ -48,7 +49,10 @@ def amqp10(plan: Plan) -> list[dict[str, Any]]:
 
 
 def _of_size(program: Path, peer: Peer, size: int, plan: Plan) -> list[dict[str, Any]]:
-    """Measure the three loads; what is published alone is what is consumed alone."""
+    """Measure the loads; what is published alone is what is consumed alone.
+
+    The last one is what clients do that set message-ids and settle each message for itself.
+    """
     count = min(plan.messages, MESSAGES_MAX)
     options: dict[str, Any] = {
         "targets": peer.targets(),
@@ -60,10 +64,12 @@ def _of_size(program: Path, peer: Peer, size: int, plan: Plan) -> list[dict[str,
         "ack_every": SETTLED_TOGETHER,
         "watch": ",".join(map(str, peer.pids())),
     }
+    timed: dict[str, Any] = {"time": plan.seconds, "warmup": plan.warmup}
     runs = (
         ("publish", "fill", {"count": count}),
         ("consume", "drain", {"expect": count}),
-        ("both", "pubsub", {"time": plan.seconds, "warmup": plan.warmup, "delete_after": True}),
+        ("both", "pubsub", timed),
+        ("both, ids", "pubsub", {**timed, "ids": True, "ack_every": 1, "delete_after": True}),
     )
     reports = []
     for name, mode, more in runs:

@@ -160,19 +160,22 @@ bool wire10_may_send(const Wire *wire) {
          (int32_t)(session->window_end - session->sent) > 0;
 }
 
-/* A transfer is the same for every message but for its delivery-id, which is also its tag. */
-enum { ID_AT = HEAD + 8, TAG_AT = ID_AT + 6 };
+/* A transfer is the same for every message but for its delivery-id, which is also its tag and, with
+   --ids, its message-id. */
+enum { ID_AT = HEAD + 8, TAG_AT = ID_AT + 6, MESSAGE_ID_AT = TAG_AT + 4 + 2 + 7 + 11 };
 
 size_t wire10_prefix(uint8_t *prefix, size_t body_size) {
   static const uint8_t transfer[] = {0, 0x53, TRANSFER, 0xc0, 15, 5, 0x43, 0x70, 0, 0, 0, 0,
                                      0xa0, 4, 0, 0, 0, 0, 0x43, 0x42};
   static const uint8_t header[] = {0, 0x53, HEADER_SECTION, 0xc0, 2, 1, 0x41};
+  static const uint8_t properties[] = {0, 0x53, 0x73, 0xc0, 10, 1, 0x80, 0, 0, 0, 0, 0, 0, 0, 0};
   uint8_t *at = prefix + HEAD;
   memcpy(at, transfer, sizeof transfer);
   at += sizeof transfer;
   memcpy(at, header, sizeof header);
   at[sizeof header - 1] = options.transient ? 0x42 : 0x41;
   at += sizeof header;
+  if (options.ids) at = (uint8_t *)memcpy(at, properties, sizeof properties) + sizeof properties;
   *at++ = 0;
   *at++ = 0x53;
   *at++ = DATA_SECTION;
@@ -194,6 +197,7 @@ void wire10_send(Wire *wire, uint8_t *prefix, size_t prefix_size, const uint8_t 
                  size_t size) {
   put32(prefix + ID_AT, wire->session.sent);
   put32(prefix + TAG_AT, wire->session.sent);
+  if (options.ids) put32(prefix + MESSAGE_ID_AT, wire->session.sent);
   wire->session.sent++;
   wire_put(wire, prefix, prefix_size);
   wire_put(wire, body, size);

@@ -39,7 +39,7 @@ typedef struct {
   double seconds, warmup_s, rate, kill_at_s, idle_end_s, grace_s;
   long size, count, expect, window, publishers, consumers, prefetch, ack_every, queues, kill_pid,
       priorities;
-  bool no_declare, reconnect, delete_after, transient, tls, amqp10;
+  bool no_declare, reconnect, delete_after, transient, tls, amqp10, ids;
   struct { char host[128]; int port; } target[TARGETS_MAX];
   int target_count;
   long watched[WATCHED_MAX];

@@ -31,7 +31,8 @@ static const char HELP[] =
     "  --watch PID,... (CPU and memory) --kill-pid PID --kill-at S (SIGKILL, S after the start)\n"
     "options without: --no-declare --delete-after --reconnect --transient --tls\n"
     "  --amqp10 (publish and consume over AMQP 1.0: --prefetch is the credit, renewed after each tenth\n"
-    "  of it; --ack-every messages are settled by one disposition; --size is at most 100000)\n";
+    "  of it; --ack-every messages are settled by one disposition; --size is at most 100000)\n"
+    "  --ids (over AMQP 1.0: a message-id of its own for each message)\n";
 
 Options options = {
     .queue_type = "quorum",
@@ -91,6 +92,7 @@ static const Option known[] = {
     {"transient", .flag = &options.transient},
     {"tls", .flag = &options.tls},
     {"amqp10", .flag = &options.amqp10},
+    {"ids", .flag = &options.ids},
 };
 #define KNOWN (sizeof known / sizeof *known)
 

@@ -182,7 +182,8 @@ def test_over_amqp_1_0_what_was_filled_is_drained(
     program: Path, cluster: LocalCluster, size: int
 ) -> None:
     queue, count = f"amqp10-{size}", MESSAGES if size < 1_000 else 50
-    filled = fill(program, cluster, queue, count=count, size=size, pubs=3, amqp10=True)
+    ids = size == 300
+    filled = fill(program, cluster, queue, count=count, size=size, pubs=3, amqp10=True, ids=ids)
     assert filled["confirmed"] == filled["published"] == count and not generator.faults(filled)
     drained = drain(program, cluster, queue, count, amqp10=True, ack_every=7, prefetch=50)
     assert drained["delivered"] == drained["distinct"] == drained["acked"] == count
