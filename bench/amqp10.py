@@ -73,7 +73,7 @@ def _of_size(program: Path, peer: Peer, size: int, plan: Plan) -> list[dict[str,
     )
     reports = []
     for name, mode, more in runs:
-        report = generator.run(program, mode, **options, **more)
+        report = generator.run(program, mode, **(options | more))
         rate = COLUMNS[name][0].value(report)
         report["cpu_us"] = 1e6 * report["cpu"]["watched_cores"] / rate if rate else 0.0
         reports.append({"name": name, **report})
