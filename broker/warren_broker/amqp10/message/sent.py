@@ -30,6 +30,8 @@ _LENGTH = struct.Struct(">I")
 _SECTIONS = SECTIONS.encode()
 _TYPE = frozenset({"type"})
 _USER_ID = frozenset({"user_id"})
+_USER_ID_BIT = 0x10
+"""In the second octet of the flags: the property is there."""
 _NONE: dict[bytes, bytes] = {}
 
 
@@ -173,10 +175,13 @@ def _kept(
         read = read_sections(data)
     except MalformedSections:
         return None, (), b""
-    user_id = codec.select(readable(raw), _USER_ID).get("user_id")
-    said = None if read.user_id is None else read.user_id.decode("utf-8", "surrogateescape")
-    if len(read.pieces) != 1 or said != (user_id if 0x73 in read.sections else None):
+    if len(read.pieces) != 1:
         return None, (), b""
+    if read.user_id is not None or raw[1] & _USER_ID_BIT:
+        user_id = codec.select(readable(raw), _USER_ID).get("user_id")
+        said = None if read.user_id is None else read.user_id.decode("utf-8", "surrogateescape")
+        if said != (user_id if 0x73 in read.sections else None):
+            return None, (), b""
     annotations = None
     there = read.sections.get(0x72)
     if there is not None:
