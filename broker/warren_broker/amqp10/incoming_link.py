@@ -24,10 +24,19 @@ class IncomingLink(LinkPart):
         self._unfinished = 0  # bytes of an incomplete message
 
     def delivery(self, delivery: Delivery) -> None:
-        """Handle a message of which a part, or everything, has arrived."""
-        if self.ended or delivery.aborted:
+        """Handle a message of which a part, or everything, has arrived.
+
+        An aborted one behind messages that wait is dropped in its turn. Settled earlier, the engine
+        would free it with its next output, though the link may have come to it meanwhile.
+        """
+        if self.ended:
             self._count(0)
             drop(delivery)
+            return
+        if delivery.aborted:
+            self._count(0)
+            if delivery.readable:
+                drop(delivery)
             return
         if delivery.pending > self.bytes_max:
             size, limit = delivery.pending, self.bytes_max
@@ -62,6 +71,9 @@ class IncomingLink(LinkPart):
             if current is None or current.partial or not current.readable:
                 self._waiting = False
                 break
+            if current.aborted:
+                drop(current)
+                continue
             self.take(current)
             moved = True
         return moved

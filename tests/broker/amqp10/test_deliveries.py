@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +22,9 @@ from tests.broker.amqp10.test_links import (
     sent,
 )
 from warren_broker.amqp10 import link_requests as asks
+from warren_broker.block.block import Block, encode
 from warren_broker.kernel import MessageTable, Route
+from warren_broker.queue.commands import Delivery as Run
 
 ROUTE = Route(b"", b"q", False)
 
@@ -251,3 +254,85 @@ def test_a_run_of_messages_is_what_each_appended_alone_is() -> None:
         for name in ("count", "rows", "properties", "bodies"):
             assert getattr(run, name) == getattr(alone, name), name
         assert run.routes.entries == alone.routes.entries
+
+
+# ------------------------------------------------------------------ what is left behind
+
+
+def test_an_aborted_message_behind_waiting_ones_is_dropped_in_its_turn() -> None:
+    client = opened(in_flight_bytes_max=500)
+    sender, other = publisher(client), publisher(client, "/queues/other")
+    first, second = (message(b"%d" % i + bytes(900)) for i in range(2))
+
+    def push() -> None:  # the client reads nothing, so the broker writes nothing
+        for piece in client.engine.output(1 << 20):
+            client.connection.receive(piece)
+        client.requests += client.connection.take_requests()
+
+    def write(link: Any, tag: str, data: bytes) -> Any:
+        delivery = link.delivery(tag)
+        link.stream(data)
+        return delivery
+
+    def write_whole(link: Any, tag: str, data: bytes) -> None:
+        write(link, tag, data)
+        link.advance()
+        push()
+
+    def answer() -> list[tuple[bytes, bytes]]:
+        found: list[tuple[bytes, bytes]] = []
+        for request in asked(client, asks.PublishMessages):
+            table, every = request.table, range(request.table.count)
+            found += [(table.route(i).routing_key, table.body(i)[:1]) for i in every]
+            said = asks.PublishOutcomes(accepted=every, last=True)
+            client.connection.answer(request.token, said)
+        client.requests += client.connection.take_requests()
+        return found
+
+    write_whole(sender, "0", first)
+    write_whole(sender, "1", second)
+    aborted = write(sender, "2", b"part")
+    push()
+    aborted.abort()
+    push()
+    assert answer() == [
+        (b"q", b"0")
+    ]  # the second is read, and the link has come to the aborted one
+    client.connection.take_output()
+    for tag in "34":
+        write_whole(other, tag, message(b"2"))  # for which the engine takes what it has freed
+    write_whole(sender, "5", message(b"last"))
+    seen: list[tuple[bytes, bytes]] = []
+    for _ in range(5):
+        seen += answer()
+        client.turn()
+    assert sorted(seen) == [(b"other", b"2"), (b"other", b"2"), (b"q", b"1"), (b"q", b"l")]
+    assert client.connection.in_flight_bytes == client.connection.unfinished_bytes == 0
+
+
+@pytest.mark.parametrize("large", ["body", "delivery annotations", "application properties"])
+def test_a_link_keeps_nothing_of_a_large_message(large: str) -> None:
+    client = opened(properties_bytes_max=16 << 20)
+    sender = publisher(client)
+    receiver = consumer(client)
+    text = "x" * (4 << 20)
+    data = {
+        "body": lambda: message(text.encode()),
+        "delivery annotations": lambda: message(b"", instructions={symbol("x-a"): text}),
+        "application properties": lambda: message(b"", properties={"k": text}),
+    }[large]()
+    tracemalloc.start()
+    try:
+        sent(client, sender, data)
+        (request,) = asked(client, asks.PublishMessages)
+        stored, body = request.table.properties_of(0), request.table.body(0)
+        client.connection.answer(request.token, asks.PublishOutcomes(accepted=[0], last=True))
+        block = Block.decode(encode([body], [stored], (b"", b"q"), 4, None))
+        client.connection.deliver(CONSUMER, Run(0, 1, 0, 0), block)
+        del request, stored, body, block
+        client.turn()
+        assert len(received(receiver)) == 1
+        client.turn()
+        assert tracemalloc.get_traced_memory()[0] < 1 << 20
+    finally:
+        tracemalloc.stop()
