@@ -401,6 +401,7 @@ class Connection10:
 
     def _link_opened(self, event: Event) -> None:
         link: Link = event.link
+        name = link.name  # one that is not UTF-8 ends the connection now, and no use of it later
         try:
             if len(self._links) >= LINKS_MAX:
                 raise ResourceError(f"{LINKS_MAX} links are open on this connection; detach some")
@@ -409,7 +410,7 @@ class Connection10:
             else:
                 self._attach_source(link)
         except Refusal as refusal:
-            self.faults.append(LinkFault(link.name, refusal))
+            self.faults.append(LinkFault(name, refusal))
             refuse_attach(link, refusal)
 
     def _attach_target(self, link: Link) -> None:

@@ -190,9 +190,11 @@ class PublishingLink(IncomingLink):
         """Read all of a message; return its body."""
         message = self._reader.read(data)
         self._check_properties(message)
-        self._run = (self._route(message), message)
+        body = bytes(message.body)
+        # without the body: the link keeps this for as long as messages are like it
+        self._run = (self._route(message), message._replace(body=b""))
         self._reader.remember()
-        return bytes(message.body)
+        return body
 
     def _end_run(self) -> None:
         """Append the messages so far that differ in their bodies alone to the table."""
@@ -235,6 +237,8 @@ class PublishingLink(IncomingLink):
         if not self._gathered:
             return
         self._end_run()
+        if not self._reader.remembers:
+            self._run = None
         gathered, self._gathered = self._gathered, []
         table, self._table = self._table, MessageTable()
         flags, self._flags = self._flags, 0

@@ -403,6 +403,20 @@ def publisher(client: Client, address: str | None = "/queues/q", **fields: Any) 
     return sender
 
 
+def test_a_link_name_that_is_not_utf8_ends_the_connection_at_once() -> None:
+    client = Client(new())
+    client.engine.connection.properties = {symbol("product"): "x"}
+    client.engine.connection.open()  # with what Warren's former clients do not say
+    client.turn()
+    sender = client.session.sender("naam")
+    sender.target.address = "/queues/q"
+    sender.open()
+    attach = b"".join(bytes(piece) for piece in client.engine.output(1 << 20))
+    client.connection.receive(attach.replace(b"naam", b"na\xff\xff"))
+    assert "utf-8" in client.connection.failure
+    assert not client.connection.take_requests()
+
+
 def sent(client: Client, sender: Any, *messages: bytes) -> list[Any]:
     """Deliveries of messages that were sent in one pass."""
     deliveries = []

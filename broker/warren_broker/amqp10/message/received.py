@@ -15,6 +15,8 @@ from warren_broker.kernel.section_types import ENCODED_TYPE, MalformedSections, 
 
 __all__ = ["MalformedSections", "MessageReader", "ReceivedMessage", "read_message"]
 
+REMEMBERED_BYTES_MAX = 1 << 16
+"""A link remembers no more of a message than this, so that it costs little while it is idle."""
 _DATA_DESCRIPTOR = b"\x00\x53\x75"
 
 
@@ -51,7 +53,7 @@ class MessageReader:
     so equal bytes mean equal sections.
 
     Invariant: `_head` is empty, or all that precedes the value of the only data section of a
-    message that was accepted
+    message that was accepted; `_read` is that of the one read last
     """
 
     def __init__(self) -> None:
@@ -77,7 +79,8 @@ class MessageReader:
         self._head = self._read = b""
         read = read_sections(memoryview(data))
         start, end = read.pieces[0] if len(read.pieces) == 1 else (0, 0)
-        if end == len(data) and ENCODED_TYPE not in read.properties:
+        short = start <= REMEMBERED_BYTES_MAX
+        if short and end == len(data) and ENCODED_TYPE not in read.properties:
             # the section's descriptor in its usual form, then a size of one byte or of four
             if start >= 5 and data[start - 5 : start - 1] == _DATA_DESCRIPTOR + b"\xa0":
                 self._read = data[: start - 2]
@@ -88,6 +91,11 @@ class MessageReader:
     def remember(self) -> None:
         """Have the message read last be what the next ones are compared with: it was accepted."""
         self._head = self._read
+
+    @property
+    def remembers(self) -> bool:
+        """Whether the next message is compared with an earlier one."""
+        return bool(self._head)
 
 
 def read_message(data: memoryview) -> ReceivedMessage:

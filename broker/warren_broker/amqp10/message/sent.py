@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
 from warren_broker.amqp091.wire import properties as codec
+from warren_broker.amqp10.message.received import REMEMBERED_BYTES_MAX
 from warren_broker.block.block import Block
 from warren_broker.block.layout import FORM_AMQP091, Buffer
 from warren_broker.kernel import (
@@ -95,7 +96,7 @@ class MessageWriter:
         """Encode message `at` of a block as `encode_message` does, without annotations."""
         properties, body = bytes(block.properties(at)), block.body(at)
         route = block.route(at)
-        key = (properties, route, first_acquirer, delivery_count)
+        key = (block.form, properties, route, first_acquirer, delivery_count)
         if key == self._key:
             return [self._sections, _data_head(len(body)), body]
         counts = (-1, -1, first_acquirer, delivery_count)
@@ -103,6 +104,8 @@ class MessageWriter:
         head = _head(properties, body, route, counts, _NONE)
         if head.lengths or head.footer or ENCODED_TYPE in properties:
             self._key = ()
+        elif len(properties) > REMEMBERED_BYTES_MAX:
+            self._key, self._sections = (), b""
         else:
             self._key, self._sections = key, head.sections
         return _parts(head, body)
