@@ -116,16 +116,21 @@ def recorded() -> list[bytes]:
     replies.open()
     requests, _ = attach_management(client)
     send(requests, Message(id=1, address="/queues", subject="GET").encode())
+    end(client, anonymous, receiver)
+    return frames(b"".join(taken))
+
+
+def end(client: Client, closed: Any, detached: Any) -> None:
+    """End links, another session and the connection."""
     second = client.engine.connection.session()
     second.open()
     client.turn()
     second.close()
-    anonymous.close()
-    receiver.detach()
+    closed.close()
+    detached.detach()
     client.turn()
     client.engine.connection.close()
     client.turn()
-    return frames(b"".join(taken))
 
 
 def send_alike(sender: Any) -> None:
