@@ -266,15 +266,23 @@ class PublishingLink(IncomingLink):
     def _tell(
         self, gathered: list[tuple[Handle | None, int]], left: array[int], said: PublishOutcomes
     ) -> None:
+        """Tell the client outcomes, one of each message.
+
+        What is said of a message later is passed over: its handle may be another delivery's by now.
+        """
         self._settle(gathered, left, said.accepted, ACCEPTED)
         self._settle(gathered, left, said.released, RELEASED)
         for at, rejected in said.rejected:
+            if left[at]:
+                continue
             left[at] = 1
             delivery, size = gathered[at]
             self._done(size)
             if delivery is not None and not self.ended:
                 self._reject(delivery, rejection(rejected))
         for at, refusal in said.refused:
+            if left[at]:
+                continue
             left[at] = 1
             self._done(gathered[at][1])
             self._refused(gathered[at][0], refusal)
@@ -287,14 +295,17 @@ class PublishingLink(IncomingLink):
         outcome: int,
     ) -> None:
         settle = deliveries.settle_as
-        told, bytes_done = not self.ended, 0
+        told, bytes_done, count = not self.ended, 0, 0
         for at in positions:
+            if left[at]:
+                continue
             delivery, size = gathered[at]
             left[at] = 1
+            count += 1
             bytes_done += size
             if told and delivery is not None:
                 settle(delivery, outcome)
-        self._unanswered -= len(positions)
+        self._unanswered -= count
         self.host.in_flight_bytes -= bytes_done
 
     def _reject(self, handle: Handle, condition: Condition) -> None:

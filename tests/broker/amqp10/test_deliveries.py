@@ -21,6 +21,7 @@ from tests.broker.amqp10.test_links import (
     received,
     sent,
 )
+from warren_broker import errors
 from warren_broker.amqp10 import link_requests as asks
 from warren_broker.block.block import Block, encode
 from warren_broker.kernel import MessageTable, Route
@@ -259,6 +260,32 @@ def test_a_run_of_messages_is_what_each_appended_alone_is() -> None:
 # ------------------------------------------------------------------ what is left behind
 
 
+def test_a_second_outcome_of_a_message_is_not_that_of_a_later_one() -> None:
+    client = opened()
+    sender = publisher(client, None)
+    data = [message(b"%d" % i, address="/queues/q") for i in range(4)]
+    earlier = sent(client, sender, data[0], data[1])
+    (request,) = asked(client, asks.PublishMessages)
+    client.connection.answer(request.token, asks.PublishOutcomes(accepted=[0, 1]))
+    client.turn()  # the engine frees both deliveries, and takes them again for the next ones
+    later = sent(client, sender, data[2], data[3])
+    (unanswered,) = asked(client, asks.PublishMessages)
+    by, refusal = asks.RejectedBy("q", False), errors.no_queue("q", "/")
+    for said in (
+        asks.PublishOutcomes(accepted=[0], released=[1]),
+        asks.PublishOutcomes(rejected=[(0, by)], refused=[(1, refusal)]),
+        refusal,
+    ):
+        client.connection.answer(request.token, said)
+        client.turn()
+    assert [each.remote_state for each in earlier] == [Delivery.ACCEPTED] * 2
+    assert not any(each.remote_state or each.settled for each in later)
+    client.connection.answer(unanswered.token, asks.PublishOutcomes(released=[0, 1], last=True))
+    client.turn()
+    assert [each.remote_state for each in later] == [Delivery.RELEASED] * 2
+    assert client.connection.in_flight_bytes == 0
+
+
 def test_an_aborted_message_behind_waiting_ones_is_dropped_in_its_turn() -> None:
     client = opened(in_flight_bytes_max=500)
     sender, other = publisher(client), publisher(client, "/queues/other")
@@ -336,3 +363,26 @@ def test_a_link_keeps_nothing_of_a_large_message(large: str) -> None:
         assert tracemalloc.get_traced_memory()[0] < 1 << 20
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("overdue", [False, True])
+def test_an_outcome_that_is_said_twice_in_a_pass_is_taken_once(overdue: bool) -> None:
+    client = opened()
+    receiver = consumer(client)
+    deliver(client, [b"a", b"b"])
+    deliveries = [each for each, _ in received(receiver)]
+    if overdue:
+        client.connection.timed_out(CONSUMER, ((0, 1),))
+        client.turn()
+    pieces: list[bytes] = []
+    for settled in (False, True):
+        for each in deliveries:
+            if settled:
+                each.settle()
+            else:
+                each.update(Delivery.ACCEPTED)
+        pieces += map(bytes, client.engine.output(1 << 20))
+    client.connection.receive(b"".join(pieces))
+    client.turn()
+    told = [request.msg_ids for request in asked(client, asks.SettleMessages)]
+    assert told == ([] if overdue else [((0, 1),)])
