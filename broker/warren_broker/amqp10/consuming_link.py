@@ -218,10 +218,11 @@ class ConsumingLink(LinkPart):
         if self.ended or not (delivery.settled or delivery.remote_state in _OUTCOMES):
             return
         tag = int(delivery.tag)
-        held = self._held
-        for retired in self._retired:
-            if tag in retired.held.by_tag:
-                held = retired.held
+        for held in (self._held, *(retired.held for retired in self._retired)):
+            if tag in held.by_tag:
+                break
+        else:
+            return  # an earlier event of this pass has settled it
         try:
             if held.outcome(tag, delivery):
                 self.host.flush_later(self)
