@@ -103,6 +103,7 @@ def recorded() -> list[bytes]:
     client.turn()
     send(sender, Message(body=b"b" * 3000, id=1, properties={"k": [1, {"a": 1}]}).encode())
     send_alike(sender)
+    send_aborted(client, sender)
     anonymous = client.session.sender("a")
     anonymous.open()
     client.turn()
@@ -137,6 +138,14 @@ def send_alike(sender: Any) -> None:
     """Send messages that are alike up to their bodies."""
     for body in (b"", b"c", b"d" * 300):
         send(sender, Message(body=body, inferred=True, durable=True).encode())
+
+
+def send_aborted(client: Client, sender: Any) -> None:
+    """Send a part of a message, then that no more of it comes."""
+    delivery = sender.delivery("aborted")
+    sender.stream(b"part")
+    client.turn()
+    delivery.abort()
 
 
 def frames(data: bytes) -> list[bytes]:
@@ -204,9 +213,9 @@ def stream(rng: random.Random) -> list[bytes]:
     return sent
 
 
-def carry_out(connection: Connection10) -> None:
+def carry_out(connection: Connection10, passes: int = 4, reads: bool = True) -> None:
     """Answer what the connection asks for, and read what it sends."""
-    for _ in range(4):
+    for _ in range(passes):
         for request in connection.take_requests():
             answer = ANSWERS.get(type(request))
             if isinstance(request, link_requests.PublishMessages):
@@ -217,19 +226,24 @@ def carry_out(connection: Connection10) -> None:
             connection.answer(request.token, answer or errors.NotFound("no"))
             if isinstance(request, link_requests.Consume):
                 connection.deliver(CONSUMER, RUN, BLOCK)
-        output(connection)
+        if reads:
+            output(connection)
 
 
 def play(seed: int) -> str:
     """Play one damaged stream; returns why the connection ended. It must not raise."""
     rng = random.Random(seed)
-    connection = new()
-    for frame in FRAMES[:LOGIN] + stream(rng):
+    slow = rng.random() < 0.3  # queues answer late, and the client reads late
+    connection = new(in_flight_bytes_max=rng.choice((50, 3000))) if slow else new()
+    for at, frame in enumerate(FRAMES[:LOGIN] + stream(rng)):
         cut = rng.randrange(len(frame) + 1) if rng.random() < 0.1 else 0
         connection.receive(frame[:cut])
         carry_out(connection)
         connection.receive(frame[cut:])
-        carry_out(connection)
+        if slow and at > LOGIN and rng.random() < 0.7:
+            carry_out(connection, passes=rng.randrange(2), reads=False)
+        else:
+            carry_out(connection)
         drawn = rng.random()
         if drawn < 0.02:
             connection.tick(rng.randrange(1 << 40))
