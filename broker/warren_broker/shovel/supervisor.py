@@ -45,6 +45,7 @@ Key = tuple[str, str]
 class ManagedShovel:
     """A shovel of this node.
 
+    parameter  as it was found last
     process   None: it has ended; the next one is due at restart_ms, None: not by itself
     finished  its parameter is being removed
     """
@@ -55,6 +56,17 @@ class ManagedShovel:
     restart_ms: int | None = 0
     failures: int = 0
     finished: bool = False
+
+
+def _is_another(known: ManagedShovel, parameter: Parameter) -> bool:
+    """Return whether a shovel is to begin anew: with another definition, or set once more.
+
+    1. A shovel has moved what it was to move, and its parameter is removed.  2. The same one is set
+    again before this node looks.  3. Taken for the one that has ended, it would never run.
+    """
+    if known.parameter.value != parameter.value:
+        return True
+    return known.finished and known.parameter is not parameter
 
 
 class Supervisor(ABC):
@@ -128,10 +140,12 @@ class Supervisor(ABC):
         running = sum(1 for one in self._here.values() if one.process is not None)
         for key, parameter in wanted.items():
             known = self._here.get(key)
-            if known is not None and known.parameter.value != parameter.value:
+            if known is not None and _is_another(known, parameter):
                 running -= known.process is not None
                 self._drop(key, "changed")
                 known = None
+            elif known is not None:
+                known.parameter = parameter
             if known is None:
                 if not new:
                     continue

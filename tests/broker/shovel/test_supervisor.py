@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from warren_broker.management.shovel_values import RUNNING, STARTING, TERMINATED, ShovelInfo
+from warren_broker.management.shovel_values import DONE, RUNNING, STARTING, TERMINATED, ShovelInfo
 from warren_broker.metadata.records import Parameter
 from warren_broker.shovel import supervisor
 from warren_broker.shovel.process import WorkerStatus
@@ -151,3 +151,54 @@ def test_processes_that_cannot_be_started_are_tried_again(
     for _ in range(3):
         links.look()
     assert set(failed) < set(Process.started) > set(before)
+
+
+class Ending(Links):
+    """One that ends by itself; `given` is what is set, the same object until it is set again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: Parameter | None = self.setting()
+
+    def setting(self) -> Parameter:
+        """The same definition, set once more."""
+        return Parameter("/", "shovel", "0000", dict(self.value))
+
+    def wanted(self) -> dict[Key, Parameter]:
+        return {} if self.given is None else {("/", self.given.name): self.given}
+
+    def done(self, shovel: ManagedShovel) -> None:
+        self.end(shovel)
+        shovel.finished = True
+
+
+@pytest.mark.parametrize("set_while_it_ran", [False, True])
+def test_one_that_has_ended_and_is_set_again_at_once_runs_again(
+    monkeypatch: pytest.MonkeyPatch, set_while_it_ran: bool
+) -> None:
+    told: list[Callable[[WorkerStatus], None]] = []
+
+    class Ends(Process):
+        def __init__(self, loop: Any, job: Any, on_status: Any, on_end: Any) -> None:
+            super().__init__(loop, job, on_status, on_end)
+            told.append(on_status)
+
+    monkeypatch.setattr(Process, "started", [])
+    monkeypatch.setattr(supervisor, "ShovelProcess", Ends)
+    made = Ending()
+    made.start("amqp", "localhost", 5672)
+    if set_while_it_ran:  # which changes nothing
+        made.given = made.setting()
+        made.look()
+    assert Process.started == ["0000"]
+    told[0](WorkerStatus(DONE, "", False, 7, 0, 0, RUNNING))
+    for _ in range(3):  # its removal is under way
+        made.look()
+    assert Process.started == ["0000"]
+    made.given = made.setting()  # it was removed since the last look, and set again
+    made.look()
+    assert Process.started == ["0000", "0000"]
+    assert made.in_state(RUNNING) == ["0000"]
+    made.given = None
+    made.look()
+    assert not made.infos()
