@@ -59,7 +59,7 @@ class ManagedShovel:
 
 
 def _is_another(known: ManagedShovel, parameter: Parameter) -> bool:
-    """Return whether a shovel is to begin anew: with another definition, or set once more.
+    """Return whether a shovel is to begin again: with another definition, or set once more.
 
     1. A shovel has moved what it was to move, and its parameter is removed.  2. The same one is set
     again before this node looks.  3. Taken for the one that has ended, it would never run.
