@@ -6,7 +6,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,15 +35,6 @@ enum {
   HEADER_SECTION = 0x70,
   DATA_SECTION = 0x75
 };
-
-static bool fail(Wire *wire, const char *form, ...) {
-  va_list arguments;
-  va_start(arguments, form);
-  if (!wire->dead) vsnprintf(wire->error, sizeof wire->error, form, arguments);
-  va_end(arguments);
-  wire->dead = true;
-  return false;
-}
 
 /* ------------------------------------------------------------------- values */
 
@@ -212,7 +202,7 @@ static bool next_frame(Wire *wire, uint8_t *type, const uint8_t **payload, const
   if (wire->dead || held < HEAD) return false;
   uint32_t size = get32(at);
   if (size < HEAD || size > FRAME_MAX || at[4] * 4u > size || at[4] < 2)
-    return fail(wire, "a frame of %u bytes", size);
+    return wire_fail(wire, "a frame of %u bytes", size);
   if (held < size) return false;
   *type = at[5];
   *payload = at + at[4] * 4u;
@@ -237,7 +227,7 @@ static bool ended(Wire *wire, const char *what, const uint8_t *list, const uint8
   size_t room = sizeof text - 1;
   for (const uint8_t *at = error; error[0] == 0 && at < fields.at && room > 0; at++)
     if (*at >= ' ' && *at < 127) text[sizeof text - 1 - room--] = (char)*at;
-  return fail(wire, "the broker ended the %s: %s", what, text);
+  return wire_fail(wire, "the broker ended the %s: %s", what, text);
 }
 
 static void on_flow(Session *session, const uint8_t *list, const uint8_t *end) {
@@ -269,7 +259,7 @@ static bool on_transfer(Wire *wire, Event10 *event, const uint8_t *list, const u
   event->kind = MESSAGE_10;
   event->first = event->last = uint_or(next_field(&fields), session->delivered);
   skip_fields(&fields, 3);
-  if (uint_or(next_field(&fields), 0)) return fail(wire, "a message of several frames");
+  if (uint_or(next_field(&fields), 0)) return wire_fail(wire, "a message of several frames");
   session->next_incoming++;
   session->delivered++;
   event->redelivered = false;
@@ -291,7 +281,7 @@ static bool on_transfer(Wire *wire, Event10 *event, const uint8_t *list, const u
     if (size == 0) break;
     at += size;
   }
-  return fail(wire, "a message without a data section");
+  return wire_fail(wire, "a message without a data section");
 }
 
 bool wire10_next(Wire *wire, Event10 *event) {
@@ -316,7 +306,7 @@ bool wire10_next(Wire *wire, Event10 *event) {
       }
       case SASL_OUTCOME: {
         Fields fields = fields_of(at, end);
-        if (uint_or(next_field(&fields), 1) != 0) return fail(wire, "login refused");
+        if (uint_or(next_field(&fields), 1) != 0) return wire_fail(wire, "login refused");
         return true;
       }
       case 0: continue; /* a heartbeat */
@@ -336,7 +326,7 @@ static bool await(Wire *wire, int code) {
       if (event.code == code) return true;
     wire_pump(wire, PUMP_NS);
   }
-  return fail(wire, "no answer");
+  return wire_fail(wire, "no answer");
 }
 
 static bool await_header(Wire *wire) {
@@ -345,22 +335,22 @@ static bool await_header(Wire *wire) {
     if (wire->in_end - wire->in_at >= 8) {
       wire->in_at += 8;
       if (memcmp(wire->in + wire->in_at - 8, "AMQP", 4) == 0) return true;
-      return fail(wire, "no AMQP");
+      return wire_fail(wire, "no AMQP");
     }
     wire_pump(wire, PUMP_NS);
   }
-  return fail(wire, "no answer");
+  return wire_fail(wire, "no answer");
 }
 
 static bool connect_to(Wire *wire, const char *host, int port) {
   char service[16];
   snprintf(service, sizeof service, "%d", port);
   struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
-  if (getaddrinfo(host, service, &hints, &found) != 0) return fail(wire, "%s: unknown", host);
+  if (getaddrinfo(host, service, &hints, &found) != 0) return wire_fail(wire, "%s: unknown", host);
   wire->fd = socket(found->ai_family, found->ai_socktype, 0);
   int failed = wire->fd < 0 || connect(wire->fd, found->ai_addr, found->ai_addrlen) != 0;
   freeaddrinfo(found);
-  if (failed) return fail(wire, "%s:%d: %s", host, port, strerror(errno));
+  if (failed) return wire_fail(wire, "%s:%d: %s", host, port, strerror(errno));
   int one = 1;
   setsockopt(wire->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   fcntl(wire->fd, F_SETFL, fcntl(wire->fd, F_GETFL) | O_NONBLOCK);
@@ -372,7 +362,7 @@ static bool log_in(Wire *wire) {
   if (!await_header(wire)) return false;
   uint8_t fields[250] = "\xa3\x05PLAIN\xa0", *at = fields + 9;
   size_t user = strlen(options.user), password = strlen(options.password);
-  if (user + password > 200) return fail(wire, "user and password of more than 200 bytes");
+  if (user + password > 200) return wire_fail(wire, "user and password of more than 200 bytes");
   fields[8] = (uint8_t)(user + password + 2);
   *at++ = 0;
   memcpy(at, options.user, user);
@@ -423,7 +413,7 @@ bool wire10_attach(Wire *wire, const char *queue, bool receiver) {
   if (receiver) at = (uint8_t *)memcpy(at, "\0\x53\x29\x45", 4) + 4;
   memcpy(at, "\x40\x40\x43", 3); /* no unsettled map, initial-delivery-count 0 */
   at += 3;
-  if (at - fields > 254) return fail(wire, "the queue's name is too long");
+  if (at - fields > 254) return wire_fail(wire, "the queue's name is too long");
   put_performative(wire, 0, ATTACH, 10, fields, (size_t)(at - fields));
   return await(wire, ATTACH);
 }

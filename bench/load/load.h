@@ -106,6 +106,7 @@ typedef struct {
 } Wire;
 
 int tls_relay(int net, const char *host); /* a socket with TLS on its other side; -1: failed */
+bool wire_fail(Wire *wire, const char *form, ...); /* note the first error; false */
 bool wire_open(Wire *wire, int target); /* login, channel 1 open; false: see error */
 bool wire_declare(Wire *wire, const char *queue);
 bool wire_delete(Wire *wire, const char *queue);

@@ -56,7 +56,7 @@ void queue_name(char *name, size_t room, long number) {
     snprintf(name, room, "%s", options.queue);
 }
 
-static bool fail(Wire *wire, const char *form, ...) {
+bool wire_fail(Wire *wire, const char *form, ...) {
   va_list arguments;
   va_start(arguments, form);
   if (!wire->dead) vsnprintf(wire->error, sizeof wire->error, form, arguments);
@@ -71,14 +71,14 @@ static bool answered(Wire *wire, const char *what) {
   amqp_rpc_reply_t reply = amqp_get_rpc_reply(wire->state);
   if (reply.reply_type == AMQP_RESPONSE_NORMAL) return true;
   if (reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION)
-    return fail(wire, "%s: %s", what, amqp_error_string2(reply.library_error));
+    return wire_fail(wire, "%s: %s", what, amqp_error_string2(reply.library_error));
   if (reply.reply_type == AMQP_RESPONSE_SERVER_EXCEPTION) {
     /* connection.close and channel.close begin with the same two fields. */
     amqp_channel_close_t *closed = reply.reply.decoded;
-    return fail(wire, "%s: %d %.*s", what, closed->reply_code, (int)closed->reply_text.len,
+    return wire_fail(wire, "%s: %d %.*s", what, closed->reply_code, (int)closed->reply_text.len,
                 (char *)closed->reply_text.bytes);
   }
-  return fail(wire, "%s: no answer", what);
+  return wire_fail(wire, "%s: no answer", what);
 }
 
 bool wire_open(Wire *wire, int target) {
@@ -95,16 +95,16 @@ bool wire_open(Wire *wire, int target) {
   amqp_set_rpc_timeout(wire->state, &answer);
   int status = amqp_socket_open_noblock(socket, host, port, &connect);
   if (status != AMQP_STATUS_OK)
-    return fail(wire, "%s:%d: %s", host, port, amqp_error_string2(status));
+    return wire_fail(wire, "%s:%d: %s", host, port, amqp_error_string2(status));
   if (options.tls) {
     int local = tls_relay(amqp_socket_get_sockfd(socket), host);
-    if (local < 0) return fail(wire, "%s:%d: no TLS", host, port);
+    if (local < 0) return wire_fail(wire, "%s:%d: no TLS", host, port);
     amqp_tcp_socket_set_sockfd(socket, local);
   }
   amqp_rpc_reply_t reply = amqp_login(wire->state, options.vhost, 1, FRAME_MAX, 0,
                                       AMQP_SASL_METHOD_PLAIN, options.user, options.password);
   if (reply.reply_type != AMQP_RESPONSE_NORMAL)
-    return fail(wire, "%s:%d: login refused or not answered", host, port);
+    return wire_fail(wire, "%s:%d: login refused or not answered", host, port);
   amqp_channel_open(wire->state, 1);
   if (!answered(wire, "channel.open")) return false;
   wire->fd = amqp_get_sockfd(wire->state);
@@ -190,7 +190,7 @@ void wire_pump(Wire *wire, uint64_t timeout_ns) {
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && errno == EAGAIN) break;
     if (sent < 0) {
-      fail(wire, "send: %s", strerror(errno));
+      wire_fail(wire, "send: %s", strerror(errno));
       return;
     }
     wire->out_at += (size_t)sent;
@@ -206,8 +206,8 @@ void wire_pump(Wire *wire, uint64_t timeout_ns) {
     wire->in_at = 0;
   }
   ssize_t got = recv(wire->fd, wire->in + wire->in_end, wire->in_room - wire->in_end, 0);
-  if (got == 0) fail(wire, "the broker ended the connection");
-  if (got < 0 && errno != EAGAIN && errno != EINTR) fail(wire, "recv: %s", strerror(errno));
+  if (got == 0) wire_fail(wire, "the broker ended the connection");
+  if (got < 0 && errno != EAGAIN && errno != EINTR) wire_fail(wire, "recv: %s", strerror(errno));
   if (got > 0) wire->in_end += (size_t)got;
 }
 
@@ -216,7 +216,7 @@ static bool closes(Wire *wire, const Frame *frame) {
   if (frame->type != METHOD || frame->size < 7) return false;
   uint16_t class_id = get16(frame->payload), method = get16(frame->payload + 2);
   if (!(class_id == 10 && method == 50) && !(class_id == 20 && method == 40)) return false;
-  fail(wire, "%s.close: %d %.*s", class_id == 10 ? "connection" : "channel",
+  wire_fail(wire, "%s.close: %d %.*s", class_id == 10 ? "connection" : "channel",
        get16(frame->payload + 4), frame->payload[6], frame->payload + 7);
   return true;
 }
@@ -227,9 +227,9 @@ bool wire_next(Wire *wire, Frame *frame) {
   if (held < 8) return false;
   frame->type = at[0];
   frame->size = get32(at + 3);
-  if (frame->size > FRAME_MAX) return fail(wire, "a frame of %u bytes", frame->size);
+  if (frame->size > FRAME_MAX) return wire_fail(wire, "a frame of %u bytes", frame->size);
   if (held < frame->size + 8u) return false;
-  if (at[frame->size + 7] != FRAME_END) return fail(wire, "a frame without its end");
+  if (at[frame->size + 7] != FRAME_END) return wire_fail(wire, "a frame without its end");
   frame->payload = at + 7;
   wire->in_at += frame->size + 8u;
   return !closes(wire, frame);
