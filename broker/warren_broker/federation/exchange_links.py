@@ -15,18 +15,16 @@ import msgspec
 from warren_broker.arguments import plain
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
-from warren_broker.errors import Refusal
 from warren_broker.federation.exchange_rules import MAX_HOPS
+from warren_broker.federation.link_job import described_link, link_job
 from warren_broker.federation.upstreams import (
-    CONSUMER_TAG,
     Upstream,
     exchange_transfer_of,
     federated_exchanges,
     upstreams_of,
 )
-from warren_broker.management.shovel_values import FEDERATION, TERMINATED, ShovelInfo
+from warren_broker.management.shovel_values import FEDERATION, ShovelInfo
 from warren_broker.metadata.records import Parameter
-from warren_broker.shovel.definition import parse_shovel
 from warren_broker.shovel.owner import shovel_owner
 from warren_broker.shovel.process import BINDINGS, REMOVE
 from warren_broker.shovel.supervisor import Key, ManagedShovel, Supervisor
@@ -105,13 +103,7 @@ class ExchangeLinks(Supervisor):
             src_exchange=upstream.exchange(exchange),
             dest_exchange=exchange,
         )
-        try:
-            made = parse_shovel(parameter.vhost, parameter.name, transfer)
-        except Refusal as refusal:
-            reason = " ".join(refusal.detail.split())
-            return False, msgspec.structs.replace(info, state=TERMINATED, reason=reason)
-        shown = ", ".join(map(str, made.source.uris))
-        return True, msgspec.structs.replace(info, src_uri=shown)
+        return described_link(parameter, transfer, info)
 
     def job(self, parameter: Parameter) -> dict[str, Any]:
         """See Supervisor."""
@@ -119,13 +111,7 @@ class ExchangeLinks(Supervisor):
         value = given["upstream"]
         exchange = given["exchange"]
         return {
-            "vhost": parameter.vhost,
-            "name": parameter.name,
-            "value": self._transfer(parameter),
-            "link": {
-                "trust_user_id": value.get("trust-user-id", False),
-                "consumer_tag": value.get("consumer-tag", f"{CONSUMER_TAG}-{parameter.name}"),
-            },
+            **link_job(parameter, self._transfer(parameter)),
             "exchange": {
                 "here": {
                     "cluster": self._cluster_name,

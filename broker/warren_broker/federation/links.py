@@ -9,22 +9,18 @@ from __future__ import annotations
 from typing import Any, Final
 from urllib.parse import quote
 
-import msgspec
-
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
-from warren_broker.errors import Refusal
+from warren_broker.federation.link_job import described_link, link_job
 from warren_broker.federation.upstreams import (
-    CONSUMER_TAG,
     Upstream,
     transfer_of,
     upstreams_of,
 )
-from warren_broker.management.shovel_values import FEDERATION, TERMINATED, ShovelInfo
+from warren_broker.management.shovel_values import FEDERATION, ShovelInfo
 from warren_broker.metadata.records import Parameter, QueueRecord
 from warren_broker.parameter_values import FEDERATION_UPSTREAM
 from warren_broker.queue.state import QueueState
-from warren_broker.shovel.definition import parse_shovel
 from warren_broker.shovel.process import FETCH, PAUSE
 from warren_broker.shovel.supervisor import Key, ManagedShovel, Supervisor
 from warren_raft.quoting import quoted
@@ -106,26 +102,11 @@ class FederationLinks(Supervisor):
             src_queue=upstream.queue(queue),
             dest_queue=queue,
         )
-        try:
-            made = parse_shovel(parameter.vhost, parameter.name, self._transfer(parameter))
-        except Refusal as refusal:
-            reason = " ".join(refusal.detail.split())
-            return False, msgspec.structs.replace(info, state=TERMINATED, reason=reason)
-        shown = ", ".join(map(str, made.source.uris))
-        return True, msgspec.structs.replace(info, src_uri=shown)
+        return described_link(parameter, self._transfer(parameter), info)
 
     def job(self, parameter: Parameter) -> dict[str, Any]:
         """See Supervisor."""
-        value = parameter.value["upstream"]
-        return {
-            "vhost": parameter.vhost,
-            "name": parameter.name,
-            "value": self._transfer(parameter),
-            "link": {
-                "trust_user_id": value.get("trust-user-id", False),
-                "consumer_tag": value.get("consumer-tag", f"{CONSUMER_TAG}-{parameter.name}"),
-            },
-        }
+        return link_job(parameter, self._transfer(parameter))
 
     def done(self, shovel: ManagedShovel) -> None:
         """See Supervisor. A link has no end, since its transfer has no `src-delete-after`."""
