@@ -25,8 +25,19 @@ class Authority:
         self._directory = directory
         self.cert = directory / "ca.pem"
         self._key = directory / "ca.key"
-        run("req", "-x509", *KEY, "-subj", f"/CN={name}", "-days", "10",
-            "-keyout", self._key, "-out", self.cert)  # fmt: skip
+        run(
+            "req",
+            "-x509",
+            *KEY,
+            "-subj",
+            f"/CN={name}",
+            "-days",
+            "10",
+            "-keyout",
+            self._key,
+            "-out",
+            self.cert,
+        )
 
     def issue(
         self,
@@ -47,11 +58,34 @@ class Authority:
         made = Certificate(place.with_suffix(".pem"), place.with_suffix(".key"))
         request, extensions = place.with_suffix(".csr"), place.with_suffix(".ext")
         extensions.write_text(f"subjectAltName={san}\n")
-        run("req", *KEY, "-utf8", "-subj", subject or f"/CN={name}", "-keyout", made.key,
-            "-out", request)  # fmt: skip
-        run("x509", "-req", "-in", request, "-CA", self.cert, "-CAkey", self._key,
-            "-CAcreateserial", "-days", str(days), "-extfile", extensions,
-            "-out", made.cert)  # fmt: skip
+        run(
+            "req",
+            *KEY,
+            "-utf8",
+            "-subj",
+            subject or f"/CN={name}",
+            "-keyout",
+            made.key,
+            "-out",
+            request,
+        )
+        run(
+            "x509",
+            "-req",
+            "-in",
+            request,
+            "-CA",
+            self.cert,
+            "-CAkey",
+            self._key,
+            "-CAcreateserial",
+            "-days",
+            str(days),
+            "-extfile",
+            extensions,
+            "-out",
+            made.cert,
+        )
         return made
 
 

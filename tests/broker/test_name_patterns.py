@@ -56,9 +56,28 @@ def test_the_first_pattern_found_is_that_of_pythons_engine(
 
 
 UNICODE_ATOMS = st.sampled_from(
-    ["\\w", "\\W", "\\d", "\\D", "\\s", "[^\\w]", "(?i:k)", "(?i:é)", "(?i:[a-zß])", "(?i:ſ)",
-     "(?a:\\w)", "(?i:[^s])", "é", "[à-ÿ]", "(?s:.)", ".", "(?i:İ)", "$", "^"]
-)  # fmt: skip
+    [
+        "\\w",
+        "\\W",
+        "\\d",
+        "\\D",
+        "\\s",
+        "[^\\w]",
+        "(?i:k)",
+        "(?i:é)",
+        "(?i:[a-zß])",
+        "(?i:ſ)",
+        "(?a:\\w)",
+        "(?i:[^s])",
+        "é",
+        "[à-ÿ]",
+        "(?s:.)",
+        ".",
+        "(?i:İ)",
+        "$",
+        "^",
+    ]
+)
 """What ASCII and all of Unicode differ in."""
 
 

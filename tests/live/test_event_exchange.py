@@ -150,8 +150,12 @@ def test_users_permissions_and_policies_are_reported(cluster: LocalCluster) -> N
     granted = audit.headers("permission.created")
     del granted["timestamp_in_ms"]
     assert granted == {
-        "user": "auditor", "vhost": "audited", "configure": "a", "write": "b", "read": "c"
-    }  # fmt: skip
+        "user": "auditor",
+        "vhost": "audited",
+        "configure": "a",
+        "write": "b",
+        "read": "c",
+    }
     assert audit.headers("policy.set")["definition"] == {"max-length": 3}
     audit.connection.close()
 

@@ -102,13 +102,39 @@ def stores(node: TlsBroker, directory: Path) -> tuple[Path, Path]:
     """What Java reads: the authority, and ann's certificate with its key."""
     ann = node.authority.issue("ann", file="ann")
     keys, trust = directory / "ann.p12", directory / "authority.p12"
-    run("pkcs12", "-export", "-in", ann.cert, "-inkey", ann.key, "-name", "ann",
-        "-passout", f"pass:{PASSWORD}", "-out", keys)  # fmt: skip
+    run(
+        "pkcs12",
+        "-export",
+        "-in",
+        ann.cert,
+        "-inkey",
+        ann.key,
+        "-name",
+        "ann",
+        "-passout",
+        f"pass:{PASSWORD}",
+        "-out",
+        keys,
+    )
     subprocess.run(
-        ["keytool", "-importcert", "-noprompt", "-alias", "ca", "-file", str(node.authority.cert),
-         "-keystore", str(trust), "-storetype", "PKCS12", "-storepass", PASSWORD],
-        check=True, capture_output=True,
-    )  # fmt: skip
+        [
+            "keytool",
+            "-importcert",
+            "-noprompt",
+            "-alias",
+            "ca",
+            "-file",
+            str(node.authority.cert),
+            "-keystore",
+            str(trust),
+            "-storetype",
+            "PKCS12",
+            "-storepass",
+            PASSWORD,
+        ],
+        check=True,
+        capture_output=True,
+    )
     return trust, keys
 
 

@@ -98,3 +98,14 @@ def test_nothing_is_left_undone() -> None:
         if words.search(line)
     ]
     house.report(findings, "do it, or refuse it with a typed error that says what is missing")
+
+
+def test_the_formatter_is_nowhere_switched_off() -> None:
+    switch = re.compile(r"#\s*" + r"fmt:\s*(off|skip)\b")
+    findings = [
+        f"{module.place}:{number}: {line.strip()[:80]}"
+        for module in house.everything()
+        for number, line in enumerate(module.lines, 1)
+        if switch.search(line)
+    ]
+    house.report(findings, "let `ruff format` lay it out")

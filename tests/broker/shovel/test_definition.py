@@ -85,12 +85,16 @@ def test_old_names_mean_the_same_and_new_ones_count_first() -> None:
         ({"dest_uri": "amqp://"}, "the source and the destination are the same"),
         ({"dest_uri": "amqp:///%2F", "dest_queue": None}, "would come back to it"),
         (
-            {"dest_uri": "amqp://", "dest_queue": None, "dest_exchange": "",
-             "dest_exchange_key": "a"},
+            {
+                "dest_uri": "amqp://",
+                "dest_queue": None,
+                "dest_exchange": "",
+                "dest_exchange_key": "a",
+            },
             "the source and the destination are the same",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_done_is_refused_with_the_reason(more: dict[str, Any], reason: str) -> None:
     with pytest.raises(InvalidArgument) as refused:
         made(**more)
@@ -206,12 +210,18 @@ def test_a_shovel_over_amqp_10_has_addresses_and_what_is_added() -> None:
             "the source and the destination are the same",
         ),
         (
-            {"src_protocol": None, "src_address": None, "src_exchange": "x",
-             "src_exchange_key": "k", "dest_address": "/exchanges/x/k", "dest_uri": "amqp://"},
+            {
+                "src_protocol": None,
+                "src_address": None,
+                "src_exchange": "x",
+                "src_exchange_key": "k",
+                "dest_address": "/exchanges/x/k",
+                "dest_uri": "amqp://",
+            },
             "the source and the destination are the same",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_done_over_amqp_10_is_refused(more: dict[str, Any], reason: str) -> None:
     with pytest.raises(InvalidArgument) as refused:
         over_10(**more)

@@ -329,9 +329,12 @@ def _governed(profile: Profile, rng: Random, lives: bool) -> Profile:
     reasons = ("maxlen", "expired", "delivery_limit")
     plan = QueuePlan(GOVERNED, arguments, plain.group_size, forgets=reasons, ttl_ms=300)
     return replace(
-        profile, queues=(plain, plan, *others), messages=3 * profile.messages, policies=True,
+        profile,
+        queues=(plain, plan, *others),
+        messages=3 * profile.messages,
+        policies=True,
         safety_ms=max(profile.safety_ms, POLICIES_MS),
-    )  # fmt: skip
+    )
 
 
 def _once(profile: Profile, rng: Random) -> Profile:
@@ -364,9 +367,13 @@ def _later(profile: Profile, rng: Random) -> Profile:
     retries = (("REFUSED_RETRY_MS_MIN", 1), ("REFUSED_RETRY_MS_MAX", 3))
     bounds = [("metadata.stores", name, times * LATER_RETRY_MS) for name, times in retries]
     return replace(
-        profile, queues=(plain, due, narrow, *others), messages=2 * profile.messages, later=True,
-        safety_ms=max(profile.safety_ms, LATER_MS), windows=(*profile.windows, *bounds),
-    )  # fmt: skip
+        profile,
+        queues=(plain, due, narrow, *others),
+        messages=2 * profile.messages,
+        later=True,
+        safety_ms=max(profile.safety_ms, LATER_MS),
+        windows=(*profile.windows, *bounds),
+    )
 
 
 def _settling(profile: Profile, rng: Random) -> Profile:
@@ -380,10 +387,13 @@ def _settling(profile: Profile, rng: Random) -> Profile:
     arguments = {"x-queue-type": "quorum", "x-delivery-limit": -1}
     made = QueuePlan(MADE, arguments, plain.group_size)
     return replace(
-        profile, queues=(plain, made, *others), settlers=1 + (share < SETTLERS_SHARE / 2),
-        consumers=0, readers=0,
+        profile,
+        queues=(plain, made, *others),
+        settlers=1 + (share < SETTLERS_SHARE / 2),
+        consumers=0,
+        readers=0,
         messages=2 * profile.messages,
-    )  # fmt: skip
+    )
 
 
 def _relaying(profile: Profile, rng: Random) -> Profile:
@@ -419,9 +429,13 @@ def _sifting(profile: Profile, rng: Random) -> Profile:
     arguments = {"x-queue-type": "quorum", "x-delivery-limit": -1}
     sifted = QueuePlan(SIFTED, arguments, plain.group_size)
     return replace(
-        profile, queues=(plain, sifted, *others), sifts=True, malformed=False,
-        messages=3 * profile.messages, consumers=max(2, profile.consumers),
-    )  # fmt: skip
+        profile,
+        queues=(plain, sifted, *others),
+        sifts=True,
+        malformed=False,
+        messages=3 * profile.messages,
+        consumers=max(2, profile.consumers),
+    )
 
 
 def _full(profile: Profile) -> Profile:
@@ -437,10 +451,19 @@ def _behind(profile: Profile) -> Profile:
     Much is published for as long as that, on quick ways: then a majority continues without it.
     """
     return replace(
-        profile, safety_ms=2_000, fault_every_ms=100, latency_ms=(0, 2), sync_ms=(2, 20),
-        messages=300, publishers=2, window=16, pace_ms=10, wal_file_bytes=2_000,
-        snapshot_entries_min=1, write_here=False,
-    )  # fmt: skip
+        profile,
+        safety_ms=2_000,
+        fault_every_ms=100,
+        latency_ms=(0, 2),
+        sync_ms=(2, 20),
+        messages=300,
+        publishers=2,
+        window=16,
+        pace_ms=10,
+        wal_file_bytes=2_000,
+        snapshot_entries_min=1,
+        write_here=False,
+    )
 
 
 def _dies(queues: tuple[QueuePlan, ...]) -> bool:

@@ -327,13 +327,23 @@ def test_two_streams_speak_with_each_other(files: TlsFiles, authority: Authority
     ended: list[Any] = []
     budget = HandshakeBudget()
     server = TlsStream(
-        loop, one, lambda data: server.send(data), ended.append,
-        context=server_context(both), hostname=None, budget=budget,
-    )  # fmt: skip
+        loop,
+        one,
+        lambda data: server.send(data),
+        ended.append,
+        context=server_context(both),
+        hostname=None,
+        budget=budget,
+    )
     client = TlsStream(
-        loop, two, heard.append, ended.append,
-        context=peer_context(both), hostname="", budget=budget,
-    )  # fmt: skip
+        loop,
+        two,
+        heard.append,
+        ended.append,
+        context=peer_context(both),
+        hostname="",
+        budget=budget,
+    )
     client.send(b"first words")
     until(loop, lambda: b"".join(heard) == b"first words")
     assert client.peer_certificate["subject"] == ((("commonName", "server"),),)
