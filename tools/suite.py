@@ -36,6 +36,8 @@ have time limits of their own, whatever else the machine does."""
 TYPED = ("tools", "bench", "build.py", "examples")
 """Checked by mypy beside the packages, which pyproject.toml names."""
 COUNTED = ("passed", "failed", "errors", "skipped")
+SLOWEST = 15
+"""Tests that the summary names."""
 
 
 class Outcome(NamedTuple):
@@ -53,10 +55,14 @@ class Outcome(NamedTuple):
 
 @dataclass
 class Totals:
-    """Results of all sections: counts of tests; each section's result and times."""
+    """Results of all sections: counts of tests; each section's result and times.
+
+    tests  (seconds, name) of each test that reports have
+    """
 
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
     sections: list[Outcome] = field(default_factory=list)
+    tests: list[tuple[float, str]] = field(default_factory=list)
 
     def add_report(self, report: Path) -> None:
         """Add the counts of a JUnit report."""
@@ -74,6 +80,14 @@ class Totals:
             for key, value in bad.items():
                 self.counts[key] += value
             self.counts["passed"] += int(suite.get("tests", "0")) - sum(bad.values())
+            self.tests += [
+                (float(test.get("time", "0")), f"{test.get('classname')}.{test.get('name')}")
+                for test in suite.iter("testcase")
+            ]
+
+    def slowest(self) -> list[tuple[float, str]]:
+        """Return the tests that took longest, with their seconds, the slowest first."""
+        return sorted(self.tests, reverse=True)[:SLOWEST]
 
     def line(self, seconds: float) -> str:
         """Format the closing line like pytest's."""
@@ -236,6 +250,9 @@ class Suite:
         for each in self.totals.sections:
             mark = "✓" if each.worked else "✗"
             console.say(f" {mark} {each.title:<56} {each.seconds:8.1f} {each.cpu_seconds:8.1f}")
+        console.say("\nslowest tests, seconds")
+        for seconds, name in self.totals.slowest():
+            console.say(f"{seconds:8.1f} {name}")
         worked = all(each.worked for each in self.totals.sections)
         if not worked and not self.totals.counts["failed"] + self.totals.counts["errors"]:
             self.totals.counts["errors"] += 1  # a section that ended before it reported

@@ -60,6 +60,22 @@ def test_the_closing_line_counts_all_runs(tmp_path: Path) -> None:
     assert suite.Totals().line(1.5).strip("= ") == "0 passed, 0 failed in 1.50s"
 
 
+def test_the_summary_names_the_slowest_tests_of_all_reports(tmp_path: Path) -> None:
+    totals = suite.Totals()
+    for folder, seconds in (("live", 2.5), ("raft", 11)):
+        cases = "".join(
+            f'<testcase classname="tests.{folder}.test_it" name="t{i}" time="{seconds - i / 8}"/>'
+            for i in range(suite.SLOWEST)
+        )
+        report = tmp_path / f"{folder}.xml"
+        report.write_text(f'<testsuites><testsuite tests="1">{cases}</testsuite></testsuites>')
+        totals.add_report(report)
+    slowest = totals.slowest()
+    assert len(slowest) == suite.SLOWEST
+    assert slowest[0] == (11.0, "tests.raft.test_it.t0")
+    assert slowest[-1] == (9.25, "tests.raft.test_it.t14")
+
+
 def made_suite(sections: list[suite.Section], monkeypatch: pytest.MonkeyPatch) -> suite.Suite:
     """A suite of these sections."""
     made = suite.Suite(fast=True, only=None, compiled=True)
