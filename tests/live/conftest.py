@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 DEADLINE_S = 60.0
 DISK_BYTES = 64 << 20
+RESOURCE_LOCKED = 405
 STRICT = "WARREN_STRICT"
 Mount = Callable[[Path], Path]
 
@@ -90,11 +91,23 @@ def channel(connection: pika.BlockingConnection) -> Any:
 
 @pytest.fixture
 def queue_name(request: pytest.FixtureRequest, broker: Broker) -> Iterator[str]:
-    """A name no other test uses; the queue is deleted afterwards."""
+    """A name no other test uses; the queue is deleted afterwards.
+
+    An exclusive queue is deleted with its connection. A test that closed its socket without
+    connection.close leaves the broker to find out, so the queue may still be locked here.
+    """
     name = f"test.{request.node.name}.{time.monotonic_ns()}"
     yield name
+    deadline = time.monotonic() + DEADLINE_S
     with broker.connect() as connection:
-        connection.channel().queue_delete(name)
+        while True:
+            try:
+                connection.channel().queue_delete(name)
+                return
+            except pika.exceptions.ChannelClosedByBroker as closed:
+                if closed.reply_code != RESOURCE_LOCKED or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
 
 
 @pytest.fixture

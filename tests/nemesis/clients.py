@@ -153,6 +153,7 @@ class Publisher(Client):
     restless  leaves a node that confirms nothing for PATIENCE_S
     share     of the world's rate
     ends_in   the queue in which its messages arrive, when it is another one
+    exchange  that it publishes to, with the queue's name as the routing key
     """
 
     def __init__(
@@ -165,9 +166,11 @@ class Publisher(Client):
         restless: bool,
         share: float = 1.0,
         ends_in: str = "",
+        exchange: str = "",
     ) -> None:
         super().__init__(world, name, node)
         self.ends_in = ends_in or queue
+        self.exchange = exchange
         self.rate = world.rate * share
         self.queue = queue
         self.priorities = priorities
@@ -226,7 +229,7 @@ class Publisher(Client):
         self._open_numbers[number] = None
         self.world.unconfirmed += 1
         channel.basic_publish(
-            "",
+            self.exchange,
             self.queue,
             body.make(self._stream, number, self.chance.randrange(BODY_BYTES_MAX)),
             pika.BasicProperties(delivery_mode=2, priority=priority),

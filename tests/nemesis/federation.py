@@ -2,7 +2,8 @@
 
 The links between the clusters are relays, which are cut, silenced or closed. FAR is consumed in the
 first cluster alone, and has every other one as an upstream. CIRCLE is consumed everywhere, now
-here, now there, and each cluster has the next one as its upstream.
+here, now there, and each cluster has the next one as its upstream. WIDE is an exchange of every
+cluster; its queue in the first one, consumed there, gets what is published to any of them.
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ from warren_broker.relay_names import CAPABILITY
 
 FAR, CIRCLE = "nemesis.far", "nemesis.circle"
 QUEUES = (FAR, CIRCLE)
+WIDE = "nemesis.wide"
+"""An exchange, and a queue of the first cluster that is bound to it."""
+QUORUM = {"x-queue-type": "quorum"}
+LINKED_S = 60.0
 SETTINGS: dict[str, Any] = {
     "queues": {"consumer_disconnected_timeout_ms": 4000},
     "raft": {"suspect_after_ms": int(SUSPECT_AFTER_S * 1000)},
@@ -74,7 +79,9 @@ class Cluster:
     ) -> None:
         self.name = name
         (directory / name).mkdir()
-        self.nodes = Nodes(count, directory / name, Loopback(), SETTINGS, own_disks=False)
+        self.nodes = Nodes(
+            count, directory / name, Loopback(), SETTINGS, own_disks=False, cluster=name
+        )
         self.world = World(self.nodes, record, seed, 0.0)
 
     def admin(self) -> Connection:
@@ -112,9 +119,10 @@ class Federation(Story):
                 each.nodes.start(i)
         for each in self.clusters:
             each.nodes.wait_serving()
-        for queue in QUEUES:
+        for queue in (*QUEUES, WIDE):
             self.record("moves", q=queue)
         self._federate()
+        self._until(LINKED_S, "clusters without the binding of a link", self._unbound)
         self._clients.start()
         self._inflict()
         self.say("faults are over")
@@ -135,9 +143,12 @@ class Federation(Story):
                     self.relays[here, there] = [relay.__enter__() for relay in made]
             host, port = cluster.nodes.endpoint(here % len(cluster.nodes))
             with pika.BlockingConnection(pika.ConnectionParameters(host, port)) as connection:
-                for queue in QUEUES:
-                    arguments = {"x-queue-type": "quorum"}
-                    connection.channel().queue_declare(queue, durable=True, arguments=arguments)
+                channel = connection.channel()
+                channel.exchange_declare(WIDE, "direct", durable=True)
+                for queue in (*QUEUES, *([] if here else [WIDE])):
+                    channel.queue_declare(queue, durable=True, arguments=QUORUM)
+                if not here:
+                    channel.queue_bind(WIDE, WIDE, WIDE)
             self.configure(here, PREFETCH)
             upstreams = [{"upstream": f"c{i}"} for i in range(count) if i != here]
             with cluster.admin() as admin:
@@ -147,6 +158,7 @@ class Federation(Story):
                 circle = {"federation-upstream": f"c{(here + 1) % count}"}
                 if not here:
                     say.set_policy("/", "far", f"^{FAR}$", far, apply_to="queues")
+                    say.set_policy("/", "wide", f"^{WIDE}$", far, apply_to="exchanges")
                 say.set_policy("/", "circle", f"^{CIRCLE}$", circle, apply_to="queues")
 
     def configure(self, here: int, prefetch: int) -> None:
@@ -160,9 +172,19 @@ class Federation(Story):
                 "reconnect-delay": 1,
                 "prefetch-count": prefetch,
                 "ack-mode": self.options.ack_mode,
+                "queue-type": "quorum",
             }
             with self.clusters[here].admin() as admin:
                 Admin(admin).set_parameter("/", "federation-upstream", f"c{there}", value)
+
+    def _unbound(self) -> list[str]:
+        """Upstreams where no link has bound the exchange yet: it would drop what comes."""
+        found = []
+        for each in self.clusters[1:]:
+            with each.admin() as admin:
+                if not Admin(admin).bindings(source=WIDE):
+                    found.append(each.name)
+        return found
 
     def _run_clients(self) -> None:
         try:
@@ -177,11 +199,13 @@ class Federation(Story):
             clients += [
                 Publisher(world, f"far-{i}", i, FAR, 0, restless=True),
                 Publisher(world, f"circle-{i}", i + 1, CIRCLE, 0, restless=True),
+                Publisher(world, f"wide-{i}", i + 2, WIDE, 0, restless=True, exchange=WIDE),
                 Roaming(world, f"roams-{i}", i, CIRCLE, prefetch=20, lasts_s=STAY_S),
             ]
             if not i:
                 clients.append(Consumer(world, f"eats-far-{i}", i, FAR, prefetch=50, lasts_s=20))
-            for name in (f"roams-{i}", f"eats-far-{i}"):
+                clients.append(Consumer(world, f"eats-wide-{i}", i, WIDE, prefetch=50, lasts_s=20))
+            for name in (f"roams-{i}", f"eats-far-{i}", f"eats-wide-{i}"):
                 self.record("place", c=name, cluster=i)
         await asyncio.gather(*(client.run() for client in clients))
 
@@ -235,14 +259,14 @@ class Federation(Story):
         )
 
     def _drain(self) -> None:
-        """Everything has been delivered, in one cluster or another; FAR in the first."""
+        """Everything has been delivered, in one cluster or another; FAR and WIDE in the first."""
         self._until(DRAIN_S, "messages left in queues", self._left)
 
     def _left(self) -> list[str]:
         found = []
         for each in self.clusters:
             with each.admin() as admin:
-                texts = [left_in(Admin(admin).queue(name)) for name in QUEUES]
+                texts = [left_in(queue) for queue in Admin(admin).queues("nemesis")]
             found += [f"{each.name} {text}" for text in texts if text]
         return found
 

@@ -42,9 +42,11 @@ class Nodes:
         network: Network,
         settings: dict[str, Any],
         own_disks: bool = True,
+        cluster: str = "nemesis",
     ) -> None:
         self.network = network
         self.directory = directory
+        self.cluster = cluster
         self.down: set[int] = set(range(count))
         self.paused: set[int] = set()
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -81,7 +83,7 @@ class Nodes:
             f"{key} = {_toml(value)}"
             for key, value in (
                 ("node", node.name),
-                ("cluster", "nemesis"),
+                ("cluster", self.cluster),
                 ("secret", "nemesis"),
                 ("data_dir", str(node.data_dir)),
                 ("loopback_users", "none"),
