@@ -260,7 +260,10 @@ _SECTIONS_FIELD = cython.declare(bytes, b"%c%bx" % (len(SECTIONS), SECTIONS.enco
 def own_headers(
     p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Return where the entries of a table from at to end begin that clients see."""
+    """Return where the entries of a table from at to end begin that clients see.
+
+    end  of the table's entries; what follows them in the properties belongs to other ones
+    """
     k: cython.Py_ssize_t
     if end - at < 23:
         return at
@@ -275,18 +278,21 @@ def own_headers(
 def sections_at(p: cython.p_const_uchar, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """Return where the headers of well-formed properties begin if SECTIONS is there; 0: it is not.
 
-    They begin with the u32 length of their table.
+    They begin with the u32 length of their table. Only what is inside the table counts: behind an
+    empty one, a publisher's correlation_id and reply_to can hold the bytes of the header SECTIONS.
     """
     at: cython.Py_ssize_t = 2
+    after: cython.Py_ssize_t
     if not p[0] & 0x20:
         return 0
     if p[0] & 0x80:  # content_type
         at += 1 + p[at]
     if p[0] & 0x40:  # content_encoding
         at += 1 + p[at]
-    if end - at < 4 or own_headers(p, at + 4, end) == at + 4:
+    if end - at < 4:
         return 0
-    return at
+    after = at + 4 + _u32(p, at)
+    return at if after <= end and own_headers(p, at + 4, after) > at + 4 else 0
 
 
 def split_sections(properties: bytes) -> tuple[bytes, bytes]:
