@@ -46,7 +46,7 @@ from warren_broker.amqp10.replies_link import RepliesLink
 from warren_broker.amqp10.sender import PiecesLink
 from warren_broker.amqp10.wire.deliveries import handle_of
 from warren_broker.amqp10.wire.engine import OUTPUT_BYTES, Engine
-from warren_broker.amqp10.wire.fields import read_map
+from warren_broker.amqp10.wire.fields import check_attach, check_open, read_map
 from warren_broker.amqp10.wire.proton import (
     Condition,
     Event,
@@ -349,6 +349,7 @@ class Connection10:
 
     def _opened_by_client(self) -> None:
         connection = self._engine.connection
+        check_open(connection)
         hostname = connection.remote_hostname or ""
         self.client = {"container": str(connection.remote_container or "")}
         told = read_map("properties of open", lambda: connection.remote_properties)
@@ -405,6 +406,7 @@ class Connection10:
         try:
             if len(self._links) >= LINKS_MAX:
                 raise ResourceError(f"{LINKS_MAX} links are open on this connection; detach some")
+            check_attach(link)
             if link.is_receiver:
                 self._attach_target(link)
             else:

@@ -192,9 +192,8 @@ def symbols(data: Data) -> list[str]:
     data.rewind()
     kind = data.next()
     if kind == Data.ARRAY:
-        _, _, kind = data.get_array()
         data.enter()
-        data.next()
+        kind = data.next()
     found: list[str] = []
     while kind == Data.SYMBOL:
         found.append(str(data.get_symbol()))

@@ -3,10 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
-from warren_broker.amqp10.wire.proton import ProtonException
-from warren_broker.errors import InvalidArgument
+from warren_broker.amqp10.wire.proton import Connection, Link, ProtonException, ffi, lib
+from warren_broker.errors import InvalidArgument, SyntaxRefused
+
+_TERMINUS_FIELDS: Final = {
+    "dynamic-node-properties": lib.pn_terminus_properties,
+    "filter": lib.pn_terminus_filter,
+    "outcomes": lib.pn_terminus_outcomes,
+    "capabilities": lib.pn_terminus_capabilities,
+}
+
+
+def check_attach(link: Link) -> None:
+    """Raise SyntaxRefused when a field of an attach that came cannot be decoded.
+
+    The engine decodes such a field when it is first asked for, and keeps what it has read up to the
+    fault. An array that misses elements then ends the process when it is written again, as an
+    answer to the attach writes it: check before anything is copied.
+    """
+    handle = link._impl
+    _check("link properties", lib.pn_link_remote_properties(handle))
+    for end, terminus in (
+        ("source", lib.pn_link_remote_source(handle)),
+        ("target", lib.pn_link_remote_target(handle)),
+    ):
+        for name, field in _TERMINUS_FIELDS.items():
+            _check(f"{name} of the {end}", field(terminus))
+
+
+def check_open(connection: Connection) -> None:
+    """Raise SyntaxRefused when the properties of an open that came cannot be decoded."""
+    _check("properties of open", lib.pn_connection_remote_properties(connection._impl))
+
+
+def _check(what: str, data: Any) -> None:
+    if data == ffi.NULL:
+        return
+    code = lib.pn_error_code(lib.pn_data_error(data))
+    if code == 0 and lib.pn_data_encoded_size(data) >= 0:
+        return
+    why = "it ends too early" if code else "an array has other elements than it says"
+    raise SyntaxRefused(f"{what}: the encoded value cannot be read: {why}")
 
 
 def read_map(what: str, read: Callable[[], Any]) -> dict[Any, Any]:
