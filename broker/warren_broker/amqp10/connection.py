@@ -44,7 +44,7 @@ from warren_broker.amqp10.publishing_link import PublishingLink
 from warren_broker.amqp10.receiver import BlocksLink
 from warren_broker.amqp10.replies_link import RepliesLink
 from warren_broker.amqp10.sender import PiecesLink
-from warren_broker.amqp10.wire.deliveries import handle_of
+from warren_broker.amqp10.wire.deliveries import handle_of, holds_transfer
 from warren_broker.amqp10.wire.engine import OUTPUT_BYTES, Engine
 from warren_broker.amqp10.wire.fields import check_attach, check_open, read_map
 from warren_broker.amqp10.wire.proton import (
@@ -136,14 +136,16 @@ class Connection10:
         return self._ended or self._engine.output_ended
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
-        """Process received bytes."""
-        if self._ended:
+        """Process received bytes; those after this end's close are discarded, as 2.4.6 has it."""
+        if self.failure:
             return
         if self._sasl is not None:
             self._receive_sasl(data)
             return
         for _ in self._engine.receive(data):
             self._handle_events()
+            if self.failure:
+                break
         self._flush_links()
 
     def end_of_input(self) -> None:
@@ -486,6 +488,10 @@ class Connection10:
             part.flow()
 
     def _delivered(self, event: Event) -> None:
+        if holds_transfer(event.link):
+            raise NotAllowed(
+                f"a transfer on link {event.link.name!r}, on which the client receives"
+            )
         part = self._links.get(event.link)
         if part is not None:
             part.delivery(event.delivery)

@@ -10,17 +10,39 @@ from proton import Link
 
 from tests.broker.amqp10.stream_fuzz import FRAMES, LOGIN, carry_out, play
 from tests.broker.amqp10.test_connection import new, send
-from tests.broker.amqp10.test_links import consumer, opened
+from tests.broker.amqp10.test_links import consumer, deliver, opened
 from warren_broker.amqp10.wire.fields import read_map
 from warren_broker.errors import InvalidArgument
 
 STREAMS = 600
+FOUND = (
+    82_257,  # a transfer without a tag on a link on which the client receives
+)
+"""Seeds of streams at which an exception was found."""
 
 
 def test_damaged_streams_are_refused_or_harmless() -> None:
     ends = [play(seed) for seed in range(STREAMS)]
     assert sum(1 for why in ends if why and "the client closed" not in why) > STREAMS // 10
     assert sum(1 for why in ends if "the client closed" in why) > STREAMS // 40
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_streams_that_once_ended_the_connection_with_an_exception(seed: int) -> None:
+    play(seed)
+
+
+@pytest.mark.parametrize("tag", [b"", b"\xa0\x01t"])
+def test_a_transfer_on_a_link_on_which_the_client_receives_ends_the_connection(tag: bytes) -> None:
+    """Proton takes it for a delivery of the broker; the next message would be written to it."""
+    client = opened()
+    consumer(client)
+    fields = b"\x43\x43" + (tag or b"\x40") + b"\x43\x42\x42"
+    body = b"\x02\x00\x00\x00\x00\x53\x14\xc0" + bytes([len(fields) + 1, 6]) + fields + b"x"
+    client.connection.receive(struct.pack(">I", 4 + len(body)) + body)
+    deliver(client, [b"not sent"])
+    assert "on which the client receives" in client.connection.failure
+    assert client.engine.connection.remote_condition.name == "amqp:not-allowed"
 
 
 @pytest.mark.parametrize("properties", [7, "text", [1, 2]])

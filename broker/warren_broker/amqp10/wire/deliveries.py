@@ -59,6 +59,15 @@ def is_current(link: Handle, delivery: Handle) -> bool:
     return bool(lib.pn_link_current(link) == delivery)
 
 
+def holds_transfer(link: Link) -> bool:
+    """Return whether the peer has sent a transfer on a link of which this end is the sender.
+
+    Proton takes it for a delivery of this end, to which the next message would be written. This end
+    advances each delivery when it writes it, so that none of its own is ever the current one.
+    """
+    return bool(link.is_sender and lib.pn_link_current(link._impl) != _NOTHING)
+
+
 def read_message(link: Handle, delivery: Handle) -> tuple[Handle, bytearray, bool]:
     """Read the link's current delivery, which is whole; return as `whole_messages` yields."""
     data = _read(link, lib.pn_delivery_pending(delivery))
