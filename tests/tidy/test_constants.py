@@ -60,3 +60,22 @@ def test_a_constant_has_one_owner() -> None:
 def test_the_broker_says_the_version_of_its_package() -> None:
     project = tomllib.loads((house.ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert project["project"]["version"] == BROKER_VERSION
+
+
+def test_the_checksum_has_one_owner() -> None:
+    findings = [
+        f"{module.place}:{line}: {name}"
+        for module in house.sources()
+        for line, name in house.imports(module)
+        if name.startswith("zlib_ng") or name == "zlib.crc32"
+    ]
+    findings += [
+        f"{module.place}:{node.lineno}: {ast.unparse(node)}"
+        for module in house.sources()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Attribute) and node.attr == "crc32"
+    ]
+    owner = "raft/warren_raft/checksum.py:"
+    others = [each for each in findings if not each.startswith(owner)]
+    house.report(others, "use warren_raft.checksum.crc32: the same values, several times as fast")
+    assert len(findings) > len(others), "the owner has moved: name it here"

@@ -34,7 +34,7 @@ BANNED_CALLS = {
     "open": "take bytes and return bytes; storage/ owns the files",
     "print": "return what happened as a value",
     "input": "take it as an argument",
-    "hash": "differs between interpreters: use zlib.crc32 or a digest",
+    "hash": "differs between interpreters: use warren_raft.checksum.crc32 or a digest",
     "id": "differs between members: name the thing",
     "float": "rounding may differ and hides units: use integers with a unit",
 }

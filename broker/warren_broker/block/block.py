@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import struct
 import sys
-import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
@@ -49,6 +48,7 @@ from warren_broker.block.layout import (
     runs_of,
     shifted,
 )
+from warren_raft.checksum import crc32
 
 __all__ = [
     "AREAS",
@@ -160,7 +160,7 @@ class Block:
             raise BlockError(f"{runs} priority runs; there are {PRIORITY_MAX + 1} priorities")
         if not HEADER_BYTES <= length <= bytes_max:
             raise BlockError(f"block of {length} bytes; the limit is {bytes_max}: send less")
-        if verify and zlib.crc32(view[HEADER_BYTES:]) != crc:
+        if verify and crc32(view[HEADER_BYTES:]) != crc:
             raise BlockError(f"block of {length} bytes: damaged, its checksum does not match")
         if codec != CODEC_NONE:
             view = plain(view, head)

@@ -7,7 +7,6 @@ CODEC_LZ4: an LZ4 frame of everything from byte 32; only read.
 
 from __future__ import annotations
 
-import zlib
 from typing import Final
 
 import lz4.block
@@ -22,6 +21,7 @@ from warren_broker.block.layout import (
     BlockError,
     areas_start,
 )
+from warren_raft.checksum import crc32
 
 COMPRESS_BYTES_MIN: Final = 512
 """Smaller blocks are not compressed."""
@@ -52,7 +52,7 @@ def compress(block: bytes, bytes_min: int = COMPRESS_BYTES_MIN) -> bytes:
         return block
     plain = view[HEADER_BYTES:start]
     head[4] = CODEC_LZ4_AREAS
-    head[6] = zlib.crc32(packed, zlib.crc32(plain))
+    head[6] = crc32(packed, crc32(plain))
     return b"".join((HEADER.pack(*head), plain, packed))
 
 
@@ -105,5 +105,5 @@ def _frame(view: memoryview, size: int) -> bytes:
 def _with_head(head: tuple[int, ...], columns: memoryview | bytes, data: bytes) -> memoryview:
     fields = list(head)
     fields[4] = CODEC_NONE
-    fields[6] = zlib.crc32(data, zlib.crc32(columns))
+    fields[6] = crc32(data, crc32(columns))
     return memoryview(b"".join((HEADER.pack(*fields), columns, data)))

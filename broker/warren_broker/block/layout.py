@@ -22,9 +22,10 @@ from __future__ import annotations
 import itertools
 import re
 import struct
-import zlib
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
+
+from warren_raft.checksum import crc32
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Route: TypeAlias = tuple[bytes, bytes]
@@ -148,7 +149,7 @@ def encode_parts(
     length += -length % 8 + len(properties[1]) + len(bodies[1])
     crc = 0
     for part in parts:
-        crc = zlib.crc32(part, crc)
+        crc = crc32(part, crc)
     parts[0] = encode_head(
         form=form,
         columns=columns,

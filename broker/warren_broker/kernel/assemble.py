@@ -9,9 +9,10 @@ they are pointers. The row is that of `table.ROW`: 0 route, 1 end of properties,
 
 from __future__ import annotations
 
-import zlib
 from array import array
 from collections.abc import Sequence
+
+from warren_raft.checksum import crc32
 
 try:
     import cython
@@ -450,7 +451,7 @@ def _head_of(
         form=form,
         columns=columns,
         count=gathering.count,
-        crc=zlib.crc32(memoryview(block)[HEADER_BYTES:]),
+        crc=crc32(memoryview(block)[HEADER_BYTES:]),
         length=len(block),
         routes=len(gathering.routes),
         runs=runs,

@@ -2,16 +2,17 @@
 # mypy: ignore-errors
 """An order-independent digest of the messages of a block.
 
-One source for both kernels: interpreted, `map` runs zlib's CRC-32 over the messages; compiled, the
+One source for both kernels: interpreted, `map` runs the CRC-32 over the messages; compiled, the
 same checksum is computed here, eight bytes at a time, without an object per message.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable
 from itertools import pairwise, repeat, starmap
 from operator import mul
+
+from warren_raft.checksum import crc32
 
 try:
     import cython
@@ -39,13 +40,13 @@ def content_digest(data: bytes | memoryview) -> int:
     block = Block.decode(data, verify=False)
     if not block.count:
         return 0
-    routes = [zlib.crc32(key, zlib.crc32(exchange)) for exchange, key in block.routes]
+    routes = [crc32(key, crc32(exchange)) for exchange, key in block.routes]
     if cython.compiled:
         return _compiled(block, routes)
     column = block.route_column
     seeds = repeat(routes[0]) if column is None else map(routes.__getitem__, column)
-    heads = map(zlib.crc32, _items(block.properties_data, block.properties_offsets), seeds)
-    sums = list(map(zlib.crc32, _items(block.body_data, block.body_offsets), heads))
+    heads = map(crc32, _items(block.properties_data, block.properties_offsets), seeds)
+    sums = list(map(crc32, _items(block.body_data, block.body_offsets), heads))
     return (sum(map(mul, sums, sums)) + _WEIGHT * sum(sums)) % _MODULUS
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable
+
+from warren_raft.checksum import crc32
 
 
 def shovel_owner(vhost: str, name: str, nodes: Iterable[str]) -> str | None:
@@ -18,4 +19,4 @@ def shovel_owner(vhost: str, name: str, nodes: Iterable[str]) -> str | None:
 
 
 def _rank(vhost: str, name: str, node: str) -> int:
-    return zlib.crc32("\0".join((node, vhost, name, node)).encode("utf-8", "replace"))
+    return crc32("\0".join((node, vhost, name, node)).encode("utf-8", "replace"))

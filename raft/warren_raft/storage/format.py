@@ -56,8 +56,8 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
-from zlib import crc32
 
+from warren_raft.checksum import crc32
 from warren_raft.types import Entry, EntryKind
 
 VERSION = 2

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from zlib import crc32
 
+from warren_raft.checksum import crc32
 from warren_raft.storage.format import Damaged, Data, Newer
 
 SEAL_HEADER_BYTES = 24

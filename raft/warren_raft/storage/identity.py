@@ -31,10 +31,10 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import msgspec
 
+from warren_raft.checksum import crc32
 from warren_raft.storage.errors import DirectoryRefused
 from warren_raft.storage.files import Files
 from warren_raft.storage.manifest import NAME as MANIFEST

@@ -5,8 +5,8 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass, field
 from pathlib import Path
-from zlib import crc32
 
+from warren_raft.checksum import crc32
 from warren_raft.storage.entry_index import Rows
 from warren_raft.storage.errors import EntryDamaged, WriteFailed
 from warren_raft.storage.files import Files

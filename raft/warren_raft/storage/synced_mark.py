@@ -33,8 +33,8 @@ import struct
 import threading
 from pathlib import Path
 from typing import NamedTuple
-from zlib import crc32
 
+from warren_raft.checksum import crc32
 from warren_raft.storage.background_writer import BackgroundWriter
 from warren_raft.storage.files import Files, is_full
 from warren_raft.storage.identity import SYNCED, Directory
