@@ -26,7 +26,11 @@ from warren_broker.kernel.section_types import (
 )
 
 WITHOUT_BYTES_MAX = 65_536
-"""Limit of the number of values without bytes in an array."""
+"""Limit of the number of values without bytes in all arrays of a message together.
+
+One such array can stand in each few bytes of a message; each value takes up to nine bytes of a
+field.
+"""
 
 _WIDTHS = cython.declare(bytes, WIDTHS)
 _SIZE1 = cython.declare(cython.uint, SIZE1)
@@ -72,6 +76,7 @@ class ValueReader:
 
     start, after         content of the value measured last: from its count, for lists and maps
     count                that was read last
+    without_bytes        values without bytes in arrays so far
     section, section_at  the section that is read, for errors
     """
 
@@ -85,6 +90,7 @@ class ValueReader:
             self.p = data
         self.start = self.after = 0
         self.count = 0
+        self.without_bytes = 0
         self.section = HEADER - 1
         self.section_at = 0
 
@@ -328,10 +334,13 @@ class ValueReader:
         if not kind:  # described values have no 0.9.1 type
             return 0
         at += 1
-        if count > WITHOUT_BYTES_MAX and _WIDTHS[kind] == 0:
-            self.refuse(
-                f"an array of {count} values without bytes; the limit is {WITHOUT_BYTES_MAX}"
-            )
+        if _WIDTHS[kind] == 0:
+            self.without_bytes += count
+            if self.without_bytes > WITHOUT_BYTES_MAX:
+                self.refuse(
+                    f"an array of {count} values without bytes; the limit is {WITHOUT_BYTES_MAX} "
+                    "in all arrays of a message"
+                )
         mark: cython.Py_ssize_t = open_length(out, 0x41)
         for _i in range(count):
             at = self.span(kind, at)

@@ -11,6 +11,7 @@ cdef class ValueReader:
     cdef Py_ssize_t start
     cdef Py_ssize_t after
     cdef unsigned long long count
+    cdef unsigned long long without_bytes
     cdef unsigned int section
     cdef Py_ssize_t section_at
 
