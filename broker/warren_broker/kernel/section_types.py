@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 HEADER = 0x70
@@ -79,15 +80,13 @@ WIDTHS = _widths()
 """Constructor to bytes of its value; SIZE1, SIZE4: a size of 1 or 4 bytes precedes the value."""
 
 
+_UUID = re.compile(rb"urn:uuid:" + rb"-".join(rb"([0-9a-fA-F]{%d})" % n for n in (8, 4, 4, 4, 12)))
+
+
 def uuid_of(text: bytes) -> object:
     """Return the 16 bytes of `urn:uuid:` and a UUID; None for anything else."""
-    parts = text[9:].split(b"-")
-    if not text.startswith(b"urn:uuid:") or [len(part) for part in parts] != [8, 4, 4, 4, 12]:
-        return None
-    try:
-        return bytes.fromhex(b"".join(parts).decode("ascii"))
-    except ValueError:
-        return None
+    found = _UUID.fullmatch(text)
+    return None if found is None else bytes.fromhex(b"".join(found.groups()).decode("ascii"))
 
 
 class MalformedSections(ValueError):
