@@ -18,7 +18,7 @@ REPLY_TO = "amq.rabbitmq.reply-to"
 """The pseudo queue of direct replies; routable names begin with it."""
 LOOKED_AT = BAD_EXPIRATION | DIRECT_REPLY_TO | CC
 """Only messages with one of these flags can be refused here."""
-_INTEGER = re.compile(r"-?[0-9]+")
+_INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
 def first_refused(
@@ -46,7 +46,7 @@ def _expiration_flaw(text: str) -> str:
         return "no_integer"
     if number.end() < len(text):
         return f'{{leftover_string,"{text[number.end() :]}"}}'
-    return f"{{value_{'negative' if text.startswith('-') else 'too_large'},{text}}}"
+    return f"{{value_{'negative' if text.startswith('-') else 'too_large'},{int(text)}}}"
 
 
 def _check(raw: bytes, flags: int, has_replies: bool) -> None:

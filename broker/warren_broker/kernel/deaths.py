@@ -6,6 +6,7 @@ import struct
 from typing import Any
 
 from warren_broker.amqp091.wire.fields import FieldReader
+from warren_broker.kernel.properties import expiration_ms
 
 _ARRAY = struct.Struct(">BIIB")
 _SIZES = struct.Struct(">II")
@@ -50,9 +51,10 @@ def _death(death: dict[str, Any]) -> bytes | None:
     pairs = [("queue", _string(queue)), ("reason", _symbol(str(reason)))]
     pairs += [("count", _ULONG.pack(0x80, count)), ("first-time", moment), ("last-time", moment)]
     pairs += [("exchange", _string(exchange)), ("routing-keys", _strings(keys))]
-    ttl = str(death.get("original-expiration", ""))
-    if ttl.isdecimal() and len(ttl) <= 10 and int(ttl) <= 0xFFFFFFFF:
-        pairs.insert(0, ("ttl", _UINT.pack(0x70, int(ttl))))
+    said = str(death.get("original-expiration", ""))
+    ttl_ms = expiration_ms(said.encode("utf-8", "surrogateescape"))
+    if ttl_ms >= 0:
+        pairs.insert(0, ("ttl", _UINT.pack(0x70, ttl_ms)))
     content = b"".join(_symbol(name) + value for name, value in pairs)
     return _SIZES.pack(len(content) + 4, 2 * len(pairs)) + content
 

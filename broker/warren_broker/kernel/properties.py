@@ -119,11 +119,11 @@ def _table_flags(
 def _milliseconds(
     p: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.int
 ) -> cython.longlong:
-    """Return an expiration's value; -1 when it is not an integer from 0 to 2**32 - 1."""
+    """Do `expiration_ms` for this module: the text is p[at : at + size]."""
     total: cython.longlong = 0
     i: cython.Py_ssize_t
     start: cython.Py_ssize_t = at
-    if size > 0 and p[at] == 0x2B:  # RabbitMQ takes a plus sign
+    if size > 0 and p[at] == 0x2B:
         start += 1
     if start == at + size:
         return -1
@@ -224,6 +224,19 @@ def examine(properties: bytes) -> int:
         return walk(p, len(properties))
     else:
         return walk(properties, len(properties))
+
+
+def expiration_ms(text: bytes) -> int:
+    """Return an expiration's milliseconds, 0 to 2**32 - 1; -1: it is none.
+
+    Decimal digits of ASCII, also more of them than the value needs, with or without one plus sign
+    before them, which RabbitMQ takes. Whatever reads an expiration reads it with this.
+    """
+    if cython.compiled:
+        p: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(text))
+        return _milliseconds(p, 0, len(text))
+    else:
+        return _milliseconds(text, 0, len(text))
 
 
 UNREADABLE = "x-unreadable-properties"

@@ -34,8 +34,10 @@ if cython.compiled:
         close_length,
         put_number,
     )
+
+    from warren_broker.kernel.compiled.properties import expiration_ms
 else:
-    from warren_broker.kernel.properties import walk
+    from warren_broker.kernel.properties import expiration_ms, walk
     from warren_broker.kernel.section_values import ValueReader, close_length, put_number
 
 _STRINGS = (0xA1, 0xB1, 0xA3, 0xB3)
@@ -331,9 +333,7 @@ class _MessageReader(ValueReader):
         elif name == b"x-basic-priority" and code == 0x50 and self.priority < 0:
             self.priority = self.p[self.start]
         elif name == b"x-basic-expiration" and code in (0xA1, 0xB1) and self.ttl < 0:
-            digits = bytes(self.p[self.start : after])
-            if digits.isdigit() and int(digits[:11]) <= 0xFFFFFFFF:
-                self.ttl = int(digits)
+            self.ttl = expiration_ms(bytes(self.p[self.start : after]))
         return after
 
     @cython.cfunc

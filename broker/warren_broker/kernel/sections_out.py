@@ -19,9 +19,9 @@ if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING
     from cython.cimports.warren_broker.kernel.compiled.section_values import put_number
 
-    from warren_broker.kernel.compiled.properties import readable
+    from warren_broker.kernel.compiled.properties import expiration_ms, readable
 else:
-    from warren_broker.kernel.properties import readable
+    from warren_broker.kernel.properties import expiration_ms, readable
     from warren_broker.kernel.section_values import put_number
 
 from warren_broker.kernel.deaths import encode_deaths
@@ -394,9 +394,7 @@ class _MessageWriter:
             bit >>= 1
         expiration = self.shorts.get(0x0100)
         if ttl < 0 and expiration is not None:
-            digits = expiration.lstrip(b"+")
-            if digits.isdigit() and len(digits) <= 10 and int(digits) <= 0xFFFFFFFF:
-                ttl = int(digits)
+            ttl = expiration_ms(expiration)
         header.append(0x41 if durable else 0x42)
         if priority >= 0:
             header.append(0x50)

@@ -14,6 +14,7 @@ from warren_broker.kernel import (
     MessageTable,
     Selection,
 )
+from warren_broker.kernel.properties import expiration_ms
 from warren_broker.metadata.exchange_types import DELAY, delay_ms
 
 SIGNED_CODES: Final = "bsIl"
@@ -51,10 +52,16 @@ def restored(table: MessageTable) -> MessageTable:
             raw,
             table.body(i),
             min(said.get("priority", PRIORITY_DEFAULT), PRIORITY_MAX),
-            TTL_NONE if expiration is None else int(expiration),
+            _ttl_ms(expiration),
             table.flags(i),
         )
     return copy
+
+
+def _ttl_ms(expiration: str | None) -> int:
+    """Return the time to live of a row of a table."""
+    found = -1 if expiration is None else expiration_ms(expiration.encode("utf-8", "replace"))
+    return TTL_NONE if found < 0 else min(found, TTL_NONE - 1)
 
 
 def delays_of(table: MessageTable) -> tuple[tuple[int, int], ...]:
