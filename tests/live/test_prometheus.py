@@ -365,3 +365,19 @@ def _answers(cluster: LocalCluster) -> bool:
         return bool(get(cluster, 0))
     except (OSError, urllib.error.URLError):
         return False
+
+
+def test_a_thousand_queues_that_were_deleted_leave_no_sample(cluster: LocalCluster) -> None:
+    def keys() -> list[set[Any]]:
+        return [set(scraped(cluster, node, "/metrics/per-object")) for node in range(3)]
+
+    before = keys()
+    for batch in range(10):
+        with connect(cluster, batch % 3) as connection:  # its exclusive queues end with it
+            channel = connection.channel()
+            for number in range(100):
+                channel.queue_declare(f"brief-{batch}-{number}", exclusive=True)
+            if batch == 5:
+                during = scraped(cluster, batch % 3, "/metrics/per-object")
+                assert sum("brief-5-" in str(labels) for _, labels in during) >= 100
+    eventually(lambda: keys() == before, "nothing of the queues is shown")

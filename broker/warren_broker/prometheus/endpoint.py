@@ -91,26 +91,43 @@ class _Server(ThreadingHTTPServer):
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection on a thread of its own, if one is free."""
+        """Serve a connection on a thread of its own, if one is free.
+
+        Where no thread can be started, the caller ends the connection (`handle_error`).
+        """
         if not self._free.acquire(blocking=False):
             log.warning("metrics: %s refused, %d connections", client_address, SCRAPERS_MAX)
             self.shutdown_request(request)
             return
-        super().process_request(request, client_address)
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._free.release()  # which the thread would have done
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Serve a connection for at most CONNECTION_S_MAX."""
+        try:
+            self._serve(request, client_address)
+        finally:
+            self._free.release()
+
+    def _serve(self, request: Any, client_address: Any) -> None:
         limit = threading.Timer(CONNECTION_S_MAX, _cut, (request,))
         limit.daemon = True
-        limit.start()
+        try:
+            limit.start()
+        except RuntimeError:  # no thread can be started: a connection without a limit is not served
+            log.warning("metrics: %s refused, no thread can be started", client_address)
+            self.shutdown_request(request)
+            return
         try:
             super().process_request_thread(request, client_address)
         finally:
             limit.cancel()
-            self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log what ended a connection."""
+        """Log what ended a connection, or that no thread could be started for it."""
         log.info("metrics: the connection of %s ended", client_address, exc_info=True)
 
 
