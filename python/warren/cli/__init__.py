@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from warren.cli import streams
 from warren.errors import StillUnderWay, WarrenError
 
 try:
@@ -24,10 +25,27 @@ EXIT_STILL_UNDER_WAY = 75
 def main() -> None:
     """Run the command; a WarrenError is one line on standard error with exit code 1.
 
-    Exit code 75: the operation continues, but was not complete in time.
+    Exit code 75: the operation continues, but was not complete in time. Standard output that takes
+    nothing, as of a full disk, is such a failure, too.
     """
+    streams.set_up()
+    try:
+        _run()
+    except (WarrenError, streams.OutputFailed) as error:
+        try:
+            fail(str(error))
+        except OSError:
+            streams.drop_errors()  # there is the exit code
+        sys.exit(EXIT_STILL_UNDER_WAY if isinstance(error, StillUnderWay) else EXIT_REFUSED)
+
+
+def _run() -> None:
+    sys.argv[1:] = streams.arguments(sys.argv[1:])
     try:
         app()
-    except WarrenError as error:
-        fail(str(error))
-        sys.exit(EXIT_STILL_UNDER_WAY if isinstance(error, StillUnderWay) else EXIT_REFUSED)
+    except SystemExit:
+        streams.flush_output()
+        raise
+    except OSError as error:
+        streams.check_output(error)
+        raise

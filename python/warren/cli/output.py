@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from warren.cli import streams
+
 Column: TypeAlias = str | Callable[[Any], Any]
 """What a column shows of each: an attribute, or what is made of it."""
 _OUT = Console()
@@ -23,8 +25,9 @@ ERRORS = Console(stderr=True)
 
 
 def as_json(value: Any) -> None:
-    """Print one JSON document."""
-    print(json_codec.dumps(value, default=_plain, indent=2, ensure_ascii=False))
+    """Print one JSON document; only with JSON's own escapes where the terminal is not of UTF-8."""
+    plain = not streams.speaks_unicode()
+    print(json_codec.dumps(value, default=_plain, indent=2, ensure_ascii=plain))
 
 
 def listing(

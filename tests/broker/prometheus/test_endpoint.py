@@ -1,4 +1,4 @@
-"""The endpoint's places, one for each connection: each is free again, whatever the connection met."""
+"""The endpoint's places, one for each connection: each is free again, whatever it met."""
 
 from __future__ import annotations
 
