@@ -33,7 +33,6 @@ from warren_broker.amqp10.link import (
     accept_attach,
     announces_blocks,
     condition_of,
-    drop,
     refuse_attach,
     source_address,
     target_address,
@@ -45,7 +44,7 @@ from warren_broker.amqp10.receiver import BlocksLink
 from warren_broker.amqp10.replies_link import RepliesLink
 from warren_broker.amqp10.sender import PiecesLink
 from warren_broker.amqp10.wire.deliveries import handle_of, holds_transfer
-from warren_broker.amqp10.wire.engine import OUTPUT_BYTES, Engine
+from warren_broker.amqp10.wire.engine import CHANNEL_MAX, OUTPUT_BYTES, Engine
 from warren_broker.amqp10.wire.fields import check_attach, check_open, read_map
 from warren_broker.amqp10.wire.proton import (
     Condition,
@@ -71,6 +70,8 @@ from warren_broker.queue import commands
 from warren_broker.sasl_login import Logins
 
 LINKS_MAX = 1024
+DISCARDED_MAX = 4_096
+"""Messages to a link that this end has detached: twice what any link is given credit for."""
 VHOST_PREFIX = "vhost:"
 DEFAULT_VHOST = "/"
 REQUESTS_HELD_MAX = 256
@@ -137,16 +138,19 @@ class Connection10:
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
         """Process received bytes; those after this end's close are discarded, as 2.4.6 has it."""
-        if self.failure:
+        if self._is_closing():
             return
         if self._sasl is not None:
             self._receive_sasl(data)
             return
         for _ in self._engine.receive(data):
             self._handle_events()
-            if self.failure:
+            if self._is_closing():
                 break
         self._flush_links()
+
+    def _is_closing(self) -> bool:
+        return self.failure != ""
 
     def end_of_input(self) -> None:
         """Handle the end of input: the connection is lost unless it was closed."""
@@ -311,6 +315,15 @@ class Connection10:
             )
         )
 
+    def discard(self, link: Link) -> None:
+        """Read what has arrived for a link that has ended at this end."""
+        if self._engine.endings.discard(handle_of(link)) > DISCARDED_MAX and not self.failure:
+            self._close_with(
+                NotAllowed(
+                    f"more than {DISCARDED_MAX} messages to link {link.name!r}, which has ended"
+                )
+            )
+
     def may_read(self) -> bool:
         """Return whether resource alarms and blocks in flight permit another block."""
         return not self.short and self.in_flight_bytes < self.limits.in_flight_bytes_max
@@ -391,6 +404,12 @@ class Connection10:
 
     def _session_opened(self, event: Event) -> None:
         session: Session = event.session
+        if not self._engine.may_begin_session():
+            raise ResourceError(
+                f"more than {CHANNEL_MAX + 1} sessions, channel-max is {CHANNEL_MAX}: end some "
+                "before beginning others"
+            )
+        self._engine.endings.begun += 1
         session.incoming_capacity = self._engine.session_window_bytes
         session.open()
 
@@ -399,8 +418,9 @@ class Connection10:
             part = self._remove(link)
             assert part is not None
             part.session_ended = True
+            part.abort_unsent()
             _end_part(part)
-        event.session.close()
+        self._engine.endings.end_session(event.session)
 
     def _link_opened(self, event: Event) -> None:
         link: Link = event.link
@@ -475,12 +495,14 @@ class Connection10:
     def _link_closed(self, event: Event) -> None:
         part = self._remove(event.link)
         if part is not None:
+            part.abort_unsent()
             _end_part(part)
+        ended_here = bool(event.link.state & Link.LOCAL_CLOSED)
         if event.type == Event.LINK_REMOTE_DETACH:
             event.link.detach()
         else:
             event.link.close()
-        event.link.free()
+        self._engine.endings.free_link(event.link, ended_here=ended_here)
 
     def _flowed(self, event: Event) -> None:
         part = self._links.get(event.link)
@@ -493,10 +515,10 @@ class Connection10:
                 f"a transfer on link {event.link.name!r}, on which the client receives"
             )
         part = self._links.get(event.link)
-        if part is not None:
+        if part is not None and not part.ended:
             part.delivery(event.delivery)
         elif event.link.is_receiver:
-            drop(event.delivery)
+            self.discard(event.link)
 
     def _closed_by_client(self, event: Event) -> None:
         event.connection.close()

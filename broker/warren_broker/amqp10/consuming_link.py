@@ -189,6 +189,12 @@ class ConsumingLink(LinkPart):
             self.host.flush_later(self)
             self.wake()
 
+    def abort_unsent(self) -> None:
+        """Take back what was written and not sent."""
+        if self.link.queued:
+            for held in (*(retired.held for retired in self._retired), self._held):
+                held.abort()
+
     def gone(self) -> None:
         """End the consumer: the client has ended the link or its session."""
         self._end(failed=self.session_ended)

@@ -156,6 +156,14 @@ class HeldDeliveries:
                 self.overdue.add(tag)
                 deliveries.tell_outcome(delivery, RELEASED)
 
+    def abort(self) -> None:
+        """Take back what was not sent: the client has ended the link.
+
+        Where its session's window is closed, the engine would keep it as long as the connection.
+        """
+        for delivery in self.by_tag.values():
+            deliveries.abort(delivery)
+
     def forget(self) -> None:
         """Drop the handles of all deliveries: their link has ended."""
         self.by_tag.clear()

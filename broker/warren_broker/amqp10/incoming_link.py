@@ -6,7 +6,7 @@ from abc import abstractmethod
 
 from warren_broker.amqp10.link import LinkHost, LinkPart, drop
 from warren_broker.amqp10.wire.proton import Delivery, Link
-from warren_broker.errors import ContentTooLarge
+from warren_broker.errors import ContentTooLarge, Refusal
 
 
 class IncomingLink(LinkPart):
@@ -29,10 +29,6 @@ class IncomingLink(LinkPart):
         An aborted one behind messages that wait is dropped in its turn. Settled earlier, the engine
         would free it with its next output, though the link may have come to it meanwhile.
         """
-        if self.ended:
-            self._count(0)
-            drop(delivery)
-            return
         if delivery.aborted:
             self._count(0)
             if delivery.readable:
@@ -40,7 +36,6 @@ class IncomingLink(LinkPart):
             return
         if delivery.pending > self.bytes_max:
             size, limit = delivery.pending, self.bytes_max
-            drop(delivery)
             self.refuse(
                 ContentTooLarge(
                     f"{self.what} of {size} bytes or more; {limit} is the limit: send smaller ones"
@@ -51,6 +46,12 @@ class IncomingLink(LinkPart):
         if not delivery.partial and delivery.readable:
             self._waiting = True
             self.wake()
+
+    def refuse(self, refusal: Refusal) -> None:
+        """End the link with an error; what waits, and what arrives later, is not read."""
+        super().refuse(refusal)
+        self._count(0)
+        self.host.discard(self.link)
 
     def gone(self) -> None:
         """Drop the link's incomplete message: the link has ended."""

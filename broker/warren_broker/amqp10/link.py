@@ -85,6 +85,10 @@ class LinkHost(Protocol):
         """End the connection: too many bytes of incomplete blocks."""
         ...
 
+    def discard(self, link: Link) -> None:
+        """Read what has arrived for a link that has ended at this end."""
+        ...
+
     def may_read(self) -> bool:
         """Return whether resource alarms and in_flight_bytes permit a block."""
         ...
@@ -110,6 +114,9 @@ class LinkPart:
 
     def delivery(self, delivery: Delivery) -> None:
         """Handle new bytes or a new state of a delivery."""
+
+    def abort_unsent(self) -> None:
+        """Take back what was written and not sent: the client has ended the link or its session."""
 
     def gone(self) -> None:
         """Handle the end of the link by the client or its session."""

@@ -82,12 +82,12 @@ class RequestsLink(LinkPart):
     def delivery(self, delivery: Delivery) -> None:
         """Handle a request of which a part, or everything, has arrived."""
         limit = self.host.limits.request_bytes_max
-        if self.ended or delivery.aborted:
+        if delivery.aborted:
             drop(delivery)
         elif delivery.pending > limit:
             size = delivery.pending
-            drop(delivery)
             self.refuse(ContentTooLarge(f"a request of {size} bytes or more; {limit} is the limit"))
+            self.host.discard(self.link)
         elif not delivery.partial and delivery.readable:
             data = self.link.recv(delivery.pending) or b""
             delivery.update(Delivery.ACCEPTED)

@@ -103,6 +103,11 @@ def settle_as(delivery: Handle, outcome: int) -> None:
     lib.pn_delivery_settle(delivery)
 
 
+def abort(delivery: Handle) -> None:
+    """Settle a delivery of this end, and drop what was not sent of it."""
+    lib.pn_delivery_abort(delivery)
+
+
 def tell_outcome(delivery: Handle, outcome: int) -> None:
     """Give a delivery an outcome, and do not settle it."""
     lib.pn_delivery_update(delivery, outcome)

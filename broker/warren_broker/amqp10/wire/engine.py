@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from warren_broker.amqp10.wire.deliveries import Handle
+from warren_broker.amqp10.wire.endings import Endings
 from warren_broker.amqp10.wire.proton import (
     Collector,
     Connection,
@@ -29,6 +30,8 @@ OFFERED_CAPABILITIES = ("LINK_PAIR_V1_0", "ANONYMOUS-RELAY")
 SESSION_WINDOW_BYTES = 64 << 20
 """Bytes that the peer may send on one session ahead of reading."""
 CHANNEL_MAX = 63
+ENDED_SESSIONS_MAX = 1_024
+"""Ended sessions that wait for what was asked for on their links, before no more may begin."""
 OUTPUT_BYTES = 4 << 20
 """What one call of `output` hands out at the most, unless told otherwise."""
 OnDelivery = Callable[[Handle], bool]
@@ -40,6 +43,7 @@ class Engine:
 
     transport, connection  Proton's objects, to be opened and configured by the owner
     on_delivery            by a link's handle, what is called instead of an event for its deliveries
+    endings                what is still to be done for ended links and sessions
     """
 
     def __init__(self, *, server: bool, container: str, idle_timeout_s: float = 0.0) -> None:
@@ -51,8 +55,10 @@ class Engine:
         self.connection = Connection()
         self.connection.container = container
         self.on_delivery: dict[Handle, OnDelivery] = {}
+        self.endings = Endings(self._pending)
         self._collector = Collector()
         self.connection.collect(self._collector)
+        self._ready: list[bytearray] = []  # output that was made before it was asked for
         self._input_ended = False
         self._output_ended = False
 
@@ -92,7 +98,7 @@ class Engine:
     @property
     def output_ended(self) -> bool:
         """Whether all output was taken, including the close."""
-        return self._output_ended
+        return self._output_ended and not self._ready
 
     def receive(self, data: bytes | bytearray | memoryview) -> Iterator[None]:
         """Process received bytes; yields whenever events must be read, to bound the buffers."""
@@ -122,9 +128,12 @@ class Engine:
 
     def output(self, limit: int = OUTPUT_BYTES) -> list[bytearray]:
         """Return bytes to send, about `limit` at most; call again when they have been sent."""
-        pieces: list[bytearray] = []
+        pieces, self._ready = self._ready, []
+        limit -= sum(map(len, pieces))
         while limit > 0 and not self._output_ended:
             pending = self._pending()
+            if pending == 0 and self.endings.settle():
+                continue
             if pending <= 0:
                 self._output_ended = pending < 0
                 break
@@ -136,6 +145,17 @@ class Engine:
             pieces.append(piece)
             limit -= len(piece)
         return pieces
+
+    def may_begin_session(self) -> bool:
+        """Return whether the client may begin one more session.
+
+        It may begin and end many at once: ends are written ahead, if that helps. The engine would
+        fail if it had no channel for one.
+        """
+        endings = self.endings
+        if endings.begun > CHANNEL_MAX and sum(map(len, self._ready)) < OUTPUT_BYTES:
+            self._ready = self.output()
+        return endings.begun <= CHANNEL_MAX and endings.waiting < ENDED_SESSIONS_MAX
 
     def events(self) -> Iterator[Event]:
         """Iterate over new events; an event is valid until the next one is taken."""
@@ -169,6 +189,8 @@ class Engine:
     def free(self) -> None:
         """Free Proton's objects; no method may be called afterwards."""
         self._input_ended = self._output_ended = True
+        self._ready.clear()
+        self.endings.clear()
         self.transport.unbind()
         self.connection.free()
 
