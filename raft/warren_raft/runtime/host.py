@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -40,7 +40,7 @@ from warren_raft.runtime.scrub import Scrub
 from warren_raft.runtime.snapshot_policy import SnapshotPolicy
 from warren_raft.runtime.snapshots import MemberProgress, Transfers
 from warren_raft.runtime.stalled_disk import StalledDisk
-from warren_raft.storage.errors import DirectoryOutdated
+from warren_raft.storage.errors import DirectoryOutdated, EntryDamaged
 from warren_raft.storage.files import Files
 from warren_raft.storage.log_store import LogCallbacks, LogStore
 from warren_raft.storage.opened_log import open_log
@@ -431,12 +431,12 @@ class Host:
         self._bootstrap.begin(callback, self._clock.epoch_ms())
 
     def read_entry(self, group: GroupId, index: Index) -> Entry:
-        """Return an entry, from memory or disk.
-
-        raises  UnknownGroup; KeyError when it is not held; EntryDamaged when its bytes are damaged:
-                other members are asked for it, `repair.when` calls back when to try again
-        """
+        """Return an entry: see `GroupStore.read`; raises UnknownGroup, too."""
         return self._group(group).store.read(index)
+
+    def read_data(self, group: GroupId, indexes: Iterable[Index]) -> Iterator[bytes | EntryDamaged]:
+        """Yield the data of entries: see `GroupStore.read_data`; raises UnknownGroup at once."""
+        return self._group(group).store.read_data(indexes)
 
     def entry(self, group: GroupId, index: Index, term: int) -> Entry | None:
         """Return the entry with that index and term, durable or not; None: it is not here."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from warren_raft.storage.entry_index import EntryIndex
 from warren_raft.storage.errors import EntryDamaged
+from warren_raft.storage.format import EntryParts
 from warren_raft.storage.group_log import GroupLog
 from warren_raft.storage.log_files import LogFiles
 from warren_raft.storage.memtable import Memtable
@@ -198,16 +199,18 @@ class GroupStore:
 
     def entries(self, first: Index, last: Index, bytes_max: int) -> Sequence[Entry]:
         """See ports.LogReader."""
-        found: list[Entry] = []
+        wanted: list[Index] = []
         size = 0
         for index in range(first, last + 1):
             size += self.log.size(index)
-            if found and size > bytes_max:
+            if wanted and size > bytes_max:
                 break
-            try:
-                found.append(self.read(index))
-            except EntryDamaged:
-                break  # `read` has asked for it
+            wanted.append(index)
+        found: list[Entry] = []
+        for each in self._read_all(wanted):
+            if isinstance(each, EntryDamaged):
+                break  # `_read_all` has asked for it
+            found.append(each if isinstance(each, Entry) else Entry(*each))
         return found
 
     def configs(self) -> Sequence[tuple[Index, bytes | None]]:
@@ -225,11 +228,10 @@ class GroupStore:
         """Read one entry from memory or disk.
 
         raises  KeyError when it is not held; EntryDamaged when its bytes are damaged: other
-                members are being asked for it, see `LogCallbacks.damaged`
+                members are being asked for it, see `LogCallbacks.damaged`. `Repair.when` calls back
+                when to try again
         """
-        entry = self.log.entries.get(index)
-        if entry is None:
-            entry = self.healed(index)
+        entry = self._in_memory(index)
         if entry is not None:
             return entry
         try:
@@ -237,6 +239,42 @@ class GroupStore:
         except EntryDamaged as damage:
             self._damage_met(damage)
             raise
+
+    def read_data(self, indexes: Iterable[Index]) -> Iterator[bytes | EntryDamaged]:
+        """Yield the data of entries in that order, from memory, or from disk in few reads.
+
+        A damaged one is yielded as the error that `read` raises, and those beside it are read.
+        Raises KeyError at the first that is not held.
+        """
+        for each in self._read_all(indexes):
+            if isinstance(each, Entry):
+                yield each.data
+            else:
+                yield each if isinstance(each, EntryDamaged) else each[4]
+
+    def _read_all(self, indexes: Iterable[Index]) -> Iterator[Entry | EntryParts | EntryDamaged]:
+        """Yield entries in that order; those that follow each other on disk are read together."""
+        on_disk: list[Index] = []
+        for index in indexes:
+            entry = self._in_memory(index)
+            if entry is None:
+                on_disk.append(index)
+                continue
+            if on_disk:
+                yield from self._read_disk(on_disk)
+                on_disk = []
+            yield entry
+        yield from self._read_disk(on_disk)
+
+    def _read_disk(self, indexes: list[Index]) -> Iterator[EntryParts | EntryDamaged]:
+        for found in self._log_files.read_entries(self.log, indexes):
+            if isinstance(found, EntryDamaged):
+                self._damage_met(found)
+            yield found
+
+    def _in_memory(self, index: Index) -> Entry | None:
+        entry = self.log.entries.get(index)
+        return entry if entry is not None or not self._healed else self.healed(index)
 
     # ------------------------------------------------------------ repair
 
