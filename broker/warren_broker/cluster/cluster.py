@@ -81,7 +81,7 @@ class Cluster:
         self.counters = Counters()
         self.leader_hints = LeaderHints()
         self.clients: dict[int, GroupClient] = {}
-        self.stored = BlockCache(lambda group, index: self.host.read_entry(group, index).data)
+        self.stored = BlockCache(lambda group, indexes: self.host.read_data(group, indexes))
         self.on_disk_full: list[Callable[[bool], None]] = []
         self.remark = ""
         self.on_peer_up: list[Callable[[str], None]] = []

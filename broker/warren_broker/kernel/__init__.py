@@ -1,9 +1,9 @@
 """The code that runs per message: frames to messages, messages to blocks, blocks to frames.
 
-The modules `scan`, `admit`, `assemble`, `deliver`, `delivery_scan`, `digest`, `publisher_ids`,
-`property_columns`, `section_values`, `sections_in` and `sections_out` are written in Cython's pure
-Python mode. They run compiled when `kernel/compiled` holds the extensions (`build_kernel.py` makes
-them) and interpreted otherwise, with the same results.
+The modules `scan`, `admit`, `assemble`, `deliver`, `delivery_scan`, `digest`, `join`,
+`publisher_ids`, `property_columns`, `section_values`, `sections_in` and `sections_out` are written
+in Cython's pure Python mode. They run compiled when `kernel/compiled` holds the extensions
+(`build_kernel.py` makes them) and interpreted otherwise, with the same results.
 WARREN_KERNEL=interpreted or compiled selects one; `ACTIVE` is the running one. Signatures at a
 glance:
 
@@ -57,6 +57,9 @@ delivery_scan                                             the client's side, for
 
 digest
     content_digest(block) -> int of an encoded block's messages, whatever their order; adds up
+
+join
+    join(parts, areas) -> bytes           one block of many stored ones, as `block.concat`
 
 publisher_ids
     publisher_ids(block) -> list of groups of messages with ids, for queues that drop duplicates
@@ -129,6 +132,7 @@ class Kernel(NamedTuple):
     deliver: Any
     delivery_scan: Any
     digest: Any
+    join: Any
     publisher_ids: Any
     property_columns: Any
     sections_in: Any
@@ -181,6 +185,7 @@ if TYPE_CHECKING:
     )
     from warren_broker.kernel.delivery_scan import Deliveries, DeliveryScanner
     from warren_broker.kernel.digest import content_digest
+    from warren_broker.kernel.join import join
     from warren_broker.kernel.properties import (
         readable,
         split_sections,
@@ -221,6 +226,7 @@ else:
     readable = _kernel.deliver.readable
     with_headers = _kernel.deliver.with_headers
     content_digest = _kernel.digest.content_digest
+    join = _kernel.join.join
     publisher_ids = _kernel.publisher_ids.publisher_ids
     split_properties = _kernel.property_columns.split_properties
     header_entries = _kernel.property_columns.header_entries
@@ -281,6 +287,7 @@ __all__ = [
     "header_entries",
     "is_body",
     "is_owned",
+    "join",
     "lanes",
     "load",
     "load_block",

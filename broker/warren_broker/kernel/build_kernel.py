@@ -19,6 +19,7 @@ MODULES = (
     "deliver",
     "delivery_scan",
     "digest",
+    "join",
     "publisher_ids",
     "property_columns",
     "section_values",

@@ -36,18 +36,23 @@ READERS_MAX: Final = 1_024
 
 
 def claim_slice(
-    state: QueueState, reader: str, number: int, first: int, last: int
+    state: QueueState,
+    reader: str,
+    number: int,
+    first: int,
+    last: int,
+    runs_max: int | None = None,
 ) -> tuple[Run, ...] | None:
     """Return the messages first ≤ i < last of an open claim, numbered in claim order.
 
-    returns  runs in claim order, fewer messages where the claim ends; None: the claim is not open
-             (settled, released, expired or never opened)
+    returns  runs in claim order, at most `runs_max`, fewer messages where the claim ends; None: the
+             claim is not open (settled, released, expired or never opened)
     """
     owner = state.readers.get(reader)
     claim = owner.claims.get(number) if owner is not None else None
     if claim is None:
         return None
-    return tuple(map(unmarked, cut_runs(claim.runs, first, last)))
+    return tuple(map(unmarked, cut_runs(claim.runs, first, last, runs_max)))
 
 
 def register(context: QueueContext, command: RegisterReader) -> AnyReply:

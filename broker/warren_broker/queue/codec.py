@@ -10,6 +10,7 @@ import msgspec
 from warren_broker.queue.commands import Submission
 
 _LENGTH: Final = struct.Struct("<I")
+LENGTH_BYTES: Final = _LENGTH.size
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(Submission)
 

@@ -72,10 +72,12 @@ def ids_of(pieces: Iterable[Held]) -> tuple[tuple[int, int], ...]:
     return tuple(ranges)
 
 
-def cut_runs(runs: Sequence[Run], first: int, last: int) -> tuple[Run, ...]:
+def cut_runs(
+    runs: Sequence[Run], first: int, last: int, runs_max: int | None = None
+) -> tuple[Run, ...]:
     """Return the messages first ≤ i < last, numbered in the order of `runs`.
 
-    Numbers beyond the end are ignored.
+    Numbers beyond the end are ignored, as is what follows `runs_max` runs.
     """
     cut: list[Run] = []
     at = 0
@@ -86,6 +88,6 @@ def cut_runs(runs: Sequence[Run], first: int, last: int) -> tuple[Run, ...]:
         if begin < end:
             cut.append((index, low + begin, low + end - 1, failed, acquired))
         at += count
-        if at >= last:
+        if at >= last or len(cut) == runs_max:
             break
     return tuple(cut)

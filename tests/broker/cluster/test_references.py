@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -44,8 +45,8 @@ class Host:
         there = self.log.get(index) == term
         return Entry(index, term, EntryKind.COMMAND, 0, ENTRY) if there else None
 
-    def read_entry(self, group: int, index: int) -> Any:
-        return SimpleNamespace(data=ENTRY)
+    def read_data(self, group: int, indexes: Iterable[int]) -> Iterator[bytes]:
+        return (ENTRY for _ in indexes)
 
     def send(self, node: str, buffers: list[Any]) -> bool:
         self.sent.append(b"".join(map(bytes, buffers)))

@@ -8,7 +8,7 @@ raised when what was committed is lost, or when a member begins a second time as
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from broker.cluster.model_log import Died, Log, Member, Stored, Violation
@@ -229,6 +229,9 @@ class ModelHost:
         if index > self._member(group).held:
             raise KeyError(index)
         return Stored(self.universe.logs[group].entries[index - 1][1])
+
+    def read_data(self, group: int, indexes: Iterable[int]) -> Iterator[bytes]:
+        return (self.read_entry(group, index).data for index in indexes)
 
     def sent_term(self, group: int, node: str, index: int) -> int:
         return 0

@@ -90,7 +90,7 @@ class Queue:
         self.machine = QueueMachine(config)
         self.state = self.machine.init()
         self.log: dict[int, bytes] = {}
-        self.stored = BlockCache(lambda group, index: self.log[index])
+        self.stored = BlockCache(lambda group, indexes: map(self.log.__getitem__, indexes))
         self.effects: list[Any] = []
         self.seq = 0
 
