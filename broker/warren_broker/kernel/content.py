@@ -12,6 +12,7 @@ class Content:
                  complete
     mixed, ttl   as in a table's row, once the header has arrived (properties is not None)
     left         bytes of the body still to come
+    body         grows by what arrives, whatever size its header gives
     """
 
     __slots__ = ("body", "left", "mixed", "properties", "route", "ttl")

@@ -16,23 +16,15 @@ except ImportError:
 
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING
+    from cython.cimports.warren_broker.kernel.compiled.octets import u32
+else:
+    from warren_broker.kernel.octets import u32
 
 from warren_broker.amqp091.wire.fields import DEPTH_MAX
 
 _NOTHING = cython.declare(cython.longlong, 0xFFFFFFFF)
 _REPLY_TO = cython.declare(bytes, b"amq.rabbitmq.reply-to")
 _LONG = struct.Struct(">cq")
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _u32(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.uint:
-    if cython.compiled:
-        high: cython.uint = p[at]
-        return (high << 24) | (p[at + 1] << 16) | (p[at + 2] << 8) | p[at + 3]
-    else:
-        return int.from_bytes(p[at : at + 4], "big")
 
 
 @cython.cfunc
@@ -50,7 +42,7 @@ def value_end(
     if kind in (0x53, 0x78, 0x46, 0x41):  # S long string, x bytes, F table, A array
         if end - at < 4:
             return -1
-        size = _u32(p, at)
+        size = u32(p, at)
         at += 4
         if size > end - at:
             return -1
@@ -183,7 +175,7 @@ def walk(p: cython.p_const_uchar, end: cython.Py_ssize_t) -> cython.longlong:
             if bit == 0x2000:  # headers
                 if end - at < 4:
                     return -1
-                size = _u32(p, at)
+                size = u32(p, at)
                 at += 4
                 inside = _table_flags(p, at, at + size, 0) if size <= end - at else -1
                 if inside < 0:
@@ -283,7 +275,7 @@ def own_headers(
     for k in range(19):
         if p[at + k] != _SECTIONS_FIELD[k]:
             return at
-    return at + 23 + _u32(p, at + 19)
+    return at + 23 + u32(p, at + 19)
 
 
 @cython.cfunc
@@ -359,7 +351,7 @@ def user_id_of(properties: bytes) -> object:
     while bit > 0x0010:
         if there & bit:
             if bit == 0x2000:  # headers
-                at += 4 + _u32(p, at)
+                at += 4 + u32(p, at)
             elif bit == 0x1000 or bit == 0x0800:  # delivery_mode, priority
                 at += 1
             elif bit == 0x0040:  # timestamp
@@ -411,7 +403,7 @@ class HeaderChange:
         kept: bytes = b""
         if there & 0x2000:
             at = start + 4
-            end = at + _u32(p, start)
+            end = at + u32(p, start)
             kept = data[at:end]
             while at < end:
                 after = value_end(p, at + 1 + p[at], end, 0)

@@ -21,6 +21,7 @@ from warren_broker.amqp091.wire.codec import FRAME_BYTES_MIN
 from warren_broker.block.layout import MESSAGE_BYTES_MAX
 from warren_broker.kernel import items
 from warren_broker.kernel.content import Content
+from warren_broker.kernel.frame_rest import FILL_BYTES_MIN, complete
 from warren_broker.kernel.table import MessageTable, Routes
 
 if cython.compiled:
@@ -30,9 +31,11 @@ if cython.compiled:
         PyByteArray_Resize,
     )
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
-    from cython.cimports.libc.string import memcmp, memcpy
+    from cython.cimports.libc.string import memcmp
+    from cython.cimports.warren_broker.kernel.compiled.octets import extend, u16, u32, u64
     from cython.cimports.warren_broker.kernel.compiled.properties import walk
 else:
+    from warren_broker.kernel.octets import extend, u16, u32, u64
     from warren_broker.kernel.properties import walk
 
 Size = cython.typedef(cython.Py_ssize_t)
@@ -45,50 +48,13 @@ _HEADER = struct.Struct(">HHQ")
 _ROW = struct.Struct("=5I")
 
 
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _u16(p: cython.p_uchar, at: Size) -> cython.uint:
-    return (p[at] << 8) | p[at + 1]
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _u32(p: cython.p_uchar, at: Size) -> cython.uint:
-    if cython.compiled:
-        high: cython.uint = p[at]
-        return (high << 24) | (p[at + 1] << 16) | (p[at + 2] << 8) | p[at + 3]
-    else:
-        return int.from_bytes(p[at : at + 4], "big")
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _u64(p: cython.p_uchar, at: Size) -> cython.ulonglong:
-    if cython.compiled:
-        return (cython.cast(cython.ulonglong, _u32(p, at)) << 32) | _u32(p, at + 4)
-    else:
-        return int.from_bytes(p[at : at + 8], "big")
-
-
-@cython.cfunc
-def _extend(area: bytearray, p: cython.p_uchar, at: Size, end: Size) -> None:
-    if cython.compiled:
-        old: Size = PyByteArray_GET_SIZE(area)
-        PyByteArray_Resize(area, old + end - at)
-        memcpy(PyByteArray_AS_STRING(area) + old, p + at, end - at)
-    else:
-        area += p[at:end]
-
-
 @cython.cclass
 class FrameScanner:
     """One connection's received bytes, from the first frame after the protocol header on.
 
-    Invariants: _rest holds at most one incomplete frame, so at most frame_max + 8 bytes; a channel
-    is in at most one of _contents and _refused; the open run ends at the table's last message.
+    Invariants: _rest holds at most one incomplete frame, so at most frame_max + 8 bytes, and none
+    while _left > 0: so much is to come of a body frame on _filled, the rest is in the body; a
+    channel is in at most one of _contents and _refused; the open run ends at the last message.
     """
 
     frame_max = cython.declare(cython.uint, visibility="public")
@@ -100,6 +66,8 @@ class FrameScanner:
     _properties: bytearray
     _bodies: bytearray
     _rest: bytearray
+    _left: Size
+    _filled: cython.int
     _items: list
     _contents: dict
     _unfinished: cython.ulonglong
@@ -135,11 +103,10 @@ class FrameScanner:
         self.frame_max = frame_max
         self.message_bytes_max = message_bytes_max
         self._unfinished_max = unfinished_bytes_max
-        self._rest = bytearray()
+        self._rest, self._left, self._filled = bytearray(), 0, 0
         self._items = []
         self._contents = {}
-        self._refused, self._unusual = set(), False
-        self._dead, self._unfinished = False, 0
+        self._refused, self._unusual, self._dead, self._unfinished = set(), False, False, 0
         self._run_channel = self._ack_channel = -1
         self._ack_ranges, self._ack_multiple = [], False
         self._seen = b""
@@ -179,16 +146,14 @@ class FrameScanner:
 
         After a Malformed item all input is ignored. No view of the table may be held.
         """
-        used: Size
-        if self._dead:
+        used: Size = 0
+        if self._dead or not len(data):
             return []
         if self._rest:
-            self._rest += data
-            used = self._scan(self._rest)
-            if used:
-                del self._rest[:used]
-        else:
-            used = self._scan(data)
+            used = complete(self._rest, memoryview(data))
+            del self._rest[: self._scan(self._rest, 0)]
+        if used < len(data) and not self._dead:
+            used = self._scan(data, used)
             if used < len(data):
                 self._rest = bytearray(memoryview(data)[used:])
         self._close_run()
@@ -203,29 +168,28 @@ class FrameScanner:
     # -------------------------------------------------------------- frames
 
     @cython.cfunc
-    def _scan(self, data: object) -> Size:
-        """Cut all complete frames; return the number of bytes used."""
+    def _scan(self, data: object, at: Size) -> Size:
+        """Cut all complete frames from `at` on; return where the rest begins."""
         p: cython.p_uchar
-        at: Size = 0
         after: Size
         whole: Size
         end: Size = len(data)
         size: Size
         kind: cython.uint
         channel: cython.int
-        if end == 0:
-            return 0
         if cython.compiled:
             view: cython.const[cython.uchar][::1] = data
             p = cython.cast(cython.p_uchar, cython.address(view[0]))
         else:
             p = bytes(data)
         self._p = p
-        while end - at >= 7:
+        if self._left:
+            at = self._fill(at, end)
+        while end - at >= 7 and not self._dead:
             if cython.compiled:
                 kind = p[at]
-                channel = _u16(p, at + 1)
-                size = _u32(p, at + 3)
+                channel = u16(p, at + 1)
+                size = u32(p, at + 3)
             else:
                 kind, channel, size = _HEAD.unpack_from(p, at)
             # Refused before the frame is complete: with a wrong size it would never be complete.
@@ -237,20 +201,48 @@ class FrameScanner:
                 break
             after = at + size + 8
             if after > end:
+                if kind == 3 and size >= FILL_BYTES_MIN and self._takes(channel, size):
+                    self._left, self._filled = size + 1, channel
+                    at = self._fill(at + 7, end)
                 break
             if p[after - 1] != 0xCE:
                 self._frame_error(at, end, f"invalid_frame_end_marker, {p[after - 1]}")
                 break
-            if kind == 1 and size >= 4 and _u32(p, at + 7) == 0x003C0028 and not self._unusual:
+            if kind == 1 and size >= 4 and u32(p, at + 7) == 0x003C0028 and not self._unusual:
                 whole = self._publish_whole(at, after, end, channel)
                 if whole > 0:
                     at = whole
                     continue
             self._step(at, after, kind, channel)
-            if self._dead:
-                break
             at = after
         return at
+
+    @cython.cfunc
+    def _takes(self, channel: cython.int, size: Size) -> cython.bint:
+        """Return whether a body frame of that size on that channel breaks no rule."""
+        content: object = self._contents.get(channel)
+        return content is not None and content.properties is not None and size <= content.left
+
+    @cython.cfunc
+    def _fill(self, at: Size, end: Size) -> Size:
+        """Pass bytes of the incomplete frame to its body, if it still has one; return their end."""
+        channel: cython.int = self._filled
+        until: Size = min(end, at + self._left - 1)
+        content: object = self._contents.get(channel)
+        if content is not None:
+            extend(content.body, self._p, at, until)
+            content.left -= until - at
+            self._unfinished += until - at
+        self._left -= until - at
+        if until == end:
+            return end
+        self._left = 0
+        if self._p[until] != 0xCE:
+            text = items.frame_error(3, b"", f"invalid_frame_end_marker, {self._p[until]}")
+            self._malformed(channel, items.FRAME_ERROR, text)
+        elif content is not None:
+            self._filled_up(content, channel)
+        return until + 1
 
     @cython.cfunc
     def _publish_whole(self, at: Size, after: Size, end: Size, channel: cython.int) -> Size:
@@ -262,12 +254,12 @@ class FrameScanner:
         if channel == 0 or end - after < 22 or not self._find_route(at + 11, after - 1):
             return -1
         if cython.compiled:
-            if p[after] != 2 or _u16(p, after + 1) != cython.cast(cython.uint, channel):
+            if p[after] != 2 or u16(p, after + 1) != cython.cast(cython.uint, channel):
                 return -1
-            size = _u32(p, after + 3)
-            if _u32(p, after + 7) != 0x003C0000:
+            size = u32(p, after + 3)
+            if u32(p, after + 7) != 0x003C0000:
                 return -1
-            left = _u64(p, after + 11)
+            left = u64(p, after + 11)
         else:
             kind, there, size = _HEAD.unpack_from(p, after)
             class_id, weight, left = _HEADER.unpack_from(p, after + 7)
@@ -287,9 +279,9 @@ class FrameScanner:
         if end - body < size + 8 or p[body + 7 + size] != 0xCE:
             return -1
         if cython.compiled:
-            if p[body] != 3 or _u16(p, body + 1) != cython.cast(cython.uint, channel):
+            if p[body] != 3 or u16(p, body + 1) != cython.cast(cython.uint, channel):
                 return -1
-            if _u32(p, body + 3) != left:
+            if u32(p, body + 3) != left:
                 return -1
         elif _HEAD.unpack_from(p, body) != (3, channel, left):
             return -1
@@ -327,8 +319,8 @@ class FrameScanner:
 
     @cython.cfunc
     def _method(self, start: Size, end: Size, channel: cython.int) -> None:
-        class_id: cython.uint = _u16(self._p, start)
-        method_id: cython.uint = _u16(self._p, start + 2)
+        class_id: cython.uint = u16(self._p, start)
+        method_id: cython.uint = u16(self._p, start + 2)
         if self._unusual and channel in self._contents:
             text = items.NO_HEADER if self._contents[channel].properties is None else items.NO_BODY
             self._malformed(channel, items.UNEXPECTED_FRAME, text, 60, 40)
@@ -357,7 +349,7 @@ class FrameScanner:
             text = f"{end - start} bytes of arguments; this method has 9"
             self._malformed(channel, items.SYNTAX_ERROR, text, 60, method_id)
             return
-        tag = _u64(self._p, start)
+        tag = u64(self._p, start)
         bits = self._p[start + 8]
         multiple = method_id != 90 and bits & 1 != 0
         single = not multiple and not self._ack_multiple
@@ -405,15 +397,15 @@ class FrameScanner:
         if end - start < 14:
             self._malformed(channel, items.FRAME_ERROR, "content header too short", 60, 40)
             return
-        if _u32(self._p, start) != 0x003C0000:
-            of = _u16(self._p, start)
+        if u32(self._p, start) != 0x003C0000:
+            of = u16(self._p, start)
             text = f"expected content header for class 60, got one for class {of} instead"
             self._malformed(channel, items.UNEXPECTED_FRAME, text, 60, 40)
             return
         if not self._examine(start + 12, end):
             self._malformed(channel, items.SYNTAX_ERROR, "malformed properties", 60, 40)
             return
-        size = _u64(self._p, start + 4)
+        size = u64(self._p, start + 4)
         if size > self.message_bytes_max:
             del self._contents[channel]
             self._refused.add(channel)
@@ -435,9 +427,14 @@ class FrameScanner:
             text = f"content body exceeds its header's size by {end - start - content.left} bytes"
             self._malformed(channel, items.FRAME_ERROR, text, 60, 40)
             return
-        content.body += self._p[start:end]
+        extend(content.body, self._p, start, end)
         content.left -= end - start
         self._unfinished += end - start
+        self._filled_up(content, channel)
+
+    @cython.cfunc
+    def _filled_up(self, content: Content, channel: cython.int) -> None:
+        """Finish the message after its last body frame; refuse too much of others."""
         if content.left == 0:
             self._finish(content, channel)
         elif self._unfinished > self._unfinished_max:
@@ -454,14 +451,17 @@ class FrameScanner:
         self._route_raw = b""
         self._mixed, self._ttl, self._seen = content.mixed, content.ttl, b""
         self._properties += content.properties
-        self._bodies += content.body
+        if self._bodies:
+            self._bodies += content.body
+        else:  # its buffer becomes the table's
+            self.table.bodies = self._bodies = content.body
         self._append_row(channel)
 
     @cython.cfunc
     def _append(self, at: Size, until: Size, body: Size, end: Size, channel: cython.int) -> None:
         """Append a message (properties at..until, body body..end), both checked, to the table."""
-        _extend(self._properties, self._p, at, until)
-        _extend(self._bodies, self._p, body, end)
+        extend(self._properties, self._p, at, until)
+        extend(self._bodies, self._p, body, end)
         self._append_row(channel)
 
     @cython.cfunc
@@ -596,4 +596,4 @@ class FrameScanner:
         """Report bytes that are not a frame."""
         shown: bytes = self._p[min(at + 7, end) : min(at + 23, end)]
         text = items.frame_error(self._p[at], shown, why)
-        self._malformed(_u16(self._p, at + 1), items.FRAME_ERROR, text)
+        self._malformed(u16(self._p, at + 1), items.FRAME_ERROR, text)
