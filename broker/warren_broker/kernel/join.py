@@ -8,7 +8,6 @@ compiled, the same bytes are made without an object per block. `concat` is what 
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 
 try:
@@ -34,6 +33,7 @@ from warren_broker.block.layout import (
     Buffer,
     encode_head,
 )
+from warren_raft.checksum import crc32
 
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -363,7 +363,7 @@ class _Joining:
             form=self.form,
             columns=self.columns,
             count=self.count,
-            crc=zlib.crc32(memoryview(block)[_head:]),
+            crc=crc32(memoryview(block)[_head:]),
             length=length,
             routes=len(self.known),
             runs=len(runs),

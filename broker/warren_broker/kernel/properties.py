@@ -296,7 +296,7 @@ def sections_at(p: cython.p_const_uchar, end: cython.Py_ssize_t) -> cython.Py_ss
         at += 1 + p[at]
     if end - at < 4:
         return 0
-    after = at + 4 + _u32(p, at)
+    after = at + 4 + u32(p, at)
     return at if after <= end and own_headers(p, at + 4, after) > at + 4 else 0
 
 
