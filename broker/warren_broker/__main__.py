@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import NoReturn
@@ -63,12 +64,16 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def announce(node: Node) -> None:
-    """Print the node's addresses, and tell the service manager: it serves clients."""
-    print(
+    """Print the node's addresses, and tell the service manager: it serves clients.
+
+    Not on the loop's thread: standard output may be a pipe of which the reader hangs.
+    """
+    text = (
         f"warren ready node={node.settings.node} amqp={node.amqp_address} "
-        f"amqps={node.amqps_address} peers={node.peer_address}",
-        flush=True,
+        f"amqps={node.amqps_address} peers={node.peer_address}\n"
     )
+    written = (sys.stdout.fileno(), text, sys.stdout.encoding)
+    threading.Thread(target=logs.write_all, args=written, name="ready", daemon=True).start()
     _tell_ready(node)
 
 
@@ -155,7 +160,8 @@ def _note_outdated(node: Node, reason: str) -> None:
 
 def _begin_anew() -> NoReturn:
     """Replace this process by a new one: nothing that this one has read is still valid."""
-    sys.stderr.flush()
+    for handler in logging.getLogger().handlers:
+        handler.flush()
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 

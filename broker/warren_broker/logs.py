@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,6 +28,10 @@ LINES_PER_SECOND = 20
 _JUDGED = "flood_filter_passes"
 KINDS_MAX = 1024
 """Kinds of lines that are counted; a kind is a logger with a message format."""
+WAITING_CHARACTERS_MAX = 128 << 10
+"""Of lines that wait until standard error takes more; further ones are left out, and counted."""
+FLUSH_S_MAX = 1.0
+"""The end of a process waits no longer than that for standard error to take what waits."""
 
 LEVELS = {
     "debug": logging.DEBUG,
@@ -130,9 +136,87 @@ class FloodFilter(logging.Filter):
         return True
 
 
+class StandardError(QueueHandler):
+    """Writes lines to a descriptor on a thread of its own, so that no other thread waits for it.
+
+    Standard error may be a pipe of which the reader hangs: a write of the loop's thread would then
+    hold up the node. It is written past Python's own buffer, which Python locks when it ends.
+    Invariant: `_characters` is the length of the lines in `_waiting`
+    """
+
+    def __init__(self, descriptor: int, encoding: str = "utf-8") -> None:
+        super().__init__(SimpleQueue())  # stays empty: `enqueue` keeps the lines here
+        self._descriptor = descriptor
+        self._encoding = encoding
+        self._changed = threading.Condition()
+        self._waiting: list[str] = []
+        self._characters = 0
+        self._left_out = 0
+        self._idle = True
+        thread = threading.Thread(target=self._write, name="log", daemon=True)
+        thread.start()
+
+    def prepare(self, record: logging.LogRecord) -> str:
+        """Return the record's line."""
+        return self.format(record)
+
+    def enqueue(self, record: Any) -> None:
+        """Have a line written, or left out if too much waits."""
+        with self._changed:
+            if self._characters + len(record) > WAITING_CHARACTERS_MAX:
+                self._left_out += 1
+                return
+            self._waiting.append(f"{record}\n")
+            self._characters += len(record) + 1
+            self._idle = False
+            self._changed.notify_all()
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Say of a record that its message does not fit its arguments."""
+        text = "a line cannot be formatted: %r: %r"
+        self.enqueue(self._said(logging.ERROR, text, record.msg, sys.exc_info()[1]))
+
+    def flush(self) -> None:
+        """Wait until everything is written, for FLUSH_S_MAX at the most."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._idle, FLUSH_S_MAX)
+
+    def _said(self, level: int, text: str, *values: object) -> str:
+        return self.format(logging.LogRecord(__name__, level, __file__, 0, text, values, None))
+
+    def _write(self) -> None:
+        while True:
+            lines, left_out = self._taken()
+            if left_out:
+                text = "%d lines were left out here: standard error took none"
+                lines.append(f"{self._said(logging.WARNING, text, left_out)}\n")
+            try:
+                write_all(self._descriptor, "".join(lines), self._encoding)
+            except OSError:
+                continue  # closed, or on a full disk: there is no place to say so
+
+    def _taken(self) -> tuple[list[str], int]:
+        """Wait for lines; return them, and how many were left out behind them."""
+        with self._changed:
+            if not self._waiting and not self._left_out:
+                self._idle = True
+                self._changed.notify_all()
+            self._changed.wait_for(lambda: self._waiting or self._left_out)
+            lines, self._waiting, self._characters = self._waiting, [], 0
+            left_out, self._left_out = self._left_out, 0
+            return lines, left_out
+
+
+def write_all(descriptor: int, text: str, encoding: str) -> None:
+    """Write a text, however often that takes; what the encoding lacks is escaped."""
+    data = memoryview(text.encode(encoding, "backslashreplace"))
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
 def set_up(level: str) -> None:
     """Write this process's log to standard error."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = StandardError(sys.stderr.fileno(), sys.stderr.encoding)
     handler.setFormatter(OneLineFormatter())
     handler.addFilter(FloodFilter())
     logging.basicConfig(level=level, handlers=[handler])

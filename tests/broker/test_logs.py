@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import logging
+import os
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -16,9 +19,11 @@ from warren_broker.logs import (
     BURST_LINES,
     KINDS_MAX,
     LINES_PER_SECOND,
+    WAITING_CHARACTERS_MAX,
     FloodFilter,
     LogPublishing,
     OneLineFormatter,
+    StandardError,
 )
 
 
@@ -205,3 +210,61 @@ def test_a_line_that_cannot_be_formatted_harms_nobody(
     logging.getLogger("some").error("next")
     assert [line.text.split()[-1] for line in exchange.lines] == ["next"]
     publishing.end()
+
+
+# ------------------------------------------------------------------ standard error
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    """A pipe of one page that is full: a write to it waits."""
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    os.write(writing, b"." * 4096)
+    yield reading, writing
+    os.close(reading)  # which ends the handler's thread's write
+    os.close(writing)
+
+
+def accounted(text: str) -> int:
+    """The lines that were written whole, and those that others say were left out."""
+    said = re.findall(r"WARNING warren_broker.logs: (\d+) lines were left out here", text)
+    return len(re.findall(r" line \d+ x{100}\n", text)) + sum(map(int, said))
+
+
+def test_a_hung_reader_of_the_log_holds_up_nothing(pipe: tuple[int, int]) -> None:
+    handler = StandardError(pipe[1])
+    handler.setFormatter(OneLineFormatter())
+    began = time.monotonic()
+    for number in range(8_000):
+        handler.handle(record("line %d %s", number, "x" * 100))
+    assert time.monotonic() - began < 20
+    assert handler._characters <= WAITING_CHARACTERS_MAX
+    began = time.monotonic()
+    handler.flush()
+    assert time.monotonic() - began < 5, "the end of the process does not wait for ever"
+    assert os.read(pipe[0], 4096) == b"." * 4096
+    found, deadline = b"", time.monotonic() + 20
+    while accounted(found.decode()) < 8_000 and time.monotonic() < deadline:
+        found += os.read(pipe[0], 65_536)
+    lines = [line for line in found.decode().splitlines() if " line " in line]
+    numbers = [int(line.split(" line ")[1].split()[0]) for line in lines]
+    assert numbers == sorted(set(numbers)) and numbers[:500] == list(range(500))
+    assert accounted(found.decode()) == 8_000
+    handler.handle(record("later %s"))
+    handler.handle(record("later %d", "x"))
+    handler.flush()
+    later = os.read(pipe[0], 65_536).decode()
+    assert "INFO x: later %s\n" in later
+    assert "ERROR warren_broker.logs: a line cannot be formatted: 'later %d'" in later
+
+
+def test_a_closed_standard_error_ends_nothing(pipe: tuple[int, int]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    handler = StandardError(writing)
+    for _ in range(3):
+        handler.handle(record("line"))
+        handler.flush()
+    os.close(writing)
+    assert handler._waiting == []

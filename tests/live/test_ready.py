@@ -82,9 +82,8 @@ def test_a_node_without_a_majority_listens_and_is_not_ready(tmp_path: Path) -> N
 
 def test_the_default_password_is_warned_of(tmp_path: Path) -> None:
     with LocalCluster(nodes=1, directory=tmp_path) as cluster:
-        assert "user 'guest' has the default password and may connect from this machine" in (
-            cluster.log(0)
-        )
+        said = "user 'guest' has the default password and may connect from this machine"
+        eventually(lambda: said in cluster.log(0), "the warning")
     settings = {"default_pass": "another", "loopback_users": "none"}
     with LocalCluster(nodes=1, directory=tmp_path / "2", settings=settings) as cluster:
         assert "default password" not in cluster.log(0)
