@@ -18,6 +18,7 @@ from warren_broker.cluster.boot_definitions import DefinitionsUnusable
 from warren_broker.node import Node
 from warren_broker.server import service_manager
 from warren_raft.errors import StorageError
+from warren_raft.runtime import open_files
 from warren_raft.runtime.net.certificates import CertificatesUnusable
 from warren_raft.storage.errors import DirectoryOutdated
 from warren_raft.storage.files import is_full
@@ -56,6 +57,9 @@ def main(arguments: list[str] | None = None) -> int:
     except config.ConfigError as error:
         print(f"warren: {error}", file=sys.stderr)
         return EXIT_USAGE
+    before, now = open_files.raise_limit()
+    if before != now:
+        log.info("limit of open files raised from %d to %d", before, now)
     # Many short passes, few threads: the WAL's thread must get the interpreter soon after its sync.
     sys.setswitchinterval(0.0005)
     gc.set_threshold(*COLLECT_AFTER)

@@ -16,6 +16,7 @@ from warren_raft.runtime.net.certificates import WatchedFiles
 from warren_raft.runtime.net.peer_tls import begins_tls
 from warren_raft.runtime.net.stream import Stream
 from warren_raft.runtime.net.tls import HandshakeBudget, TlsRefused, TlsStream
+from warren_raft.runtime.open_files import SocketBound
 
 log = logging.getLogger(__name__)
 
@@ -231,6 +232,8 @@ class AmqpListener:
         self.protocols: dict[bytes, MakeClient] = {}
         self.reasons: tuple[str, ...] = ()
         self.handshakes = HandshakeBudget()
+        self.bound = SocketBound(for_clients=True)
+        self._without_file = 0
         self._ports = [] if address is None else [ClientPort(self, address, None)]
 
     def add_tls(self, address: tuple[str, int], certificates: ServerCertificates) -> None:
@@ -267,7 +270,28 @@ class AmqpListener:
             )
             sock.close()
             return
+        if not self.bound.admits(sock):
+            self._refuse_for_files(sock, peer)
+            return
+        if self._without_file:
+            count, self._without_file = self._without_file, 0
+            log.warning("clients are accepted again: %d were refused for want of files", count)
         self.connections.add(AcceptedSocket(self, sock, peer, tls))
+
+    def _refuse_for_files(self, sock: socket.socket, peer: str) -> None:
+        """Close a new connection; the first one after an accepted one is a line of the log."""
+        sock.close()
+        self._without_file += 1
+        if self._without_file == 1:
+            log.warning(
+                "refusing %s and further clients while the %d files that connections may take are "
+                "in use; %d of the process's %d are kept for its log and for other nodes: raise "
+                "its limit of open files (LimitNOFILE, ulimit -n)",
+                peer,
+                self.bound.end,
+                self.bound.limit - self.bound.end,
+                self.bound.limit,
+            )
 
     def blocked(self, reasons: tuple[str, ...]) -> None:
         """Report a change of the resource alarms to every client."""

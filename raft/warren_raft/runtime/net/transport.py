@@ -24,6 +24,7 @@ from warren_raft.runtime.net.handshake import (
 from warren_raft.runtime.net.peer_tls import PeerTls
 from warren_raft.runtime.net.stream import Buffer
 from warren_raft.runtime.net.tls import TlsRefused
+from warren_raft.runtime.open_files import SocketBound
 from warren_raft.types import NodeId
 
 log = logging.getLogger("warren.raft")
@@ -157,6 +158,7 @@ class Transport:
         self._strangers: list[PeerConnection] = []
         self._said: OrderedDict[NodeId, str] = OrderedDict()
         self._listener: Listener | None = None
+        self._bound = SocketBound(for_clients=False)
         self._closed = False
 
     def start(self) -> None:
@@ -378,7 +380,7 @@ class Transport:
     # ------------------------------------------------------------ being called
 
     def _accepted(self, sock: socket.socket, address: Any) -> None:
-        if len(self._strangers) >= STRANGERS_MAX:
+        if len(self._strangers) >= STRANGERS_MAX or not self._bound.admits(sock):
             sock.close()
             return
         self._strangers.append(PeerConnection(self, self._loop, sock, None))
