@@ -30,9 +30,10 @@ class FailureDetector:
 
     A connected peer is suspected when nothing was received from it for `suspect_after_ms`; one with
     a broken connection, after `disconnect_grace_ms`, or at once when its port refuses: its process
-    has ended, as its machine reports (a firewall that refuses looks the same, so safety must not
-    depend on it). A process that was stopped itself (a long pause between two checks) restarts the
-    measurement instead of suspecting every peer: what they sent is unread in its sockets.
+    has ended, as its machine reports by a reset. `net.dial` tells the message of a firewall from
+    that; a firewall that sends resets looks the same, so safety must not depend on it. A process
+    that was stopped itself (a long pause between two checks) restarts the measurement instead of
+    suspecting every peer: what they sent is unread in its sockets.
     Times are milliseconds of one monotonic clock.
     Invariants: a suspected peer is connected only between a message and the next check; one that is
     gone is suspected

@@ -86,8 +86,8 @@ class Observer(Protocol):
     def peer_gone(self, node: NodeId) -> None:
         """Handle the end of a suspected node's process: its port refuses connections.
 
-        Comes after `peer_suspected`, perhaps much later. A firewall that refuses connections looks
-        the same.
+        Comes after `peer_suspected`, perhaps much later. A firewall that refuses with resets looks
+        the same; one that sends ICMP messages does not.
         """
         ...
 

@@ -5,20 +5,49 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import struct
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from warren_raft.runtime.loop import WRITE, Loop, LoopTimer, WatchedSocket
 
 Outcome = Callable[[socket.socket | OSError], None]
+_ORIGIN = struct.Struct("=IB")
+"""The begin of Linux's `sock_extended_err`: error, and where it comes from."""
+_ICMP: Final = (2, 3)
+"""SO_EE_ORIGIN_ICMP, SO_EE_ORIGIN_ICMP6."""
+
+
+def _told_by_network(sock: socket.socket) -> bool:
+    """Return whether an ICMP message has ended an attempt to connect: a firewall, a router.
+
+    Of such messages the socket keeps a record, of a reset by the other machine it does not. The
+    record is read after SO_ERROR, which it clears. False: none, or this system keeps no records.
+    """
+    try:
+        _, records, _, _ = sock.recvmsg(0, 512, socket.MSG_ERRQUEUE | socket.MSG_DONTWAIT)
+    except (OSError, AttributeError):  # no record; not Linux
+        return False
+    return any(
+        len(data) >= _ORIGIN.size and _ORIGIN.unpack_from(data)[1] in _ICMP
+        for _, _, data in records
+    )
+
+
+def _failed(sock: socket.socket, code: int) -> OSError:
+    """Return the error of an attempt: ECONNREFUSED only when the other machine has refused it."""
+    if code == errno.ECONNREFUSED and _told_by_network(sock):
+        return OSError(errno.EHOSTUNREACH, "refused by a firewall or router (ICMP)")
+    return OSError(code, os.strerror(code))
 
 
 class Connector:
     """A connection attempt: resolves a name (on a thread) and tries its addresses in turn.
 
     `done` is called once, on the loop's thread, with the connected socket or the last error;
-    never after `cancel`.
+    never after `cancel`. ECONNREFUSED means that the machine at the address has refused: nothing
+    listens there. What a firewall refuses is EHOSTUNREACH, also when a further address refuses.
     """
 
     def __init__(
@@ -30,6 +59,7 @@ class Connector:
         self._sock: socket.socket | None = None
         self._registration: WatchedSocket | None = None
         self._left: list[Any] = []
+        self._behind_firewall = False
         self._error = OSError(errno.EHOSTUNREACH, f"{address[0]!r} has no address")
         self._timer: LoopTimer = loop.call_later(timeout_ms, self._timed_out)
         try:
@@ -78,9 +108,15 @@ class Connector:
                     sock, self._ready, self._ready, events=WRITE
                 )
                 return
+            self._note(_failed(sock, code))
             sock.close()
-            self._error = OSError(code, os.strerror(code))
         self._finish(self._error)
+
+    def _note(self, error: OSError) -> None:
+        """Remember why an address failed; not over what a firewall has refused."""
+        if error.errno != errno.ECONNREFUSED or not self._behind_firewall:
+            self._error = error
+        self._behind_firewall |= error.errno == errno.EHOSTUNREACH
 
     def _ready(self) -> None:
         sock = self._sock
@@ -88,8 +124,8 @@ class Connector:
             return
         code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
+            self._note(_failed(sock, code))
             self._drop()
-            self._error = OSError(code, os.strerror(code))
             self._next()
             return
         self._sock = None
