@@ -128,6 +128,7 @@ class Connection10:
         self._next_token: Token = 1
         self._early = bytearray()
         self._ended = False
+        self._receiving = False
 
     # -------------------------------------------------------------- for the socket
 
@@ -143,10 +144,13 @@ class Connection10:
         if self._sasl is not None:
             self._receive_sasl(data)
             return
+        self._handle_events()  # of what was sent: those that follow are of what the client sent
+        self._receiving = True
         for _ in self._engine.receive(data):
             self._handle_events()
             if self._is_closing():
                 break
+        self._receiving = False
         self._flush_links()
 
     def _is_closing(self) -> bool:
@@ -507,7 +511,7 @@ class Connection10:
     def _flowed(self, event: Event) -> None:
         part = self._links.get(event.link)
         if part is not None:
-            part.flow()
+            part.flow(told=self._receiving)
 
     def _delivered(self, event: Event) -> None:
         if holds_transfer(event.link):

@@ -77,7 +77,8 @@ class ConsumingLink(LinkPart):
         self._waiting: deque[tuple[commands.Delivery, Block]] = deque()
         self._next_msg_id = 0
         self._granted = (0, 0)  # what the queue was told last: a sum, the reports of what has left
-        self._draining = False
+        self._drain_told = False  # the client waits for the answer
+        self._draining = False  # the queue was asked
         self._drained_at = -1  # where the queue's answer to a drain said that the old credit ends
         self._unreported = self._unreported_bytes = 0
         self._held = HeldDeliveries(0, 0, host.tell)
@@ -183,8 +184,9 @@ class ConsumingLink(LinkPart):
 
     # ------------------------------------------------------------ from the client
 
-    def flow(self) -> None:
+    def flow(self, *, told: bool = False) -> None:
         """Tell the queue of the client's credit at the end of this pass."""
+        self._drain_told = bool(self.link.drain_mode) and (told or self._drain_told)
         if self.consumer and not self.ended:
             self.host.flush_later(self)
             self.wake()
@@ -250,8 +252,8 @@ class ConsumingLink(LinkPart):
         self._finish_drain()
         delivered = self._waiting[0][0].first_msg_id if self._waiting else self._next_msg_id
         drain = bool(self.link.drain_mode) and self.link.credit > 0
-        if drain and self._waits and not self._waiting:
-            self.link.drained()  # nothing may come: the queue need not be asked
+        if not drain or (self._waits and not self._waiting):
+            self._answer_drain()  # nothing may come: the queue need not be asked
             drain = False
         credit = 0 if self._waits else self.link.credit
         granted = (delivered + credit, self._left() if self.settled else 0)
@@ -306,7 +308,12 @@ class ConsumingLink(LinkPart):
         self._drained_at = -1
         asked, self._granted = self._granted[0], (self._next_msg_id, self._granted[1])
         if self.link.drain_mode and self._next_msg_id + self.link.credit <= asked:
-            self.link.drained()  # otherwise there is more credit, for which the queue is asked
+            self._answer_drain()  # otherwise there is more credit, for which the queue is asked
+
+    def _answer_drain(self) -> None:
+        told, self._drain_told = self._drain_told, False
+        if told:
+            deliveries.give_back_credit(self.link)
 
     # ------------------------------------------------------------ writing
 

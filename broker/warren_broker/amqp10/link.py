@@ -121,8 +121,11 @@ class LinkPart:
     def gone(self) -> None:
         """Handle the end of the link by the client or its session."""
 
-    def flow(self) -> None:
-        """Handle a change of the client's credit or window."""
+    def flow(self, *, told: bool = False) -> None:
+        """Handle a change of the client's credit or window.
+
+        told  the client has sent a flow: a drain is to be answered, even if nothing has changed
+        """
 
     def flush(self) -> None:
         """Pass on what was gathered in this pass."""

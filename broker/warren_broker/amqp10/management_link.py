@@ -13,6 +13,7 @@ from warren_broker.amqp10.link import (
     drop,
     takes_answers_of_warren,
 )
+from warren_broker.amqp10.wire.deliveries import give_back_credit
 from warren_broker.amqp10.wire.proton import Array, Delivery, Link, Message, MessageException
 from warren_broker.errors import (
     AccessRefused,
@@ -45,9 +46,11 @@ class AnswersLink(LinkPart):
         self._waiting.append(message)
         self.wake()
 
-    def flow(self) -> None:
-        """Send waiting answers: the client gave credit."""
+    def flow(self, *, told: bool = False) -> None:
+        """Send waiting answers: the client gave credit, or wants back what is not used."""
         self.wake()
+        if told and not self.ended:
+            give_back_credit(self.link)
 
     def delivery(self, delivery: Delivery) -> None:
         """Ignore the outcome of an answer."""

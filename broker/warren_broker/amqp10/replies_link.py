@@ -7,6 +7,7 @@ from warren_broker.amqp10.dynamic_nodes import VOLATILE_QUEUE, describe
 from warren_broker.amqp10.link import LinkHost, LinkPart, accept_attach
 from warren_broker.amqp10.link_requests import CloseReplies, OpenReplies, RepliesOpened
 from warren_broker.amqp10.message.sent import encode_message
+from warren_broker.amqp10.wire.deliveries import give_back_credit
 from warren_broker.amqp10.wire.proton import Link
 from warren_broker.block.layout import FORM_AMQP091
 from warren_broker.errors import Refusal
@@ -39,7 +40,7 @@ class RepliesLink(LinkPart):
         self.host.reply_links[answer.name] = self
         accept_attach(self.link)
         describe(self.link.source, answer.name, VOLATILE_QUEUE)
-        self.flow()
+        self.flow(told=True)
 
     def reply(self, table: MessageTable, at: int) -> None:
         """Send a message, or drop it."""
@@ -66,10 +67,10 @@ class RepliesLink(LinkPart):
         link.advance()
         delivery.settle()
 
-    def flow(self) -> None:
+    def flow(self, *, told: bool = False) -> None:
         """Give the credit back that a drain asks for: nothing waits here."""
-        if self._name and not self.ended and self.link.drain_mode:
-            self.link.drained()
+        if self._name and not self.ended and told:
+            give_back_credit(self.link)
 
     def gone(self) -> None:
         """Forget the name: the link has ended."""

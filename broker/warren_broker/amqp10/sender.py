@@ -52,7 +52,7 @@ class PiecesLink(LinkPart):
         self._sent = 0
         self.wake()
 
-    def flow(self) -> None:
+    def flow(self, *, told: bool = False) -> None:
         """Send more: the client gave credit."""
         self.wake()
 

@@ -33,11 +33,13 @@ try:
         ulong,
     )
     from warren_proton.cproton import pn_transport_push
+    from warren_proton.cproton_ffi import __file__ as compiled_engine
     from warren_proton.cproton_ffi import ffi, lib
 except ModuleNotFoundError as error:
     if error.name != "warren_proton":
         raise  # the copy is there, and something that it needs is not
     from cproton import pn_transport_push
+    from cproton_ffi import __file__ as compiled_engine
     from cproton_ffi import ffi, lib
     from proton import (
         UNDESCRIBED,
@@ -83,6 +85,7 @@ __all__ = [
     "Terminus",
     "Transport",
     "TransportException",
+    "compiled_engine",
     "ffi",
     "lib",
     "pn_transport_push",

@@ -1,0 +1,126 @@
+"""Drains: each one that a client asks for is answered with a flow, whatever credit there is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from proton import Data
+
+from tests.broker.amqp10.test_connection import Client, attach_management, output
+from tests.broker.amqp10.test_dynamic_nodes import attach, client_with
+from tests.broker.amqp10.test_links import CONSUMER, asked, consumer, deliver, opened, received
+from warren_broker.amqp10 import link_requests as asks
+from warren_broker.amqp10.dynamic_nodes import VOLATILE_QUEUE
+from warren_broker.amqp10.wire import deliveries
+from warren_broker.block.block import Block, encode
+from warren_broker.queue.commands import Delivery as Run
+
+FLOW = b"\x00\x53\x13"
+HANDLE, COUNT_CREDIT, DRAIN = 4, slice(5, 7), 8
+
+
+def flows(data: bytes) -> list[list[Any]]:
+    """The fields of the flows of links in bytes of whole frames."""
+    found, at = [], 0
+    while at + 8 <= len(data):
+        size = int.from_bytes(data[at : at + 4], "big")
+        if data[at + 8 : at + 11] == FLOW:
+            fields = Data()
+            fields.decode(data[at + 8 : at + size])
+            fields.rewind()
+            fields.next()
+            found.append(
+                [None if each is None else int(each) for each in fields.get_object().value]
+            )
+        at += max(size, 8)
+    return [each for each in found if len(each) > DRAIN]
+
+
+def answer_of(client: Client) -> list[list[Any]]:
+    """What the broker answers to what the client has written: flows of links."""
+    for piece in client.engine.output(1 << 20):
+        client.connection.receive(piece)
+    for request in client.connection.take_requests():
+        client.requests.append(request)
+    sent = output(client.connection)
+    for _ in client.engine.receive(sent):
+        pass
+    list(client.engine.events())
+    return flows(sent)
+
+
+def test_a_drain_without_credit_is_answered_with_the_delivery_count() -> None:
+    client = opened()
+    receiver = consumer(client, credit=3)
+    deliver(client, [b"a", b"b", b"c"])
+    assert receiver.credit == 3 and len(received(receiver)) == 3
+    asked(client, asks.GrantCredit)
+    for _ in range(2):  # each one is answered
+        receiver.drain(0)
+        (answer,) = answer_of(client)
+        assert (answer[HANDLE], *answer[COUNT_CREDIT], answer[DRAIN]) == (0, 3, 0, 1)
+        assert answer_of(client) == []
+    assert not asked(client, asks.GrantCredit), "the queue need not be asked"
+    receiver.drain_mode = False
+    receiver.flow(2)
+    client.turn()
+    (more,) = asked(client, asks.GrantCredit)
+    assert (more.delivered, more.credit, more.drain) == (3, 2, False)
+    deliver(client, [b"d", b"e"], first_id=3)
+    assert len(received(receiver)) == 2
+
+
+def test_a_drain_that_messages_have_used_up_is_answered_once() -> None:
+    client = opened()
+    receiver = consumer(client, credit=0)
+    receiver.drain(2)
+    client.turn()
+    (request,) = asked(client, asks.GrantCredit)
+    block = Block.decode(encode([b"a", b"b"], [b"", b""], (b"", b"q"), 4, None))
+    client.connection.deliver(CONSUMER, Run(0, 1, 0, 1), block)
+    client.connection.answer(request.token, asks.CreditDrained(2))
+    (answer,) = answer_of(client)
+    assert answer[COUNT_CREDIT] == [2, 0] and answer[DRAIN] == 1
+    assert len(received(receiver)) == 2
+    assert answer_of(client) == []
+
+
+def test_a_drain_before_the_attach_is_answered() -> None:
+    client = opened()
+    del client.answers[asks.Consume]
+    receiver = consumer(client, credit=0)
+    receiver.drain(0)
+    client.turn()
+    (request,) = asked(client, asks.Consume)
+    client.connection.answer(request.token, asks.Consuming(CONSUMER))
+    (answer,) = answer_of(client)
+    assert answer[COUNT_CREDIT] == [0, 0] and answer[DRAIN] == 1
+
+
+def test_a_drain_of_replies_without_credit_is_answered() -> None:
+    client = client_with()
+    receiver = attach(client, VOLATILE_QUEUE)
+    receiver.drain(0)
+    (answer,) = answer_of(client)
+    assert answer[COUNT_CREDIT] == [0, 0] and answer[DRAIN] == 1
+
+
+def test_a_drain_of_answers_gives_back_what_is_not_used() -> None:
+    client = opened()
+    _, receiver = attach_management(client)
+    receiver.drain(0)
+    (answer,) = answer_of(client)
+    assert answer[COUNT_CREDIT] == [10, 0] and answer[DRAIN] == 1
+    receiver.drain(0)
+    (answer,) = answer_of(client)
+    assert answer[COUNT_CREDIT] == [10, 0] and answer[DRAIN] == 1
+
+
+def test_an_engine_with_assertions_is_not_lent_credit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would end the process: the drain has no answer, as from Proton itself."""
+    monkeypatch.setattr(deliveries, "_takes_credit_of_ours", lambda: False)
+    client = opened()
+    receiver = consumer(client, credit=0)
+    receiver.drain(0)
+    assert answer_of(client) == []
