@@ -102,7 +102,9 @@ class Connection10:
         idle_timeout_s: float = 60.0,
         limits: Limits10 | None = None,
         logins: Logins | None = None,
+        lends_credit: bool = True,
     ) -> None:
+        self.lends_credit = lends_credit
         self.limits = limits or Limits10()
         self.in_flight_bytes = 0
         self.unfinished_bytes = 0

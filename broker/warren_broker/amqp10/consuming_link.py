@@ -313,7 +313,7 @@ class ConsumingLink(LinkPart):
     def _answer_drain(self) -> None:
         told, self._drain_told = self._drain_told, False
         if told:
-            deliveries.give_back_credit(self.link)
+            deliveries.give_back_credit(self.link, self.host.lends_credit)
 
     # ------------------------------------------------------------ writing
 

@@ -58,6 +58,7 @@ class LinkHost(Protocol):
     consumers         the links of consumers, by the consumers' numbers
     reply_links       the links that get replies, by the names to which these are published
     target_links      the links that publish to a queue, by the numbers of their targets
+    lends_credit      see `deliveries.give_back_credit`
     """
 
     limits: Limits10
@@ -68,6 +69,7 @@ class LinkHost(Protocol):
     consumers: dict[int, Any]
     reply_links: dict[str, Any]
     target_links: dict[int, Any]
+    lends_credit: bool
 
     def tell(self, request: AnyRequest) -> None:
         """Make a request that has no answer."""

@@ -50,7 +50,7 @@ class AnswersLink(LinkPart):
         """Send waiting answers: the client gave credit, or wants back what is not used."""
         self.wake()
         if told and not self.ended:
-            give_back_credit(self.link)
+            give_back_credit(self.link, self.host.lends_credit)
 
     def delivery(self, delivery: Delivery) -> None:
         """Ignore the outcome of an answer."""

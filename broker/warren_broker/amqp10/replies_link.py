@@ -70,7 +70,7 @@ class RepliesLink(LinkPart):
     def flow(self, *, told: bool = False) -> None:
         """Give the credit back that a drain asks for: nothing waits here."""
         if self._name and not self.ended and told:
-            give_back_credit(self.link)
+            give_back_credit(self.link, self.host.lends_credit)
 
     def gone(self) -> None:
         """Forget the name: the link has ended."""

@@ -28,6 +28,7 @@ from warren_broker.sasl_login import Logins
 from warren_broker.server.blocks10 import BLOCK_HANDLERS
 from warren_broker.server.connection_faults import guarded, guarded_call
 from warren_broker.server.consumers10 import Consumers10
+from warren_broker.server.engine_build import has_assertions
 from warren_broker.server.links10 import LINK_HANDLERS
 from warren_broker.server.login import log_in
 from warren_broker.server.protocol_client import ProtocolClient
@@ -66,6 +67,7 @@ class Client10(ProtocolClient):
                 properties_bytes_max=settings.frame_max - HEADER_FRAME_BYTES,
             ),
             logins=Logins(config.anonymous, config.external),
+            lends_credit=not has_assertions(),
         )
         self._consumers = Consumers10(
             broker,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from proton import Data
 
 from tests.broker.amqp10.test_connection import Client, attach_management, output
@@ -12,9 +11,9 @@ from tests.broker.amqp10.test_dynamic_nodes import attach, client_with
 from tests.broker.amqp10.test_links import CONSUMER, asked, consumer, deliver, opened, received
 from warren_broker.amqp10 import link_requests as asks
 from warren_broker.amqp10.dynamic_nodes import VOLATILE_QUEUE
-from warren_broker.amqp10.wire import deliveries
 from warren_broker.block.block import Block, encode
 from warren_broker.queue.commands import Delivery as Run
+from warren_broker.server.engine_build import has_assertions
 
 FLOW = b"\x00\x53\x13"
 HANDLE, COUNT_CREDIT, DRAIN = 4, slice(5, 7), 8
@@ -117,10 +116,14 @@ def test_a_drain_of_answers_gives_back_what_is_not_used() -> None:
     assert answer[COUNT_CREDIT] == [10, 0] and answer[DRAIN] == 1
 
 
-def test_an_engine_with_assertions_is_not_lent_credit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_with_assertions_is_not_lent_credit() -> None:
     """It would end the process: the drain has no answer, as from Proton itself."""
-    monkeypatch.setattr(deliveries, "_takes_credit_of_ours", lambda: False)
     client = opened()
+    client.connection.lends_credit = False
     receiver = consumer(client, credit=0)
     receiver.drain(0)
     assert answer_of(client) == []
+
+
+def test_the_engine_that_is_installed_has_no_assertions() -> None:
+    assert not has_assertions()

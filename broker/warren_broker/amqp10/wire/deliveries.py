@@ -13,11 +13,9 @@ and a link that settles a delivery forgets its handle first.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from warren_broker.amqp10.wire.proton import Delivery, Link, compiled_engine, ffi, lib
+from warren_broker.amqp10.wire.proton import Delivery, Link, ffi, lib
 
 Handle: TypeAlias = Any
 """A pointer to a delivery or a link; equal and of the same hash where it points to the same."""
@@ -36,27 +34,23 @@ def handle_of(wrapper: Delivery | Link) -> Handle:
     return wrapper._impl
 
 
-def give_back_credit(link: Link) -> None:
+def give_back_credit(link: Link, lends_credit: bool) -> None:
     """Answer a drain of a sending link, on which nothing more is to be sent.
 
     The answer is a flow, whether there was credit to give back or not. Proton makes none without
     credit. So the link is lent one that Proton does not know from the peer, and gives it back:
     `pn_link_drained` counts the application's credit, and then advances the delivery-count by what
-    the peer gave, which is nothing. Where an assertion would end the process instead, because the
-    engine was compiled with them, there is no answer, as from Proton itself.
+    the peer gave, which is nothing.
+
+    lends_credit  False: the engine was compiled with assertions, one of which is that this function
+                  is for receivers; then there is no answer, as from Proton itself
     """
     sender: Handle = link._impl
     if not lib.pn_link_get_drain(sender):
         return
-    if not lib.pn_link_credit(sender) and _takes_credit_of_ours():
+    if not lib.pn_link_credit(sender) and lends_credit:
         lib.pn_link_flow(sender, 1)
     lib.pn_link_drained(sender)
-
-
-@cache
-def _takes_credit_of_ours() -> bool:
-    """Return whether Proton was compiled without assertions: `pn_link_flow` is for receivers."""
-    return b"__assert" not in Path(compiled_engine).read_bytes()
 
 
 def wrapped(delivery: Handle) -> Delivery:
