@@ -71,7 +71,9 @@ class PublishingLink(IncomingLink):
         self._unanswered = self._since_flow = 0
         self._handle = handle_of(link)
         self._reader = MessageReader()
-        self._run: tuple[Route, ReceivedMessage] | None = None  # what `_bodies` have in common
+        # what `_bodies` have in common: the message but for its properties, which come after it
+        self._run: tuple[Route, ReceivedMessage] | None = None
+        self._properties = b""
         self._bodies: list[bytes | bytearray] = []
         self._table = MessageTable()
         self._flags = 0
@@ -170,7 +172,7 @@ class PublishingLink(IncomingLink):
         if body is None:
             self._end_run()
             try:
-                body = self._read_whole(data)
+                body = self._read_other(data)
             except MalformedSections as error:
                 self.refuse(SyntaxRefused(f"failed to parse message: {error}"))
                 return
@@ -186,15 +188,22 @@ class PublishingLink(IncomingLink):
         if len(self._gathered) == 1:
             self.host.flush_later(self)
 
-    def _read_whole(self, data: bytearray) -> bytes:
-        """Read all of a message; return its body."""
+    def _read_other(self, data: bytearray) -> bytes | bytearray:
+        """Read a message that is not like the last one; return its body."""
+        found = self._reader.like_last_but_id(data)
+        if found is not None and self._run is not None:
+            properties, body = found
+            if len(properties) <= self.host.limits.properties_bytes_max:
+                self._properties = properties
+                return body
         message = self._reader.read(data)
         self._check_properties(message)
-        body = bytes(message.body)
+        whole = bytes(message.body)
         # without the body: the link keeps this for as long as messages are like it
         self._run = (self._route(message), message._replace(body=b""))
+        self._properties = message.properties
         self._reader.remember()
-        return body
+        return whole
 
     def _end_run(self) -> None:
         """Append the messages so far that differ in their bodies alone to the table."""
@@ -204,7 +213,7 @@ class PublishingLink(IncomingLink):
             route, message = self._run
             self._table.append_run(
                 route,
-                message.properties,
+                self._properties,
                 bodies,
                 PRIORITY_DEFAULT if message.priority is None else message.priority,
                 TTL_NONE if message.ttl_ms is None else message.ttl_ms,

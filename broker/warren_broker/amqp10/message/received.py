@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from warren_broker.amqp10.message.message_ids import UNLIKE_MAX, StoredIds
 from warren_broker.block.layout import FORM_AMQP091, PRIORITY_MAX, TTL_NONE, Buffer
 from warren_broker.kernel import HEADERS, read_sections, sections_to_keep, with_sections
 from warren_broker.kernel.section_types import ENCODED_TYPE, MalformedSections, SectionsRead
@@ -17,6 +18,7 @@ __all__ = ["MalformedSections", "MessageReader", "ReceivedMessage", "read_messag
 
 REMEMBERED_BYTES_MAX = 1 << 16
 """A link remembers no more of a message than this, so that it costs little while it is idle."""
+_PROPERTIES = 0x73
 _DATA_DESCRIPTOR = b"\x00\x53\x75"
 
 
@@ -50,33 +52,46 @@ class MessageReader:
 
     A publisher's messages often have the same header, annotations and properties. Then one
     comparison finds the body, and all else is as it was: a section is read from its first byte on,
-    so equal bytes mean equal sections.
+    so equal bytes mean equal sections. Where only the message-id differs, it is put into the
+    properties of the last one.
 
     Invariant: `_head` is empty, or all that precedes the value of the only data section of a
-    message that was accepted; `_read` is that of the one read last
+    message that was accepted; `_read` is that of the one read last. While `_ids` makes properties,
+    `_head` is empty: the last message's properties are not those of an earlier one
     """
 
     def __init__(self) -> None:
         self._head: bytes | bytearray = b""
         self._read: bytes | bytearray = b""
+        self._ids: StoredIds | None = None
+        self._read_ids: StoredIds | None = None
+        self._unlike = 0  # messages in a row that differed from the one before in more than the id
 
     def body_like_last(self, data: bytes | bytearray) -> bytes | bytearray | None:
         """Return the body of a message that equals the remembered one before it; else None."""
         head = self._head
-        at = len(head)
-        if not at or len(data) < at + 2 or not data.startswith(head):
+        return _body(data, len(head)) if head and data.startswith(head) else None
+
+    def like_last_but_id(self, data: bytes | bytearray) -> tuple[bytes, bytes | bytearray] | None:
+        """Return (properties, body) of a message that differs from the last in its id; else None.
+
+        All other fields are those of the last one.
+        """
+        ids = self._ids
+        raw = None if ids is None else ids.id_of(data)
+        if ids is None or raw is None:
             return None
-        if data[at] == 0xA0:
-            start, size = at + 2, data[at + 1]
-        elif data[at] == 0xB0:
-            start, size = at + 5, int.from_bytes(data[at + 1 : at + 5], "big")
-        else:
+        body = _body(data, len(ids.head) + len(raw) + len(ids.tail))
+        properties = None if body is None else ids.properties(raw)
+        if body is None or properties is None:
             return None
-        return data[start:] if start + size == len(data) else None
+        self._head = b""
+        return properties, body
 
     def read(self, data: bytes | bytearray) -> ReceivedMessage:
         """Read a message; raises MalformedSections."""
         self._head = self._read = b""
+        self._read_ids = None
         read = read_sections(memoryview(data))
         start, end = read.pieces[0] if len(read.pieces) == 1 else (0, 0)
         short = start <= REMEMBERED_BYTES_MAX
@@ -86,16 +101,48 @@ class MessageReader:
                 self._read = data[: start - 2]
             elif start >= 8 and data[start - 8 : start - 4] == _DATA_DESCRIPTOR + b"\xb0":
                 self._read = data[: start - 5]
-        return _received(read, memoryview(data))
+        message = _received(read, memoryview(data))
+        if self._read and self._unlike <= UNLIKE_MAX:
+            self._read_ids = self._learn(bytes(data), read, len(self._read), message.properties)
+        return message
+
+    def _learn(
+        self, data: bytes, read: SectionsRead, body_at: int, properties: bytes
+    ) -> StoredIds | None:
+        """Compare a message with the last one, or note where it has its message-id."""
+        there = read.sections.get(_PROPERTIES)
+        if there is None or not there[3]:
+            return None
+        last = self._ids
+        raw = None if last is None else last.id_of(data)
+        if last is not None and raw is not None and len(last.head) + len(raw) < body_at:
+            last.prove(raw, properties)
+            self._unlike = 0
+            return last
+        self._unlike += 1
+        return StoredIds(data, properties, (there[0], there[1], body_at))
 
     def remember(self) -> None:
         """Have the message read last be what the next ones are compared with: it was accepted."""
-        self._head = self._read
+        self._head, self._ids = self._read, self._read_ids
 
     @property
     def remembers(self) -> bool:
         """Whether the next message is compared with an earlier one."""
-        return bool(self._head)
+        return bool(self._head) or self._ids is not None
+
+
+def _body(data: bytes | bytearray, at: int) -> bytes | bytearray | None:
+    """Return the value of the data section of which the constructor is at `at`, up to the end."""
+    if len(data) < at + 2:
+        return None
+    if data[at] == 0xA0:
+        start, size = at + 2, data[at + 1]
+    elif data[at] == 0xB0:
+        start, size = at + 5, int.from_bytes(data[at + 1 : at + 5], "big")
+    else:
+        return None
+    return data[start:] if start + size == len(data) else None
 
 
 def read_message(data: memoryview) -> ReceivedMessage:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
 from warren_broker.amqp091.wire import properties as codec
+from warren_broker.amqp10.message.message_ids import UNLIKE_MAX, SentIds
 from warren_broker.amqp10.message.received import REMEMBERED_BYTES_MAX
 from warren_broker.block.block import Block
 from warren_broker.block.layout import FORM_AMQP091, Buffer
@@ -84,11 +85,17 @@ def _parts(head: _Head, body: Buffer) -> list[Buffer]:
 
 
 class MessageWriter:
-    """Encodes a link's messages; what equals the last one's up to its body is not encoded again."""
+    """Encodes a link's messages; what equals the last one's up to its body is not encoded again.
+
+    Where only the message-id differs, it is put into the sections of an earlier one.
+    """
 
     def __init__(self) -> None:
         self._key: tuple[object, ...] = ()
         self._sections = b""
+        self._rest: tuple[object, ...] = ()
+        self._ids: SentIds | None = None
+        self._unlike = 0  # messages in a row that differed from the one before in more than the id
 
     def encode(
         self, block: Block, at: int, first_acquirer: bool, delivery_count: int
@@ -96,9 +103,14 @@ class MessageWriter:
         """Encode message `at` of a block as `encode_message` does, without annotations."""
         properties, body = bytes(block.properties(at)), block.body(at)
         route = block.route(at)
-        key = (block.form, properties, route, first_acquirer, delivery_count)
+        rest = (block.form, route, first_acquirer, delivery_count)
+        key = (properties, rest)
         if key == self._key:
             return [self._sections, _data_head(len(body)), body]
+        ids = self._ids if rest == self._rest else None
+        made = None if ids is None else ids.sections(properties)
+        if made is not None and ENCODED_TYPE not in properties:
+            return [made, _data_head(len(body)), body]
         counts = (-1, -1, first_acquirer, delivery_count)
         assert block.form == FORM_AMQP091, block.form
         head = _head(properties, body, route, counts, _NONE)
@@ -108,7 +120,18 @@ class MessageWriter:
             self._key, self._sections = (), b""
         else:
             self._key, self._sections = key, head.sections
+            self._learn(properties, rest, head.sections)
         return _parts(head, body)
+
+    def _learn(self, properties: bytes, rest: tuple[object, ...], sections: bytes) -> None:
+        """Compare a message that was encoded in full with the last one, or note it."""
+        if self._unlike > UNLIKE_MAX:
+            return
+        if self._ids is not None and rest == self._rest and self._ids.prove(properties, sections):
+            self._unlike = 0
+            return
+        self._unlike += 1
+        self._rest, self._ids = rest, SentIds(properties, sections)
 
 
 class _Head(NamedTuple):
