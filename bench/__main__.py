@@ -20,6 +20,7 @@ from bench.node_processes import node_processes
 from bench.raft_alone import raft
 from bench.report import keep
 from bench.rounds import Plan
+from bench.singles import singles
 
 
 def spark(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -65,7 +66,8 @@ def _options() -> argparse.Namespace:
         "restart",
         "memory",
     )
-    names = (*brokers_parts, "nats", "processes", "raft", "spark", "decoding", "spool", "publish")
+    others = ("nats", "processes", "raft", "spark", "decoding", "singles", "spool", "publish")
+    names = (*brokers_parts, *others)
     parser.add_argument(
         "parts",
         nargs="*",
@@ -113,6 +115,7 @@ def main() -> int:
         "raft": lambda: raft(plan),
         "spark": lambda: spark(options),
         "decoding": decoding,
+        "singles": singles,
         "spool": lambda: spool(options, plan.rounds),
         "publish": publish,
     }
