@@ -8,8 +8,19 @@ from pyspark_warren.options import Options
 from pyspark_warren.password import address_with_password
 from pyspark_warren.plan import GivenUp, ViewPiece
 from warren.admin import Admin, Queue
-from warren.claims import ClaimReader, FetchedBlock, browse, fetch_claim
+from warren.claims import (
+    ClaimReader,
+    ClaimSlice,
+    FetchedBlock,
+    ReaderStep,
+    StepTaken,
+    browse,
+    fetch_claim,
+    fetch_slices,
+    take_steps,
+)
 from warren.connection import Connection
+from warren.errors import WarrenError
 from warren.outgoing import SEND_WINDOW_BYTES, BlockSender
 from warren.stages import (
     SettledClaim,
@@ -57,6 +68,14 @@ class WarrenBroker:
         """Return the queues with names that match a pattern."""
         return Admin(self._connection).queues(pattern)
 
+    def queues_named(self, names: Sequence[str]) -> list[Queue | WarrenError]:
+        """Return the counts of several queues, asked at once."""
+        return Admin(self._connection).queues_named(names)
+
+    def take_steps(self, steps: Sequence[ReaderStep]) -> list[StepTaken | WarrenError]:
+        """Settle and open claims of several queues at once."""
+        return take_steps(self._connection, steps)
+
     def reader(self, queue: str, reader: str) -> ClaimReader:
         """Make the driver's side of a claim reader."""
         return ClaimReader(self._connection, queue, reader)
@@ -73,6 +92,12 @@ class WarrenBroker:
     ) -> Iterator[FetchedBlock]:
         """Fetch a slice of a claim; continue through another node when one is lost."""
         return fetch_claim(self._connection, queue, reader, number, first, last, areas, read_by)
+
+    def fetch_slices(
+        self, slices: Sequence[ClaimSlice], areas: int
+    ) -> Iterator[tuple[int, FetchedBlock]]:
+        """Fetch several slices, each requested while those before it are read."""
+        return fetch_slices(self._connection, slices, areas)
 
     def give_up(self, queue: str, reader: str, number: int, given_up: GivenUp) -> int:
         """Take all messages out of an open claim, as the driver with that epoch."""

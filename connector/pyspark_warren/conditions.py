@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TypeVar
 
 from pyspark_warren import errors
 from warren import errors as client_errors
@@ -47,6 +47,9 @@ _OF_ROWS: Final = (client_errors.Conflict, client_errors.TooLarge)
 """While rows are published these are `PublishError`."""
 
 
+_E = TypeVar("_E", bound=Exception)
+
+
 @contextmanager
 def named_conditions(doing: str, publishing: bool = False) -> Iterator[None]:
     """Convert client errors to named conditions that say what the query was doing.
@@ -67,3 +70,13 @@ def named_conditions(doing: str, publishing: bool = False) -> Iterator[None]:
                     f"{doing}: {wrong}{remedy}"
                 ) from None
         raise
+
+
+def naming_queue(name: str, failed: _E) -> _E:
+    """Return the error of one of several queues, with the queue's name in its text."""
+    if repr(name) in str(failed):
+        return failed
+    text = f"queue {name!r}: {failed.args[0] if failed.args else failed}"
+    if isinstance(failed, client_errors.PeerError):
+        return type(failed)(text, status=failed.status, condition=failed.condition)
+    return type(failed)(text)

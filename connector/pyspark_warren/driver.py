@@ -144,32 +144,17 @@ class ClaimDriver:
 
         returns  an offset without a claim when one is lost, with onClaimLost=continue
         """
-        number = start.number + 1
-        was_open = self.was_open(start)
-        if self._budget is not None and not was_open:
-            if self._used_up(start):
-                return start
-            most = min(most, self._budget)
+        most = self._bounded(start, most)
+        if not most:
+            return start
         assert self._reader is not None
-        if self._options.on_batch_failure == RELEASE and not was_open:
-            most = narrowed_claim(self._broker, start.queue, most)
         self._idle.sends(uses=True)
         try:
             with Fencing(start):
                 claim = self._settle_and_open(self._reader, start, most, most_bytes)
         except client_errors.ClaimLost as lost:
             return self._lost(start, lost)
-        if not claim.open:
-            if self._budget is not None:
-                self._budget = 0  # other consumers took the rest: done
-            self._idle.found_nothing(number)
-            return start
-        assert claim.number == number, (claim, number)
-        self._opened = (start.reader, number)
-        if self._budget is not None and not was_open:
-            self._budget -= claim.messages
-        found = ClaimInfo(number, claim.messages, claim.size_bytes)
-        return start.after(found, self._epoch_noted)
+        return self._took(start, claim)
 
     def plan(self, start: Offset, end: Offset) -> tuple[Slice, ...]:
         """Return the slices of a micro-batch; arithmetic, except for fencing and `_first`."""
@@ -213,10 +198,6 @@ class ClaimDriver:
         self._budget = found.messages_ready
         self.note_open(found)
 
-    def allowed(self, messages: int) -> int:
-        """Return how many of that many messages may still be read."""
-        return messages if self._budget is None else min(messages, self._budget)
-
     def note_open(self, found: Queue) -> None:
         """Remember the claims that an earlier run has left open."""
         self._open_at_start = {
@@ -240,21 +221,6 @@ class ClaimDriver:
     def reads_as(self, reader: str) -> bool:
         """Return whether this run has registered under that name."""
         return self._reader is not None and self._reader_name == reader
-
-    def leave(self, offset: Offset) -> None:
-        """End the reader at `offset`, which is settled; what was opened after it is given back.
-
-        1. A driver that stands still knows that the queue is left.  2. Another one has left it, had
-        it join again and opened a claim.  3. The first one continues: it must not give that back.
-        So nothing is done to a reader that stands elsewhere: it was ended before.
-        """
-        self._check_is_ours(offset)
-        self._attach(offset.reader)
-        assert self._reader is not None
-        if self._settled == offset.number:
-            with Fencing(offset):
-                self._reader.release()
-        self._reader, self._reader_name = None, ""
 
     def is_older_copy(self, offset: Offset, settled_max: int) -> bool:
         """Return whether claims are settled that the checkpoint does not have as read.
@@ -296,6 +262,33 @@ class ClaimDriver:
         return True
 
     # -------------------------------------------------------------- steps
+
+    def _bounded(self, start: Offset, most: int) -> int:
+        """Return the most messages of the next claim, of that many; 0: it is not requested."""
+        if self.was_open(start):
+            return most
+        if self._budget is not None:
+            if self._used_up(start):
+                return 0
+            most = min(most, self._budget)
+        if self._options.on_batch_failure == RELEASE:
+            most = narrowed_claim(self._broker, start.queue, most)
+        return most
+
+    def _took(self, start: Offset, claim: Claim) -> Offset:
+        """Note the claim after `start` that was requested; return where the reader stands then."""
+        number = start.number + 1
+        if not claim.open:
+            if self._budget is not None:
+                self._budget = 0  # other consumers took the rest: done
+            self._idle.found_nothing(number)
+            return start
+        assert claim.number == number, (claim, number)
+        self._opened = (start.reader, number)
+        if self._budget is not None and not self.was_open(start):
+            self._budget -= claim.messages
+        found = ClaimInfo(number, claim.messages, claim.size_bytes)
+        return start.after(found, self._epoch_noted)
 
     def _check_is_ours(self, offset: Offset) -> None:
         offset.check_is_of(self._options.vhost, self._options.queue)
@@ -550,7 +543,7 @@ class ClaimDriver:
         """
         stands = any(
             (each.name, each.epoch, each.settled, each.open_claims, each.part_due)
-            == (start.reader, self._epoch, start.number, 0, False)
+            == (start.reader, self._epoch, self._settled, start.number - self._settled, False)
             for each in found.readers
         )
         return not stands or self._idle.unused_for_long(found)

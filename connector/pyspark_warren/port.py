@@ -11,7 +11,15 @@ from typing import Protocol, TypeAlias
 from pyspark_warren.options import Options
 from pyspark_warren.plan import GivenUp, ViewPiece
 from warren.admin import Queue
-from warren.claims import Claim, FetchedBlock, Registration
+from warren.claims import (
+    Claim,
+    ClaimSlice,
+    FetchedBlock,
+    ReaderStep,
+    Registration,
+    StepTaken,
+)
+from warren.errors import WarrenError
 from warren.stages import SettledClaim, SinkDriver, StagedPart, StageKey
 from warren.views import ViewedBlock
 from warren_broker.block.layout import AREAS
@@ -86,6 +94,12 @@ class BrokerPort(Protocol):
     def queues(self, pattern: str) -> list[Queue]:
         """Return the queues with names that match a pattern; zeros for counts not known."""
 
+    def queues_named(self, names: Sequence[str]) -> list[Queue | WarrenError]:
+        """Return the counts of several queues, asked at once; in the place of one its error."""
+
+    def take_steps(self, steps: Sequence[ReaderStep]) -> list[StepTaken | WarrenError]:
+        """Settle and open claims of several queues at once; in the place of one its error."""
+
     def reader(self, queue: str, reader: str) -> ReaderPort:
         """Return the driver's side of a claim reader."""
 
@@ -103,6 +117,14 @@ class BrokerPort(Protocol):
 
         areas    of the blocks; messages are empty in the others
         read_by  the batch that reads the claim, for people to see
+        """
+
+    def fetch_slices(
+        self, slices: Sequence[ClaimSlice], areas: int
+    ) -> Iterator[tuple[int, FetchedBlock]]:
+        """Yield the messages of several slices in their order, each with its slice's number.
+
+        An error is raised at the slice that it is about: the ones before it are complete.
         """
 
     def give_up(self, queue: str, reader: str, number: int, given_up: GivenUp) -> int:

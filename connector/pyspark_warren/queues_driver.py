@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from pyspark_warren.admission import Admission
-from pyspark_warren.driver import BATCH_MESSAGES_MAX, CLAIM_BYTES_MAX, ClaimDriver
-from pyspark_warren.errors import CheckpointError
+from pyspark_warren.conditions import naming_queue
+from pyspark_warren.driver import BATCH_MESSAGES_MAX, CLAIM_BYTES_MAX
+from pyspark_warren.errors import CheckpointError, WarrenSparkError
 from pyspark_warren.offset import ClaimInfo, Offset, check_same_vhost
 from pyspark_warren.options import Options
 from pyspark_warren.pace import Pace
@@ -19,6 +20,7 @@ from pyspark_warren.port import BrokerPort
 from pyspark_warren.queue_offsets import QueueOffsets
 from pyspark_warren.selection import Selection
 from pyspark_warren.share import divide
+from pyspark_warren.stepped_driver import SteppedDriver
 from pyspark_warren.surroundings import Surroundings
 from warren import errors as client_errors
 from warren.admin import Queue
@@ -41,6 +43,12 @@ class QueuesDriver:
        other options that comes in between finds the queue as it was, or has it join again.
     3. A queue of a pattern that was deleted leaves, too. A batch that was begun and has rows of it
        is a loss, as onClaimLost says.
+    4. The queues are not asked one after another. A batch takes two round trips, whatever their
+       number: all counts; then, in each queue, the settlement of the committed claim with the
+       opening of the next one. The first batch of a run settles before it looks, because the counts
+       must show which claims an earlier run has opened. Every answer is noted before an error of
+       one queue, which names it, is raised: the claims of the others are open, and a repeat, or the
+       next run, gets the same ones.
 
     Invariant: a queue's claim is opened only at a position that `start`, which Spark has in its
     logs, names.
@@ -54,7 +62,7 @@ class QueuesDriver:
         self._pace = Pace(clock_ms, surroundings.sleep_s, options.poll_interval_ms)
         self._admission = Admission(options, clock_ms)
         self._selection = Selection(options)
-        self._lanes: dict[str, ClaimDriver] = {}
+        self._lanes: dict[str, SteppedDriver] = {}
         self._initial: QueueOffsets | None = None
         self._found: dict[str, Queue] | None = None
         self._looked = False
@@ -84,14 +92,18 @@ class QueuesDriver:
         if not start.registered:
             return self._first(start, limit)
         self._leave(start)
-        at, leaving = self._settled(start)
+        at, leaving = self._standing(start)
+        if not (self._looked and self._pace.due):
+            at, leaving = self._take(at, {}), self._take(leaving, {})
         self._pace.wait()
         found = self._look(exact=limit is None or self._now is not None or not self._looked)
         for name in [name for name in at if name not in found]:
             self._vanished(name)
             del at[name]
         joined = self._joined(start.reader, at, found, limit)
-        end = self._opened(start, at, found, limit) | joined
+        taken = self._opened(start, at, leaving, found, limit)
+        leaving = {name: replace(taken[name], claims=()) for name in leaving if name in taken}
+        end = {name: taken[name] for name in at if name in taken} | joined
         if dict(start.queues) == end and not leaving:
             self._pace.found_nothing(self._admission.pause_ms())
             return start
@@ -166,12 +178,12 @@ class QueuesDriver:
                 "checkpointLocation, or name one of the checkpoint's queues, too"
             )
 
-    def _lane(self, name: str) -> ClaimDriver:
+    def _lane(self, name: str) -> SteppedDriver:
         """Return the driver of one queue."""
         lane = self._lanes.get(name)
         if lane is None:
             options = replace(self._options, queue=name)
-            lane = ClaimDriver(self._broker, options, self._surroundings)
+            lane = SteppedDriver(self._broker, options, self._surroundings)
             self._lanes[name] = lane
         return lane
 
@@ -193,22 +205,57 @@ class QueuesDriver:
             return start
         return start.moved(self._joined(start.reader, {}, found, limit), {})
 
-    def _settled(self, start: QueueOffsets) -> tuple[dict[str, Offset], dict[str, Offset]]:
-        """Settle what is committed; return the positions in queues still read, and in others."""
+    def _standing(self, start: QueueOffsets) -> tuple[dict[str, Offset], dict[str, Offset]]:
+        """Return the positions in queues still read, and in others; nothing is settled yet."""
         at: dict[str, Offset] = {}
         leaving: dict[str, Offset] = {}
         self._check_copies(
             start.queues, {name: offset.number for name, offset in start.queues.items()}
         )
         for name, offset in start.queues.items():
-            selected = self._selection.selects(name)
+            into = at if self._selection.selects(name) else leaving
             try:
-                (at if selected else leaving)[name] = self._lane(name).settled(offset)
-            except client_errors.NotFound:
-                if selected and not self._selection.by_pattern:
-                    raise
-                self._vanished(name)
-        return at, {name: replace(offset, claims=()) for name, offset in leaving.items()}
+                into[name] = self._lane(name).standing(offset)
+            except client_errors.NotFound as gone:
+                self._gone(name, gone)
+        return at, leaving
+
+    def _take(
+        self, at: Mapping[str, Offset], opens: Mapping[str, tuple[int, int]]
+    ) -> dict[str, Offset]:
+        """Settle in all these queues at once, and open claims; return the positions then.
+
+        opens   the most messages and bytes of the next claim, in queues where one is opened
+        raises  the error of the first queue that has one, when all answers have been noted
+        """
+        steps = {}
+        for name, offset in at.items():
+            step = self._lanes[name].step(offset, *opens.get(name, (0, 0)))
+            if step.settles or step.opens:
+                steps[name] = step
+        answers = self._broker.take_steps(list(steps.values())) if steps else []
+        taken = dict(at)
+        wrong: Exception | None = None
+        for (name, step), answer in zip(steps.items(), answers, strict=True):
+            try:
+                taken[name] = self._lanes[name].taken(at[name], step, answer)
+            except client_errors.NotFound as gone:
+                del taken[name]
+                try:
+                    self._gone(name, gone)
+                except client_errors.NotFound as named:
+                    wrong = wrong or named
+            except (client_errors.WarrenError, WarrenSparkError) as failed:
+                wrong = wrong or naming_queue(name, failed)
+        if wrong is not None:
+            raise wrong
+        return taken
+
+    def _gone(self, name: str, gone: client_errors.NotFound) -> None:
+        """Continue without a deleted queue; raise `gone` when the options name it."""
+        if self._selection.selects(name) and not self._selection.by_pattern:
+            raise gone
+        self._vanished(name)
 
     def _check_copies(self, offsets: Mapping[str, Offset], settled_max: Mapping[str, int]) -> None:
         """Raise CheckpointBehindError for an older copy, before any reader is taken over."""
@@ -246,10 +293,8 @@ class QueuesDriver:
                 continue
             try:
                 hello = self._lane(name).hello(reader)
-            except client_errors.NotFound:
-                if not self._selection.by_pattern:
-                    raise
-                self._vanished(name)
+            except client_errors.NotFound as gone:
+                self._gone(name, gone)
                 continue
             once = limit is None and queue.messages_ready
             joined[name] = hello.after(ClaimInfo(hello.number + 1, 0, 0)) if once else hello
@@ -259,32 +304,30 @@ class QueuesDriver:
         self,
         start: QueueOffsets,
         at: dict[str, Offset],
+        leaving: dict[str, Offset],
         found: dict[str, Queue],
         limit: int | None,
     ) -> dict[str, Offset]:
-        """Open the next claim of each queue that has messages, within the limits together."""
+        """Open the next claim of each queue that has messages, within the limits together.
+
+        What is committed is settled with the same requests. Returns the position in each queue.
+        """
         # Where settling ended elsewhere, a claim was lost: that is told in a batch of its own.
         still = {name: offset for name, offset in at.items() if offset is start.queues[name]}
         begun = {name for name in still if self._lanes[name].was_open(still[name])}
         # What an earlier run has opened is its batch, alone: the others would not be repeated.
         shares = dict.fromkeys(begun, (1, 1)) if begun else self._wanted(still, found, limit)
+        taken = self._take({**at, **leaving}, shares)
         messages = 0
-        for name, (most, most_bytes) in shares.items():
-            try:
-                at[name] = end = self._lanes[name].take(still[name], most, most_bytes)
-            except client_errors.NotFound:
-                if not self._selection.by_pattern:
-                    raise
-                self._vanished(name)
-                del at[name]
-                continue
+        for name in shares:
+            end = taken.get(name, still[name])
             if end is not still[name]:
                 self._turn += 1
                 self._turns[name] = self._turn
                 messages += sum(claim.messages for claim in end.claims)
         if messages:
             self._admission.began(messages)
-        return at
+        return taken
 
     def _wanted(
         self, still: dict[str, Offset], found: dict[str, Queue], limit: int | None
@@ -357,7 +400,7 @@ class QueuesDriver:
 class _Readers:
     """The registered readers of all queues, for their renewal by another thread."""
 
-    def __init__(self, lanes: dict[str, ClaimDriver]) -> None:
+    def __init__(self, lanes: dict[str, SteppedDriver]) -> None:
         self._lanes = lanes
 
     def registered(self) -> bool:

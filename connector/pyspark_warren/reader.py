@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import takewhile
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +23,7 @@ from pyspark_warren.sql_rows import RowFilter
 from pyspark_warren.states import viewed_rows
 from pyspark_warren.task_query import read_by
 from warren import errors as client_errors
+from warren.claims import ClaimSlice
 from warren_broker.block.layout import AREA_BODIES, AREA_PROPERTIES
 from warren_broker.message_states import READY
 
@@ -31,6 +33,87 @@ ROWS_MAX = 16_384
 """Rows of one Arrow batch: larger ones made Spark slower, not faster."""
 LOOK_FIRST_BYTES = 4_096
 """Mean size of messages from which on a filter looks at their properties before their bodies."""
+
+
+def read_task(
+    connect: Connect, options: Options, parts: Sequence[Slice], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a task's slices, one after another, as `read_slice` does.
+
+    Neighbours that are fetched as a whole are requested at once: of many queues with a few messages
+    each, one after the other, each would take a round trip.
+    """
+    at = 0
+    while at < len(parts):
+        plain = list(takewhile(partial(_is_plain, options, schema), parts[at:]))
+        if len(plain) > 1:
+            at += yield from _read_ahead(connect, options, plain, schema)
+        else:
+            yield from read_slice(connect, options, parts[at], schema)
+            at += 1
+
+
+def _is_plain(options: Options, schema: pa.Schema, part: Slice) -> bool:
+    return part.given_up is None and not looks_first(options, part, schema)
+
+
+def _read_ahead(
+    connect: Connect, options: Options, parts: Sequence[Slice], schema: pa.Schema
+) -> Generator[pa.RecordBatch, None, int]:
+    """Yield the rows of slices that are requested at once; return how many were read or skipped."""
+    chosen = RowFilter(options.row_filter, schema, options.corrupt)
+    wanted = [part.last - part.first for part in parts]
+    got = [0] * len(parts)
+    fetched = connect(options).fetch_slices(
+        [
+            ClaimSlice(
+                part.queue or options.queue,
+                part.reader,
+                part.number,
+                part.first,
+                part.last,
+                read_by() if part.first == 0 else None,
+            )
+            for part in parts
+        ],
+        wanted_areas(chosen.schema, options.corrupt),
+    )
+    at = 0
+    while True:
+        while at < len(parts) and got[at] == wanted[at]:
+            at += 1
+        current = min(at, len(parts) - 1)
+        doing = _doing(options, parts[current])
+        with named_conditions(doing):
+            try:
+                number, piece = next(fetched, (None, None))
+            except client_errors.ClaimLost as lost:
+                if options.on_claim_lost == "fail":
+                    raise
+                log.warning("%s: %s; skipped (onClaimLost=continue)", doing, lost)
+                return at + 1
+            if number is None or piece is None:
+                if at < len(parts):
+                    raise _other_count(doing, got[at], wanted[at])
+                return at
+            queue = parts[number].queue or options.queue
+            block = ClaimedBlock.decode(piece.data, piece.runs, queue)
+            got[number] += block.block.count
+            if number != at or got[at] > wanted[at]:
+                raise _other_count(doing, got[current], wanted[current])
+            for rows in batches_of(block, chosen.schema, options.corrupt):
+                yield chosen.kept(rows)
+
+
+def _doing(options: Options, part: Slice) -> str:
+    return (
+        f"reading claim {part.number} ({part.first} to {part.last}) of queue "
+        f"{part.queue or options.queue!r} at {options.addresses()}"
+    )
+
+
+def _other_count(doing: str, got: int, wanted: int) -> BrokerRefusedError:
+    return BrokerRefusedError(f"{doing}: {got} messages came instead of {wanted}")
 
 
 def read_slice(
@@ -44,10 +127,7 @@ def read_slice(
     """
     chosen = RowFilter(options.row_filter, schema, options.corrupt)
     queue = part.queue or options.queue
-    doing = (
-        f"reading claim {part.number} ({part.first} to {part.last}) of queue "
-        f"{queue!r} at {options.addresses()}"
-    )
+    doing = _doing(options, part)
     with named_conditions(doing):
         try:
             if part.given_up is not None:
@@ -119,7 +199,7 @@ def _fetched(
         got += piece.block.count
         yield piece
     if got != wanted:
-        raise BrokerRefusedError(f"{doing}: {got} messages came instead of {wanted}")
+        raise _other_count(doing, got, wanted)
 
 
 def read_browsed(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from pyspark_warren.conditions import naming_queue
 from pyspark_warren.errors import OptionError
 from pyspark_warren.option_values import PATTERN_CLASSES
 from pyspark_warren.options import Options
 from pyspark_warren.port import BrokerPort
 from pyspark_warren.share import SELECTED_MAX
 from warren.admin import Queue
-from warren.errors import NotFound
+from warren.errors import NotFound, WarrenError
 from warren_broker.name_patterns import NameMatcher, Pattern
 
 
@@ -44,7 +47,7 @@ class Selection:
         raises  NotFound when a queue of the option `queues` does not exist; OptionError
         """
         if not self.by_pattern:
-            return {name: broker.queue(name) for name in self._names}
+            return self._counted(broker, self._names)
         # An exclusive queue is its connection's own: no other may read it.
         listed = {
             queue.name: queue
@@ -59,10 +62,15 @@ class Selection:
             )
         if not exact:
             return listed
+        return self._counted(broker, list(listed))
+
+    def _counted(self, broker: BrokerPort, names: Sequence[str]) -> dict[str, Queue]:
+        """Return the leaders' counts, asked at once."""
         found: dict[str, Queue] = {}
-        for name in listed:
-            try:
-                found[name] = broker.queue(name)
-            except NotFound:
+        for name, queue in zip(names, broker.queues_named(names), strict=True):
+            if isinstance(queue, NotFound) and self.by_pattern:
                 continue  # deleted since it was listed
+            if isinstance(queue, WarrenError):
+                raise naming_queue(name, queue)
+            found[name] = queue
         return found

@@ -23,7 +23,7 @@ from pyspark_warren.fault_boundary import told, told_rows
 from pyspark_warren.options import Options
 from pyspark_warren.plan import Slice
 from pyspark_warren.port import Connect
-from pyspark_warren.reader import read_slice
+from pyspark_warren.reader import read_task
 from pyspark_warren.renew import Renewer
 from pyspark_warren.rows import check_columns, check_schema
 from pyspark_warren.surroundings import Surroundings
@@ -129,8 +129,7 @@ class WarrenStreamReader(LimitedStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a slice; may be called repeatedly and concurrently for one."""
         assert isinstance(partition, SlicePartition), partition
-        for part in partition.parts:
-            yield from read_slice(self._connect, self._options, part, self._schema)
+        yield from read_task(self._connect, self._options, partition.parts, self._schema)
 
     # -------------------------------------------------------------- steps
 

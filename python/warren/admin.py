@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
@@ -11,7 +11,7 @@ import msgspec
 from warren.claims import reader_path
 from warren.connection import Connection
 from warren.definitions import DefinitionCalls
-from warren.errors import Conflict, UsageError
+from warren.errors import Conflict, UsageError, WarrenError
 from warren.limits import LimitCalls
 from warren.membership import MembershipCalls
 from warren.policies import PolicyCalls
@@ -71,6 +71,14 @@ class Admin(MembershipCalls, UserCalls, PolicyCalls, LimitCalls, DefinitionCalls
     def queue(self, name: str) -> Queue:
         """Return one queue; NotFound."""
         return _queue(self.connection.request("GET", _queue_path(name)))
+
+    def queues_named(self, names: Sequence[str]) -> list[Queue | WarrenError]:
+        """Return several queues in one round trip; in the place of one why it is not known."""
+        asked = [[("GET", _queue_path(name), None)] for name in names]
+        return [
+            body if isinstance(body, WarrenError) else _queue(body)
+            for (body,) in self.connection.request_each(asked)
+        ]
 
     def queues(self, pattern: str = "") -> list[Queue]:
         """Return the queues of the vhost, by name; with zeros for counts that no leader gave.

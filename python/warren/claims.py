@@ -7,13 +7,14 @@ number can fetch its messages, any number of times.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
 from warren.connection import Connection
-from warren.errors import PeerError, UsageError, WarrenError
+from warren.errors import PeerError, Unavailable, UsageError, WarrenError
 from warren.wire import Request
 from warren_broker.amqp10.addresses import area_words
 from warren_broker.amqp10.wire.fetched import Run, decode_piece
@@ -66,6 +67,38 @@ class FetchedBlock:
     def messages(self) -> int:
         """Return the number of messages."""
         return sum(last - first + 1 for _, first, last, _, _ in self.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderStep:
+    """What a driver asks of one reader at once, see `take_steps`.
+
+    settles  settle all claims up to this number; 0: none
+    opens    then open this claim, with the limits of `ClaimReader.open`; 0: none
+    """
+
+    queue: str
+    reader: str
+    epoch: int
+    settles: int = 0
+    opens: int = 0
+    max_messages: int = 0
+    max_bytes: int = 0
+    ttl_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StepTaken:
+    """The answer to a ReaderStep.
+
+    messages  settled by this call
+    claim     see `ClaimReader.open`. None: none was requested, or it was refused, and
+              `ClaimReader.open` says why: nothing, or a node that carried it out before the
+              settlement
+    """
+
+    messages: int
+    claim: Claim | None
 
 
 class ClaimReader:
@@ -133,16 +166,20 @@ class ClaimReader:
                  `open` says why: nothing, or a node that carried it out before the settlement
         raises   as `settle`; claim `number` is not open then, unless it was before
         """
-        settled, opened = self.connection.request_all(
-            [
-                self._settling(number - 1),
-                self._opening(number, max_messages, max_bytes, ttl_ms, False),
-            ]
+        step = ReaderStep(
+            self.queue,
+            self.reader,
+            self.registered_epoch(),
+            number - 1,
+            number,
+            max_messages,
+            max_bytes,
+            ttl_ms,
         )
-        if isinstance(settled, WarrenError):
-            raise settled
-        claim = None if isinstance(opened, WarrenError) else _claim(opened)
-        return int(settled["messages"]), claim
+        (taken,) = take_steps(self.connection, [step])
+        if isinstance(taken, WarrenError):
+            raise taken
+        return taken.messages, taken.claim
 
     def fetch(self, number: int, first: int, last: int) -> Iterator[FetchedBlock]:
         """See `fetch_claim`."""
@@ -235,6 +272,42 @@ class ClaimReader:
         return reader_path(self.queue, self.reader) + tail
 
 
+def take_steps(
+    connection: Connection, steps: Sequence[ReaderStep]
+) -> list[StepTaken | WarrenError]:
+    """Settle and open claims of several readers in one round trip, see `settle_and_open`.
+
+    returns  for each what was done, or why not: claims that it would open are not open then, unless
+             they were before. One that failed does not keep the others from their answers
+    """
+    answers = connection.request_each([_requests(connection, step) for step in steps])
+    return [_taken(step, answer) for step, answer in zip(steps, answers, strict=True)]
+
+
+def _requests(connection: Connection, step: ReaderStep) -> list[Request]:
+    reader = ClaimReader(connection, step.queue, step.reader, step.epoch)
+    asked = [reader._settling(step.settles)] if step.settles else []
+    if step.opens:
+        limits = (step.max_messages, step.max_bytes, step.ttl_ms, False)
+        asked.append(reader._opening(step.opens, *limits))
+    return asked
+
+
+def _taken(step: ReaderStep, answers: list[Any]) -> StepTaken | WarrenError:
+    messages = 0
+    if step.settles:
+        settled, *answers = answers
+        if isinstance(settled, WarrenError):
+            return settled
+        messages = int(settled["messages"])
+    for opened in answers:
+        if isinstance(opened, Unavailable):
+            return opened
+        if not isinstance(opened, WarrenError):
+            return StepTaken(messages, _claim(opened))
+    return StepTaken(messages, None)
+
+
 def _claim(answer: Any) -> Claim:
     """Parse the answer to the request of `ClaimReader.open`."""
     return Claim(
@@ -271,27 +344,74 @@ def fetch_claim(
     connection is lost, the next one continues where it stopped. Raises ClaimLost when there is no
     such claim (any more), NotFound when there is no such queue, Unavailable.
     """
-    if not 0 <= first <= last:
-        raise UsageError(f"a slice from {first} to {last}: it must not be negative")
-    path = f"{reader_path(queue, reader)}/claims/{number}"
-    position = first
-    if first == last:
-        return
-
-    def source() -> str:
-        said = _said(read_by) if position == 0 else ""
-        return f"{path}?first={position}&last={last}{_want(areas)}{said}"
-
-    for message in connection.stream(source):
-        piece = FetchedBlock(*decode_piece(message))
-        position += piece.messages
+    wanted = ClaimSlice(queue, reader, number, first, last, read_by)
+    for _, piece in fetch_slices(connection, [wanted], areas):
         yield piece
-        if position >= last:
-            return
-    raise PeerError(
-        f"queue {queue!r}: claim {number} of reader {reader!r} ended at message {position}, "
-        f"before {last}; ask for no more than the claim holds"
-    )
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimSlice:
+    """Messages first ≤ i < last of an open claim; read_by: see `fetch_claim`."""
+
+    queue: str
+    reader: str
+    number: int
+    first: int
+    last: int
+    read_by: ReadBy | None = None
+
+
+def fetch_slices(
+    connection: Connection, slices: Sequence[ClaimSlice], areas: int = AREAS
+) -> Iterator[tuple[int, FetchedBlock]]:
+    """Yield the messages of several slices, one slice after another, with their numbers.
+
+    They are requested ahead (`Connection.streams`): many short ones take little more than one round
+    trip. Raises what `fetch_claim` raises, at the slice that it is about.
+    """
+    for each in slices:
+        if not 0 <= each.first <= each.last:
+            raise UsageError(f"a slice from {each.first} to {each.last}: it must not be negative")
+    numbers = [at for at, each in enumerate(slices) if each.first < each.last]
+    parts = [_Part(slices[at]) for at in numbers]
+    sources = [partial(part.source, areas) for part in parts]
+    ended = 0
+    for at, message in connection.streams(sources):
+        for part in parts[ended:at]:
+            part.check_whole()
+        ended = at
+        piece = FetchedBlock(*decode_piece(message))
+        parts[at].position += piece.messages
+        yield numbers[at], piece
+        if at == len(parts) - 1 and parts[at].position >= slices[numbers[at]].last:
+            return  # all is there, although the node has not closed the link yet
+    for part in parts[ended:]:
+        part.check_whole()
+
+
+class _Part:
+    """A slice that is being fetched, up to `position`."""
+
+    def __init__(self, wanted: ClaimSlice) -> None:
+        self._wanted = wanted
+        self.position = wanted.first
+
+    def source(self, areas: int) -> str:
+        """Return the address of what is missing."""
+        wanted = self._wanted
+        said = _said(wanted.read_by) if self.position == 0 else ""
+        path = f"{reader_path(wanted.queue, wanted.reader)}/claims/{wanted.number}"
+        return f"{path}?first={self.position}&last={wanted.last}{_want(areas)}{said}"
+
+    def check_whole(self) -> None:
+        """Raise PeerError when the claim has ended before the slice."""
+        wanted = self._wanted
+        if self.position < wanted.last:
+            raise PeerError(
+                f"queue {wanted.queue!r}: claim {wanted.number} of reader {wanted.reader!r} ended "
+                f"at message {self.position}, before {wanted.last}; ask for no more than the claim "
+                "holds"
+            )
 
 
 def _want(areas: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from threading import RLock
 from typing import Any, TypeVar
@@ -27,6 +28,8 @@ T = TypeVar("T")
 PAUSE_S_FIRST = 0.02
 PAUSE_S_MAX = 0.5
 STREAM_CREDIT = 8
+LINKS_AHEAD_MAX = 32
+"""Links of `streams` that are attached at once."""
 CLOSE_S = 1.0
 
 
@@ -108,20 +111,49 @@ class Connection:
         A refusal is returned in the place of its answer. The node carries them out in their order,
         but when a connection is lost all are repeated, and the first time may end between two.
         """
+        (answers,) = self.request_each([asked])
+        for answer in answers:
+            if isinstance(answer, Unavailable):
+                raise answer
+        return answers
 
-        def ask(wire: Wire, deadline: float) -> list[Any]:
-            answers: list[Any] = []
-            for (method, path, _), (status, answer) in zip(
-                asked, wire.request_all(asked, deadline), strict=True
-            ):
-                failed = status >= 400
-                answers.append(_refusal(method, path, status, answer) if failed else answer)
-            for answer in answers:
-                if isinstance(answer, Unavailable):
-                    raise answer
-            return answers
+    def request_each(self, asked: Sequence[Sequence[Request]]) -> list[list[Any]]:
+        """Make several sequences of requests in one round trip; each is one of `request_all`.
 
-        return self.use(ask)
+        A sequence with an answer of Unavailable is repeated by itself until the deadline, and then
+        that is returned in the place of the answer: the others are not lost with it. A failure of
+        the connection itself is returned in the place of every answer that did not come.
+        """
+        found: list[list[Any] | None] = [None] * len(asked)
+        latest: dict[int, list[Any]] = {}
+
+        def ask(wire: Wire, deadline: float) -> None:
+            left = [at for at, answers in enumerate(found) if answers is None]
+            requests = [request for at in left for request in asked[at]]
+            answers = iter(wire.request_all(requests, deadline))
+            failed: Unavailable | None = None
+            for at in left:
+                latest[at] = [
+                    _refusal(method, path, *answer) if answer[0] >= 400 else answer[1]
+                    for (method, path, _), answer in zip(asked[at], answers, strict=False)
+                ]
+                late = [each for each in latest[at] if isinstance(each, Unavailable)]
+                if late:
+                    failed = late[0]
+                else:
+                    found[at] = latest[at]
+            if failed is not None:
+                raise failed
+
+        try:
+            if asked:
+                self.use(ask)
+        except Unavailable as error:
+            for at, answers in enumerate(found):
+                if answers is None:
+                    told = latest.get(at, [error] * len(asked[at]))
+                    found[at] = [error if isinstance(one, Unavailable) else one for one in told]
+        return [answers for answers in found if answers is not None]
 
     def use(self, operation: Callable[[Wire, float], T], *, timeout_s: float | None = None) -> T:
         """Run an operation; when Unavailable, repeat it on the next node.
@@ -145,24 +177,45 @@ class Connection:
         Each message's bytes are a view of its own. With resumable, a lost connection is opened
         again and `source` is called again: it must then name what is still missing.
         """
+        for _, message in self.streams([source], resumable=resumable):
+            yield message
+
+    def streams(
+        self, sources: Sequence[Callable[[], str]], *, resumable: bool = True
+    ) -> Iterator[tuple[int, memoryview]]:
+        """Yield what `stream` yields of several sources, one after another, with their numbers.
+
+        Up to LINKS_AHEAD_MAX of them are attached at once, so that the first messages of the next
+        ones come while those of one are taken. A refusal ends all of them, at its place.
+        """
         timeout = self.address.request_timeout_s
         pause = Pause(time.monotonic() + timeout, timeout)
         progress = False
+        at = 0
         while True:
+            attached: deque[_Receiver] = deque()
             try:
-                receiver: _Receiver | None = None
                 with self.lock:
                     wire = self.wire(pause.deadline)
-                    receiver = _Receiver.attach(wire, source())
                 try:
-                    while (message := self._next(wire, receiver, pause.deadline)) is not None:
-                        progress = True
-                        yield message
-                        pause = Pause(time.monotonic() + timeout, timeout)
+                    while at < len(sources):
+                        with self.lock:
+                            for source in sources[at + len(attached) : at + LINKS_AHEAD_MAX]:
+                                attached.append(_Receiver.attach(wire, source()))
+                        while (
+                            message := self._next(wire, attached[0], pause.deadline)
+                        ) is not None:
+                            progress = True
+                            yield at, message
+                            pause = Pause(time.monotonic() + timeout, timeout)
+                        with self.lock:
+                            wire.detach(attached.popleft())
+                        at += 1
                     return
                 finally:
                     with self.lock:
-                        wire.detach(receiver)
+                        for receiver in attached:
+                            wire.detach(receiver)
             except Unavailable as error:
                 if progress and not resumable:
                     raise

@@ -319,7 +319,16 @@ class _Requests:
         self._receiver = wire.attach_on(session, self._make_receiver)
 
     def request_all(self, asked: Sequence[Request], deadline: float) -> list[tuple[int, Any]]:
-        """Send the requests, in this order, and wait for all answers."""
+        """Send the requests, in this order, and wait for all answers.
+
+        At most REPLIES_MAX are without an answer at a time: so many are stored.
+        """
+        found: list[tuple[int, Any]] = []
+        for first in range(0, len(asked), REPLIES_MAX):
+            found += self._request_some(asked[first : first + REPLIES_MAX], deadline)
+        return found
+
+    def _request_some(self, asked: Sequence[Request], deadline: float) -> list[tuple[int, Any]]:
         numbers = [self._send(each, deadline) for each in asked]
         self._wire.run(lambda: self.ended or self._answers.keys() >= set(numbers), deadline)
         answers = [self._answers.pop(number, None) for number in numbers]

@@ -154,13 +154,13 @@ def test_a_message_that_comes_with_an_owed_request_is_within_the_limit() -> None
     driver, start = idle_several(world)
     world.now_ms += 5_000
     world.publish("a", 20)
-    take = driver._lanes["b"].take
+    step = driver._lanes["b"].step
 
     def comes(*limits: Any) -> Offset:
         world.publish("b", 20)  # after its counts were read
-        return take(*limits)
+        return step(*limits)
 
-    driver._lanes["b"].take = comes  # type: ignore[method-assign]
+    driver._lanes["b"].step = comes  # type: ignore[method-assign]
     assert counts(driver.latest(start, 10)) == {"a": 9, "b": 1}
 
 

@@ -13,7 +13,7 @@ from pyspark_warren.client import connect
 from pyspark_warren.options import parse_options
 from pyspark_warren.queue_offsets import QueueOffsets
 from pyspark_warren.queues_driver import QueuesDriver
-from pyspark_warren.reader import read_slice
+from pyspark_warren.reader import read_task
 from pyspark_warren.rows import ARROW_TYPES
 from pyspark_warren.surroundings import Surroundings
 from warren import Admin, Producer
@@ -84,11 +84,10 @@ class Partitions:
             end = driver.latest(start, 40)
             if end is start:
                 return
-            for part in driver.plan(start, end):
-                for batch in read_slice(connect, self.given, part, SCHEMA):
-                    for row in batch.to_pylist():
-                        self.read[int(row["routing_key"][4:])].append(int(row["body"]))
-                        self.queues.add(row["queue"])
+            for batch in read_task(connect, self.given, driver.plan(start, end), SCHEMA):
+                for row in batch.to_pylist():
+                    self.read[int(row["routing_key"][4:])].append(int(row["body"]))
+                    self.queues.add(row["queue"])
             yield end
             start = end
 

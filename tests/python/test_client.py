@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from python.fake_broker import FakeCluster, FakeNode
 from warren.admin import Admin
-from warren.claims import Claim, ClaimReader, browse, fetch_claim
+from warren.claims import Claim, ClaimReader, ReaderStep, browse, fetch_claim, take_steps
 from warren.client_tls import client_context
 from warren.connection import Connection
 from warren.errors import (
@@ -27,6 +28,7 @@ from warren.errors import (
 )
 from warren.stages import SinkDriver, StageWriter, drop_batch, publish_batch, register_sink
 from warren.uri import ClientTls, parse_uri
+from warren.wire import REPLIES_MAX
 from warren_broker import errors
 from warren_broker.amqp10 import connection_requests as asks
 from warren_broker.block import block as blocks
@@ -193,6 +195,52 @@ def test_what_is_refused_of_two_requests_at_once_is_told(
             cluster.refuse[kind] += [errors.Unavailable("no leader")]
             cluster.queues["q"].add(make_block("q", b"c"))
         assert reader.settle_and_open(3, max_messages=1, max_bytes=100)[1].messages == 1
+
+
+def test_more_readers_than_answers_are_stored_step_at_once(
+    cluster: FakeCluster, node: FakeNode
+) -> None:
+    names = [f"q{number}" for number in range(REPLIES_MAX)]
+    steps = []
+    with connect(node) as connection:
+        for name in names:
+            cluster._DeclareQueue(queue_resource.DeclareQueueRequest(name))
+            cluster.queues[name].add(make_block(name, b"a", b"b"))
+            reader = ClaimReader(connection, name, "r")
+            reader.register()
+            reader.open(1, max_messages=1, max_bytes=100)
+            steps.append(ReaderStep(name, "r", reader.registered_epoch(), 1, 2, 1, 100))
+        taken = take_steps(connection, steps)
+        assert [(one.messages, one.claim.messages) for one in taken] == [(1, 1)] * len(names)
+        counted = Admin(connection).queues_named([*names, "missing"])
+        assert [queue.name for queue in counted[:-1]] == names
+        assert isinstance(counted[-1], NotFound)
+        assert take_steps(connection, []) == Admin(connection).queues_named([]) == []
+
+
+def test_a_refusal_to_one_reader_is_told_in_its_place(cluster: FakeCluster, node: FakeNode) -> None:
+    steps = []
+    with connect(node, timeout=2) as connection:
+        for name in ("q", "r", "s"):
+            cluster._DeclareQueue(queue_resource.DeclareQueueRequest(name))
+            cluster.queues[name].add(make_block(name, b"a", b"b", b"c"))
+            reader = ClaimReader(connection, name, name)
+            reader.register()
+            reader.open(1, max_messages=1, max_bytes=100)
+            steps.append(ReaderStep(name, name, reader.registered_epoch(), 1, 2, 1, 100))
+        fenced = replace(steps[1], epoch=steps[1].epoch - 1)
+        taken = take_steps(connection, [steps[0], fenced, steps[2]])
+        assert isinstance(taken[1], Fenced)
+        assert [taken[0].claim.messages, taken[2].claim.messages] == [1, 1]
+        # A request to a leader that is away is repeated, and told at the deadline; others are not.
+        cluster.refuse[claim_resource.SettleClaimsRequest] += [errors.Unavailable("no leader")] * 99
+        late = [replace(step, settles=2, opens=3) for step in steps[:1]]
+        only_opens = [replace(step, settles=0, opens=2) for step in steps[2:]]
+        cluster.seen.clear()
+        taken = take_steps(connection, [*late, *only_opens])
+        assert isinstance(taken[0], Unavailable) and "no leader" in str(taken[0])
+        assert taken[1].claim.messages == 1
+        assert [request.queue for request in cluster.seen].count("s") == 1
 
 
 def test_two_requests_whose_node_dies_between_them_are_made_again(cluster: FakeCluster) -> None:

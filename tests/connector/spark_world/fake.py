@@ -15,12 +15,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark_warren.plan import ViewPiece
-from spark_world.fake_reader import FakeReader
+from spark_world.fake_reader import FakeReader, take, told
 from spark_world.fake_writer import FakeWriter, by_queue
 from spark_world.pickles import receive, send
 from warren import errors
 from warren.admin import Queue, Reader
-from warren.claims import Claim, FetchedBlock, Registration
+from warren.claims import (
+    Claim,
+    ClaimSlice,
+    FetchedBlock,
+    ReaderStep,
+    Registration,
+    StepTaken,
+)
 from warren.stages import SettledClaim, SinkDriver, StagedPart, StageKey
 from warren.views import ViewedBlock
 from warren_broker.amqp10.wire.viewed import ViewHead
@@ -449,6 +456,14 @@ class FakeClient:
         """Queues by pattern."""
         return [self._call("queue", name) for name in self._call("names", pattern)]
 
+    def queues_named(self, names: Sequence[str]) -> list[Queue | errors.WarrenError]:
+        """Several queues."""
+        return [told(self.queue, name) for name in names]
+
+    def take_steps(self, steps: Sequence[ReaderStep]) -> list[StepTaken | errors.WarrenError]:
+        """Each reader's step, one after the other."""
+        return [told(take, self.reader, step) for step in steps]
+
     def reader(self, queue: str, reader: str) -> FakeReader:
         """A driver's side."""
         return FakeReader(self._call, queue, reader)
@@ -466,6 +481,15 @@ class FakeClient:
         """A slice."""
         for runs, data in self._call("fetch", queue, reader, number, first, last, areas):
             yield FetchedBlock(runs, memoryview(data))
+
+    def fetch_slices(
+        self, slices: Sequence[ClaimSlice], areas: int
+    ) -> Iterator[tuple[int, FetchedBlock]]:
+        """Slices, one after the other."""
+        for at, part in enumerate(slices):
+            where = (part.queue, part.reader, part.number, part.first, part.last)
+            for piece in self.fetch(*where, areas, part.read_by):
+                yield at, piece
 
     def browse(self, queue: str, max_messages: int, areas: int = AREAS) -> Iterator[FetchedBlock]:
         """Yield ready messages."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from warren import errors
-from warren.claims import Claim, Registration
+from warren.claims import Claim, ReaderStep, Registration, StepTaken
 
 
 class TwoAtOnce:
@@ -58,3 +58,24 @@ class FakeReader(TwoAtOnce):
     def registered_epoch(self) -> int:
         """The epoch of `register`."""
         return self.epoch
+
+
+def take(reader_of: Any, step: ReaderStep) -> StepTaken:
+    """Settle and open as a step of a reader says."""
+    reader = reader_of(step.queue, step.reader)
+    reader.epoch = step.epoch
+    limits = {"max_messages": step.max_messages, "max_bytes": step.max_bytes}
+    if not step.opens:
+        return StepTaken(reader.settle(step.settles), None)
+    if step.settles:
+        assert step.settles == step.opens - 1, step
+        return StepTaken(*reader.settle_and_open(step.opens, **limits, ttl_ms=step.ttl_ms))
+    return StepTaken(0, reader.open(step.opens, **limits, ttl_ms=step.ttl_ms))
+
+
+def told(call: Any, *args: Any) -> Any:
+    """What a call returns, or its refusal."""
+    try:
+        return call(*args)
+    except errors.WarrenError as refused:
+        return refused
