@@ -7,7 +7,7 @@ CODEC_LZ4: an LZ4 frame of everything from byte 32; only read.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeVar
 
 import lz4.block
 import lz4.frame
@@ -28,10 +28,11 @@ COMPRESS_BYTES_MIN: Final = 512
 SAMPLE_BYTES: Final = 4 << 10
 """Size of the sample from the middle that decides whether compression is worth the work."""
 _ACCELERATION: Final = 2
+_Bytes = TypeVar("_Bytes", bytes, memoryview)
 
 
-def compress(block: bytes, bytes_min: int = COMPRESS_BYTES_MIN) -> bytes:
-    """Return the block compressed with LZ4 when that saves an eighth; otherwise the same bytes.
+def compress(block: _Bytes, bytes_min: int = COMPRESS_BYTES_MIN) -> _Bytes | bytes:
+    """Return the block compressed with LZ4 when that saves an eighth; otherwise `block` itself.
 
     bytes_min  smaller blocks are not compressed. Of larger ones with more than twice SAMPLE_BYTES
                of messages a sample is compressed first, and must shrink by a quarter

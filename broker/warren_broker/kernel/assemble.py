@@ -288,12 +288,12 @@ class _Gathering:
         return found
 
     @cython.cfunc
-    def place(self, p: cython.p_uchar, words: cython.p_uint, start: int, properties: int) -> None:
-        """Set the offsets of the columns and areas; start, properties: their first bytes."""
+    def place(self, p: cython.p_uchar, words: cython.p_uint, properties: int) -> None:
+        """Set the offsets of the columns in `words`, and of the areas in p, from properties on."""
         self.p = p
         self.words = words
-        self.properties_column = start // 4
-        self.body_column = self.properties_column + self.count + 1
+        self.properties_column = 0
+        self.body_column = self.count + 1
         at: cython.Py_ssize_t = self.body_column + self.count + 1
         self.route_column = at if len(self.routes) > 1 else 0
         if self.route_column:
@@ -388,12 +388,14 @@ def assemble(
     form: int = FORM_AMQP091,
     priority_max: int = PRIORITY_MAX,
     priority_default: int = PRIORITY_DEFAULT,
+    before: bytes = b"",
 ) -> bytes:
     """Assemble all selected messages into one block: higher priorities first, else in order.
 
     form              of the properties of all of them
     priority_max      the queue's: higher ones count as this
     priority_default  the queue's, for messages without a priority
+    before            bytes that the result begins with; the block follows them
     """
     gathering: _Gathering = _Gathering(lanes(priority_max, priority_default))
     present: list = [gathering.measure(selection) for selection in selections]
@@ -409,15 +411,17 @@ def assemble(
     length: int = properties + gathering.properties_bytes + gathering.body_bytes
     if length > LENGTH_MAX:
         raise BlockError(f"a block of {length} bytes; the limit is {LENGTH_MAX}: submit less")
-    head = b"".join([RUN.pack(first, priority) for first, priority in runs])
+    # The columns are written apart: behind `before` they are not aligned to their words.
+    numbers: bytearray = bytearray(4 * wide)
+    offset: cython.Py_ssize_t = len(before)
     if cython.compiled:
-        block: bytes = PyBytes_FromStringAndSize(cython.NULL, length)
-        p: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(block))
-        gathering.place(p, cython.cast(cython.p_uint, p), start, properties)
+        block: bytes = PyBytes_FromStringAndSize(cython.NULL, offset + length)
+        p: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(block)) + offset
+        gathering.place(p, cython.cast(cython.p_uint, PyByteArray_AS_STRING(numbers)), properties)
     else:
-        buffer = bytearray(length)
-        p = memoryview(buffer)
-        gathering.place(p, p[: routes_at // 4 * 4].cast("I"), start, properties)
+        block = bytearray(offset + length)
+        p = memoryview(block)[offset:]
+        gathering.place(p, memoryview(numbers).cast("I"), properties)
     several: bool = len(runs) > 1
     for _, priority in runs:
         for k in range(len(selections)):
@@ -425,34 +429,36 @@ def assemble(
                 # Messages of a single priority are copied in one piece, without a check of each.
                 gathering.take(selections[k], priority if several else -1)
     assert gathering.at == count, (gathering.at, count)
+    heads = b"".join([RUN.pack(first, priority) for first, priority in runs])
     tail = routes + bytes(properties - routes_at - len(routes))
+    _put(p, HEADER_BYTES, b"".join((heads, numbers, tail)))
+    crc = crc32(memoryview(block)[offset + HEADER_BYTES :])
+    _put(p, 0, _head_of(gathering, form, columns, len(runs), len(routes), length, crc))
     if cython.compiled:
-        _put(p, HEADER_BYTES, head)
-        _put(p, routes_at, tail)
-    else:
-        p[HEADER_BYTES:start] = head
-        p[routes_at:properties] = tail
-        block = buffer
-    first_bytes = _head_of(block, gathering, form, columns, len(runs), len(routes))
-    if cython.compiled:
-        _put(p, 0, first_bytes)
+        _put(p, -offset, before)
         return block
     else:
-        p[:HEADER_BYTES] = first_bytes
-        return bytes(buffer)
+        block[:offset] = before
+        return bytes(block)
 
 
 @cython.cfunc
 def _head_of(
-    block: object, gathering: _Gathering, form: int, columns: int, runs: int, routes_bytes: int
+    gathering: _Gathering,
+    form: int,
+    columns: int,
+    runs: int,
+    routes_bytes: int,
+    length: int,
+    crc: int,
 ) -> bytes:
     """Return the header of a block that is otherwise complete."""
     return encode_head(
         form=form,
         columns=columns,
         count=gathering.count,
-        crc=crc32(memoryview(block)[HEADER_BYTES:]),
-        length=len(block),
+        crc=crc,
+        length=length,
         routes=len(gathering.routes),
         runs=runs,
         routes_bytes=routes_bytes,
@@ -463,3 +469,5 @@ def _head_of(
 def _put(p: cython.p_uchar, at: cython.Py_ssize_t, data: bytes) -> None:
     if cython.compiled:
         memcpy(p + at, PyBytes_AS_STRING(data), len(data))
+    else:
+        p[at : at + len(data)] = data

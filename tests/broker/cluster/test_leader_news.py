@@ -70,7 +70,7 @@ def cluster():
 
 
 def opened(cluster):
-    uplink = Uplink(lambda seq, commands, block, answered: b"%d" % seq, b"".join, None, InFlight())
+    uplink = Uplink(lambda seq, commands, block, answered: b"%d" % seq, None, None, InFlight())
     return cluster.open_client(GROUP, ("b", "c"), uplink)
 
 

@@ -108,7 +108,7 @@ def received(log: dict[int, int], terms: dict[int, int]) -> tuple[list[bytes], l
         asked.extend(commands)
         return b""
 
-    uplink = Uplink(encode_commands, lambda _: b"", Enqueue(), InFlight())
+    uplink = Uplink(encode_commands, lambda parts, head: b"", Enqueue(), InFlight())
     client = cluster.open_client(GROUP, ("a", "b"), uplink)
     receiver = Receiver()
     client.consumers[CONSUMER] = LocalConsumer(CONSUMER, receiver, False)  # type: ignore[arg-type]
@@ -138,7 +138,9 @@ def test_another_entry_at_that_index_is_not_taken_for_it() -> None:
 
 def test_terms_that_do_not_fit_end_the_connection() -> None:
     cluster = new_cluster(Host({}, {}))
-    cluster.open_client(GROUP, ("a",), Uplink(lambda *_: b"", lambda _: b"", Enqueue(), InFlight()))
+    cluster.open_client(
+        GROUP, ("a",), Uplink(lambda *_: b"", lambda parts, head: b"", Enqueue(), InFlight())
+    )
     wrong = messages.Delivered(GROUP, BOOT, CONSUMER, (Delivery(0, 5, 0, 0, 0, 0),), (), ())
     with pytest.raises(messages.MalformedPeerMessage):
         cluster._on_delivered("b", wrong, memoryview(b""))

@@ -72,7 +72,10 @@ def test_assembled_as_the_dumb_way_has_it(both: Kernel, seed: int) -> None:
         selections.append(selection)
         expected += listed(table, list(selection))
     expected.sort(key=lambda message: -message[3])
-    block = Block.decode(both.assemble.assemble(selections))
+    data = both.assemble.assemble(selections)
+    block = Block.decode(data)
+    head = b"h" * chance.randrange(12)
+    assert both.assemble.assemble(selections, before=head) == head + data
     assert messages_of(block) == expected
     assert block.is_sorted and block.priority_column is None
     assert (block.ttl_column is not None) == any(message[4] is not None for message in expected)

@@ -24,13 +24,16 @@ Done = Callable[[Any], None]
 """Called once with a reply of `queue.commands`, or with a Refusal."""
 
 
-def block_for(config: QueueConfig, selections: Sequence[Selection]) -> bytes:
+def block_for(config: QueueConfig, selections: Sequence[Selection], before: bytes = b"") -> bytes:
     """Assemble one block of all these, in the order of the queue's own priorities.
 
     If it were sorted by the publishers' priorities, a queue without priorities would deliver the
     messages of one block in another order than they arrived.
+
+    before  what the result begins with, as the head of the block's entry
     """
-    return assemble(selections, FORM_AMQP091, config.priority_max, config.priority_default)
+    highest, default = config.priority_max, config.priority_default
+    return assemble(selections, FORM_AMQP091, highest, default, before)
 
 
 def to_refusal(refused: Refused, queue: QueueRecord) -> errors.Refusal:
@@ -125,15 +128,20 @@ class QueueClients:
         def encode(seq: int, commands: tuple[AnyCommand, ...], block: Any, answered: int) -> bytes:
             # Compressed once, here: for the way to the leader, to its followers and to their disks.
             if smallest is not None and block is not None and len(block) >= smallest:
-                block = compress(bytes(block), smallest)
+                block = compress(block, smallest)
             number = self.definitions.incarnation
             submission = Submission(boot_id, node, seq, commands, answered, number, VERSION)
             return encode_submission(submission, block)
 
-        def join(selections: Any) -> bytes:
-            return block_for(queue.config, selections)
+        def assembled(selections: Any, head: bytes) -> bytes:
+            entry = block_for(queue.config, selections, head)
+            if smallest is None or len(entry) - len(head) < smallest:
+                return entry
+            plain = memoryview(entry)[len(head) :]
+            packed = compress(plain, smallest)
+            return entry if packed is plain else head + packed
 
-        uplink = Uplink(encode, join, ENQUEUE, self.cluster.in_flight)
+        uplink = Uplink(encode, assembled, ENQUEUE, self.cluster.in_flight)
         return self.cluster.open_client(queue.group, queue.nodes, uplink)
 
     def tell(self, queue: QueueRecord, command: AnyCommand) -> None:

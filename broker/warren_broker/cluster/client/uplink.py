@@ -13,8 +13,11 @@ OnReply: TypeAlias = Callable[[Any, int], None]
 """Called once with the command's reply and the raft index at which it was applied."""
 Encode: TypeAlias = Callable[[int, tuple[Any, ...], "bytes | memoryview | None", int], bytes]
 """Encodes (seq, commands, block, highest seq answered) as an entry's data."""
-Assemble: TypeAlias = Callable[[Sequence[Any]], "bytes | memoryview"]
-"""Assembles the parts of one pass into one block."""
+Assemble: TypeAlias = Callable[[Sequence[Any], bytes], bytes]
+"""Assembles the parts of one pass into one block, behind the bytes of its entry without a block.
+
+So a message is copied once, from where it was received into the data of its entry.
+"""
 SUBMISSION_BLOCK_BYTES = 1024 * 1024
 """A block that has reached this size is closed; one message may be larger."""
 COMMANDS_MAX = 4096
@@ -147,12 +150,11 @@ class Uplink:
         if not pending.parts and not pending.commands:
             return
         self._open = _Open()
-        block = None
         commands = tuple(pending.commands)
         if pending.parts:
-            block = self._assemble(pending.parts)
             commands = (self._enqueue, *commands)
-        self._append(commands, block, tuple(pending.part_replies), tuple(pending.replies))
+        replies = tuple(pending.part_replies), tuple(pending.replies)
+        self._append(commands, None, *replies, parts=pending.parts)
 
     def _append(
         self,
@@ -160,10 +162,13 @@ class Uplink:
         block: bytes | memoryview | None,
         enqueue_replies: tuple[OnReply | None, ...],
         replies: tuple[OnReply | None, ...],
+        parts: Sequence[Any] = (),
     ) -> None:
         seq = self.next_seq
         self.next_seq += 1
         data = self._encode(seq, commands, block, seq - 1 - len(self.unanswered))
+        if parts:
+            data = self._assemble(parts, data)
         self.unanswered.append(Sent(seq, data, enqueue_replies, replies))
         self._count(len(data))
 

@@ -24,7 +24,7 @@ class Node:
         self.touched: list[GroupClient] = []
         self.timers: list[GroupClient] = []
         self.submissions: list[list[Any]] = []
-        uplink = Uplink(self.encode, lambda parts: b"|".join(parts), "ENQ", InFlight())
+        uplink = Uplink(self.encode, lambda parts, head: head, "ENQ", InFlight())
         self.client = GroupClient(self, 1, ("a",), uplink)
         self.local = LocalConsumer(CONSUMER, self, False, limit=prefetch)  # type: ignore[arg-type]
         self.client.consumers[CONSUMER] = self.local

@@ -7,15 +7,26 @@ import random
 
 import pytest
 
+from tests.broker.kernel.conftest import loaded
 from warren_broker.cluster.client.uplink import UNANSWERED_MAX, InFlight, Uplink
+from warren_broker.kernel import MessageTable, Route, Selection
+from warren_broker.queue.codec import decode_submission, encode_submission
+from warren_broker.queue.commands import Enqueue, Purge, Submission
 
 
 def encode(seq, commands, block, answered):
     return repr((seq, commands, bytes(block) if block is not None else None, answered)).encode()
 
 
+def assemble(parts, head):
+    """Put the block into the entry that was encoded without one."""
+    seq, commands, block, answered = ast.literal_eval(head.decode())
+    assert block is None
+    return encode(seq, commands, b"|".join(parts), answered)
+
+
 def new_uplink() -> Uplink:
-    return Uplink(encode, lambda parts: b"|".join(parts), "ENQ", InFlight())
+    return Uplink(encode, assemble, "ENQ", InFlight())
 
 
 class Machine:
@@ -48,6 +59,30 @@ def test_the_block_goes_before_the_commands_of_its_turn():
     (sent,) = uplink.take()
     assert b"('ENQ', 'settle')" in sent.data
     assert uplink.take() == []
+
+
+def test_messages_are_assembled_into_their_entry_which_is_sent_as_it_is() -> None:
+    made: list[bytes] = []
+
+    def encode_entry(seq, commands, block, answered):
+        return encode_submission(Submission(7, "n1", seq, commands, answered), block)
+
+    def assemble_entry(parts, head):
+        made.append(assembly.assemble(parts, before=head))
+        return made[-1]
+
+    assembly = loaded("interpreted").assemble
+    table = MessageTable()
+    for body in (b"one", b"two" * 1000):
+        table.append(Route(b"", b"q", False), b"\0\0", body)
+    uplink = Uplink(encode_entry, assemble_entry, Enqueue(), InFlight())
+    uplink.publish(Selection(table, 0, 2), 3003, None)
+    uplink.command(Purge())
+    (sent,) = uplink.take()
+    assert sent.data is made[0]
+    submission, block = decode_submission(sent.data)
+    assert submission == Submission(7, "n1", 1, (Enqueue(), Purge()))
+    assert block == assembly.assemble([Selection(table, 0, 2)])
 
 
 def test_a_publish_does_not_overtake_an_ordered_command():
@@ -146,7 +181,7 @@ def test_once_and_in_order_through_lost_messages_and_new_leaders(seed):
 
 def test_nobody_waits_for_a_parked_uplink_and_what_is_under_way_is_sent_again() -> None:
     in_flight = InFlight()
-    uplink = Uplink(encode, lambda parts: b"|".join(parts), "ENQ", in_flight)
+    uplink = Uplink(encode, assemble, "ENQ", in_flight)
     heard: list[tuple[str, object]] = []
     uplink.publish(b"a", 1, lambda reply, index: heard.append(("a", reply)))
     uplink.command("asked", lambda reply, index: heard.append(("asked", reply)))
