@@ -13,6 +13,12 @@ from typing import Any
 IOV_MAX = 1024
 """Buffers in one writev or sendmsg; the kernel's limit."""
 WRITE_JOIN_BYTES_MAX = 256 << 10
+WRITE_JOIN_MEAN_MAX = 1024
+"""Buffers of so many bytes together, and of that mean size, are joined for a write.
+
+The system takes longer to gather small buffers than it takes to copy them; with large ones it is
+the other way round.
+"""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -159,7 +165,8 @@ class Files:
 
     def write_at(self, fd: int, offset: int, buffers: Sequence[bytes | memoryview]) -> None:
         """Write the buffers one after the other, from `offset` on."""
-        if sum(map(len, buffers)) <= WRITE_JOIN_BYTES_MAX:
+        size = sum(map(len, buffers))
+        if size <= min(WRITE_JOIN_BYTES_MAX, WRITE_JOIN_MEAN_MAX * len(buffers)):
             buffers = [b"".join(buffers)]
         for start in range(0, len(buffers), IOV_MAX):
             part = list(buffers[start : start + IOV_MAX])
