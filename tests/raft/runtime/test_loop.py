@@ -90,6 +90,37 @@ def test_work_that_never_ends_does_not_keep_the_sockets_waiting() -> None:
     loop.close()
 
 
+def test_a_stream_reads_into_the_room_that_its_owner_has() -> None:
+    class Owner:
+        place = bytearray(6)
+        at = 6
+
+        def room(self) -> memoryview | None:
+            return memoryview(self.place)[self.at :] if self.at < len(self.place) else None
+
+        def filled(self, size: int) -> None:
+            self.at += size
+
+    loop, owner = Loop(), Owner()
+    heard: list[bytes] = []
+    ended: list[Exception | None] = []
+    ours, theirs = socket.socketpair()
+    stream = Stream(loop, ours, heard.append, ended.append, into=owner)
+    theirs.send(b"head")
+    until(loop, lambda: heard == [b"head"])
+    owner.at = 0
+    theirs.send(b"body")
+    until(loop, lambda: owner.at == 4)
+    theirs.send(b"+-next")
+    until(loop, lambda: len(heard) == 2)
+    assert owner.place == b"body+-" and heard[1] == b"next"
+    assert stream.bytes_in == 14
+    owner.at = 0
+    theirs.close()
+    until(loop, lambda: ended == [None])
+    loop.close()
+
+
 def test_post_wakes_the_loop_from_another_thread() -> None:
     loop = Loop()
     where: list[int] = []

@@ -18,7 +18,8 @@ write on the sender's disk; it is sent before a RAFT frame with messages that de
 
 The header of RAFT is an array of (message, entries): the Append there has no entries; they are
 (term, kind, time_ms, length) beside it, and their data are the blobs, in order. So an entry's data
-is not copied when a frame is built, and once when it is received.
+is not copied when a frame is built, and once when it is received: out of a buffer of the
+connection, where a large RAFT frame is received (`Assembler.room`).
 """
 
 from __future__ import annotations
@@ -43,6 +44,13 @@ _FRAME = struct.Struct("<IB")
 _LENGTH = struct.Struct("<I")
 _POSITION = struct.Struct("<Q")
 FRAME_HEADER_BYTES = _FRAME.size
+ROOM_BYTES_MIN = 64 << 10
+ROOM_BYTES_MAX = 4 << 20
+"""A RAFT frame between these sizes is received into the connection's buffer.
+
+So no more than that is allocated for a size that a header gives; a larger frame, which one very
+large message makes, is joined from what has come.
+"""
 HEARTBEAT_FRAME = _FRAME.pack(0, HEARTBEAT)
 
 
@@ -146,24 +154,60 @@ def decode_raft(body: memoryview) -> list[AnyRaftMessage]:
 class Assembler:
     """A parser that cuts received bytes into frames.
 
-    Invariant: `_have` is the sum of `_parts`, less than `_need` between two calls of `feed`
+    Of a large RAFT frame, of `_length` bytes, `_filled` are in `_buffer`, which is used for the
+    next one again: what `take` keeps of such a frame, it copies, as `decode_raft` does.
+
+    Invariants: `_have` is the sum of `_parts`, less than `_need` between two calls of `feed`;
+    _filled < _length or both are 0, and then there are no parts
     """
 
-    __slots__ = ("_have", "_need", "_parts", "bytes_max")
+    __slots__ = ("_buffer", "_filled", "_have", "_length", "_need", "_parts", "bytes_max")
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
-        self._parts: list[bytes | memoryview] = []
+        self._parts: list[Buffer] = []
         self._have = 0
         self._need = FRAME_HEADER_BYTES
+        self._buffer = bytearray()
+        self._filled = self._length = 0
 
-    def feed(self, chunk: bytes, take: Callable[[int, memoryview], None]) -> None:
+    def room(self) -> memoryview | None:
+        """Return where the rest of the large frame goes, for `filled`; None: use `feed`."""
+        if not self._length:
+            return None
+        return memoryview(self._buffer)[self._filled : self._length]
+
+    def filled(self, size: int, take: Callable[[int, memoryview], None]) -> None:
+        """Take note of bytes in the room, and pass the frame to `take` when it is complete."""
+        self._filled += size
+        length = self._length
+        assert self._filled <= length, (self._filled, length)
+        if self._filled == length:
+            self._filled = self._length = 0
+            take(RAFT, memoryview(self._buffer)[:length])
+
+    def _begin(self, length: int, start: memoryview) -> None:
+        """Make room for a large frame, of which `start` has come."""
+        if len(self._buffer) < length:
+            self._buffer = bytearray(min(2 * length, ROOM_BYTES_MAX))
+        self._buffer[: len(start)] = start
+        self._filled, self._length = len(start), length
+
+    def feed(self, chunk: Buffer, take: Callable[[int, memoryview], None]) -> None:
         """Pass every complete frame to `take`: kind, body; raises BadFrame."""
+        room = self.room()
+        if room is not None:
+            size = min(len(room), len(chunk))
+            room[:size] = memoryview(chunk)[:size]
+            self.filled(size, take)
+            chunk = memoryview(chunk)[size:]
+            if not chunk:
+                return
         self._have += len(chunk)
         if self._have < self._need:
             self._parts.append(chunk)
             return
-        data: bytes = chunk
+        data = chunk
         if self._parts:
             data = b"".join((*self._parts, chunk))
             self._parts = []
@@ -181,7 +225,11 @@ class Assembler:
                 )
             end = at + FRAME_HEADER_BYTES + length
             if end > size:
-                self._need = FRAME_HEADER_BYTES + length
+                if kind == RAFT and ROOM_BYTES_MIN <= length <= ROOM_BYTES_MAX:
+                    self._begin(length, view[at + FRAME_HEADER_BYTES :])
+                    at, self._need = size, FRAME_HEADER_BYTES
+                else:
+                    self._need = FRAME_HEADER_BYTES + length
                 break
             take(kind, view[at + FRAME_HEADER_BYTES : end])
             at = end

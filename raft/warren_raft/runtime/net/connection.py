@@ -143,6 +143,7 @@ class PeerConnection:
             on_error=self._on_error,
             on_drained=self._on_drained,
             buffer_bytes=buffer_bytes,
+            into=self,
         )
 
     def _on_drained(self) -> None:
@@ -205,6 +206,14 @@ class PeerConnection:
                 "the same settings of tls.between_nodes"
             )
         self._assembler.feed(chunk, self._take)
+
+    def room(self) -> memoryview | None:
+        """Return where the rest of a large frame is received; None: there is none."""
+        return self._assembler.room()
+
+    def filled(self, size: int) -> None:
+        """Handle bytes that were received there."""
+        self._assembler.filled(size, self._take)
 
     def _take(self, kind: int, body: memoryview) -> None:
         if self.stream.closed:

@@ -6,12 +6,25 @@ import collections
 import errno
 import socket
 from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from warren_raft.runtime.loop import READ, WRITE, Loop, LoopStage, LoopTimer, WatchedSocket
 from warren_raft.storage.files import IOV_MAX
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class Receiver(Protocol):
+    """An owner of a stream that has the place for some of the bytes to come."""
+
+    def room(self) -> memoryview | None:
+        """Return where the next bytes go; None: they go to `on_data`."""
+        ...
+
+    def filled(self, size: int) -> None:
+        """Take note of bytes that are in the room."""
+        ...
+
 
 READ_BYTES_MIN = 16 << 10
 READ_BYTES_MAX = 1 << 20
@@ -28,6 +41,7 @@ class Stream:
     on_data      called with at most READ_BYTES_MAX bytes, at most once per turn
     on_closed    called once and last, with the error that ended it (None: the peer or `close`)
     on_drained   called when the unsent bytes have fallen to `low` after they were above `high`
+    into         asked before each read for room for the bytes, which then do not go to `on_data`
     An exception from `on_data` is passed to `on_error` when there is one, else it ends the stream
     and is passed to `on_closed`.
     Invariants: out_bytes is the sum of the bytes in `_out`;  congested implies it was above high
@@ -38,6 +52,7 @@ class Stream:
         "_ending",
         "_flush_asked",
         "_hang_up_timer",
+        "_into",
         "_on_closed",
         "_on_data",
         "_on_drained",
@@ -69,6 +84,7 @@ class Stream:
         on_drained: Callable[[], None] | None = None,
         on_error: Callable[[Exception], None] | None = None,
         buffer_bytes: int | None = None,
+        into: Receiver | None = None,
     ) -> None:
         assert 0 <= low <= high, (low, high)
         self.loop = loop
@@ -84,6 +100,7 @@ class Stream:
         self._on_data = on_data
         self._on_closed = on_closed
         self._on_drained = on_drained
+        self._into = into
         self._out: collections.deque[Buffer] = collections.deque()
         self._flush_asked = False
         self._closing = False
@@ -229,6 +246,10 @@ class Stream:
             # Only a hang-up or an error wakes a paused stream: nothing reads from it.
             self._hung_up()
             return
+        room = None if self._into is None or self._closing else self._into.room()
+        if room is not None:
+            self._read_into(room)
+            return
         try:
             data = self.sock.recv(self._read_bytes)
         except BlockingIOError:
@@ -250,6 +271,22 @@ class Stream:
             self._on_data(data)
         else:
             self._dropped(data)
+
+    def _read_into(self, room: memoryview) -> None:
+        try:
+            size = self.sock.recv_into(room[:READ_BYTES_MAX])
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self.abort(error)
+            return
+        if not size:
+            self._finish(None)
+            return
+        self.bytes_in += size
+        self.last_read_ms = self.loop.now_ms
+        assert self._into is not None
+        self._into.filled(size)
 
     def _dropped(self, data: bytes) -> None:
         """Take note of bytes that came after this side had ended; no application gets them."""
@@ -336,7 +373,7 @@ class Stream:
         # The callbacks' owner refers to this stream, and the stream to it: without this the memory
         # of a connection would stay until the garbage collector runs.
         self._on_data = self._on_closed = _nothing
-        self._on_drained = None
+        self._on_drained = self._into = None
         on_closed(error)
 
     def _watch(self, write: bool | None = None) -> None:

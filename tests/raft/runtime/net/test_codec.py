@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 
 import pytest
 
@@ -56,6 +57,71 @@ def test_frames_survive_any_cutting(seed: int) -> None:
         assembler.feed(stream[at : at + size], take)
         at += size
     assert got == [(codec.RAFT, MESSAGES), (codec.HEARTBEAT, b""), (codec.MESSAGE, b"hello")] * 3
+
+
+def appended(count: int, *sizes: int) -> list[AnyRaftMessage]:
+    """Messages with entries of those sizes, each filled with its own octet."""
+    entries = tuple(
+        (3, EntryKind.COMMAND, at, bytes([count * 7 + at & 0xFF]) * size)
+        for at, size in enumerate(sizes)
+    )
+    return [Append(2, "a", "b", 3, count, 2, 9, entries)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_large_frames_are_received_into_a_buffer_that_is_used_again(seed: int) -> None:
+    rng = random.Random(seed)
+    edge = codec.ROOM_BYTES_MIN
+    sizes = [10, edge - 200, edge, 300_000, 300_000, 900_000, edge]
+    sent = [appended(at, size, 5, size // 2) for at, size in enumerate(rng.sample(sizes, 7))]
+    small = codec.frame(codec.MESSAGE, b"hello")
+    stream = b"".join(b"".join(codec.encode_raft(each)) + small for each in sent)
+    got: list[object] = []
+
+    def take(kind: int, body: memoryview) -> None:
+        got.append(codec.decode_raft(body) if kind == codec.RAFT else bytes(body))
+
+    assembler = codec.Assembler(1 << 30)
+    at = into = 0
+    while at < len(stream):
+        size = min(rng.choice([7, 9000, 65_536, 200_000]), len(stream) - at)
+        room = assembler.room() if rng.random() < 0.8 else None
+        if room is not None:
+            size = min(size, len(room))
+            room[:size] = stream[at : at + size]
+            into += size
+            assembler.filled(size, take)
+        else:
+            assembler.feed(stream[at : at + size], take)
+        at += size
+    expected: list[object] = []
+    for each in sent:
+        expected += [each, b"hello"]
+    assert got == expected
+    assert into > 200_000
+
+
+def test_a_header_alone_allocates_no_more_than_the_buffer_may_have() -> None:
+    for length in (codec.ROOM_BYTES_MAX, codec.ROOM_BYTES_MAX + 1, 200 << 20):
+        assembler = codec.Assembler(256 << 20)
+        tracemalloc.start()
+        try:
+            head = length.to_bytes(4, "little") + bytes([codec.RAFT])
+            assembler.feed(head, lambda kind, body: None)
+            assert tracemalloc.get_traced_memory()[1] < codec.ROOM_BYTES_MAX + 10_000
+        finally:
+            tracemalloc.stop()
+        room = assembler.room()
+        assert (None if room is None else len(room)) == (
+            length if length <= codec.ROOM_BYTES_MAX else None
+        )
+
+
+def test_a_large_frame_on_a_new_connection_is_refused_as_any() -> None:
+    assembler = codec.Assembler(codec.HANDSHAKE_FRAME_BYTES_MAX)
+    head = (codec.HANDSHAKE_FRAME_BYTES_MAX + 1).to_bytes(4, "little") + bytes([codec.RAFT])
+    with pytest.raises(codec.BadFrame):
+        assembler.feed(head, lambda kind, body: None)
 
 
 def test_a_frame_above_the_bound_is_refused_by_its_length_alone() -> None:
