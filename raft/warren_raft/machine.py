@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+import msgspec
+
 from warren_raft.types import Index, NodeId, Term
 
 State = TypeVar("State")
 
 
-@dataclass(frozen=True, slots=True)
-class Meta:
+class Meta(msgspec.Struct, frozen=True, gc=False):
     """The index and time of a command; the only clock that a machine has.
 
     time_ms  the leader's stamp in the entry, milliseconds since the epoch, never decreasing
@@ -23,8 +24,7 @@ class Meta:
     time_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(msgspec.Struct, frozen=True, gc=False):
     """The result of a command.
 
     reply    for the caller that proposed it; None: no reply

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeAlias
 
+import msgspec
+
 NodeId: TypeAlias = str
 """The name of a node, unique in its cluster, at most 255 bytes of UTF-8."""
 GroupId: TypeAlias = int
@@ -32,8 +34,7 @@ class EntryKind(IntEnum):
     CONFIG = 2  # a membership
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """One entry of a group's log.
 
     time_ms  the leader's clock when it was proposed, milliseconds since the epoch;

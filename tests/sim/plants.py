@@ -379,13 +379,13 @@ def snapshot_over_a_longer_log() -> list[Replacement]:
 
 def commit_told_with_entries_only() -> list[Replacement]:
     """The delay of a commit message has no end: only the next entries tell what is committed."""
-    feed = leader.feed
+    fan_out = leader.fan_out
 
-    def forgetful(node: NodeState, lead: Any, to: str, progress: Any) -> bool:
-        feed(node, lead, to, progress)
-        return False
+    def forgetful(node: NodeState, lead: Any, crowded: Any) -> None:
+        fan_out(node, lead, crowded)
+        lead.commit_due_ms = None
 
-    return [(leader, "feed", forgetful)]
+    return [(leader, "fan_out", forgetful)]
 
 
 def _in_tables(*pairs: Callable[..., Any]) -> list[Replacement]:

@@ -21,7 +21,7 @@ from warren_raft.messages import (
     SnapshotWanted,
     WireEntry,
 )
-from warren_raft.types import EntryKind, NodeId
+from warren_raft.types import EntryKind, Index, NodeId
 
 
 def become_leader(node: NodeState) -> None:
@@ -43,23 +43,32 @@ def become_leader(node: NodeState) -> None:
 
 def fan_out(node: NodeState, lead: Leadership, crowded: Container[NodeId]) -> None:
     """Put into the outbox what may be sent to each follower now; crowded ones get no appends."""
-    if lead.reads.asked and node.log.committed >= lead.first:
+    log = node.log
+    if lead.reads.asked and log.committed >= lead.first:
         read_rounds.begin_round(node, lead)
+    told_now = told_at_once(node, lead)
     untold = False
     for member, progress in lead.progress.items():
-        if not progress.paused and not progress.snapshotting and member not in crowded:
-            untold |= feed(node, lead, member, progress)
+        if progress.paused or progress.snapshotting or member in crowded:
+            continue
+        if progress.next > log.last and progress.commit_sent >= told_now and not progress.probing:
+            untold |= progress.commit_sent < log.committed  # most often: it was sent everything
+        else:
+            untold |= feed(node, lead, member, progress, told_now)
     if not untold:
         lead.commit_due_ms = None
     elif lead.commit_due_ms is None:
         lead.commit_due_ms = node.now_ms + node.config.commit_delay_ms
 
 
-def feed(node: NodeState, lead: Leadership, to: NodeId, progress: Progress) -> bool:
+def feed(
+    node: NodeState, lead: Leadership, to: NodeId, progress: Progress, told_now: Index
+) -> bool:
     """Send a follower the entries that its window allows, and a new commit index.
 
-    returns  whether it is to be told of a new commit index at `commit_due_ms`, as nothing else
-             was to be sent
+    told_now  see `told_at_once`
+    returns   whether it is to be told of a new commit index at `commit_due_ms`, as nothing else
+              was to be sent
     """
     config = node.config
     log = node.log
@@ -85,14 +94,14 @@ def feed(node: NodeState, lead: Leadership, to: NodeId, progress: Progress) -> b
             break
     if progress.commit_sent >= min(log.committed, progress.next - 1):
         return False
-    if not tells_commit(node, lead, progress):
+    if progress.commit_sent >= told_now:
         return True
     send(node, lead, to, progress, 0)
     return False
 
 
-def tells_commit(node: NodeState, lead: Leadership, progress: Progress) -> bool:
-    """Return whether a follower is told now what is committed, in a message of its own.
+def told_at_once(node: NodeState, lead: Leadership) -> Index:
+    """Return up to where followers are told now what is committed, in a message of its own.
 
     No client waits for it: what is committed is applied and answered here, and the next entries
     tell the followers. At a steady pace such messages and their answers would be half of all, and
@@ -100,12 +109,13 @@ def tells_commit(node: NodeState, lead: Leadership, progress: Progress) -> bool:
     term, a new membership, and what a follower's read needs (see read_rounds.answer_reads).
     """
     due = lead.commit_due_ms
-    return (
-        not node.config.commit_delay_ms
-        or (due is not None and node.now_ms >= due)
-        or progress.commit_sent < max(lead.first, node.configs.latest_index)
+    if (
+        (due is not None and node.now_ms >= due)
         or lead.transfer_to is not None
-    )
+        or not node.config.commit_delay_ms
+    ):
+        return node.log.committed
+    return max(lead.first, node.configs.latest_index)
 
 
 def send(node: NodeState, lead: Leadership, to: NodeId, progress: Progress, bytes_max: int) -> bool:
@@ -208,6 +218,8 @@ def advance_commit(node: NodeState, lead: Leadership) -> None:
     term 4 on a majority makes that impossible and commits entry 2 with it.
     """
     log = node.log
+    if log.committed == log.last:
+        return  # most often: the slowest follower acknowledges what the others held already
     held = [progress.match for progress in lead.counting]
     if node.is_voter:
         held.append(log.durable)

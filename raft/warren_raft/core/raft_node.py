@@ -214,7 +214,9 @@ class RaftNode(NodeState):
     # ------------------------------------------------------------- what is to be done
 
     def ready(self, crowded: Container[NodeId] = ()) -> Ready | None:
-        """Return everything to be done since the last call; None: nothing. Call until None.
+        """Return everything to be done since the last call; None: nothing.
+
+        Only `committed` may be a part: call again when that is applied, while `replays`.
 
         crowded  nodes that are sent no appends now; call again when one of them is not any more
         """
@@ -269,22 +271,34 @@ class RaftNode(NodeState):
 
     # ------------------------------------------------------------- what was done
 
-    def durable(self, sequence: int) -> None:
+    def durable(self, sequence: int) -> bool:
         """Take note that the writes of all Readys up to `sequence` are on disk.
 
-        Call `ready()` afterwards: a leader's own copy counts for the commit. However late the call,
-        entries that were truncated in the meantime do not count as durable.
+        However late the call, entries that were truncated in the meantime do not count as durable.
+
+        returns  whether `ready()` may have something since: a leader's own copy counts for the
+                 commit, and a candidate's own vote for the election. On a follower only answers
+                 waited for the disk, and the host holds those
         """
         self.log.on_durable(sequence)
         if self.leadership is not None:
             leader.advance_commit(self, self.leadership)
             if self.leadership.unsettled:
                 membership_change.settle(self, self.leadership)
-        elif self.role is Role.CANDIDATE:
+                return True
+            return self.replays
+        if self.role is Role.CANDIDATE:
             standing = self.candidacy
             assert standing is not None
             if standing.sequence is not None and sequence >= standing.sequence:
                 candidate.count(self, self.id, True)
+            return True
+        return False
+
+    @property
+    def replays(self) -> bool:
+        """Whether more is committed than Readys have given out."""
+        return self.log.applying < self.log.committed
 
     def applied_to(self, index: Index) -> None:
         """Take note that everything up to `index` is applied."""

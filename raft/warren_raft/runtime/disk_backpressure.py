@@ -68,13 +68,13 @@ class DiskBackpressure:
         # A leader repeats a message until it is answered, and a disk may hang for a day.
         if len(group.after_sync) >= ANSWERS_MAX:
             return None
-        if not self.behind:
+        kind = type(message)
+        if (kind is not Append and kind is not SnapshotChunk) or not self.behind:
             return message
-        node = group.node
-        if type(message) is SnapshotChunk:
+        if not isinstance(message, Append):
             return None
-        if type(message) is Append and message.entries:
-            return None if node.leader == message.sender else message.without_entries()
+        if message.entries:
+            return None if group.node.leader == message.sender else message.without_entries()
         return message
 
     def put_off(self, to_apply: ToApply) -> None:

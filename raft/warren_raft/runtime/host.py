@@ -195,12 +195,8 @@ class Host:
             self._clock.monotonic_ms,
             lambda group, index: self._lost.report(group, index),
         )
-        self._scrub = Scrub(
-            store,
-            config.scrub_bytes_per_second,
-            config.scrub_interval_ms,
-            self._clock.monotonic_ms(),
-        )
+        now_ms = self._clock.monotonic_ms()
+        self._scrub = Scrub(store, config.scrub_bytes_per_second, config.scrub_interval_ms, now_ms)
         self._transfers = Transfers(
             store,
             config.node,
@@ -378,7 +374,8 @@ class Host:
 
     def state(self, group: GroupId) -> Any:
         """Return the machine's applied state, which must not be changed; raises UnknownGroup."""
-        return self._group(group).state
+        found = self._groups.get(group)
+        return found.state if found is not None else self._group(group).state
 
     def applied_index(self, group: GroupId) -> Index:
         """Return the index of the last entry in `state`; raises UnknownGroup."""

@@ -44,6 +44,7 @@ class LoopStage(IntEnum):
     DELIVER = 2  # results of applying are passed to the connections
     FLUSH = 3  # one write per connection
     SYNC = 4  # writes to disk, after everything that may leave before them
+    LATE = 5  # work without a result to wait for, after the write's answers have left
 
 
 class Replaced(BaseException):
@@ -313,8 +314,10 @@ class Loop:
             registration = registrations.get(fd)
             if registration is not None:
                 self._dispatch(registration, events)
-        self._run_timers()
-        self._run_calls(self._soon)
+        if self._timers and self._timers[0][0] <= self.now_ms:
+            self._run_timers()
+        if self._soon:
+            self._run_calls(self._soon)
         self._run_stages()
 
     def close(self) -> None:
@@ -326,7 +329,7 @@ class Loop:
         if self._soon or self._stopping or any(self._stages):
             return 0
         timers = self._timers
-        while timers and not timers[0][2].active:
+        while timers and timers[0][2]._call is None:  # cancelled
             heapq.heappop(timers)
             self._timers_cancelled -= 1
         if not timers:
@@ -375,18 +378,17 @@ class Loop:
     def _run_stages(self) -> None:
         for _ in range(ROUNDS_MAX):
             for stage in self._stages:
-                if stage is self._sync:
-                    if stage:
-                        stage.pop(0)()  # this thread may be replaced in it: the others stay
-                        break
-                elif stage:
-                    calls = stage[:]
-                    stage.clear()
-                    for call in calls:
-                        call()
+                if stage:
                     break
             else:
                 return
+            if stage is self._sync:
+                stage.pop(0)()  # this thread may be replaced in it: the others stay
+                continue
+            calls = stage[:]
+            stage.clear()
+            for call in calls:
+                call()
 
 
 def _nothing() -> None:

@@ -50,8 +50,8 @@ class PeerWriteMarks:
 
     def heard(self, node: NodeId, disk: int, write: int, boot: int) -> None:
         """Record that the process `boot` of that node has that write on that disk."""
-        known = self.known(node)
-        if known[0] != disk or known[1] < write:
+        known = self._known.get(node)
+        if known is None or known[0] != disk or known[1] < write:
             self._known[node] = (disk, write, boot)
 
     def judge(self, hello: Hello) -> str | None:

@@ -34,10 +34,16 @@ class ReadyLoop:
     1. every touched group's Ready is taken; entries and hard states are added to the WAL's batch
     2. messages that need no disk are sent: a leader's appends travel while it writes itself
     3. the batch is submitted; the loop continues (a small one is written at the turn's end: `Wal`)
-    4. committed entries are applied, but those of groups led elsewhere only after a batch that is
-       written on the loop's thread: the leader waits for the answer to it
+    4. committed entries are applied, but those of groups led elsewhere only in LoopStage.LATE when
+       a batch is written on the loop's thread: the leader waits for the answer to it
     5. when the batch is on disk, the votes and append replies that depend on it are sent, at once
     A failed write or sync raises out of the loop: the process ends without having sent them.
+
+    That 5 may come before 4 is safe, because an append reply vouches for what is on disk, and for
+    nothing else: 1. A follower acknowledges 8, and has not applied 7, which is committed.  2. The
+    leader commits 8 and answers its client.  3. The follower crashes, or is elected: it has 7 and
+    8 on disk, and applies both before it leads (`Group.leading`), or answers a read
+    (`LinearizableReads`). Replayed by tests/raft/runtime/test_answers_first.py
 
     A follower's window bounds what one group has on its way to a node, and groups are many:
     1. Thirty queues get a message of 15 MiB each, or a node comes back to thirty queues with that
@@ -69,6 +75,7 @@ class ReadyLoop:
         self._outbox_bytes = 0
         self._crowded: dict[NodeId, dict[Group, None]] = {}
         self._awaiting: list[tuple[Group, int, int]] = []
+        self._late_asked = False
         self._read: list[tuple[Group, Sequence[ReadState]]] = []
         self._wal: Wal
         self._pace: DiskBackpressure
@@ -115,9 +122,15 @@ class ReadyLoop:
         self._submit_asked = True
         self._ask_turn()
 
+    def _ask_late(self) -> None:
+        if not self._late_asked:
+            self._late_asked = True
+            self._loop.at_turn_end(LoopStage.LATE, self._apply_late)
+
     def _apply_late(self) -> None:
-        if self._pace.waiting:
-            self._next_turn()
+        self._late_asked = False
+        if self._pace.waiting and not self.stopped:
+            self._apply_ripe([])
 
     def _next_turn(self) -> None:
         self._loop.at_turn_end(LoopStage.RAFT, self._turn)
@@ -145,21 +158,28 @@ class ReadyLoop:
             self._submit_asked = False
             awaiting, self._awaiting = self._awaiting, []
             self._wal.submit(lambda: self._synced(awaiting))
+        if to_apply or (self._pace.waiting and not self._late_asked):
+            self._apply_ripe(to_apply)
+        if self._read:
+            read, self._read = self._read, []
+            for group, reads in read:
+                group.reads.confirmed(reads)
+                group.reads.applied(group.applied)
+
+    def _apply_ripe(self, to_apply: list[tuple[Group, Ready]]) -> None:
+        """Apply what need not wait for the disk, these last; perhaps after the write of a batch."""
         ripe = self._pace.ripe(to_apply)
-        if self._wal.writes_here and ripe and not any(map(_answers, ripe)):
+        later = self._late_asked or self._wal.writes_here
+        if later and ripe and not any(map(_answers, ripe)):
             self._pace.put_off(ripe)
-            ripe = []
-            self._loop.call_soon(self._apply_late)
+            self._ask_late()
+            return
         for at, (group, ready) in enumerate(ripe):
             if at and self._long:
                 self._pace.put_off(ripe[at:])
                 self._ask_turn()
-                break
+                return
             self._apply(group, ready)
-        read, self._read = self._read, []
-        for group, reads in read:
-            group.reads.confirmed(reads)
-            group.reads.applied(group.applied)
 
     def _take(self, group: Group, to_apply: list[tuple[Group, Ready]]) -> None:
         outbox = self._outbox
@@ -167,28 +187,29 @@ class ReadyLoop:
             damaged.look_again(group.node)
         if group.node.membership is not group.members:
             self._acquaint(group)
-        while (ready := group.node.ready(self._crowded)) is not None:
+        again = True
+        while again and (ready := group.node.ready(self._crowded)) is not None:
+            again = False
             for message in ready.messages:
                 outbox.setdefault(message.to, []).append(message)
                 if type(message) is Append and message.entries:
                     self._outbox_bytes += sum([len(entry[3]) for entry in message.entries])
             if ready.messages_after_sync:
                 group.after_sync.append((ready.sequence, ready.messages_after_sync))
-            if ready.writes:
+            if ready.entries or ready.hard_state is not None:
                 group.store.append(ready.hard_state, ready.entries)
-                if group.volatile:
-                    group.node.durable(ready.sequence)
-                else:
+                if not group.volatile:
                     self._awaiting.append((group, ready.sequence, len(ready.entries)))
+                else:
+                    again = group.node.durable(ready.sequence) and not ready.committed
             if ready.snapshots or ready.chunks:
                 self._transfer(group, ready)
-            group.released(outbox)
+            if group.after_sync:
+                group.released(outbox)
             if ready.reads:
                 self._read.append((group, ready.reads))
             if ready.committed or ready.soft_state is not None:
-                to_apply.append((group, ready))
-            if ready.committed:
-                break  # the rest after these are applied: a long replay must not fill memory
+                to_apply.append((group, ready))  # and then the rest: a long replay is in parts
         if self._crowded and group.node.leadership is not None:
             for held_back in self._crowded.values():
                 held_back[group] = None
@@ -228,10 +249,13 @@ class ReadyLoop:
             if group.deleted:
                 continue
             group.store.written(entries)
-            group.node.durable(sequence)
-            group.released(self._outbox)
-            self.touch(group)
-        if self._pace.waiting:
+            if group.node.durable(sequence):
+                self.touch(group)
+            if group.after_sync:
+                group.released(self._outbox)
+        if self._outbox and not self._touched:
+            self._send_outbox()
+        if self._pace.waiting and not self._late_asked:
             self._ask_turn()
 
     def _apply(self, group: Group, ready: Ready) -> None:
@@ -245,7 +269,8 @@ class ReadyLoop:
             group.apply(ready.committed, self._observer)
             if not group.deleted:
                 group.reads.applied(group.applied)
-                self.touch(group)  # more may be committed than one Ready contains
+                if group.node.replays:
+                    self.touch(group)
         if soft is not None and not group.deleted:
             group.follow(soft, self._own, self._observer)
 

@@ -31,8 +31,9 @@ class QuickCluster(Cluster):
 
 
 class Watching(Listing):
-    """Notes each command of a follower: its index, the last one on disk, what waits for the loop.
+    """Notes each command of a follower: its index, the last one on disk, whether a write waits.
 
+    And whether an answer to the leader waits: for the disk, in the outbox, or for its socket.
     A busy machine makes any disk slow. Then a thread writes, and a follower applies what is
     committed without its own disk: the index is above the last one on disk, and nothing waits.
     """
@@ -41,6 +42,7 @@ class Watching(Listing):
         self.cluster = cluster
         self.node = node
         self.seen: list[tuple[int, int, bool]] = []
+        self.unsent = 0
 
     def apply(self, meta: Meta, command: bytes, state: list[bytes]) -> Applied:
         host = self.cluster.hosts[self.node]
@@ -48,6 +50,8 @@ class Watching(Listing):
         if group.node.leadership is None:
             here = host._logs.wal.writes_here
             self.seen.append((meta.index, group.node.log.durable, here))
+            unsent = sum(host.peer_backlog_bytes(peer) for peer in NODES if peer != self.node)
+            self.unsent += bool(group.after_sync or host._ready_loop._outbox or unsent)
         return super().apply(meta, command, state)
 
 
@@ -66,6 +70,7 @@ def test_a_follower_answers_before_it_applies(tmp_path: Path) -> None:
     assert any(durable > index for index, durable, _ in seen)
     # Only together with a group that this node leads is a command applied before the write.
     assert sum(here for _, _, here in seen) < len(seen) // 10
+    assert sum(machine.unsent for machine in machines.values()) < len(seen) // 10
     for host in cluster.hosts.values():
         assert [c for c in host.state(GROUP) if c.isdigit()] == [b"%d" % n for n in range(COMMANDS)]
     cluster.close()

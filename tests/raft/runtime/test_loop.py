@@ -73,6 +73,22 @@ def test_stages_run_in_order_and_again_when_a_later_one_asks() -> None:
     loop.close()
 
 
+def test_late_work_runs_when_the_answers_to_a_write_have_left() -> None:
+    loop = Loop(Clock())
+    ran: list[str] = []
+
+    def write() -> None:
+        ran.append("write")
+        loop.at_turn_end(LoopStage.FLUSH, lambda: ran.append("flush"))
+        loop.at_turn_end(LoopStage.RAFT, lambda: ran.append("raft"))
+
+    loop.at_turn_end(LoopStage.LATE, lambda: ran.append("late"))
+    loop.at_turn_end(LoopStage.SYNC, write)
+    loop.run_turn(0)
+    assert ran == ["write", "raft", "flush", "late"] and loop.turn == 1
+    loop.close()
+
+
 def test_work_that_never_ends_does_not_keep_the_sockets_waiting() -> None:
     loop = Loop()
     heard: list[bytes] = []

@@ -156,8 +156,12 @@ class PeerConnection:
 
         Return whether the connection is congested now.
         """
-        self._tell_position()
-        self._write(codec.encode_raft(messages))
+        buffers = codec.encode_raft(messages)
+        position = self._owner.position()
+        if position != self._told:
+            self._told = position
+            buffers.insert(0, codec.position_frame(position))
+        self._write(buffers)
         return self.stream.congested and not self.stream.closed
 
     def send_message(self, buffers: Sequence[Buffer]) -> None:

@@ -31,6 +31,8 @@ READ_BYTES_MAX = 1 << 20
 """Bounds of the size of one read, which adapts to the amount that arrives."""
 SEND_JOIN_BYTES_MAX = 1024
 """Buffers up to this size are joined with their neighbours instead of gathered one by one."""
+FEW_BUFFERS = 8
+"""So many buffers are not joined."""
 CLOSE_LINGER_MS = 5000
 """How long `close` waits for a peer that does not read."""
 
@@ -129,7 +131,7 @@ class Stream:
         if size and not self._flush_asked and not self._registration.events & WRITE:
             self._flush_asked = True
             self.loop.at_turn_end(LoopStage.FLUSH, self._flush_at_turn_end)
-        if self.out_bytes > self.high and not self.congested:
+        if self.out_bytes > self.high:
             self.congested = True
 
     def send(self, data: Buffer) -> None:
@@ -143,7 +145,8 @@ class Stream:
 
     def _flush_at_turn_end(self) -> None:
         self._flush_asked = False
-        self.flush()
+        if self._out and not self.closed and not self._registration.events & WRITE:
+            self._send_out()
 
     def _writable(self) -> None:
         self._send_out()
@@ -157,7 +160,8 @@ class Stream:
         if blocked:
             self._watch(write=True)
         else:
-            self._watch(write=False)
+            if self._registration.events & WRITE:
+                self._watch(write=False)
             if self._ending:
                 self._say_no_more()
                 return
@@ -171,7 +175,17 @@ class Stream:
 
     def _transmit(self) -> bool:
         """Pass bytes to the socket until it accepts no more; return whether some are left."""
+        out = self._out
         try:
+            if len(out) <= FEW_BUFFERS and self.out_bytes <= READ_BYTES_MAX:
+                sent = self.sock.sendmsg(out)
+                if sent == self.out_bytes:  # most often: a turn writes little
+                    out.clear()
+                    self.out_bytes = 0
+                    self.bytes_out += sent
+                    return False
+                self._sent(sent)
+                return True
             while self._out:
                 wanted, batch = self._gather()
                 sent = self.sock.sendmsg(batch)
@@ -184,7 +198,7 @@ class Stream:
 
     def _gather(self) -> tuple[int, list[Buffer]]:
         """Return the size of the first buffers and the buffers, small neighbours joined."""
-        if len(self._out) > 8:
+        if len(self._out) > FEW_BUFFERS:
             self._join_small()
         batch: list[Buffer] = []
         wanted = 0

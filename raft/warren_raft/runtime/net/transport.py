@@ -154,6 +154,7 @@ class Transport:
         self.boot_id = boot_id
         self._loop = loop
         self._owner = owner
+        self.position = owner.position
         self._peers: dict[NodeId, _Peer] = {}
         self._strangers: list[PeerConnection] = []
         self._said: OrderedDict[NodeId, str] = OrderedDict()
@@ -437,10 +438,6 @@ class Transport:
         """See ConnectionOwner."""
         assert connection.node is not None
         self._owner.on_raft(connection.node, messages)
-
-    def position(self) -> int:
-        """See ConnectionOwner."""
-        return self._owner.position()
 
     def drained(self, connection: PeerConnection) -> None:
         """See ConnectionOwner."""
