@@ -208,7 +208,8 @@ class Host:
         self._lost = LostEntries(
             config.node, store, self._groups, self._transfers, self._clock.epoch_ms, self._touch
         )
-        self._snapshot_policy = SnapshotPolicy(store, self._groups, self._loop, config)
+        applied = self._ready_loop.applied
+        self._snapshot_policy = SnapshotPolicy(store, self._groups, applied, self._loop, config)
 
     def stop(self) -> None:
         """Finish the write in progress, close the files and connections; the loop keeps running."""

@@ -14,7 +14,7 @@ from warren_raft.runtime.observer import Observer
 from warren_raft.runtime.snapshots import Transfers
 from warren_raft.storage.log_store import LogStore
 from warren_raft.storage.wal import Wal
-from warren_raft.types import METADATA_GROUP, Entry, NodeId
+from warren_raft.types import METADATA_GROUP, Entry, GroupId, NodeId
 
 TURN_MS_MAX = 50
 """Applying stops after that long in one turn and continues in the next one."""
@@ -61,7 +61,10 @@ class ReadyLoop:
         observer: Observer,
         send_raft: Callable[[NodeId, Sequence[AnyRaftMessage]], bool],
     ) -> None:
-        """send_raft: sends to a peer, in one frame; lost without a connection. True: crowded."""
+        """send_raft: sends to a peer, in one frame; lost without a connection. True: crowded.
+
+        `applied` gathers the groups that have applied entries, for the snapshot policy.
+        """
         self._own = own
         self._loop = loop
         self._clock = loop.clock
@@ -76,6 +79,7 @@ class ReadyLoop:
         self._crowded: dict[NodeId, dict[Group, None]] = {}
         self._awaiting: list[tuple[Group, int, int]] = []
         self._late_asked = False
+        self.applied: dict[GroupId, None] = {}
         self._read: list[tuple[Group, Sequence[ReadState]]] = []
         self._wal: Wal
         self._pace: DiskBackpressure
@@ -267,6 +271,7 @@ class ReadyLoop:
             if group.id == METADATA_GROUP:
                 self._cluster_committed(ready.committed)
             group.apply(ready.committed, self._observer)
+            self.applied[group.id] = None
             if not group.deleted:
                 group.reads.applied(group.applied)
                 if group.node.replays:
