@@ -9,7 +9,7 @@ from typing import Any
 
 from warren_broker.block.block import Block, BlockError
 from warren_broker.cluster import messages
-from warren_broker.cluster.client.queue_client import ACK_WAIT_MS, SEEK_INTERVAL_MS_MAX, GroupClient
+from warren_broker.cluster.client.queue_client import SEEK_INTERVAL_MS_MAX, GroupClient
 from warren_broker.cluster.client.uplink import InFlight, Sent, Uplink
 from warren_broker.cluster.leader.block_cache import BlockCache, check_entry
 from warren_broker.cluster.leader.leader_effects import LeaderCallbacks, LeaderEffects
@@ -163,9 +163,13 @@ class Cluster:
             self.loop.at_turn_end(LoopStage.GATHER, self._pump)
         self._touched.append(client)
 
-    def touch_later(self, client: GroupClient) -> None:
+    def touch_later(self, client: GroupClient, delay_ms: int) -> None:
         """Have a client send the acknowledgements that wait, when they have waited long enough."""
-        self.loop.call_later(ACK_WAIT_MS, client.ack_wait_over)
+        self.loop.call_later(delay_ms, client.ack_wait_over)
+
+    def now_ms(self) -> int:
+        """Return the time of this pass of the loop."""
+        return self.loop.now_ms
 
     def _pump(self) -> None:
         touched, self._touched = self._touched, []

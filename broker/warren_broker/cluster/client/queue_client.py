@@ -57,8 +57,12 @@ class Carrier(Protocol):
         """Call `client.pump()` at the end of this pass."""
         ...
 
-    def touch_later(self, client: GroupClient) -> None:
-        """Call `client.ack_wait_over()` in ACK_WAIT_MS."""
+    def touch_later(self, client: GroupClient, delay_ms: int) -> None:
+        """Call `client.ack_wait_over()` in so many milliseconds."""
+        ...
+
+    def now_ms(self) -> int:
+        """Return the time of this pass, on a clock that never moves backwards."""
         ...
 
     def seek(self, client: GroupClient) -> None:
@@ -118,10 +122,12 @@ class GroupClient:
     """The uplink of one group and this node's consumers of it.
 
     Invariant: whatever is sent takes along all acknowledgements that wait, in the order in which
-    everything came: a Return, Cancel or SessionDown never overtakes one.
+    everything came: a Return, Cancel or SessionDown never overtakes one. While some wait there is
+    a timer.
     """
 
     __slots__ = (
+        "_ack_since_ms",
         "_acked_late",
         "_acks_due",
         "_held_back",
@@ -145,7 +151,8 @@ class GroupClient:
         self.uplink = uplink
         self.consumers: dict[int, LocalConsumer] = {}
         self._acked_late: list[LocalConsumer] = []
-        self._acks_due = False
+        self._acks_due = False  # the timer runs
+        self._ack_since_ms = -1  # since when the first of those that wait does; -1: none does
         self._held_back = False
         self.touched = False
         self.seeking = False
@@ -182,7 +189,7 @@ class GroupClient:
         local = self.consumers.get(command.consumer)
         urgent = not late
         if local is not None:
-            count = sum(last - first + 1 for first, last in command.msg_ids)
+            count = sum([last - first + 1 for first, last in command.msg_ids])
             urgent |= 2 * local.unsettled >= local.window
             if urgent:
                 local.unsettled -= count
@@ -193,14 +200,31 @@ class GroupClient:
         self.uplink.command(command, on_reply)
         if urgent:
             self._touch()
-        elif not self._acks_due:
+            return
+        if self._ack_since_ms < 0:
+            self._ack_since_ms = self.carrier.now_ms()
+        if not self._acks_due:
             self._acks_due = True
-            self.carrier.touch_later(self)
+            self.carrier.touch_later(self, ACK_WAIT_MS)
 
     def ack_wait_over(self) -> None:
-        """Send the acknowledgements that nothing else has taken along."""
+        """Send the acknowledgements that nothing else has taken along, when they have waited.
+
+        1. An acknowledgement waits.  2. A publish takes it along, at 1 ms.  3. The next one comes
+        at 9 ms, just before the timer: it waits for the next publish, too. At a steady pace each
+        timer would cost an entry otherwise.
+        """
         self._acks_due = False
-        if self.uplink.waiting:
+        if not self.uplink.waiting:
+            self._ack_since_ms = -1
+            return
+        left_ms = 0
+        if self._ack_since_ms >= 0:
+            left_ms = self._ack_since_ms + ACK_WAIT_MS - self.carrier.now_ms()
+        if left_ms > 0:
+            self._acks_due = True
+            self.carrier.touch_later(self, left_ms)
+        else:
             self._touch()
 
     def with_block(
@@ -229,6 +253,7 @@ class GroupClient:
         """Send what has not been sent."""
         self.touched = False
         self._held_back = False
+        self._ack_since_ms = -1
         if self._acked_late:
             for local in self._acked_late:
                 local.unsettled -= local.ack_waits

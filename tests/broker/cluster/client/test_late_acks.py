@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from warren_broker.block.block import Block, encode
-from warren_broker.cluster.client.queue_client import GroupClient, LocalConsumer
+from warren_broker.cluster.client.queue_client import ACK_WAIT_MS, GroupClient, LocalConsumer
 from warren_broker.cluster.client.uplink import InFlight, Sent, Uplink
 from warren_broker.queue.commands import Delivery, Return, SessionDown, Settle
 from warren_broker.queue.limits import WINDOW_BYTES
@@ -22,7 +22,7 @@ class Node:
     def __init__(self, prefetch: int = 100, body_bytes: int = 10) -> None:
         self.leads = True
         self.touched: list[GroupClient] = []
-        self.timers: list[GroupClient] = []
+        self.timers: list[tuple[int, GroupClient]] = []
         self.submissions: list[list[Any]] = []
         uplink = Uplink(self.encode, lambda parts, head: head, "ENQ", InFlight())
         self.client = GroupClient(self, 1, ("a",), uplink)
@@ -30,6 +30,7 @@ class Node:
         self.client.consumers[CONSUMER] = self.local
         self.body_bytes = body_bytes
         self.next_id = 0
+        self.now = 0
 
     def encode(self, seq: int, commands: Any, block: Any, answered: int) -> bytes:
         self.submissions.append(list(commands))
@@ -46,8 +47,11 @@ class Node:
     def touch(self, client: GroupClient) -> None:
         self.touched.append(client)
 
-    def touch_later(self, client: GroupClient) -> None:
-        self.timers.append(client)
+    def touch_later(self, client: GroupClient, delay_ms: int) -> None:
+        self.timers.append((self.now + delay_ms, client))
+
+    def now_ms(self) -> int:
+        return self.now
 
     def seek(self, client: GroupClient) -> None:
         pass
@@ -80,10 +84,12 @@ class Node:
         return self.submissions[before:]
 
     def wait(self) -> list[list[Any]]:
-        """Let the timers fire, and end the turn."""
-        timers, self.timers = self.timers, []
-        for client in timers:
-            client.ack_wait_over()
+        """Let the timers fire that are set, and those that they set, and end the turn."""
+        while self.timers:
+            timers, self.timers = self.timers, []
+            for at, client in timers:
+                self.now = max(self.now, at)
+                client.ack_wait_over()
         return self.turn()
 
     def answer(self, seq: int) -> list[list[Any]]:
@@ -125,6 +131,40 @@ def test_they_ride_with_the_next_publish() -> None:
     (sent,) = node.turn()
     assert sent[0] == "ENQ" and settled(sent) == [0, 1]
     assert node.wait() == [], "the timer finds nothing"
+
+
+def test_one_that_came_after_the_others_left_waits_as_long_as_any() -> None:
+    node = Node()
+    node.delivered(5)
+    node.ack(0)
+    node.now += ACK_WAIT_MS - 1
+    node.client.publish(b"m", 1, None)
+    assert settled(*node.turn()) == [0]
+    node.ack(1)
+    ((due, client),) = node.timers
+    node.timers.clear()
+    node.now = due
+    client.ack_wait_over()
+    assert node.turn() == [], "it has waited for 1 ms"
+    assert node.timers == [(2 * ACK_WAIT_MS - 1, client)]
+    assert settled(*node.wait()) == [1] and node.now == 2 * ACK_WAIT_MS - 1
+
+
+def test_at_a_steady_pace_all_ride() -> None:
+    node = Node()
+    sent: list[list[Any]] = []
+    for number in range(100):
+        node.now = number
+        due = [client for at, client in node.timers if at <= node.now]
+        node.timers = [timer for timer in node.timers if timer[0] > node.now]
+        for client in due:
+            client.ack_wait_over()
+        sent += node.turn()
+        node.client.publish(b"m", 1, None)
+        sent += node.turn()
+        node.delivered(1)
+        node.ack(number)
+    assert len(sent) == 100 and settled(*sent) == list(range(99))
 
 
 def test_the_answer_to_a_submission_does_not_send_them() -> None:
