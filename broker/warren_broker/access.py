@@ -8,8 +8,9 @@ table is in docs/compatibility.md, and tests/broker/test_access.py checks it for
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from warren_broker import errors, permissions
 from warren_broker.amqp091 import requests
@@ -22,8 +23,7 @@ IMPERSONATOR = "impersonator"
 """The tag of users that may publish under any user_id."""
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(msgspec.Struct, frozen=True):
     """A connection's user in the connection's vhost.
 
     The rights are looked up at each check, so that a change of permissions holds for the next

@@ -131,14 +131,15 @@ class Counters:
 
     def received(self, protocol: str, count: int, confirm: bool) -> None:
         """Count messages from a publisher."""
-        self.add("global_messages_received", count, protocol)
+        values, labels = self._values, (protocol,)
+        values["global_messages_received", labels] += count
         if confirm:
-            self.add("global_messages_received_confirm", count, protocol)
+            values["global_messages_received_confirm", labels] += count
 
     def delivered(self, protocol: str, kind: Kind, how: str, count: int, again: bool) -> None:
         """Count messages for a client; how: "consume" or "get", "_manual_ack" or "_auto_ack"."""
-        labels = protocol, QUEUE_TYPES[kind]
-        self.add("global_messages_delivered", count, *labels)
-        self.add(f"global_messages_delivered_{how}", count, *labels)
+        values, labels = self._values, (protocol, QUEUE_TYPES[kind])
+        values["global_messages_delivered", labels] += count
+        values[f"global_messages_delivered_{how}", labels] += count
         if again:
-            self.add("global_messages_redelivered", count, *labels)
+            values["global_messages_redelivered", labels] += count

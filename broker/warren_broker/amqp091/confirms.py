@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
+import msgspec
+
 from warren_broker.amqp091.requests import Token
 from warren_broker.kernel import MessageTable
 from warren_broker.queue.commands import SessionId
@@ -32,8 +34,7 @@ class ConfirmedPart(Protocol):
         """How many."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedRun:
+class CheckedRun(msgspec.Struct, frozen=True):
     """Messages first <= i < last of a table that may be published; flags as in kernel.items."""
 
     table: MessageTable
@@ -79,8 +80,7 @@ class Batch:
     left: array[int] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Confirms:
+class Confirms(msgspec.Struct, frozen=True):
     """The confirms to send to the publisher, in this order.
 
     up_to       basic.ack with multiple, 0: none
@@ -122,6 +122,11 @@ class PublishLedger:
         """Whether everything published has been answered."""
         return not self.batches
 
+    @property
+    def tells(self) -> bool:
+        """Whether `take` returns anything."""
+        return bool(self._acked or self._nacked)
+
     def published(self, count: int) -> int:
         """Number `count` messages; the first one's sequence number names their batch."""
         assert count > 0, count
@@ -140,7 +145,7 @@ class PublishLedger:
         batch.routed = True
         count = batch.last - batch.first + 1
         batch.waits = len(parts)
-        if all(len(part) == count for part in parts):
+        if [len(part) for part in parts].count(count) == len(parts):
             batch.parts = [None] * len(parts)
             if parts:
                 return []
@@ -233,7 +238,7 @@ class PublishLedger:
         so an ack with it must stay below the lowest unconfirmed and the lowest refused message; a
         nack with it comes after all acks and must stay below the lowest unconfirmed one.
         """
-        if not self._acked and not self._nacked:
+        if not self.tells:
             return None
         acked, nacked = _normal(self._acked), _normal(self._nacked)
         self._acked, self._nacked = [], []
@@ -383,7 +388,8 @@ class Publishes(Generic[PublisherT]):
         if published.number not in channel.publishes.batches:
             del self._published[token]
         if channel.tx is None:
-            self.to_confirm[channel.session] = channel
+            if channel.publishes.tells:
+                self.to_confirm[channel.session] = channel
         else:
             self.to_commit.append(channel)
 

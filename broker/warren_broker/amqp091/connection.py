@@ -79,7 +79,8 @@ class Connection:
             table = state.scanner.take_table()
             for item in items:
                 self._take(item, table)
-        self._commit()
+        if state.publishes.to_commit:
+            self._commit()
 
     def _wrong_header(self) -> None:
         """Answer with the supported version and close, as the specification requires."""
@@ -203,7 +204,8 @@ class Connection:
     def answer(self, token: requests.Token, result: requests.Result) -> None:
         """Handle the broker's answer to a request; an answer to a closed channel is dropped."""
         self._answer(token, result)
-        self._commit()
+        if self.state.publishes.to_commit:
+            self._commit()
 
     def _answer(self, token: requests.Token, result: requests.Result) -> None:
         asked = self.state.asked.pop(token, None)
@@ -222,7 +224,8 @@ class Connection:
         unroutable = self.state.publishes.routed(token, parts, kept)
         if unroutable is not None:
             publish.return_unroutable(*unroutable)
-        self._commit()
+        if self.state.publishes.to_commit:
+            self._commit()
 
     def confirmed(
         self, token: requests.Token, part: int, ok: bool, refused: Iterable[int] | None = None
@@ -231,8 +234,10 @@ class Connection:
 
         refused  table positions, when only some of the part were refused
         """
-        self.state.publishes.confirmed(token, part, ok, refused)
-        self._commit()
+        publishes = self.state.publishes
+        publishes.confirmed(token, part, ok, refused)
+        if publishes.to_commit:
+            self._commit()
 
     def _commit(self) -> None:
         """Answer the transactions that are complete.

@@ -164,7 +164,9 @@ class DeliveryLedger:
         self.counted += sum(len(run) for run in held if run.counted)
 
     def _taken(self, taken: list[HeldRun]) -> Held:
-        self.counted -= sum(len(run) for run in taken if run.counted)
+        for run in taken:
+            if run.counted:
+                self.counted -= run.last - run.first + 1
         return tuple(taken)
 
 

@@ -23,8 +23,10 @@ def changed(channel: Channel) -> None:
     """Adjust to a change of the limit, the consumers or the unacknowledged deliveries."""
     if channel.held_back:
         release(channel)
-    if any(consumer.explicit for consumer in channel.consumers.values()):
-        _share_out(channel)
+    for consumer in channel.consumers.values():
+        if consumer.explicit:
+            _share_out(channel)
+            return
 
 
 def release(channel: Channel) -> None:

@@ -38,7 +38,8 @@ def publish(channel: Channel, item: TableRun) -> None:
         table = item.table
         if item.run.flags & DIRECT_REPLY_TO:
             table, first, last = _with_reply_name(channel, table, first, last)
-        mandatory = any(item.table.routes.entries[route].mandatory for route in routes)
+        entries = item.table.routes.entries
+        mandatory = True in [entries[route].mandatory for route in routes]
         checked = CheckedRun(table, first, last, mandatory, item.run.flags)
         if channel.tx is not None:
             channel.tx.publishes.append(checked)

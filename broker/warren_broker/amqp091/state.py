@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+import msgspec
+
 from warren_broker import errors
 from warren_broker.access import Access
 from warren_broker.amqp091 import requests
@@ -31,8 +33,7 @@ _NO_LIMIT = 1 << 31
 """The scanner's frame_max when none was negotiated."""
 
 
-@dataclass(frozen=True, slots=True)
-class TableRun:
+class TableRun(msgspec.Struct, frozen=True):
     """A run of publishes with the table it points into."""
 
     table: MessageTable

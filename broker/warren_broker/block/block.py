@@ -354,6 +354,10 @@ def _parse_routes(view: memoryview, count: int) -> tuple[Route, ...]:
 
 
 def _parse_runs(view: memoryview, runs: int, count: int) -> Runs:
+    if runs == 1 and count:  # most often
+        first, priority = RUN.unpack_from(view, HEADER_BYTES)
+        if first == 0 and priority <= PRIORITY_MAX:
+            return ((0, count, priority),)
     pairs = list(RUN.iter_unpack(view[HEADER_BYTES : HEADER_BYTES + runs * RUN.size]))
     if not pairs and not count:
         return ()

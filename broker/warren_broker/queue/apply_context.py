@@ -103,7 +103,7 @@ class QueueContext:
         first_id, last_id, index, first, failed, acquired, _ = held
         last = first + last_id - first_id
         delivery = Delivery(first_id, index, first, last, failed, acquired & COUNT_MASK)
-        if self.state.annotations:
+        if self.state.annotations.blocks:
             delivery = self.annotated(delivery)
         if consumer.relay:
             origin, number = name_of(consumer.numbering, first_id)
@@ -187,7 +187,8 @@ class QueueContext:
         ]
         effects += self._drained
         effects += self._cancelled
-        effects += [DeadLetter(reason, tuple(runs), count) for reason, count, runs in self._dead]
+        for reason, count, runs in self._dead:
+            effects.append(DeadLetter(reason, tuple(runs), count))
         if self._dropped:
             effects.append(Dropped(tuple(self._dropped.items())))
         effects += self._letters_gone
@@ -195,7 +196,7 @@ class QueueContext:
             effects.append(LettersDue(tuple(self._died.items()), self._reconfigured))
         if self._expired is not None:
             effects.append(self._expired)
-        if self.state.filters and self.state.filters.behind():
+        if self.state.filters.by_id and self.state.filters.behind():
             effects.append(FiltersBehind())
         timer_ms = self.state.timer_ms
         if timer_ms and timer_ms != self._timer_before:

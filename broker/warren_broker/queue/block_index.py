@@ -38,8 +38,7 @@ _PROPORTIONAL: Final = array("I")
 """The value of `ends` for a block of messages of similar sizes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(msgspec.Struct, frozen=True, gc=False):
     """What the machine reads from a block when its entry is applied.
 
     runs     (first ordinal, priority), ascending by ordinal; priorities 0 … 31, descending
@@ -353,7 +352,7 @@ class BlockIndex:
 
     def size(self, index: int, first: int, last: int) -> int:
         """Return the bytes of a run; exact for whole blocks, additive for parts."""
-        size = self._block(index) >> SIZE_SHIFT
+        size = (self.table.get(index) or self._block(index)) >> SIZE_SHIFT
         if size:
             return size * (last - first + 1)
         detail = self.details.get(index)
@@ -387,7 +386,7 @@ class BlockIndex:
 
     def drop(self, index: int, count: int) -> None:
         """Release that many messages of a block; remove the block with its last message."""
-        packed = self._block(index)
+        packed = self.table.get(index) or self._block(index)
         live = packed & LIVE
         assert live >= count > 0, (index, live, count)
         if live > count:

@@ -37,16 +37,17 @@ def decode_submission(data: bytes | memoryview) -> tuple[Submission, memoryview 
     Raises MalformedEntry.
     """
     view = memoryview(data)
-    if len(view) < _LENGTH.size:
-        raise MalformedEntry(f"entry of {len(view)} bytes: needs at least {_LENGTH.size}")
+    size = len(view)
+    if size < _LENGTH.size:
+        raise MalformedEntry(f"entry of {size} bytes: needs at least {_LENGTH.size}")
     start = block_offset(view)
-    if start > len(view):
-        raise MalformedEntry(f"entry of {len(view)} bytes: its submission ends at {start}")
+    if start > size:
+        raise MalformedEntry(f"entry of {size} bytes: its submission ends at {start}")
     try:
         submission = _DECODER.decode(view[_LENGTH.size : start])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise MalformedEntry(f"entry of {len(view)} bytes: {error}") from error
-    return submission, (view[start:] if start < len(view) else None)
+        raise MalformedEntry(f"entry of {size} bytes: {error}") from error
+    return submission, (view[start:] if start < size else None)
 
 
 def block_offset(data: bytes | memoryview) -> int:

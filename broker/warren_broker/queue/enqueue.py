@@ -83,7 +83,7 @@ def shape_of(context: QueueContext) -> Shape | Refused:
     if context.block is None:
         return Refused("invalid", "a command that owns a block came without one: send one along")
     try:
-        return read_shape(context.block, context.config)
+        return read_shape(context.block, context.state.config)
     except BlockError as error:
         return Refused("invalid", str(error))
 
@@ -95,13 +95,14 @@ def enqueue(context: QueueContext, command: Enqueue) -> AnyReply:
     if isinstance(shape, Refused):
         return shape
     state, index = context.state, context.index
+    config = state.config
     if not shape.count:
         return DONE
     if state.contents.has(index):
         return Refused("invalid", f"entry {index}: only one command of a submission owns its block")
-    if context.config.deduplication:
+    if config.deduplication:
         return _enqueue_once(context, shape)
-    if context.config.overflow == "reject-publish" and limits.limited(context):
+    if config.overflow == "reject-publish" and limits.limited(context):
         return _enqueue_within_limits(context, shape)
     state.contents.add(index, shape)
     make_ready(context, index, shape.count, shape.runs, shape.total)

@@ -168,37 +168,37 @@ class Filters:
     Invariants: every filter has users; there are at most FILTERS_MAX
     """
 
-    __slots__ = ("_by_id", "_by_text", "newest", "next_id")
+    __slots__ = ("_by_text", "by_id", "newest", "next_id")
 
     def __init__(self) -> None:
-        self._by_id: dict[int, Filter] = {}
+        self.by_id: dict[int, Filter] = {}
         self._by_text: dict[bytes, Filter] = {}
         self.newest = 0
         self.next_id = 1
 
     def __bool__(self) -> bool:
-        return bool(self._by_id)
+        return bool(self.by_id)
 
     def __len__(self) -> int:
-        return len(self._by_id)
+        return len(self.by_id)
 
     def __iter__(self) -> Iterator[Filter]:
         """Yield them, oldest first."""
-        return iter(self._by_id.values())
+        return iter(self.by_id.values())
 
     def get(self, number: int) -> Filter | None:
         """Return the filter with that number."""
-        return self._by_id.get(number)
+        return self.by_id.get(number)
 
     def full_for(self, text: bytes) -> bool:
         """Return whether there is no room for another filter, and this would be one."""
-        return text not in self._by_text and len(self._by_id) >= FILTERS_MAX
+        return text not in self._by_text and len(self.by_id) >= FILTERS_MAX
 
     def use(self, text: bytes, contents: BlockIndex) -> Filter:
         """Return the filter, for one more consumer."""
         found = self._by_text.get(text)
         if found is None:
-            if not self._by_id:
+            if not self.by_id:
                 self.newest = contents.newest()
             found = Filter(self.next_id, text, 0, self.newest)
             self.next_id += 1
@@ -208,7 +208,7 @@ class Filters:
 
     def add(self, one: Filter) -> None:
         """Add a filter, newer than all others."""
-        self._by_id[one.id] = one
+        self.by_id[one.id] = one
         self._by_text[one.text] = one
 
     def leave(self, one: Filter) -> bool:
@@ -216,15 +216,15 @@ class Filters:
         one.users -= 1
         if one.users:
             return False
-        del self._by_id[one.id]
+        del self.by_id[one.id]
         del self._by_text[one.text]
         return True
 
     def clear(self) -> None:
         """Remove all: the queue is deleted."""
-        self._by_id.clear()
+        self.by_id.clear()
         self._by_text.clear()
 
     def behind(self) -> list[Filter]:
         """Return those that have not judged every message."""
-        return [one for one in self._by_id.values() if one.judged < self.newest]
+        return [one for one in self.by_id.values() if one.judged < self.newest]

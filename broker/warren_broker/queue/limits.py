@@ -156,7 +156,8 @@ def drop_head(context: QueueContext) -> None:
 
 def limited(context: QueueContext) -> bool:
     """Return whether the queue has a length limit."""
-    return context.config.max_length is not None or context.config.max_length_bytes is not None
+    config = context.state.config
+    return config.max_length is not None or config.max_length_bytes is not None
 
 
 def full(context: QueueContext) -> bool:

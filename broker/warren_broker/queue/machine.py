@@ -67,12 +67,12 @@ class QueueMachine:
         if state.timer_ms and state.timer_ms <= context.now:
             timers.run_due(context)
         reply = _submit(context, submission)
-        if state.filters:
+        if state.filters.by_id:
             filtered_service.note_block(context)
         if state.relays:
             service_order.serve_relays(context)
         if state.order.count:
-            if state.service or state.filters:
+            if state.service or state.filters.by_id:
                 service_order.dispatch(context)
             if limits.limited(context):
                 limits.drop_head(context)

@@ -72,7 +72,7 @@ def dispatch(context: QueueContext) -> None:
     state = context.state
     service, order = state.service, state.order
     share = 0
-    if state.filters and order.count:
+    if state.filters.by_id and order.count:
         filtered_service.wake(state)
     while service and order.count:
         priority = max(service) if len(service) > 1 else next(iter(service))
@@ -122,7 +122,8 @@ def _hand_out(context: QueueContext, consumer: Consumer, limit: int) -> None:
     """Hand out up to `limit` messages, fewer when the queue or the window of bytes ends."""
     if consumer.relay:
         limit = relays.hand_out_kept(context, consumer, limit)
-    while limit > 0:
+    order = context.state.order
+    while limit > 0 and order.count:
         size_bytes = -1
         if consumer.windowed:
             if consumer.held_bytes >= limits.WINDOW_BYTES:

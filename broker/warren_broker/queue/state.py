@@ -356,7 +356,7 @@ class QueueState:
     def leave(self, index: int, first: int, last: int) -> None:
         """Forget a run that is in no place any more."""
         self.contents.drop(index, last - first + 1)
-        if self.annotations:
+        if self.annotations.blocks:
             self.annotations.forget(index, first, last)
 
     def all_consumers(self) -> Iterator[Consumer]:

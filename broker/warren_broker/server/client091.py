@@ -134,7 +134,8 @@ class Client091(ProtocolClient):
                 self._stream.await_hang_up(hang_up_within_ms(self._session.heartbeat_ms))
             else:
                 self._stream.end()
-        self._run_requests()  # taking the output moves the windows of no_ack consumers
+        if self._session.state.requests:  # taking the output moves the windows of no_ack consumers
+            self._run_requests()
 
     @guarded
     def drained(self) -> None:
@@ -206,11 +207,14 @@ class Client091(ProtocolClient):
             self._held = deque(held for held in self._held if held[0] != consumer)
 
     def _carry_out(self) -> None:
-        self._run_requests()
-        if self._session.state.faults:
+        session = self._session
+        if session.state.requests:
+            self._run_requests()
+        if session.state.faults:
             self._log_faults()
         self._pace()
-        self._flush_later()
+        if session.wants_output or session.closed:
+            self._flush_later()
 
     def _log_faults(self) -> None:
         for fault in self._session.take_faults():
@@ -219,8 +223,9 @@ class Client091(ProtocolClient):
                 self._log.failed(where, fault.operation, fault.refusal)
 
     def _run_requests(self) -> None:
-        while taken := self._session.take_requests():
-            for request in taken:
+        state = self._session.state
+        while state.requests:
+            for request in self._session.take_requests():
                 try:
                     _HANDLERS[type(request)](self, request)
                 except errors.Refusal as refusal:
@@ -417,7 +422,7 @@ class Client091(ProtocolClient):
             names=names,
         )
         cluster = self._broker.cluster
-        if not self._throttled and any(cluster.congested(client) for client in touched):
+        if not self._throttled and any(map(cluster.congested, touched)):
             self._throttled = True
             cluster.call_when_relieved(self._number, self._relieved)
 

@@ -89,6 +89,6 @@ class ClientCounts:
         """Count messages acknowledged or, in AMQP 1.0, accepted; ranges with their last."""
         queue = self._consuming.queue_of(consumer)
         if queue is not None:
-            count = sum(last - first + 1 for first, last in msg_ids)
+            count = sum([last - first + 1 for first, last in msg_ids])
             labels = self._protocol, QUEUE_TYPES[queue.config.kind]
             self._counters.add("global_messages_acknowledged", count, *labels)

@@ -125,7 +125,7 @@ class Publisher:
         if keep is not None:
             parts = kept_parts(parts, keep)
         if on_routed is not None:
-            on_routed([part.selection for part in parts], sum(part.kept for part in parts))
+            on_routed([part.selection for part in parts], sum([part.kept for part in parts]))
         if names:
             return self.send(vhost, parts, on_confirmed, names=names)
         return self.send(vhost, parts, on_confirmed)

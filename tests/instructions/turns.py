@@ -1,0 +1,292 @@
+"""Python function calls that one message takes in a cluster: `python -m instructions.turns`.
+
+Three whole nodes run in this process, each with its own event loop, over real sockets. One message
+is published, replicated, confirmed, delivered and acknowledged, and only then the next one: every
+step is a turn of a loop for a single message, as at a few hundred or thousand messages per second.
+What a small load costs is such turns, and their cost is the number of functions that they call.
+Calls are counted with sys.setprofile: unlike time they are the same on every machine. The clock is
+made by hand, a millisecond per message, so timers and heartbeats come as at 1,000 messages/s.
+
+The compiled kernel's functions are not seen, nor those of the interpreter and of C.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import CodeType, FrameType, SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pamqp.commands as spec
+
+from tests.broker.kernel import frames
+from tests.live.raw_client import RawClient, method
+from tools.environment import ROOT
+from warren_broker import config, node
+from warren_raft.runtime.loop import Loop
+from warren_raft.storage import wal
+from warren_raft.storage.files import Files
+
+NODES = ("a", "b", "c")
+QUEUE = "counted"
+BODY = b"x" * 100
+WARM = 400
+"""Messages before the first that counts: by then every cache and file is in use."""
+MESSAGES = 400
+TURNS_MAX = 10_000
+SHOWN = 25
+BUSY_MS = 10_000
+DELIVER = b"\0\x3c\0\x3c"
+CONFIRM = b"\0\x3c\0\x50"
+Calls = Counter[CodeType]
+
+
+class HandClock:
+    """A clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000
+
+    def monotonic_ms(self) -> int:
+        """See Clock."""
+        return self.now
+
+    def epoch_ms(self) -> int:
+        """See Clock."""
+        return self.now
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as held:
+        made = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [each.getsockname()[1] for each in made]
+
+
+class Cluster:
+    """Three nodes that take their turns in this thread.
+
+    calls  by node, while `counting`
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.clock = HandClock()
+        self.calls: dict[str, Calls] = {name: Counter() for name in NODES}
+        self.turns: Counter[str] = Counter()
+        ports = _free_ports(len(NODES))
+        peers = {name: f"127.0.0.1:{port}" for name, port in zip(NODES, ports, strict=True)}
+        self.nodes: dict[str, node.Node] = {}
+        for name in NODES:
+            settings = config.NodeConfig(
+                node=name,
+                data_dir=root / name,
+                listen=config.Listen(amqp="127.0.0.1:0", peers=peers[name]),
+                peers=peers,
+                prometheus=config.PrometheusSettings(enabled=False),
+            )
+            self.nodes[name] = node.Node(settings)
+        for each in self.nodes.values():
+            each.start()
+
+    def close(self) -> None:
+        """Stop all nodes."""
+        for each in self.nodes.values():
+            each.stopped()
+            if each.listener is not None:
+                each.listener.abandon()
+            each.loop.close()
+
+    def address(self, name: str) -> tuple[str, int]:
+        """Return the address for clients."""
+        host, _, port = self.nodes[name].amqp_address.rpartition(":")
+        return host, int(port)
+
+    def leader(self, queue: str) -> str | None:
+        """Return the node that leads that queue; None: there is none now."""
+        for name, each in self.nodes.items():
+            record = each.broker.definitions.state.queue("/", queue)
+            if record is not None and each.host.is_leader(record.group):
+                return name
+        return None
+
+    def turn(self, name: str) -> bool:
+        """Run one turn of that node if it has anything to do; return whether it had."""
+        loop = self.nodes[name].loop
+        if not loop._epoll.poll(0, 1) and loop._wait_ms(None) != 0:
+            return False
+        calls = self.calls[name]
+
+        def profile(frame: FrameType, event: str, _: Any) -> None:
+            if event == "call":
+                calls[frame.f_code] += 1
+
+        self.turns[name] += 1
+        sys.setprofile(profile)
+        loop.run_turn(0)
+        sys.setprofile(None)
+        return True
+
+    def settle(self) -> None:
+        """Turn until no node has anything to do."""
+        for _ in range(TURNS_MAX):
+            if not sum(self.turn(name) for name in NODES):
+                return
+        raise AssertionError(f"not at rest after {TURNS_MAX} turns")
+
+    def pass_ms(self, count: int = 1) -> None:
+        """Let that much time pass."""
+        for _ in range(count):
+            self.clock.now += 1
+            self.settle()
+
+    def until(self, holds: Callable[[], Any]) -> Any:
+        """Let time pass until it holds; return its first true value."""
+        for _ in range(BUSY_MS):
+            found = holds()
+            if found:
+                return found
+            self.pass_ms()
+        raise AssertionError("not in time")
+
+    def beside(self, work: Callable[[], Any]) -> Any:
+        """Do what waits for the nodes in a thread of its own; return its result."""
+        found: list[Any] = []
+        thread = threading.Thread(target=lambda: found.append(work()))
+        thread.start()
+        while thread.is_alive():
+            self.settle()
+            thread.join(0.001)
+        self.settle()
+        return found[0]
+
+
+@contextmanager
+def cluster() -> Iterator[Cluster]:
+    """Yield a cluster on files that are not synced, in a log that is written on the loop."""
+    quick = SimpleNamespace(**{**vars(os), "fdatasync": int, "fsync": int})
+    with ExitStack() as held:
+        root = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="warren-turns-")))
+        clock = HandClock()
+        for what, name, value in (
+            (Files, "system", quick),
+            (wal, "SYNC_MS_SHORT", BUSY_MS),
+            (node, "Loop", lambda: Loop(clock)),
+        ):
+            held.enter_context(mock.patch.object(what, name, value))
+        made = Cluster(root)
+        made.clock = clock
+        held.callback(made.close)
+        made.until(lambda: all(each._knows_users for each in made.nodes.values()))
+        yield made
+
+
+class Traffic:
+    """A publisher and a consumer of one queue, at its leader; one message at a time."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.number = 0
+        with cluster.beside(lambda: self._declare(cluster.address(NODES[0]))):
+            self.leader = cluster.until(lambda: cluster.leader(QUEUE))
+        address = cluster.address(self.leader)
+        self.publisher, self.consumer = (
+            cluster.beside(lambda: RawClient(address)) for _ in range(2)
+        )
+        cluster.beside(self._begin)
+        for client in (self.publisher, self.consumer):
+            client.socket.setblocking(False)
+
+    @staticmethod
+    def _declare(address: tuple[str, int]) -> RawClient:
+        client = RawClient(address)
+        arguments = {"x-queue-type": "quorum"}
+        client.send(method(spec.Queue.Declare(queue=QUEUE, durable=True, arguments=arguments)))
+        client.expect(spec.Queue.DeclareOk)
+        return client
+
+    def _begin(self) -> None:
+        self.publisher.send(method(spec.Confirm.Select()))
+        self.publisher.expect(spec.Confirm.SelectOk)
+        self.consumer.send(method(spec.Basic.Qos(prefetch_count=1_000)))
+        self.consumer.expect(spec.Basic.QosOk)
+        self.consumer.send(method(spec.Basic.Consume(queue=QUEUE)))
+        self.consumer.expect(spec.Basic.ConsumeOk)
+
+    def message(self) -> None:
+        """Send one message through; a millisecond passes."""
+        self.number += 1
+        self.publisher.send(frames.publish(1, b"", QUEUE.encode(), BODY))
+        self.cluster.settle()
+        self._received(self.publisher, CONFIRM)
+        self._received(self.consumer, DELIVER)
+        self.consumer.send(frames.ack(1, self.number))
+        self.cluster.settle()
+        self.cluster.pass_ms()
+
+    def _received(self, client: RawClient, what: bytes) -> None:
+        """Take what the node sent, which contains one method and is of this message."""
+        received = client.socket.recv(65_536)
+        assert received.count(what) == 1, (self.number, what, received)
+
+
+class Measured:
+    """Calls per message, of the queue's leader and of one follower.
+
+    turns  of the event loops, by node
+    """
+
+    def __init__(self, made: Cluster, leader: str) -> None:
+        self.leader = leader
+        self.follower = next(name for name in NODES if name != leader)
+        self.roles = {"leader": made.calls[leader], "follower": made.calls[self.follower]}
+        self.turns = made.turns
+
+    def per_message(self, role: str) -> float:
+        """Return the calls of a role per message."""
+        return self.roles[role].total() / MESSAGES
+
+    def text(self, role: str) -> str:
+        """Return the functions that are called most."""
+        lines = [f"{role}: {self.per_message(role):,.1f} calls per message"]
+        for code, calls in self.roles[role].most_common(SHOWN):
+            where = code.co_filename.removeprefix(f"{ROOT}/")
+            lines.append(
+                f"{calls / MESSAGES:8.2f}  {code.co_qualname}  {where}:{code.co_firstlineno}"
+            )
+        return "\n".join(lines)
+
+
+def measure() -> Measured:
+    """Count the calls of messages that pass one by one."""
+    with cluster() as made:
+        traffic = Traffic(made)
+        for _ in range(WARM):
+            traffic.message()
+        for calls in made.calls.values():
+            calls.clear()
+        made.turns.clear()
+        gc.collect()
+        for _ in range(MESSAGES):
+            traffic.message()
+        assert made.leader(QUEUE) == traffic.leader, "the leader has changed"
+        return Measured(made, traffic.leader)
+
+
+def main() -> None:
+    """Print the counts."""
+    found = measure()
+    print({name: turns / MESSAGES for name, turns in found.turns.items()}, "turns per message")
+    for role in found.roles:
+        print(found.text(role))
+
+
+if __name__ == "__main__":
+    main()
