@@ -10,6 +10,7 @@ says how much of the queue to read with it.
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pyspark_warren.errors import OptionError
@@ -22,6 +23,7 @@ from warren import errors as client_errors
 from warren.admin import Queue, Reader
 from warren.claims import Claim
 from warren_broker.queue.give_up_command import ALONE, HALF, ORIGINS, Way
+from warren_broker.queue.part_rules import counts_in_row
 
 log = logging.getLogger("pyspark_warren")
 
@@ -29,6 +31,18 @@ _PART: Final = 16
 """How much less is claimed for each failure of the message at the head."""
 _DEAD_LETTERS: Final = ("x-dead-letter-exchange", "dead-letter-exchange")
 """The argument of a queue, and the key of a policy."""
+
+
+_SAID: Final = {
+    "divide": "queue %r: batch of %s of reader %r failed, tries: %d. Its %d messages, the "
+    "first at position %s, are read again in halves (isolatePoison)",
+    "alone": "queue %r: batch of %s of reader %r failed, tries: %d. It is %d message alone, "
+    "at position %s, which is read again after a batch that passes (isolatePoison)",
+    REJECT: "queue %r: batch of %s of reader %r failed, tries: %d. Its messages are "
+    "rejected: %d, the first at position %s (onBatchFailure=reject)",
+    RELEASE: "queue %r: batch of %s of reader %r failed, tries: %d. Its messages are given "
+    "back as failed: %d, the first at position %s (onBatchFailure=release)",
+}
 
 
 def tries_before(epoch: int, begun: int) -> int:
@@ -84,20 +98,78 @@ def give_back(broker: BrokerPort, reader: ReaderPort, end: Offset, tried: int) -
     return messages
 
 
-def way_of(options: Options, claim: Claim, tried: int) -> GivenUp | None:
-    """Return how to give up a batch with that claim, which was tried so often; None: try it again.
+@dataclass(frozen=True, slots=True)
+class FailedBatch:
+    """A batch that was begun by an earlier run of the query, and not committed.
 
-    A part of a claim that has failed is tried once, a message that has failed alone
-    batchTriesMax times.
+    named          what it reads, for the log: "claim 8"
+    origin         of its messages, see `give_up_command.ORIGINS`
+    tried          how often it was tried
+    failed_in_row  see `part_rules.counts_in_row`
     """
-    way: Way = "release" if options.on_batch_failure == RELEASE else "reject"
-    tries = options.batch_tries_max
-    if options.isolate_poison and claim.origin != ORIGINS[ALONE]:
-        way = "divide"
-        tries = 1 if claim.origin == ORIGINS[HALF] else tries
-    if tried < tries:
-        return None
-    return GivenUp(way, options.failures_in_row_max, options.drop_rejected)
+
+    queue: str
+    reader: str
+    named: str
+    messages: int
+    origin: int
+    tried: int
+    failed_in_row: int
+
+    def given_up(self, options: Options) -> GivenUp | None:
+        """Return how to give it up; None: it is tried again.
+
+        A part of a batch that has failed is tried once, a message that has failed alone
+        batchTriesMax times.
+        """
+        if options.on_batch_failure == FAIL:
+            return None
+        way: Way = "release" if options.on_batch_failure == RELEASE else "reject"
+        tries = options.batch_tries_max
+        if options.isolate_poison and self.origin != ALONE:
+            way = "divide"
+            tries = 1 if self.origin == HALF else tries
+        if self.tried < tries:
+            return None
+        in_row_max = options.failures_in_row_max
+        counted = counts_in_row(way, self.origin, self.messages)
+        if counted and self.failed_in_row >= in_row_max:
+            log.error(
+                "queue %r: %d messages alone, or batches, of reader %r have failed one after "
+                "another while none passed (failuresInRowMax=%d): nothing is given up, the batch "
+                "of %s is tried again. See whether what the query writes to is available",
+                self.queue,
+                self.failed_in_row,
+                self.reader,
+                in_row_max,
+                self.named,
+            )
+            return None
+        return GivenUp(way, in_row_max, options.drop_rejected)
+
+    def shown(self, way: Way, place: str) -> dict[str, Any]:
+        """Log how it is given up; return that for the query's progress.
+
+        place  position of its first message
+        """
+        said = "alone" if way == "divide" and self.messages == 1 else way
+        named = (self.queue, self.named, self.reader, self.tried, self.messages, place)
+        log.warning(_SAID[said], *named)
+        return {
+            "messages": self.messages,
+            "position": place,
+            "reader": self.reader,
+            "tries": self.tried,
+            "way": said,
+        }
+
+    def was_written(self) -> None:
+        """Log that a sink had the batch: its task, which would have given it up, did not run."""
+        log.warning(
+            "queue %r: the batch of %s had been written before: nothing was given up",
+            self.queue,
+            self.named,
+        )
 
 
 class GivingUp:
@@ -109,7 +181,7 @@ class GivingUp:
     def __init__(self, broker: BrokerPort, options: Options) -> None:
         self._broker = broker
         self._options = options
-        self._begun: tuple[int, dict[str, Any]] = (0, {})
+        self._begun: tuple[int, FailedBatch, dict[str, Any]] | None = None
         self.last: dict[str, Any] | None = None
 
     @property
@@ -149,73 +221,33 @@ class GivingUp:
         """
         if not claim.messages:
             return () if end.claims[-1].messages else None
-        given_up = way_of(self._options, claim, tried) if self.counts_tries else None
+        batch = FailedBatch(
+            end.queue,
+            end.reader,
+            f"claim {end.number}",
+            claim.messages,
+            ORIGINS.index(claim.origin),
+            tried,
+            mine.failed_in_row,
+        )
+        given_up = batch.given_up(self._options)
         if given_up is None:
             return None
-        counted = claim.origin != ORIGINS[ALONE] and (given_up.way == REJECT or claim.messages == 1)
-        if counted and mine.failed_in_row >= given_up.in_row_max:
-            log.error(
-                "queue %r: %d messages alone, or batches, of reader %r have failed one after "
-                "another while none passed (failuresInRowMax=%d): nothing is given up, the batch "
-                "of claim %d is tried again. See whether what the query writes to is available",
-                end.queue,
-                mine.failed_in_row,
-                end.reader,
-                given_up.in_row_max,
-                end.number,
-            )
-            return None
-        said = "alone" if given_up.way == "divide" and claim.messages == 1 else given_up.way
-        shown = {
-            "claim": end.number,
-            "messages": claim.messages,
-            "position": _place_of_first(self._broker, end),
-            "reader": end.reader,
-            "tries": tried,
-            "way": said,
-        }
-        self._begun = (end.number, shown)
-        log.warning(_SAID[said], *_named(end, shown))
+        shown = batch.shown(given_up.way, _place_of_first(self._broker, end))
+        self._begun = (end.number, batch, {"claim": end.number, **shown})
         epoch = reader.registered_epoch()
         return (Slice(end.reader, end.number, 0, claim.messages, given_up=given_up.by(epoch)),)
 
     def settled(self, number: int, messages: int) -> None:
         """Note that claims up to that one were settled, with so many messages in them."""
-        begun, shown = self._begun
-        if not begun or number < begun:
+        if self._begun is None or number < self._begun[0]:
             return
-        self._begun = (0, {})
+        _, batch, shown = self._begun
+        self._begun = None
         if messages:
-            log.warning(
-                "queue %r: the batch of claim %d had been written before: nothing was given up",
-                self._options.queue,
-                begun,
-            )
-            return
-        self.last = shown
-
-
-_SAID: Final = {
-    "divide": "queue %r: batch of claim %d of reader %r failed, tries: %d. Its %d messages, the "
-    "first at position %s, are read again in halves (isolatePoison)",
-    "alone": "queue %r: batch of claim %d of reader %r failed, tries: %d. It is %d message alone, "
-    "at position %s, which is read again after a batch that passes (isolatePoison)",
-    REJECT: "queue %r: batch of claim %d of reader %r failed, tries: %d. Its messages are "
-    "rejected: %d, the first at position %s (onBatchFailure=reject)",
-    RELEASE: "queue %r: batch of claim %d of reader %r failed, tries: %d. Its messages are given "
-    "back as failed: %d, the first at position %s (onBatchFailure=release)",
-}
-
-
-def _named(end: Offset, shown: dict[str, Any]) -> tuple[Any, ...]:
-    return (
-        end.queue,
-        end.number,
-        end.reader,
-        shown["tries"],
-        shown["messages"],
-        shown["position"],
-    )
+            batch.was_written()
+        else:
+            self.last = shown
 
 
 def dead_letters(queue: Queue) -> bool:

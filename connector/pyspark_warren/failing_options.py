@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
 
 from pyspark_warren.errors import OptionError
-from pyspark_warren.option_spec import WARREN, Spec
+from pyspark_warren.option_spec import Spec
 from pyspark_warren.option_values import parse_bool, parse_count, word_of
 
 FAIL: Final = "fail"
@@ -24,7 +24,6 @@ FAILING: Final[tuple[Spec, ...]] = (
         "dead-letter them then",
         "read",
         how="stream",
-        broker=WARREN,
     ),
     Spec(
         "batchTriesMax",
@@ -36,7 +35,6 @@ FAILING: Final[tuple[Spec, ...]] = (
         1,
         1_000,
         "stream",
-        WARREN,
     ),
     Spec(
         "isolatePoison",
@@ -47,7 +45,6 @@ FAILING: Final[tuple[Spec, ...]] = (
         "alone; onBatchFailure concerns only these, the others pass",
         "read",
         how="stream",
-        broker=WARREN,
     ),
     Spec(
         "failuresInRowMax",
@@ -60,7 +57,6 @@ FAILING: Final[tuple[Spec, ...]] = (
         1,
         1_000_000,
         "stream",
-        WARREN,
     ),
     Spec(
         "dropRejected",
@@ -68,24 +64,66 @@ FAILING: Final[tuple[Spec, ...]] = (
         parse_bool,
         False,
         "true: onBatchFailure=reject also on a queue without a dead letter exchange, which drops "
-        "what is rejected",
+        "what is rejected; with broker=amqp the connector cannot see whether there is one",
         "read",
         how="stream",
-        broker=WARREN,
     ),
 )
 
 
-def refuse_failing(given: Collection[str], told: str) -> None:
-    """Raise OptionError, with the reason, for these options with an AMQP broker."""
-    for spec in FAILING:
-        if spec.name.lower() in given:
-            raise OptionError(
-                f"option {spec.name} needs a Warren broker, this is {told}: an AMQP broker has no "
-                "claims that stay the same when the driver ends, and nowhere to note which part of "
-                "a micro-batch has failed; leave it out. There the queue's own delivery limit "
-                "counts each connection that ends with the messages unacknowledged"
-            )
+class FailingValues(Protocol):
+    """The options that `refuse_failing` looks at; see `options.Options`."""
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """Names that were given, in lower case."""
+
+    @property
+    def queue(self) -> str:
+        """The queue."""
+
+    @property
+    def on_batch_failure(self) -> str:
+        """FAIL, RELEASE or REJECT."""
+
+    @property
+    def drop_rejected(self) -> bool:
+        """Whether the queue may drop what is rejected."""
+
+    @property
+    def ack_mode(self) -> str:
+        """When messages are acknowledged."""
+
+    @property
+    def starting_offset(self) -> object | None:
+        """Given for a stream; None: a queue."""
+
+
+def refuse_failing(options: FailingValues, told: str) -> None:
+    """Raise OptionError, with the reason, for what an AMQP broker does not offer."""
+    way = options.on_batch_failure
+    if options.starting_offset is not None:
+        for spec in FAILING:
+            if spec.name.lower() in options.given:
+                raise OptionError(
+                    f"option {spec.name} is for queues: a stream (startingOffset) keeps its "
+                    "messages, and takes none back; leave it out"
+                )
+    if way == FAIL:
+        return
+    if options.ack_mode != "commit":
+        raise OptionError(
+            f"option onBatchFailure={way} needs ackMode=commit, {told}: with ackMode="
+            f"{options.ack_mode} a message is acknowledged before its batch has failed, and the "
+            "broker can neither dead-letter it nor take it back"
+        )
+    if way == REJECT and not options.drop_rejected:
+        raise OptionError(
+            f"option onBatchFailure=reject needs dropRejected=true, {told}: AMQP 0.9.1 does not "
+            f"tell whether queue {options.queue!r} has a dead letter exchange, and without one the "
+            "broker drops what is rejected. See that it has one (x-dead-letter-exchange, or "
+            "dead-letter-exchange of a policy), then set dropRejected=true"
+        )
 
 
 def check_failing(values: Mapping[str, Any], given: Mapping[str, str]) -> None:

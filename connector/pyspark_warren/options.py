@@ -234,7 +234,7 @@ def for_broker(options: Options, broker: str, told: str) -> Options:
     """
     assert broker in (WARREN, AMQP), broker
     if broker == AMQP:
-        refuse_failing(options.given, told)
+        refuse_failing(options, told)
     for spec in SPECS:
         if spec.broker not in (EITHER, broker) and spec.name.lower() in options.given:
             raise OptionError(

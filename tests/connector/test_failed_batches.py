@@ -10,7 +10,6 @@ from spark_world.fake import FakeBroker, FakeClient, Message, quorum_queue
 from pyspark_warren.driver import ClaimDriver
 from pyspark_warren.errors import CheckpointBehindError, CheckpointError, OptionError
 from pyspark_warren.failed_batches import dead_letters, narrowed, tries_before
-from pyspark_warren.failing_options import refuse_failing
 from pyspark_warren.offset import ClaimInfo, Offset
 from pyspark_warren.options import parse_options
 from pyspark_warren.surroundings import Surroundings
@@ -191,14 +190,44 @@ def test_options_that_cannot_be(given: dict[str, str], said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["onBatchFailure", "batchTriesMax", "isolatePoison", "failuresInRowMax", "dropRejected"]
+    ("given", "said"),
+    [
+        ({"onBatchFailure": "reject"}, "needs dropRejected=true, broker=amqp: AMQP 0.9.1 does not"),
+        (
+            {"onBatchFailure": "reject", "dropRejected": "false", "isolatePoison": "true"},
+            "needs dropRejected=true.*x-dead-letter-exchange",
+        ),
+        (
+            {"onBatchFailure": "release", "ackMode": "spool"},
+            "onBatchFailure=release needs ackMode=commit.*acknowledged before its batch has failed",
+        ),
+        *(
+            ({"onBatchFailure": "release", "startingOffset": "7", name: text}, "is for queues: a")
+            for name, text in (("batchTriesMax", "2"), ("isolatePoison", "true"))
+        ),
+        ({"queues": "a,b", "queue": "", "onBatchFailure": "release"}, "needs the option queue"),
+    ],
 )
-def test_an_amqp_broker_refuses_them_and_says_why(name: str) -> None:
-    with pytest.raises(OptionError, match=f"option {name} needs a Warren broker.*no claims"):
-        refuse_failing({name.lower(), "queue"}, "broker=amqp")
-    given = {"queue": "q", "broker": "amqp", "spoolLocation": "/s", "onBatchFailure": "reject"}
-    with pytest.raises(OptionError, match="option onBatchFailure needs a Warren broker"):
-        parse_options(given, "read")
+def test_an_amqp_broker_refuses_what_it_cannot_do_and_says_why(
+    given: dict[str, str], said: str
+) -> None:
+    found = {"queue": "q", "broker": "amqp", "spoolLocation": "/s", **given}
+    if found.get("startingOffset"):
+        del found["spoolLocation"]
+    if not found["queue"]:
+        del found["queue"]
+    with pytest.raises(OptionError, match=said):
+        parse_options(found, "read")
+
+
+def test_an_amqp_broker_takes_the_others() -> None:
+    given = {"queue": "q", "broker": "amqp", "spoolLocation": "/s", "batchTriesMax": "2"}
+    for more in (
+        {"onBatchFailure": "release"},
+        {"onBatchFailure": "reject", "dropRejected": "true"},
+    ):
+        found = parse_options({**given, **more, "isolatePoison": "true"}, "read")
+        assert found.isolate_poison and found.batch_tries_max == 2
 
 
 def test_rejecting_needs_a_dead_letter_exchange_or_a_word_that_it_is_meant() -> None:

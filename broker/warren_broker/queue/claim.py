@@ -286,7 +286,7 @@ def _settle_up_to(context: QueueContext, reader: ReaderState, upto: int) -> int:
                 context.state.leave(index, first, last)
             settled += claim.messages
             if claim.messages:
-                parts.passed(reader, claim)
+                parts.passed(reader)
             if claim.binding is not None:
                 reader.decided = (number, claim.binding)
     context.state.claimed -= settled

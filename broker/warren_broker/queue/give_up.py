@@ -9,6 +9,7 @@ from warren_broker.queue.commands import AnyReply, Count, Refused
 from warren_broker.queue.dead_letter import dead_letter_or_drop, give_back
 from warren_broker.queue.decision_commands import BoundClaim
 from warren_broker.queue.give_up_command import ALONE, GiveUpClaim
+from warren_broker.queue.part_rules import counts_in_row
 from warren_broker.queue.state import HeldClaim, ReaderState
 
 
@@ -34,7 +35,7 @@ def give_up(context: QueueContext, command: GiveUpClaim) -> AnyReply:
     if refused is not None:
         return refused
     reader.claims[command.number] = HeldClaim(command.number, (), 0, 0, 0, 0)
-    if claim.origin != ALONE and (command.way == "reject" or claim.messages == 1):
+    if counts_in_row(command.way, claim.origin, claim.messages):
         reader.in_row += 1
     if command.way == "divide":
         parts.divide(reader, claim)
@@ -66,7 +67,7 @@ def _refused(
                 "(x-dead-letter-exchange, or dead-letter-exchange of a policy), or have rejected "
                 "messages dropped",
             )
-    if claim.origin == ALONE or (command.way != "reject" and claim.messages > 1):
+    if not counts_in_row(command.way, claim.origin, claim.messages):
         return None
     if reader.in_row < command.in_row_max:
         return None

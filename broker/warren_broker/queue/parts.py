@@ -1,29 +1,21 @@
 """The parts of claims that were divided: messages of a reader that are its next claims.
 
-The search for the messages that make a batch fail. A batch that fails is divided, each half is
-claimed, and divided again when it fails. A message that has failed alone is kept behind all parts:
-whether it is at fault, or nothing passes at the time, is seen when another claim has passed.
+The rules of the search for the messages that make a batch fail are in `part_rules`.
 """
 
 from __future__ import annotations
 
-from warren_broker.queue.give_up_command import ALONE, HALF, UNDIVIDED
+from warren_broker.queue import part_rules
+from warren_broker.queue.give_up_command import ALONE, HALF
 from warren_broker.queue.ranges import cut_runs
 from warren_broker.queue.state import HeldClaim, ReaderState
 
 
 def is_due(reader: ReaderState) -> bool:
-    """Return whether the reader's next claim is a part of an earlier one.
-
-    1. A message fails alone because what the query writes to is down.  2. Were it claimed again at
-    once, it would fail again, and be rejected.  So a claim must pass first, after it. When it is
-    the last of the divided claim, nothing follows it: then one that has passed before is enough.
-    """
+    """Return whether the reader's next claim is a part of an earlier one."""
     if not reader.parts:
         return False
-    if reader.parts[0].origin == HALF:
-        return True
-    return reader.in_row == 0 or (reader.in_row == 1 and reader.passed)
+    return part_rules.is_due(reader.parts[0].origin, reader.in_row, reader.passed)
 
 
 def next_claim(reader: ReaderState, number: int, ttl_ms: int, now: int) -> HeldClaim | None:
@@ -41,12 +33,12 @@ def next_claim(reader: ReaderState, number: int, ttl_ms: int, now: int) -> HeldC
 
 def divide(reader: ReaderState, claim: HeldClaim) -> None:
     """Keep a claim's messages as parts: as halves before all others, one message behind them."""
-    if claim.origin == UNDIVIDED and not reader.parts:
+    if part_rules.begins(claim.origin, len(reader.parts)):
         reader.passed = False
     if claim.messages == 1:
         reader.parts.append(_part(claim, 0, 1, claim.size_bytes, ALONE))
         return
-    half = claim.messages // 2
+    half = part_rules.first_half(claim.messages)
     size_bytes = claim.size_bytes * half // claim.messages
     reader.parts[:0] = [
         _part(claim, 0, half, size_bytes, HALF),
@@ -68,7 +60,7 @@ def _part(claim: HeldClaim, first: int, last: int, size_bytes: int, origin: int)
     )
 
 
-def passed(reader: ReaderState, claim: HeldClaim) -> None:
+def passed(reader: ReaderState) -> None:
     """Note that a claim with messages was settled."""
     reader.in_row = 0
     reader.passed = bool(reader.parts)

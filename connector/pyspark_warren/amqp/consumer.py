@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from pyspark_warren.amqp.connection import parameters
+from pyspark_warren.amqp.decided import NONE_DECIDED, PASSED, RELEASED, DecidedRows, Decision
 from pyspark_warren.amqp.session import ENDS_LIKEWISE, Session
 from pyspark_warren.amqp.spooling import Spooled, SpoolThread
 from pyspark_warren.errors import WarrenSparkError
@@ -69,6 +70,24 @@ class Unacknowledged:
                 self._runs.appendleft((tag + gone, row + gone, count - gone))
                 break
         return last
+
+    def pop_decided(self, decided: DecidedRows) -> list[tuple[int, int, Decision]]:
+        """Remove deliveries of decided rows; return (first tag, count, decision) of each run."""
+        taken: list[tuple[int, int, Decision]] = []
+        kept: deque[tuple[int, int, int]] = deque()
+        for tag, row, count in self._runs:
+            at = row
+            for first, last, decision in decided.within(row, row + count):
+                if at < first:
+                    kept.append((tag + at - row, at, first - at))
+                taken.append((tag + first - row, last - first, decision))
+                at = last
+            if at < row + count:
+                kept.append((tag + at - row, at, row + count - at))
+        if taken:
+            self._runs = kept
+            self.count -= sum(count for _, count, _ in taken)
+        return taken
 
 
 class ReceiverPort(Protocol):
@@ -158,13 +177,35 @@ class SpoolConsumer:
         if self._session is not None:
             self._session.close()
 
-    def acknowledge(self, position: int) -> None:
-        """Acknowledge deliveries with rows before the position."""
+    def acknowledge(self, position: int, decided: DecidedRows = NONE_DECIDED) -> None:
+        """Acknowledge deliveries with rows before the position, and answer those of decided rows.
+
+        1. A row at fault is released, and its message delivered again, as a new row.  2. It waits
+        for a batch that passes; settled rows that were delivered again after it wait behind it.
+        3. Each restart counts a delivery of theirs, up to the queue's limit.  So they do not wait.
+        """
+        if decided:
+            self._answer(decided)
         last = self._unacknowledged.pop_until(position)
         if last and self._session is not None:
             self._session.ack(last, True)
             while self._arrivals and self._arrivals[0][1] <= last:
                 self._arrivals.popleft()
+        if decided and position:
+            self._answer(DecidedRows([(0, position, PASSED)]))
+
+    def _answer(self, decided: DecidedRows) -> None:
+        """Answer deliveries of decided rows one by one: rows before them may still wait."""
+        for first, count, decision in self._unacknowledged.pop_decided(decided):
+            for tag in range(first, first + count):
+                if self._session is None:
+                    return  # the broker delivers them again
+                if decision == PASSED:
+                    self._session.ack(tag, False)
+                else:
+                    self._session.nack(tag, requeue=decision == RELEASED)
+        if not self._unacknowledged.count and not self.unwritten:
+            self._arrivals.clear()
 
     def spooled(self, done: Spooled) -> None:
         """Deliveries are rows; those of a session that has ended are forgotten."""

@@ -9,9 +9,10 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
+from pyspark_warren.amqp.decided import Decided
 from pyspark_warren.amqp.stdio import failure_of, read_lines, task_line, write_line
 from pyspark_warren.errors import BrokerUnavailableError, WarrenSparkError
 from pyspark_warren.options import Options
@@ -60,10 +61,12 @@ class Lane:
         seen: int,
         may_ack: bool,
         changed: threading.Condition | None = None,
+        decided: Sequence[Decided] = (),
     ) -> None:
         self._options = options
         self._reader, self.name = reader, name
         self._seen, self._may_ack = seen, may_ack
+        self._decided = tuple(decided)
         self._changed = changed or threading.Condition()
         self._process: subprocess.Popen[bytes] | None = None
         self._failure: WarrenSparkError | None = None
@@ -96,11 +99,12 @@ class Lane:
 
     # -------------------------------------------------------------- what it is told
 
-    def settle(self, position: int) -> None:
-        """Spark has committed the rows before the position."""
-        if position > self._settled:
-            self._settled = position
-            self._tell({"settle": position})
+    def settle(self, position: int, decided: Sequence[Decided] = ()) -> None:
+        """Spark has committed the rows before the position; and what is decided of single rows."""
+        if position > self._settled or tuple(decided) != self._decided:
+            self._settled = max(position, self._settled)
+            self._decided = tuple(decided)
+            self._tell_settled()
 
     def acknowledge(self) -> None:
         """The reader's name is in the checkpoint: messages may be acknowledged."""
@@ -135,6 +139,9 @@ class Lane:
         """Wait until the receiver has ended."""
         assert self._process is not None
         self._process.wait(timeout_s)
+
+    def _tell_settled(self) -> None:
+        self._tell({"settle": self._settled, "decided": self._decided})
 
     def _tell(self, said: dict[str, Any]) -> None:
         assert self._process is not None and self._process.stdin is not None
@@ -203,9 +210,11 @@ class Lane:
         self._process = process
         threading.Thread(target=self._listen, args=(process,), daemon=True).start()
         seen = max(self._seen, self._settled, self.end)
-        self._tell(task_line(self._options, self._reader, self.name, seen, self._may_ack))
+        self._tell(
+            task_line(self._options, self._reader, self.name, seen, self._may_ack, self._decided)
+        )
         if self._settled:
-            self._tell({"settle": self._settled})
+            self._tell_settled()
 
     def _listen(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None

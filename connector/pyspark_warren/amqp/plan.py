@@ -12,11 +12,16 @@ from pyspark_warren.plan import SLICE_BYTES, SLICE_MESSAGES, SLICES_MAX
 
 @dataclass(frozen=True, slots=True)
 class SpoolSlice:
-    """The work of one Spark task: rows of a lane, in order."""
+    """The work of one Spark task: rows of a lane, in order.
+
+    given_up  the file by which the task gives the batch up (`spool.tries`), and has no rows; "": it
+              reads
+    """
 
     reader: str
     lane: str
     stretches: tuple[Stretch, ...]
+    given_up: str = ""
 
     @property
     def rows(self) -> int:

@@ -12,7 +12,7 @@ from pyspark_warren.errors import CheckpointError
 from pyspark_warren.offset import check_version, damaged_offset
 
 VERSION: Final = 4
-"""The next one after that of `SpoolOffset`, so that an older connector says that it is too old."""
+"""Above that of a `SpoolOffset` without a search: an older connector says that it is too old."""
 NAME_DIGITS: Final = 16
 """Hexadecimal digits of a queue's name in the name of its reader."""
 
@@ -59,6 +59,12 @@ class QueuesSpoolOffset:
         """Parse the stored form, also that of a query with the option `queue`: CheckpointError."""
         if stored.get("kind") != SPOOLS_KIND:
             one = SpoolOffset.from_dict(stored)
+            if one.search is not None:
+                raise CheckpointError(
+                    f"the checkpoint is of a query that gives up batches of queue {one.queue!r} "
+                    "(onBatchFailure), and the option queues cannot continue it: give the option "
+                    "queue, or another checkpointLocation"
+                )
             queues = {one.queue: one} if one.registered else {}
             return cls(one.vhost, one.reader, queues, one.registered)
         version = stored.get("version")

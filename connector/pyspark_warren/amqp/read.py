@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark_warren.amqp.plan import SpoolSlice
 from pyspark_warren.amqp.spool.files import read_stretch
 from pyspark_warren.amqp.spool.store import open_place
+from pyspark_warren.amqp.spool.tries import give_up
 from pyspark_warren.amqp.spooling import DELIVERY_COUNT
 from pyspark_warren.columns import PROPERTY_COLUMNS
 from pyspark_warren.decode import decode_columns
@@ -37,6 +38,9 @@ def read_spooled(
     corrupt   the column for bytes that cannot be decoded; None: those are errors
     """
     place = open_place(location)
+    if part.given_up:
+        give_up(place, part.reader, part.given_up)
+        return
     wanted = [name for name in _STORED if name in schema.names]
     if corrupt in schema.names or _FROM_PROPERTIES.intersection(schema.names):
         wanted.append("properties")

@@ -8,7 +8,8 @@ to whichever consumer, and the lane recognises it.
 
 A delivery is acknowledged when its row is **ackable**: with ackMode=commit below the position that
 Spark has committed, with ackMode=spool below the lane's end, as long as the spool is not too far
-ahead of Spark and the reader's name is in the checkpoint.
+ahead of Spark and the reader's name is in the checkpoint. What is decided of single rows
+(`decided`) comes before that.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import IO, Any, Final
 from pika.adapters.select_connection import IOLoop
 
 from pyspark_warren.amqp.consumer import SpoolConsumer
+from pyspark_warren.amqp.decided import NONE_DECIDED, DecidedRows
 from pyspark_warren.amqp.session import receive_in_large_pieces
 from pyspark_warren.amqp.spool.lane import KEEP_IDENTITIES, LaneUse, LaneWriter
 from pyspark_warren.amqp.spool.store import open_place
@@ -60,6 +62,7 @@ class SpoolReceiver:
         self._may_ack = bool(task["may_ack"])
         self._seen = int(task["seen"])
         self._reader, self._lane = str(task["reader"]), str(task["lane"])
+        self.decided = DecidedRows(task["decided"])
         self.settled = self.end = 0
         self._ending = False
         self._code = 0
@@ -108,8 +111,8 @@ class SpoolReceiver:
         if self._ending:
             return
         if "settle" in said:
-            position = int(said["settle"])
-            self.spool.settle(position, lambda: self._settled(position))
+            position, decided = int(said["settle"]), DecidedRows(said["decided"])
+            self.spool.settle(position, decided, lambda: self._settled(position, decided))
         if "acknowledge" in said:
             self._may_ack = True
             self.acknowledge()
@@ -143,6 +146,7 @@ class SpoolReceiver:
             keep=max(KEEP_IDENTITIES, 2 * options.prefetch * options.receivers),
             seen=self._seen,
             acked_when_spooled=options.ack_mode == "spool",
+            decided=self.decided,
         )
         return LaneWriter.take_over(
             open_place(options.spool_location), self._reader, self._lane, use
@@ -171,8 +175,9 @@ class SpoolReceiver:
                 f"(deliveryLimit): above that the broker drops it or dead-letters it; {_ANSWER}",
             )
 
-    def _settled(self, position: int) -> None:
+    def _settled(self, position: int, decided: DecidedRows) -> None:
         self.settled = max(self.settled, position)
+        self.decided = decided
         self.acknowledge()
 
     def _spool_failed(self, wrong: BaseException) -> None:
@@ -196,10 +201,11 @@ class SpoolReceiver:
         return min(self.end, self.settled + ahead)
 
     def acknowledge(self) -> None:
-        """Acknowledge what may be."""
+        """Acknowledge what may be, and answer what is decided."""
         ackable = self.ackable
+        decided = self.decided if self._may_ack else NONE_DECIDED
         for each in self.consumers:
-            each.acknowledge(ackable)
+            each.acknowledge(ackable, decided)
 
     # -------------------------------------------------------------- connections
 

@@ -31,6 +31,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from pyspark_warren.amqp.decided import NONE_DECIDED, PASSED, RELEASED, DecidedRows
 from pyspark_warren.amqp.spool.layout import IDENTITY_BYTES
 from warren_broker.amqp091.wire import fields
 from warren_broker.amqp091.wire import properties as wire
@@ -162,6 +163,8 @@ class RowMemory:
     settled              rows before it are committed
     keep                 settled rows that are remembered of each session that lives
     acked_when_spooled   every row counts as acknowledged (ackMode=spool)
+    decided              rows that passed count as acknowledged; one that was released is none any
+                         more: when its message comes back, it is a new row
 
     Rows of sessions that have ended are remembered until there are too many, whatever was settled
     since: 1. a machine is lost with its receiver; 2. its successor settles the rows, and a million
@@ -175,6 +178,7 @@ class RowMemory:
     settled: int
     keep: int
     acked_when_spooled: bool = False
+    decided: DecidedRows = NONE_DECIDED
     live: set[int] = field(default_factory=set)
     _runs: list[RowRun] = field(default_factory=list)
     _held: dict[int, int] = field(default_factory=dict)
@@ -265,6 +269,8 @@ class RowMemory:
     def match(self, identity: bytes, session: int) -> int | None:
         """Return the row that a redelivered message is, which the session now holds, or None."""
         rows = self._indexed_rows().get(identity, [])
+        if self.decided:
+            rows = [row for row in rows if self.decided.of(row) != RELEASED]
         found = self._due(identity, rows)
         if found is None:
             # The newest row: it is acknowledged last, so never before its batch is committed.
@@ -307,13 +313,16 @@ class RowMemory:
         if self.acked_when_spooled:
             return None
         at = bisect_left(rows, max(self.settled, self._searched.get(identity, 0)))
-        while at < len(rows) and self._holder(rows[at]) in self.live:
+        while at < len(rows) and not self._comes_again(rows[at]):
             at += 1
         if at < len(rows):
             self._searched[identity] = rows[at]
             return rows[at]
         self._searched[identity] = rows[-1] + 1 if rows else 0
         return None
+
+    def _comes_again(self, row: int) -> bool:
+        return self._holder(row) not in self.live and self.decided.of(row) != PASSED
 
     def _indexed_rows(self) -> dict[bytes, list[int]]:
         """Return the rows by identity, ascending; made when a redelivered message comes."""

@@ -133,6 +133,11 @@ class Session:
         if self.consuming and self._channel.is_open:
             self._channel.basic_ack(tag, multiple)
 
+    def nack(self, tag: int, requeue: bool) -> None:
+        """Return one delivery, or have it dead-lettered; nothing happens as in `ack`."""
+        if self.consuming and self._channel.is_open:
+            self._channel.basic_nack(tag, False, requeue)
+
     def probe(self, answer: Callable[[int, int], None]) -> None:
         """Ask for the queue's ready messages and consumers; no answer when the session ends."""
         if not self.consuming:

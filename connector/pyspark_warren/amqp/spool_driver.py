@@ -16,6 +16,7 @@ from typing import Any, Final
 from pika import exceptions
 
 from pyspark_warren.amqp.connection import is_no_queue, named, open_blocking
+from pyspark_warren.amqp.giving_up import SpoolGivingUp
 from pyspark_warren.amqp.lanes import Lane, LaneCounts
 from pyspark_warren.amqp.plan import SpoolSlice, cut_end, slices
 from pyspark_warren.amqp.spool.files import stretches
@@ -80,6 +81,7 @@ class SpoolDriver:
         self._target: int | None = None
         self._asked_at = 0.0
         self._start = 0
+        self._giving_up = SpoolGivingUp(options, self._spool, LANE)
         self._doing = f"reading queue {options.queue!r} at {options.addresses()}"
 
     # -------------------------------------------------------------- Spark's calls
@@ -104,9 +106,13 @@ class SpoolDriver:
                 return self.joined(start)
             end = self._all(start, may_ack=False)
             return start.at({LANE: 0}) if end == start else end
+        lane = self.begin(start)
+        part = self._giving_up.standing(start).next_part()
+        if part is not None:
+            self.check_link()
+            return self._giving_up.begins(start.at({}, part))
         if limit is None and self._ready_at_start is None:
             return self._all(start, may_ack=True)
-        lane = self.begin(start)
         at = start.position(LANE)
         if self._ready_at_start is not None:
             self.wait_for_all(start)
@@ -120,19 +126,24 @@ class SpoolDriver:
         """Return the slices of a batch; after a crash, of one that an earlier run has begun."""
         for offset in (start, end):
             self._check_is_ours(offset)
-        first = start.position(LANE) if start.reader == end.reader else 0
-        last = end.position(LANE)
         if self._lane is not None and self._reader == end.reader and end.registered:
             self._lane.acknowledge()
-        if first == last:
+        given_up = self._giving_up.plan(start, end)
+        if given_up is not None:
+            return given_up
+        rows = end.read_since(start, LANE)
+        if not rows.rows:
             return ()
-        found = stretches(self._spool(), end.reader, LANE, first, last)
+        found = stretches(self._spool(), end.reader, LANE, rows.first, rows.last)
         return slices(end.reader, LANE, found, self._options.partitions)
 
     def settle(self, upto: SpoolOffset) -> None:
-        """Settle rows before that offset, the end of a committed batch; a repeat is harmless."""
-        if self._lane is not None and self._reader == upto.reader:
-            self._settle(self._lane, upto.position(LANE))
+        """Settle rows before that offset, the end of a committed batch; a repeat is harmless.
+
+        With a search `latest` does it alone: this call may be late, with what has changed since.
+        """
+        if upto.search is None and self._lane is not None and self._reader == upto.reader:
+            self._settle(self._lane, upto)
 
     def prepare_available_now(self) -> None:
         """Limit further batches to what is ready now, and what the spool has."""
@@ -156,6 +167,8 @@ class SpoolDriver:
             shown["messages_ready"] = counts.ready
             shown["messages_unacknowledged"] = counts.unacknowledged
             shown["consumers"] = counts.consumers
+        if self._giving_up.last is not None:
+            shown["given_up"] = self._giving_up.last
         if lane.warning:
             shown["warning"] = lane.warning
         return shown
@@ -198,7 +211,7 @@ class SpoolDriver:
     def begin(self, start: SpoolOffset) -> Lane:
         """Return the lane with its receiver, settled up to `start`, which is registered."""
         lane = self._running(start, may_ack=True)
-        self._settle(lane, start.position(LANE))
+        self._settle(lane, start)
         return lane
 
     def wait_for_all(self, start: SpoolOffset) -> None:
@@ -229,7 +242,10 @@ class SpoolDriver:
         end = cut_end(at, self._reports(lane, start), rows_max, bytes_max)
         if self._target is not None:
             end = min(end, self._target)
-        return start if end <= at else start.at({LANE: end})
+        if end <= at:
+            return start
+        search = self._giving_up.standing(start).next_rows(end)
+        return self._giving_up.begins(start.at({LANE: end}, search))
 
     # -------------------------------------------------------------- steps
 
@@ -274,22 +290,26 @@ class SpoolDriver:
                 self._lane.close()
             self._reader = start.reader
             seen = start.position(LANE)
-            self._lane = Lane(self._options, start.reader, LANE, seen, may_ack, self._changed)
+            decided = self._giving_up.standing(start).decisions(seen)
+            self._lane = Lane(
+                self._options, start.reader, LANE, seen, may_ack, self._changed, decided
+            )
         elif may_ack:
             self._lane.acknowledge()
         self._lane.check()
         return self._lane
 
-    def _settle(self, lane: Lane, position: int) -> None:
+    def _settle(self, lane: Lane, upto: SpoolOffset) -> None:
+        """Settle what was written before `upto`, except rows that a search has yet to read."""
+        position = upto.position(LANE)
         self._start = max(self._start, position)
-        lane.settle(position)
+        search = self._giving_up.standing(upto)
+        lane.settle(search.settled(position), search.decisions(position))
         lane.forget_reports(position)
 
     def _all(self, start: SpoolOffset, may_ack: bool) -> SpoolOffset:
         """Return the end of a batch with all that is ready: trigger once."""
         lane = self._running(start, may_ack)
-        if may_ack:
-            self._settle(lane, start.position(LANE))
         most = self._options.prefetch * self._options.receivers
         received_when_all: int | None = None
 

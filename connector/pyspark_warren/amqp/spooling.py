@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyspark_warren.amqp.decided import DecidedRows
 from pyspark_warren.amqp.spool.lane import LaneWriter
 from pyspark_warren.amqp.spool.rows import SCHEMA
 from pyspark_warren.errors import WarrenSparkError
@@ -152,10 +153,11 @@ class SpoolThread:
 
         self._work.put(work)
 
-    def settle(self, position: int, done: Callable[[], None]) -> None:
-        """Settle rows before the position."""
+    def settle(self, position: int, decided: DecidedRows, done: Callable[[], None]) -> None:
+        """Settle rows before the position, and note what is decided of others."""
 
         def work(lane: LaneWriter) -> None:
+            lane.decide(decided)
             lane.settle(position)
             self._post(done)
 

@@ -3,7 +3,8 @@
 The driver's first line is the receiver's task, password and all: neither arguments nor environment,
 which other users of the machine can read. After that:
 
-    driver to receiver    {"settle": position}    Spark has committed the rows before it
+    driver to receiver    {"settle": position,    Spark has committed the rows before it
+                           "decided": [[first, last, decision], …]}    see `decided`
                           {"acknowledge": true}   the reader's name is in the checkpoint
                           {"probe": number}       how much is in the queue?
     receiver to driver    {"say": "owner", "end": position, "settled": position}
@@ -20,11 +21,12 @@ The end of the driver's lines (it closed them, or died in whatever way) ends the
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import IO, Any, Final
 
 from pyspark_warren import errors
+from pyspark_warren.amqp.decided import Decided
 from pyspark_warren.options import Options
 
 STDIO_LINE_BYTES_MAX: Final = 1 << 20
@@ -66,11 +68,19 @@ def read_lines(stream: IO[bytes]) -> Iterator[dict[str, Any]]:
         yield said
 
 
-def task_line(options: Options, reader: str, lane: str, seen: int, may_ack: bool) -> dict[str, Any]:
+def task_line(
+    options: Options,
+    reader: str,
+    lane: str,
+    seen: int,
+    may_ack: bool,
+    decided: Sequence[Decided] = (),
+) -> dict[str, Any]:
     """Return the first line for a receiver.
 
     seen     the highest position that the checkpoint names
     may_ack  the reader's name is in the checkpoint
+    decided  single rows of which something is decided
     """
     return {
         "options": asdict(options),
@@ -78,6 +88,7 @@ def task_line(options: Options, reader: str, lane: str, seen: int, may_ack: bool
         "lane": lane,
         "seen": seen,
         "may_ack": may_ack,
+        "decided": decided,
     }
 
 

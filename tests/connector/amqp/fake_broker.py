@@ -39,6 +39,7 @@ class FakeBroker:
         self.ready: list[Message] = []
         self.channels: list[Channel] = []
         self.acked: list[Message] = []
+        self.dead: list[Message] = []
         self.published = 0
         self.forgettable: list[Message] = []
 
@@ -75,6 +76,14 @@ class FakeBroker:
             self.acked.append(message)
             self.forgettable = [*self.forgettable, message][-channel.prefetch :]
         return message
+
+    def nack(self, channel: Channel, tag: int, requeue: bool) -> None:
+        """Return one delivery to the queue's head, or dead-letter it."""
+        message = channel.unacked.pop(tag, None) if channel.open else None
+        if message is not None and requeue:
+            self.ready.insert(0, message)
+        elif message is not None:
+            self.dead.append(message)
 
     def close(self, channel: Channel) -> None:
         """End a channel: what it had is in the queue again, at its head."""

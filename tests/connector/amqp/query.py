@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import time
 import uuid
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from pyspark_warren.amqp.plan import SpoolSlice
 from pyspark_warren.amqp.spool_driver import SpoolDriver
 from pyspark_warren.amqp.spool_offset import SpoolOffset
 from pyspark_warren.amqp.stream_reader import SpoolPartition, SpoolStreamReader
@@ -192,18 +194,23 @@ class Query:
     def _batch(self, number: int) -> None:
         """Write a batch; an earlier attempt's rows must be the same."""
         assert self.driver is not None
-        rows = []
-        options = parse_options(self.given, "read", "stream")
-        reader = SpoolStreamReader(options, from_arrow_schema(SCHEMA))
-        for part in self.driver.plan(*self.offsets[number]):
-            for batch in reader.read(SpoolPartition(part)):
-                for row in batch.to_pylist():
-                    rows.append((row["body"], row["position"]["index"]))
-            self._pass("in_write")
+        rows = self._read(self.driver.plan(*self.offsets[number]))
         assert self.sink.setdefault(number, rows) == rows, "a batch has other rows now"
         self._pass("written")
         self.commits = number + 1
         self._pass("commit_log")
+
+    def _read(self, parts: Iterable[SpoolSlice]) -> list[tuple[bytes, int]]:
+        """Run the tasks of a batch; return body and position of each row."""
+        rows = []
+        options = parse_options(self.given, "read", "stream")
+        reader = SpoolStreamReader(options, from_arrow_schema(SCHEMA))
+        for part in parts:
+            for batch in reader.read(SpoolPartition(part)):
+                for row in batch.to_pylist():
+                    rows.append((row["body"], row["position"]["index"]))
+            self._pass("in_write")
+        return rows
 
     def _made(self) -> SpoolDriver:
         options = parse_options(self.given, "read", "stream")

@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyspark_warren.amqp.decided import Decided
 from pyspark_warren.amqp.plan import cut_end, slices
+from pyspark_warren.amqp.queues_spool_offset import QueuesSpoolOffset
+from pyspark_warren.amqp.search import Part, Search
 from pyspark_warren.amqp.spool.layout import Stretch
 from pyspark_warren.amqp.spool_offset import SpoolOffset
 from pyspark_warren.errors import CheckpointError
@@ -42,7 +45,7 @@ def test_a_checkpoint_of_the_other_broker_is_refused_both_ways() -> None:
     ("change", "text"),
     [
         ({"kind": "topic"}, "not written by this source"),
-        ({"version": 4}, "version 4.*up to 3; upgrade"),
+        ({"version": 5}, "version 5.*up to 4; upgrade"),
         ({"lanes": [1]}, "cannot be read"),
         ({"lanes": {"0": -1}}, "cannot be read"),
         ({"lanes": {"0": "x"}}, "cannot be read"),
@@ -97,3 +100,17 @@ def test_slices_cover_every_row_once_in_order(
     if partitions:
         assert len(cut) == min(partitions, len(wanted))
     assert cut == slices("r", "0", found, partitions)
+
+
+def test_an_offset_with_a_search_is_another_version() -> None:
+    decided = (Decided(3, 4, "reject"),)
+    search = Search(7, Part(4, 6, 1), (Part(6, 8, 1), Part(1, 2, 2)), 1, True, decided)
+    offset = SpoolOffset("/", "flights", "spark-1", (("0", 8),), search=search)
+    assert offset.to_dict()["version"] == 4
+    assert SpoolOffset.from_dict(json.loads(offset.to_json())) == offset
+    assert offset.read_since(SpoolOffset("/", "flights", "spark-1"), "0") == Part(4, 6, 1)
+    damaged = {**offset.to_dict(), "search": {**search.to_dict(), "parts": [[9, 4, 1]]}}
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        SpoolOffset.from_dict(damaged)
+    with pytest.raises(CheckpointError, match="gives up batches of queue 'flights'.*option queue"):
+        QueuesSpoolOffset.from_dict(offset.to_dict())

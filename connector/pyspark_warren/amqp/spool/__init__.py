@@ -16,6 +16,7 @@ Files, below `<location>/<reader>/`; each is written once and never changed:
     <lane>/epoch-<n>-<token>.json                   it owns it: the valid files that it found
     <lane>/<first>-<rows>-<n>-<token>.arrow         rows from position `first`, with identities
     <lane>/<first>-<rows>-<n>-<token>.settled       identities of rows that Spark has committed
+    tries/<batch>.<n>.…                             batches that were tried before (`tries`)
 
 **Taking over** (`lane.LaneWriter.take_over`): 1. write a claim above all others; 2. list the lane;
 3. write the roster, the `.json`, with the valid files; 4. list the claims: a higher one means that

@@ -14,6 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyspark_warren.amqp.decided import NONE_DECIDED, DecidedRows
 from pyspark_warren.amqp.recognise import OLD, RowMemory, identities_of
 from pyspark_warren.amqp.spool.epochs import LaneFiles, LaneFolder
 from pyspark_warren.amqp.spool.layout import (
@@ -46,6 +47,7 @@ class LaneUse:
     seen                 the highest position that the checkpoint's offsets name
     acked_when_spooled   ackMode=spool: rows are acknowledged before they are settled
     accept_loss          continue although rows are missing
+    decided              single rows of which something is decided
     """
 
     vhost: str
@@ -54,6 +56,7 @@ class LaneUse:
     seen: int = 0
     acked_when_spooled: bool = False
     accept_loss: bool = False
+    decided: DecidedRows = NONE_DECIDED
 
 
 class LaneWriter:
@@ -73,7 +76,7 @@ class LaneWriter:
         self._files = list(files.files)
         self._marks = list(files.marks)
         self._marked = files.settled
-        self._memory = RowMemory(files.settled, use.keep, use.acked_when_spooled)
+        self._memory = RowMemory(files.settled, use.keep, use.acked_when_spooled, use.decided)
         self.end = files.end
         self.recognised = 0
 
@@ -238,6 +241,10 @@ class LaneWriter:
         self._memory.settle(position)
         if gone:
             self._prune()
+
+    def decide(self, decided: DecidedRows) -> None:
+        """Note what is decided of single rows; it replaces what was noted before."""
+        self._memory.decided = decided
 
     def _mark(self, position: int) -> None:
         first, found = self._memory.identities(self._marked, position)
