@@ -62,9 +62,7 @@ def test_a_flood_of_connections_leaves_files_for_the_log(
 
         eventually(served, "clients are accepted again")
         eventually(lambda: "clients are accepted again: " in cluster.log(0), "that it says so")
-        assert cluster.log(0).count(REFUSING) <= 3, (
-            "a line for a flood"
-        )
+        assert cluster.log(0).count(REFUSING) <= 3, "a line for a flood"
         assert cluster.is_running(0)
     finally:
         cluster.stop()
