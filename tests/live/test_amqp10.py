@@ -151,30 +151,40 @@ def test_a_message_waits_for_the_time_that_its_consumer_says(
     """Through a change of the leader, in a queue without delayed retry."""
     declare(channel, queue_name)
     with connected(addresses[0]) as connection:
-        publish(connection, queue_name, "late", "soon")
-        receiver = connection.create_receiver(f"/queues/{queue_name}", credit=1)
-        assert receiver.receive().body == "late"
-        wait_s = 4.0
-        ready_ms = int((time.time() + wait_s) * 1000)
-        delivery = receiver.fetcher.unsettled[0]
-        delivery.local.annotations = {
-            symbol("x-opt-delivery-time"): ready_ms,
-            symbol("x-opt-reason"): "busy",
-        }
-        receiver.settle(Delivery.MODIFIED)
-        assert receiver.receive().body == "soon"
-        receiver.accept()
-        old = broker.cluster.leader_of(queue_name)
-        other = broker.cluster.nodes[(old + 1) % 3].name
-        with Connection(broker.uri) as operator:
-            assert Admin(operator).transfer_leadership(queue_name, other).leader == other
-        assert counts(channel, queue_name) == 0, "delayed, not ready"
-        message = receiver.receive(timeout=WAIT_S)
-        assert time.time() * 1000 >= ready_ms
-        assert (message.body, message.first_acquirer) == ("late", False)
-        assert message.annotations[symbol("x-opt-reason")] == "busy"
-        receiver.accept()
-        receiver.close()
+        for wait_s in (4, 16, 64):  # on a busy machine the leader takes longer to change
+            if waits(broker, channel, connection, queue_name, wait_s):
+                return
+    pytest.fail("the time was over each time before the queue was looked at")
+
+
+def waits(broker, channel, connection, queue: str, wait_s: int) -> bool:
+    """Whether a message was seen to wait, and to come after its time; False: not looked in time."""
+    publish(connection, queue, "late", "soon")
+    receiver = connection.create_receiver(f"/queues/{queue}", credit=1)
+    assert receiver.receive().body == "late"
+    ready_ms = int((time.time() + wait_s) * 1000)
+    delivery = receiver.fetcher.unsettled[0]
+    delivery.local.annotations = {
+        symbol("x-opt-delivery-time"): ready_ms,
+        symbol("x-opt-reason"): "busy",
+    }
+    receiver.settle(Delivery.MODIFIED)
+    assert receiver.receive().body == "soon"
+    receiver.accept()
+    old = broker.cluster.leader_of(queue)
+    other = broker.cluster.nodes[(old + 1) % 3].name
+    with Connection(broker.uri) as operator:
+        assert Admin(operator).transfer_leadership(queue, other).leader == other
+    ready = counts(channel, queue)
+    in_time = time.time() * 1000 < ready_ms
+    assert ready == 0 or not in_time, "delayed, not ready"
+    message = receiver.receive(timeout=WAIT_S + wait_s)
+    assert time.time() * 1000 >= ready_ms
+    assert (message.body, message.first_acquirer) == ("late", False)
+    assert message.annotations[symbol("x-opt-reason")] == "busy"
+    receiver.accept()
+    receiver.close()
+    return in_time
 
 
 LOSING = """
