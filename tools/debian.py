@@ -13,9 +13,11 @@ PROGRAMS: dict[str, str] = {"amqp-publish": "amqp-tools", "valgrind": "valgrind"
 counts instructions."""
 FILES: dict[str, str] = {
     "/usr/include/amqp.h": "librabbitmq-dev",
+    "/usr/include/openssl/ssl.h": "libssl-dev",
     "/usr/share/java/amqp-client.jar": "librabbitmq-client-java",
 }
-"""File → package: the load generator in bench/load is built with librabbitmq; a Java client."""
+"""File → package: the load generator in bench/load is built with librabbitmq and, for TLS, with
+OpenSSL; a Java client."""
 
 
 def missing() -> list[str]:
