@@ -64,7 +64,10 @@ def main(arguments: list[str] | None = None) -> int:
     sys.setswitchinterval(0.0005)
     gc.set_threshold(*COLLECT_AFTER)
     gc.freeze()  # modules and settings are permanent: no collection need scan them
-    return run(Node(settings, announce))
+    try:
+        return run(Node(settings, announce))
+    finally:
+        logs.flush()
 
 
 def announce(node: Node) -> None:
@@ -164,8 +167,7 @@ def _note_outdated(node: Node, reason: str) -> None:
 
 def _begin_anew() -> NoReturn:
     """Replace this process by a new one: nothing that this one has read is still valid."""
-    for handler in logging.getLogger().handlers:
-        handler.flush()
+    logs.flush()
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 

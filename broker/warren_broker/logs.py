@@ -222,6 +222,12 @@ def set_up(level: str) -> None:
     logging.basicConfig(level=level, handlers=[handler])
 
 
+def flush() -> None:
+    """Wait, not for long, until the log is written: the process ends, or is replaced."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
+
+
 class ExchangeHandler(QueueHandler):
     """Passes the lines of the log on to the log exchange; harmless in any thread.
 
