@@ -49,9 +49,10 @@ class IncomingLink(LinkPart):
 
     def refuse(self, refusal: Refusal) -> None:
         """End the link with an error; what waits, and what arrives later, is not read."""
-        super().refuse(refusal)
-        self._count(0)
-        self.host.discard(self.link)
+        if not self.ended:
+            super().refuse(refusal)
+            self._count(0)
+            self.host.discard(self.link)
 
     def gone(self) -> None:
         """Drop the link's incomplete message: the link has ended."""

@@ -247,7 +247,7 @@ class PublishingLink(IncomingLink):
             return
         self._end_run()
         if not self._reader.remembers:
-            self._run = None
+            self._run, self._properties = None, b""
         gathered, self._gathered = self._gathered, []
         table, self._table = self._table, MessageTable()
         flags, self._flags = self._flags, 0
