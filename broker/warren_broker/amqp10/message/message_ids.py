@@ -18,7 +18,8 @@ UNLIKE_MAX: Final = 64
 """After that many messages in a row a link no longer looks for those that differ in their id."""
 _SMALL_ULONG, _ULONG, _UUID, _BINARY, _STRING = 0x53, 0x80, 0x98, 0xA0, 0xA1
 _WIDTHS: Final = {_SMALL_ULONG: 1, _ULONG: 8, _UUID: 16}
-_PROPERTIES: Final = 0x73
+SECTION_OF_ID: Final = 0x73
+"""The code of the section that has the message-id first."""
 _BINARY_HEADER: Final = b"\x0cx-message-idx"
 _SIZED_BEFORE: Final = ((0x80, 1), (0x40, 1), (0x20, 4), (0x10, 0), (8, 0), (4, 1), (2, 1), (1, 1))
 """Properties before the message-id: (flag, bytes of the size; 0: one octet without a size)."""
@@ -88,7 +89,7 @@ class StoredIds:
         self._parts: tuple[bytes, bytes, bytes] | None = None
         self._kept = False
         self._proved = False
-        self._raw = self.head = self.tail = b""
+        self._raw = self._section = self.head = self.tail = b""
         if self._place is not None:
             start, size = self._place.start, self._place.size
             self._raw = data[start : start + size]
@@ -159,6 +160,11 @@ class SentIds:
         self._noted = properties, sections
         self._proved = False
         self._usable = False
+        # in the properties: the id from `_start` to `_end`; the second place begins at `_at`
+        self._start = self._end = self._at = 0
+        self._kept = self._sized = self._uuid = False
+        self._before = self._between = self._after = b""
+        self._sections = (b"", b"")
 
     def _learn(self) -> None:
         """Find the id in the message that was noted."""
@@ -259,7 +265,7 @@ def _kept_place(properties: bytes) -> tuple[_Place, bytes] | None:
     if not kept:
         return None
     try:
-        there = read_sections(memoryview(kept)).sections.get(_PROPERTIES)
+        there = read_sections(memoryview(kept)).sections.get(SECTION_OF_ID)
     except MalformedSections:
         return None
     if there is None or not there[3]:

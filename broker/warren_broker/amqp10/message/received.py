@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from warren_broker.amqp10.message.message_ids import UNLIKE_MAX, StoredIds
+from warren_broker.amqp10.message.message_ids import SECTION_OF_ID, UNLIKE_MAX, StoredIds
 from warren_broker.block.layout import FORM_AMQP091, PRIORITY_MAX, TTL_NONE, Buffer
 from warren_broker.kernel import HEADERS, read_sections, sections_to_keep, with_sections
 from warren_broker.kernel.section_types import ENCODED_TYPE, MalformedSections, SectionsRead
@@ -18,7 +18,6 @@ __all__ = ["MalformedSections", "MessageReader", "ReceivedMessage", "read_messag
 
 REMEMBERED_BYTES_MAX = 1 << 16
 """A link remembers no more of a message than this, so that it costs little while it is idle."""
-_PROPERTIES = 0x73
 _DATA_DESCRIPTOR = b"\x00\x53\x75"
 
 
@@ -110,7 +109,7 @@ class MessageReader:
         self, data: bytes, read: SectionsRead, body_at: int, properties: bytes
     ) -> StoredIds | None:
         """Compare a message with the last one, or note where it has its message-id."""
-        there = read.sections.get(_PROPERTIES)
+        there = read.sections.get(SECTION_OF_ID)
         if there is None or not there[3]:
             return None
         last = self._ids
