@@ -14,7 +14,7 @@ from warren_raft.storage.files import IOV_MAX
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
-class Receiver(Protocol):
+class RoomOwner(Protocol):
     """An owner of a stream that has the place for some of the bytes to come."""
 
     def room(self) -> memoryview | None:
@@ -86,7 +86,7 @@ class Stream:
         on_drained: Callable[[], None] | None = None,
         on_error: Callable[[Exception], None] | None = None,
         buffer_bytes: int | None = None,
-        into: Receiver | None = None,
+        into: RoomOwner | None = None,
     ) -> None:
         assert 0 <= low <= high, (low, high)
         self.loop = loop
