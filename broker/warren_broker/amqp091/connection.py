@@ -338,7 +338,7 @@ class Connection:
 
     # -------------------------------------------------------------- out
 
-    def take_output(self) -> list[bytearray]:
+    def take_output(self) -> list[bytes | bytearray | memoryview]:
         """Return the bytes to send now; call it when the socket is writable: it moves windows."""
         state = self.state
         to_confirm = state.publishes.to_confirm
@@ -348,11 +348,13 @@ class Connection:
             to_confirm.clear()
         if state.to_report:
             self._report()
-        if not state.out:
-            return []
-        state.liveness.sent()
-        out, state.out = state.out, bytearray()
-        return [out]
+        pieces, state.pieces = state.pieces, []
+        if state.out:
+            pieces.append(state.out)
+            state.out = bytearray()
+        if pieces:
+            state.liveness.sent()
+        return pieces
 
     def take_confirmed(self) -> int:
         """Return how many messages were confirmed to the client since the last call."""
@@ -386,7 +388,8 @@ class Connection:
     @property
     def wants_output(self) -> bool:
         """Whether `take_output` returns anything."""
-        return bool(self.state.out or self.state.publishes.to_confirm or self.state.to_report)
+        state = self.state
+        return bool(state.out or state.pieces or state.publishes.to_confirm or state.to_report)
 
     @property
     def wants_input(self) -> bool:
@@ -414,6 +417,7 @@ class Connection:
         state = self.state
         state.finish(reason)
         state.out.clear()
+        state.pieces.clear()
         self._head.clear()
         state.scanner.close()
         state.asked.clear()

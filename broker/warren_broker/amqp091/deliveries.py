@@ -11,12 +11,14 @@ from typing import Any
 from warren_broker import relay_names
 from warren_broker.amqp091 import requests
 from warren_broker.amqp091.state import Channel, ChannelConsumer
-from warren_broker.kernel import Unsendable, format_deliveries, format_get_ok
+from warren_broker.kernel import Unsendable, format_deliveries, format_get_ok, format_large
 from warren_broker.queue.commands import ConsumerId, Delivery
 from warren_broker.queue.delivery_parts import part_of, rest_of
 
 UNSENDABLE_TRIES_MAX = 20
 """Failed deliveries after which a message that fits into no client's frames is discarded."""
+VIEWED_BYTES_MIN = 64 << 10
+"""Bodies of that mean size, in frames that large, are sent as views of their block."""
 REPLACED = "its properties are malformed; the client is sent x-unreadable-properties in their place"
 
 
@@ -77,14 +79,24 @@ def hand_out(consumer: ChannelConsumer, delivery: Delivery, block: Any) -> bool:
         delivery = rest_of(delivery, at + 1)
 
 
+def as_views(block: Any, first: int, last: int, frame_max: int) -> bool:
+    """Return whether bodies first <= i < last are sent as views of the block, not copied.
+
+    A view costs as much as copying some 40 KB, for each frame. It keeps the block in memory until
+    it is sent, so the range must be half of the block: a client that reads slowly then holds at
+    most twice what is counted as waiting for it.
+    """
+    size = int(block.body_offsets[last]) - int(block.body_offsets[first])
+    large = size >= VIEWED_BYTES_MIN * (last - first) and frame_max - 8 >= VIEWED_BYTES_MIN
+    return large and 2 * size >= len(block.buffer)
+
+
 def _write(consumer: ChannelConsumer, delivery: Delivery, block: Any) -> None:
     channel = consumer.channel
     connection = channel.connection
     count = delivery.last - delivery.first + 1
-    before = len(connection.out)
     headers = count_headers(delivery)
-    replaced = format_deliveries(
-        connection.out,
+    span = (
         block,
         delivery.first,
         delivery.last + 1,
@@ -95,6 +107,14 @@ def _write(consumer: ChannelConsumer, delivery: Delivery, block: Any) -> None:
         connection.frame_max,
         headers,
     )
+    if as_views(block, delivery.first, delivery.last + 1, connection.frame_max):
+        pieces: list[bytes | memoryview] = []
+        replaced = format_large(pieces, *span)
+        size_bytes = connection.send_pieces(pieces)
+    else:
+        before = len(connection.out)
+        replaced = format_deliveries(connection.out, *span)
+        size_bytes = len(connection.out) - before
     channel.deliveries.delivered(
         consumer.number, consumer.queue, delivery.first_msg_id, count, keep=not consumer.no_ack
     )
@@ -104,7 +124,7 @@ def _write(consumer: ChannelConsumer, delivery: Delivery, block: Any) -> None:
         _note(channel, consumer.number, delivery, ordinal, REPLACED)
     if consumer.no_ack:
         consumer.unreported += count
-        consumer.unreported_bytes += len(connection.out) - before
+        consumer.unreported_bytes += size_bytes
         connection.delivered_no_ack(consumer)
 
 

@@ -294,6 +294,7 @@ class ConnectionState:
         "liveness",
         "out",
         "phase",
+        "pieces",
         "publishes",
         "requests",
         "scanner",
@@ -326,6 +327,7 @@ class ConnectionState:
         self.sessions: dict[SessionId, Channel] = {}
         self.consumers: dict[ConsumerId, ChannelConsumer] = {}
         self.out = bytearray()
+        self.pieces: list[bytes | bytearray | memoryview] = []  # sent before `out`
         self.requests: list[requests.ClientRequest] = []
         self.asked: dict[requests.Token, Asked] = {}
         self._last_token = 0
@@ -362,6 +364,14 @@ class ConnectionState:
     def send(self, channel: int, method: Method) -> None:
         """Send a method to the client."""
         self.out += codec.method_frame(channel, method)
+
+    def send_pieces(self, pieces: list[bytes | memoryview]) -> int:
+        """Send frames in pieces, of which the views stay as they are; return their bytes."""
+        if self.out:
+            self.pieces.append(self.out)
+            self.out = bytearray()
+        self.pieces += pieces
+        return sum(map(len, pieces))
 
     def new_token(self) -> requests.Token:
         """Return a token that this connection has never used."""

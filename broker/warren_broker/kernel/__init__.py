@@ -181,6 +181,7 @@ if TYPE_CHECKING:
         format_confirms,
         format_deliveries,
         format_get_ok,
+        format_large,
         format_return,
     )
     from warren_broker.kernel.delivery_scan import Deliveries, DeliveryScanner
@@ -220,6 +221,7 @@ else:
     check_structure = _kernel.admit.check_structure
     fitting = _kernel.deliver.fitting
     format_deliveries = _kernel.deliver.format_deliveries
+    format_large = _kernel.deliver.format_large
     format_get_ok = _kernel.deliver.format_get_ok
     format_return = _kernel.deliver.format_return
     format_confirms = _kernel.deliver.format_confirms
@@ -282,6 +284,7 @@ __all__ = [
     "flags_of",
     "format_confirms",
     "format_deliveries",
+    "format_large",
     "format_get_ok",
     "format_return",
     "header_entries",

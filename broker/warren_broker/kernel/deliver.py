@@ -59,6 +59,7 @@ __all__ = [
     "fitting",
     "format_confirms",
     "format_deliveries",
+    "format_large",
     "format_get_ok",
     "format_return",
     "readable",
@@ -128,6 +129,57 @@ def format_deliveries(
             if properties is None:
                 properties = bytes(block.properties(i))
             out += _content(channel, 60, fields, properties, block.body(i), frame_max)
+    return tuple(looked.unreadable)
+
+
+def format_large(
+    out: list,
+    block: Block,
+    first: int,
+    last: int,
+    channel: int,
+    consumer_tag: str,
+    delivery_tag_first: int,
+    redelivered: bool,
+    frame_max: int,
+    headers: dict[str, int] | None = None,
+) -> tuple[int, ...]:
+    """Append the same frames to a list of pieces: bodies are views of the block, not copies.
+
+    What is between two views is one piece. For large bodies in large frames: each costs a call.
+    """
+    if not 0 <= first < last <= block.count:
+        raise BlockError(f"messages {first} to {last} of a block of {block.count}")
+    if block.form != FORM_AMQP091:
+        raise _other_form(block, first)
+    tag = consumer_tag.encode()
+    looked: _Looked = _Looked(block, first, last, frame_max)
+    looked.look(HeaderChange(headers) if headers else None)
+    changed: object = looked.changed
+    end: bytes = b""  # of the frame before
+    for i in range(first, last):
+        properties = None if changed is None else changed[i - first]
+        if properties is None:
+            properties = bytes(block.properties(i))
+        exchange, key = block.route(i)
+        numbered = _TAG.pack(delivery_tag_first + i - first, redelivered)
+        lengths = 4 + 1 + len(tag) + len(numbered) + 1 + len(exchange) + 1 + len(key)
+        body = block.body(i)
+        head = (
+            end,
+            _METHOD.pack(1, channel, lengths, 60, 60),
+            b"%c%b%b%c%b%c%b\xce"
+            % (len(tag), tag, numbered, len(exchange), exchange, len(key), key),
+            _HEADER.pack(2, channel, 12 + len(properties), 60, 0, len(body)),
+            properties,
+        )
+        end = b"".join(head)
+        for at in range(0, len(body), frame_max - 8):
+            piece = body[at : at + frame_max - 8]
+            out += (b"%b\xce%b" % (end, _BODY.pack(3, channel, len(piece))), piece)
+            end = b""
+        end += b"\xce"
+    out.append(end)
     return tuple(looked.unreadable)
 
 

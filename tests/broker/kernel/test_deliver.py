@@ -120,6 +120,39 @@ def test_damaged_offsets_do_not_leave_the_block(both: Kernel) -> None:
         Block.decode(bytes(data))
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_pieces_are_the_same_frames(both: Kernel, seed: int) -> None:
+    chance = random.Random(seed)
+    table = grown(chance, 9)
+    for size in (FRAME_MAX - 8, FRAME_MAX - 7, 5 * FRAME_MAX):
+        table.append(Route(b"x", b"large", False), f.PLAIN, b"b" * size)
+    table.append(Route(b"", b"bad", False), b"\x80\x00\x09x", b"body")
+    block = Block.decode(both.assemble.assemble([Selection(table, 0, table.count)]))
+    first = chance.randrange(block.count)
+    last = chance.randrange(first, block.count) + 1
+    headers = chance.choice([None, {"x-delivery-count": seed}])
+    given = (block, first, last, 7, "t" * seed, 2**40, seed % 2 == 1, FRAME_MAX, headers)
+    out, pieces = bytearray(), [b"before"]
+    assert both.deliver.format_large(pieces, *given) == both.deliver.format_deliveries(out, *given)
+    assert b"".join(pieces) == b"before" + out
+    for piece in pieces[2::2]:
+        assert isinstance(piece, memoryview) and piece.obj is block.buffer.obj
+
+
+def test_pieces_of_what_cannot_be_sent_are_none(both: Kernel) -> None:
+    pieces: list[bytes] = []
+    large = f.properties(headers=f.table((b"h", b"x" + (5000).to_bytes(4, "big") + bytes(5000))))
+    block = Block.decode(b.encode([b"1", b"2"], [f.PLAIN, large], QUEUE))
+    with pytest.raises(Unsendable, match="frame of 4096") as found:
+        both.deliver.format_large(pieces, block, 0, 2, 7, "t", 1, False, FRAME_MAX)
+    assert (pieces, found.value.ordinal) == ([], 1)
+    sections = Block.decode(b.encode([b""], [b""], QUEUE, form=1))
+    with pytest.raises(Unsendable, match="form 1"):
+        both.deliver.format_large(pieces, sections, 0, 1, 7, "t", 1, False, FRAME_MAX)
+    with pytest.raises(BlockError, match="block of 2"):
+        both.deliver.format_large(pieces, block, 0, 3, 7, "t", 1, False, FRAME_MAX)
+
+
 def test_both_kernels_write_the_same(pair: tuple[Kernel, Kernel]) -> None:
     for seed in range(150):
         chance = random.Random(seed)

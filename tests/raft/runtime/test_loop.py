@@ -137,6 +137,30 @@ def test_a_stream_reads_into_the_room_that_its_owner_has() -> None:
     loop.close()
 
 
+def test_a_long_row_of_views_is_sent_in_order_and_joined_once() -> None:
+    loop = Loop()
+    ours, theirs = socket.socketpair()
+    stream = Stream(loop, ours, lambda data: None, lambda error: None)
+    large = memoryview(bytes(range(250)) * 200)
+    pieces = [each for at in range(300) for each in (b"head", b"%d" % at, large)]
+    stream.write(pieces)
+    loop.run_turn(0)
+    row = stream._out
+    received = bytearray()
+    wanted = b"".join(pieces)
+    theirs.setblocking(False)
+    while len(received) < len(wanted):
+        try:
+            received += theirs.recv(1 << 20)
+        except BlockingIOError:
+            loop.run_turn(10)
+        assert stream._out is row, "what is left is not gone through again for each part"
+    assert received == wanted
+    stream.abort()
+    theirs.close()
+    loop.close()
+
+
 def test_post_wakes_the_loop_from_another_thread() -> None:
     loop = Loop()
     where: list[int] = []

@@ -53,6 +53,7 @@ class Stream:
         "_closing",
         "_ending",
         "_flush_asked",
+        "_fresh",
         "_hang_up_timer",
         "_into",
         "_on_closed",
@@ -105,6 +106,7 @@ class Stream:
         self._into = into
         self._out: collections.deque[Buffer] = collections.deque()
         self._flush_asked = False
+        self._fresh = False
         self._closing = False
         self._ending = False
         self._hang_up_timer: LoopTimer | None = None
@@ -128,6 +130,7 @@ class Stream:
                 out.append(buffer)
                 size += length
         self.out_bytes += size
+        self._fresh = True
         if size and not self._flush_asked and not self._registration.events & WRITE:
             self._flush_asked = True
             self.loop.at_turn_end(LoopStage.FLUSH, self._flush_at_turn_end)
@@ -210,6 +213,13 @@ class Stream:
         return wanted, batch
 
     def _join_small(self) -> None:
+        """Join small neighbours, once for all that was written since the last time.
+
+        A long row of large views is passed over once, and not again for each part that is sent.
+        """
+        if not self._fresh:
+            return
+        self._fresh = False
         joined: collections.deque[Buffer] = collections.deque()
         run: list[Buffer] = []
         for buffer in self._out:
