@@ -6,11 +6,7 @@ import logging
 from typing import Any
 
 from pyspark_warren.admission import Admission
-from pyspark_warren.errors import (
-    CheckpointBehindError,
-    CheckpointError,
-    ClaimLostError,
-)
+from pyspark_warren.errors import CheckpointBehindError, CheckpointError, ClaimLostError
 from pyspark_warren.failed_batches import GivingUp, give_back, narrowed_claim, tries_before
 from pyspark_warren.failing_options import RELEASE
 from pyspark_warren.fencing import Fencing
@@ -77,7 +73,7 @@ class ClaimDriver:
         self._reader_name = ""
         self._opened = ("", 0)
         self._settled = 0
-        self._epoch = 0
+        self._epoch = self._starts = 0
         self._idle = IdleReader(clock_ms)
         self._progress = QueueProgress(broker, options.queue, clock_ms)
         self._giving_up = GivingUp(broker, options)
@@ -288,7 +284,7 @@ class ClaimDriver:
         if self._budget is not None and not self.was_open(start):
             self._budget -= claim.messages
         found = ClaimInfo(number, claim.messages, claim.size_bytes)
-        return start.after(found, self._epoch_noted)
+        return start.after(found, *self._run_noted)
 
     def _check_is_ours(self, offset: Offset) -> None:
         offset.check_is_of(self._options.vhost, self._options.queue)
@@ -317,7 +313,7 @@ class ClaimDriver:
             return hello
         if not self._broker.queue(self._options.queue).messages_ready:
             return start
-        return hello.after(ClaimInfo(hello.number + 1, 0, 0), self._epoch_noted)
+        return hello.after(ClaimInfo(hello.number + 1, 0, 0), *self._run_noted)
 
     def _open_planned(self, claim: ClaimInfo, end: Offset) -> ClaimInfo:
         assert self._reader is not None
@@ -355,9 +351,9 @@ class ClaimDriver:
         return mine is not None and mine.settled == end.number
 
     @property
-    def _epoch_noted(self) -> int:
-        """The epoch for the offset of a batch, when its tries are counted."""
-        return self._epoch if self._giving_up.counts_tries else 0
+    def _run_noted(self) -> tuple[int, int]:
+        """Epoch and number of this run for the offset of a batch, when its tries are counted."""
+        return (self._epoch, self._starts) if self._giving_up.counts_tries else (0, 0)
 
     def _used_up(self, start: Offset) -> bool:
         """Return whether availableNow has read what was there; parts of claims were, too."""
@@ -368,14 +364,16 @@ class ClaimDriver:
 
     def _given_up(self, end: Offset) -> tuple[Slice, ...] | None:
         """Return the slices of a batch that was begun and is given up, or was; None: it is not."""
-        if not end.epoch:
+        if not end.counts_tries:
             return None
         readers = self._broker.queue(self._options.queue).readers
         mine = next((each for each in readers if each.name == end.reader), None)
         if mine is None:
             return None
-        epoch = self._epoch if self.reads_as(end.reader) else mine.epoch + 1
-        tried = tries_before(epoch, end.epoch)
+        run = (mine.epoch + 1, mine.starts + 1)
+        if self.reads_as(end.reader):
+            run = (self._epoch, self._starts)
+        tried = tries_before(end, *run)
         if self._giving_up.gives_back:
             return () if self._gives_back(end, tried, mine.settled) else None
         if not mine.settled < end.number <= mine.settled + mine.open_claims:
@@ -450,7 +448,7 @@ class ClaimDriver:
         reader = self._broker.reader(self._options.queue, name)
         self._idle = IdleReader(self._clock_ms)
         found = reader.register(go_on_after=go_on_after, expires_ms=self._options.reader_expires_ms)
-        self._settled, self._epoch = found.settled, found.epoch
+        self._settled, self._epoch, self._starts = found.settled, found.epoch, found.starts
         self._reader, self._reader_name = reader, name
 
     def _check_standing(self, start: Offset) -> None:

@@ -1,10 +1,10 @@
 """Option onBatchFailure: when a failing micro-batch is given up, how, and what is read next.
 
-The queue keeps all that this is decided by. Each run of the query registers with a higher epoch
-than the run before, so the epochs since a batch was begun limit how often it was tried. The queue
-says of a claim whether it is a part of one that has failed (isolatePoison). A claim that is given
-back as failed raises the delivery count of its messages, so the count of the message at the head
-says how much of the queue to read with it.
+The queue keeps all that this is decided by. Each run of the query registers, and the queue counts
+these starts of its reader, so the starts since a batch was begun limit how often it was tried. The
+queue says of a claim whether it is a part of one that has failed (isolatePoison). A claim that is
+given back as failed raises the delivery count of its messages, so the count of the message at the
+head says how much of the queue to read with it.
 """
 
 from __future__ import annotations
@@ -45,15 +45,16 @@ _SAID: Final = {
 }
 
 
-def tries_before(epoch: int, begun: int) -> int:
-    """Return how many runs have tried a batch before the run with this epoch, at most.
+def tries_before(begun: Offset, epoch: int, starts: int) -> int:
+    """Return how many runs have tried a batch before the run with this epoch and number, at most.
 
-    begun  the epoch of the run that opened its claim, which is the first try
+    begun  the end of the batch, which says what run has opened its claim: the first try
 
-    The epochs of a queue are shared by its readers: one that registers counts as a try, too.
+    Where a cluster does not count a reader's starts, the epochs tell. They are shared by the
+    queue's readers: one that registers counts as a try, too.
     """
-    assert begun > 0, begun
-    return max(0, epoch - begun)
+    assert begun.counts_tries, begun
+    return max(0, starts - begun.starts if begun.starts else epoch - begun.epoch)
 
 
 def narrowed(most: int, failures: int) -> int:

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from pyspark_warren.errors import CheckpointError
 
-VERSION: Final = 3
+VERSION: Final = 4
 """1: claims are open when they are named. 2: the claim may be opened when it is planned. 3: the
-epoch of the run that named them is there (onBatchFailure).
+epoch of the run that named them is there (onBatchFailure). 4: the number of that run is.
 
 An offset is written with the lowest version that can represent it.
 """
@@ -38,7 +38,9 @@ class Offset:
     number      all claims up to this one precede the offset; 0: none
     claims      those of the micro-batch that ends here, ascending; empty at the start
     registered  False only for the offset of a reader that no checkpoint knows yet
-    epoch       of the run that began the batch; 0: not noted, its tries are not counted
+    epoch       of the run that began the batch, when the cluster does not count a reader's starts
+    starts      the number of that run, as the queue counts the reader's starts
+                Both 0: not noted, the batch's tries are not counted
     Invariant: claims is empty or ends with `number`, without gaps.
     """
 
@@ -49,6 +51,7 @@ class Offset:
     claims: tuple[ClaimInfo, ...] = ()
     registered: bool = True
     epoch: int = 0
+    starts: int = 0
 
     def __post_init__(self) -> None:
         numbers = [claim.number for claim in self.claims]
@@ -68,6 +71,8 @@ class Offset:
             "version": 1 if all(c.messages for c in self.claims) else 2,
             "vhost": self.vhost,
         }
+        if self.starts:
+            return {**stored, "starts": self.starts, "version": 4}
         return {**stored, "epoch": self.epoch, "version": 3} if self.epoch else stored
 
     def to_json(self) -> str:
@@ -97,7 +102,8 @@ class Offset:
                 int(stored["number"]),
                 claims,
                 bool(stored["registered"]),
-                int(stored["epoch"]) if version >= 3 else 0,
+                int(stored["epoch"]) if version == 3 else 0,
+                int(stored["starts"]) if version >= 4 else 0,
             )
         except (AssertionError, KeyError, TypeError, ValueError):
             raise damaged_offset(stored) from None
@@ -107,10 +113,19 @@ class Offset:
         """Raise CheckpointError when the checkpoint was written for another queue."""
         check_same_queue((self.vhost, self.queue), (vhost, queue))
 
-    def after(self, claim: ClaimInfo, epoch: int = 0) -> Offset:
-        """Return the offset after the next claim, which ends a micro-batch."""
+    def after(self, claim: ClaimInfo, epoch: int = 0, starts: int = 0) -> Offset:
+        """Return the offset after the next claim, which ends a micro-batch.
+
+        epoch, starts  of the run that begins it; the first is noted where the second is 0
+        """
         assert claim.number == self.number + 1, (claim, self.number)
-        return Offset(self.vhost, self.queue, self.reader, claim.number, (claim,), True, epoch)
+        noted = (0, starts) if starts else (epoch, 0)
+        return Offset(self.vhost, self.queue, self.reader, claim.number, (claim,), True, *noted)
+
+    @property
+    def counts_tries(self) -> bool:
+        """Whether it says which run has begun the batch."""
+        return bool(self.epoch or self.starts)
 
 
 def several_queues() -> CheckpointError:

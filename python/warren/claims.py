@@ -28,10 +28,14 @@ CLAIM_MESSAGES_MAX = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A reader's registration: epoch (newer ones fence older ones) and last settled claim."""
+    """A reader's registration: epoch (newer ones fence older ones) and last settled claim.
+
+    starts  how often this reader has registered, this time included; 0: the cluster does not count
+    """
 
     epoch: int
     settled: int
+    starts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +137,7 @@ class ClaimReader:
             body["expires_ms"] = expires_ms
         answer = self.connection.request("POST", self._path(), body)
         self.epoch = int(answer["epoch"])
-        return Registration(self.epoch, int(answer["settled"]))
+        return Registration(self.epoch, int(answer["settled"]), int(answer.get("starts", 0)))
 
     def open(
         self,

@@ -157,7 +157,10 @@ def test_narrowing_ends_at_one_message_and_never_grows() -> None:
 
 
 def test_tries_are_the_runs_before_this_one() -> None:
-    assert [tries_before(epoch, 4) for epoch in (3, 4, 5, 7)] == [0, 0, 1, 3]
+    counted = Offset("/", "q", "r").after(ClaimInfo(1, 5, 50), 40, 4)
+    assert [tries_before(counted, 90, starts) for starts in (3, 4, 5, 7)] == [0, 0, 1, 3]
+    by_epoch = Offset("/", "q", "r").after(ClaimInfo(1, 5, 50), 4)
+    assert [tries_before(by_epoch, epoch, 90) for epoch in (3, 4, 5, 7)] == [0, 0, 1, 3]
 
 
 def test_the_epoch_is_stored_only_when_it_counts() -> None:
@@ -166,6 +169,10 @@ def test_the_epoch_is_stored_only_when_it_counts() -> None:
     assert "epoch" not in plain.to_dict()
     assert (noted.to_dict()["epoch"], noted.to_dict()["version"]) == (9, 3)
     assert Offset.from_dict(noted.to_dict()) == noted
+    counted = Offset("/", "q", "r").after(ClaimInfo(1, 5, 50), 9, 3)
+    assert (counted.to_dict()["starts"], counted.to_dict()["version"]) == (3, 4)
+    assert "epoch" not in counted.to_dict()
+    assert Offset.from_dict(counted.to_dict()) == counted
     damaged = {key: value for key, value in noted.to_dict().items() if key != "epoch"}
     with pytest.raises(CheckpointError, match="changed or damaged"):
         Offset.from_dict(damaged)

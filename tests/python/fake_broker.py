@@ -167,7 +167,9 @@ class FakeCluster:
         queue = self.queue(request.queue)
         queue.epochs[request.reader] += 1
         return claim_resource.ReaderRegistered(
-            queue.epochs[request.reader], queue.settled[request.reader]
+            queue.epochs[request.reader],
+            queue.settled[request.reader],
+            queue.epochs[request.reader],
         )
 
     def _fence(self, queue, request):

@@ -27,9 +27,10 @@ def _register(asker: Asker, request: requests.RegisterReaderRequest, answer: Ans
             request.call,
             asker.broker.settings.queues.reader_idle_ms,
             request.expires_ms,
+            counted=True,
         ),
         answer,
-        lambda reply: requests.ReaderRegistered(reply.epoch, reply.settled),
+        lambda reply: requests.ReaderRegistered(reply.epoch, reply.settled, reply.starts),
     )
 
 

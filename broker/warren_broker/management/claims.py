@@ -166,10 +166,11 @@ AnyClaimRequest: TypeAlias = (
 
 
 class ReaderRegistered(Result, frozen=True):
-    """The reader's new epoch, and its last settled claim."""
+    """The reader's new epoch, its last settled claim, and how often it has registered."""
 
     epoch: int
     settled: int
+    starts: int
 
 
 class EpochDrawn(Result, frozen=True):
@@ -383,7 +384,11 @@ def _claim(result: ClaimOpened) -> resource.Answer:
 RENDERERS: dict[type[Result], Callable[[Any], resource.Answer]] = {
     ReaderRegistered: lambda result: (
         200,
-        {"epoch": ulong(result.epoch), "settled": ulong(result.settled)},
+        {
+            "epoch": ulong(result.epoch),
+            "settled": ulong(result.settled),
+            "starts": ulong(result.starts),
+        },
     ),
     EpochDrawn: lambda result: (200, {"epoch": ulong(result.epoch)}),
     ClaimOpened: _claim,

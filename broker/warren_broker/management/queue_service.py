@@ -48,7 +48,8 @@ def _info(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -> 
             reader: ReadByInfo(number, of.query, of.name, of.batch)
             for reader, number, of in stat.described
         }
-        divided = {reader: rest for reader, *rest in stat.divided}
+        divided = {reader: (rest, due, row) for reader, rest, due, row in stat.divided}
+        started = dict(stat.started)
         fields = {
             "messages": stat.messages_ready + held + stat.messages_delayed + stat.messages_dlx,
             "messages_ready": stat.messages_ready,
@@ -72,7 +73,8 @@ def _info(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -> 
                     tuple(BoundInfo(*of[1:]) for of in stat.bound if of[0] == reader[0]),
                     dict(stat.expiring).get(reader[0], 0),
                     read_by.get(reader[0]),
-                    *divided.get(reader[0], ()),
+                    *divided.get(reader[0], (0, False, 0)),
+                    started.get(reader[0], 0),
                 )
                 for reader in stat.readers
             ),

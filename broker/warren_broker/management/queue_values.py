@@ -39,6 +39,7 @@ class ReaderInfo(msgspec.Struct, frozen=True):
     in_parts       messages of claims that were divided, which are the next claims
     part_due       the next claim is one of these, and not of ready messages
     failed_in_row  messages that failed alone, and claims rejected, since a claim was settled
+    starts         how often it has registered, since that is counted
     """
 
     name: str
@@ -52,6 +53,7 @@ class ReaderInfo(msgspec.Struct, frozen=True):
     in_parts: int = 0
     part_due: bool = False
     failed_in_row: int = 0
+    starts: int = 0
 
 
 class QueueInfo(msgspec.Struct, frozen=True):

@@ -67,7 +67,7 @@ def register(context: QueueContext, command: RegisterReader) -> AnyReply:
     if known is not None and command.call:
         for call, given in known.calls:
             if call == command.call:
-                return ReaderReply(given, known.settled)
+                return ReaderReply(given, known.settled, known.starts)
     if known is None and command.idle_ms:
         refused = _make_room(context, command)
         if refused is not None:
@@ -79,6 +79,7 @@ def register(context: QueueContext, command: RegisterReader) -> AnyReply:
         floor = state.claim_floor
         reader = state.readers[command.reader] = ReaderState(command.reader, epoch, floor, floor)
     reader.epoch = epoch
+    reader.starts += command.counted
     if command.call:
         reader.calls = (*reader.calls, (command.call, epoch))[-CALLS_KEPT_MAX:]
     _heard(context, reader)
@@ -89,7 +90,7 @@ def register(context: QueueContext, command: RegisterReader) -> AnyReply:
     if lost > reader.settled and not any(number <= lost for number in reader.claims):
         reader.settled = lost
         reader.opened = max(reader.opened, lost)
-    return ReaderReply(epoch, reader.settled)
+    return ReaderReply(epoch, reader.settled, reader.starts)
 
 
 def _make_room(context: QueueContext, command: RegisterReader) -> Refused | None:

@@ -243,11 +243,11 @@ class RegisterReader(QueueCommand, frozen=True, array_like=True, tag="reader"):
                  settled, unless one of them is still open; 0: it accepts nothing
     call         the name of the driver's call: a repeat, however late, gets the same epoch;
                  "": every command is a call of its own
-    idle_ms      when the reader is new: forget the readers that have no messages in claims and
-                 were silent for that long, and the one silent for the longest when there are
-                 claim.READERS_MAX; 0: forget none (versions 1 and 2)
+    idle_ms      when the reader is new: forget readers without messages in claims, silent for that
+                 long, and at claim.READERS_MAX the one silent longest; 0: none (versions 1 and 2)
     expires_ms   forget this reader once it is silent for that long and has no messages in claims;
                  0: not by itself (as in versions up to 13). The latest registration says it
+    counted      its registrations are counted (ReaderReply.starts). False: versions up to 18
     """
 
     reader: str
@@ -255,6 +255,7 @@ class RegisterReader(QueueCommand, frozen=True, array_like=True, tag="reader"):
     call: str = ""
     idle_ms: int = 0
     expires_ms: int = 0
+    counted: bool = False
 
 
 class ClaimCommand(QueueCommand, frozen=True, array_like=True):
@@ -441,9 +442,6 @@ class Submission(msgspec.Struct, frozen=True, array_like=True):
     version: int = 0
 
 
-# ------------------------------------------------------------------ replies
-
-
 class Done(Reply, frozen=True, array_like=True, tag="done"):
     """Success without a value."""
 
@@ -529,7 +527,7 @@ class StatReply(Reply, frozen=True, array_like=True, tag="stat"):
     duplicates_dropped  repeats dropped since the declaration; deduplication_ids: ids remembered
     bound        (reader, claim, queue, sink, run, batch) of claims that a batch decides about
     expiring     (reader, ms) of those that are forgotten then unless they are heard before
-    described    (reader, claim, batch) of the latest claim of each that was described
+    described    (reader, claim, batch) of the latest described; started: (reader, registrations)
     divided      (reader, messages in parts, whether one is the next claim, failures in a row)
     """
 
@@ -553,13 +551,15 @@ class StatReply(Reply, frozen=True, array_like=True, tag="stat"):
     expiring: tuple[tuple[str, int], ...] = ()
     described: tuple[tuple[str, int, ReadBy], ...] = ()
     divided: tuple[tuple[str, int, bool, int], ...] = ()
+    started: tuple[tuple[str, int], ...] = ()
 
 
 class ReaderReply(Reply, frozen=True, array_like=True, tag="reader"):
-    """The reader's new epoch, and the last settled claim."""
+    """The reader's new epoch, the last settled claim, its registrations (0: not counted)."""
 
     epoch: int
     settled: int
+    starts: int = 0
 
 
 class ClaimReply(Reply, frozen=True, array_like=True, tag="claim"):

@@ -6,7 +6,7 @@ keys are sorted. It holds runs and counts, never a message.
 
 Blocks and ready messages are stored in the packed form of the state (`block_index`,
 `ready_queue`): a snapshot costs some microseconds per thousand blocks. Version 1 of the machine
-wrote format 1, with an array for each block and each run; formats 2 to 13 lack the last fields, and
+wrote format 1, with an array for each block and each run; formats 2 to 14 lack the last fields, and
 up to format 6 the messages that came back have an array for each run. All can still be read.
 """
 
@@ -44,7 +44,7 @@ from warren_broker.queue.state import (
     StagePart,
 )
 
-FORMAT: Final = 14
+FORMAT: Final = 15
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _CONSUMER_FIELDS: Final = (
     "uplink",
@@ -118,6 +118,7 @@ class _Row(msgspec.Struct, array_like=True):
     relays: list[_RelayRow] = []
     origins: _OriginsRow | None = None
     filters: _FiltersRow | None = None
+    started: list[tuple[str, int]] = []
 
 
 class _RelayRow(msgspec.Struct, array_like=True):
@@ -237,6 +238,7 @@ _DECODER: Final = msgspec.msgpack.Decoder(_Row)
 def snapshot(state: QueueState) -> bytes:
     """Encode the state."""
     order = state.order
+    readers = [state.readers[name] for name in sorted(state.readers)]
     return _ENCODER.encode(
         _Row(
             format=FORMAT,
@@ -251,15 +253,11 @@ def snapshot(state: QueueState) -> bytes:
                 for priority in sorted(state.service)
             ],
             active=state.active.key if state.active is not None else None,
-            readers=[_reader_row(state.readers[name]) for name in sorted(state.readers)],
+            readers=[_reader_row(of) for of in readers],
             sinks=[
                 (name, sink.last_batch, _stage_rows(sink)) for name, sink in state.sinks.items()
             ],
-            calls=[
-                (name, state.readers[name].calls)
-                for name in sorted(state.readers)
-                if state.readers[name].calls
-            ],
+            calls=[(of.name, of.calls) for of in readers if of.calls],
             claim_floor=state.claim_floor,
             runs=[
                 (sink, [_run_row(name, run) for name, run in runs.items()])
@@ -271,26 +269,15 @@ def snapshot(state: QueueState) -> bytes:
             seen=_seen_row(state.seen) if state.seen.count or state.seen.dropped else None,
             came_back=_came_back_row(order) if order.returned_count else None,
             annotations=state.annotations.dump(),
-            decided=[
-                (name, decided)
-                for name in sorted(state.readers)
-                if (decided := state.readers[name].decided) is not None
-            ],
+            decided=[(of.name, of.decided) for of in readers if of.decided is not None],
             forgotten_epoch=state.forgotten_epoch,
-            expiring=[
-                (name, state.readers[name].expires_ms)
-                for name in sorted(state.readers)
-                if state.readers[name].expires_ms
-            ],
-            described=[
-                (name, described)
-                for name in sorted(state.readers)
-                if (described := state.readers[name].described) is not None
-            ],
+            expiring=[(of.name, of.expires_ms) for of in readers if of.expires_ms],
+            described=[(of.name, of.described) for of in readers if of.described is not None],
             divided=_divided_rows(state),
             relays=[_relay_row(state, state.relays[name]) for name in sorted(state.relays)],
             origins=_origins_row(state),
             filters=_filters_row(state) if state.filters.next_id > 1 else None,
+            started=[(of.name, of.starts) for of in readers if of.starts],
         )
     )
 
@@ -519,6 +506,8 @@ def _load_readers(state: QueueState, row: _Row) -> None:
         state.readers[name].expires_ms = expires_ms
     for name, described in row.described:
         state.readers[name].described = described
+    for name, starts in row.started:
+        state.readers[name].starts = starts
     for name, in_row, passed, parts in row.divided:
         reader = state.readers[name]
         reader.in_row, reader.passed, reader.parts = in_row, passed, parts

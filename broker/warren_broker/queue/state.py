@@ -143,6 +143,7 @@ class ReaderState:
     parts     of claims that were divided, which are the next claims; last those that failed alone
     in_row    messages that failed alone, and claims that were rejected, since a claim was settled
     passed    a claim was settled since parts are there
+    starts    how often it has registered, since that is counted
 
     Invariants: every number in `claims` is settled < number <= opened; epochs in `calls` ascend
     """
@@ -160,6 +161,7 @@ class ReaderState:
     parts: list[HeldClaim] = field(default_factory=list)
     in_row: int = 0
     passed: bool = False
+    starts: int = 0
 
     @property
     def holds_messages(self) -> bool:

@@ -44,6 +44,8 @@ gets a new number here, and the handlers of the old version stay.
     EnqueueRelayed). Commands of an older version lack these fields: there are no relays
 18  consumers may have filters (Checkout.filter, Judge, `filtered_service`); a drain of such a
     consumer may be answered with NotYet. No log of an older version has a filter
+19  the registrations of each reader are counted (RegisterReader.counted). Commands of an older
+    version lack the field, and are not
 """
 
 from __future__ import annotations
@@ -82,7 +84,7 @@ from warren_broker.queue.relay_commands import EnqueueRelayed
 
 Handler: TypeAlias = Callable[[QueueContext, Any], AnyReply]
 
-VERSION: Final = 18
+VERSION: Final = 19
 
 HANDLERS: Final[Mapping[type, Handler]] = {
     commands.Enqueue: enqueue.enqueue,

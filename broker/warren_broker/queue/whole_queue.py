@@ -80,6 +80,9 @@ def counts(state: QueueState) -> StatReply:
             for name, of in sorted(state.readers.items())
             if of.parts or of.in_row
         ),
+        started=tuple(
+            (name, reader.starts) for name, reader in sorted(state.readers.items()) if reader.starts
+        ),
     )
 
 

@@ -102,7 +102,10 @@ def claim_commands(
         (
             1,
             lambda: c.RegisterReader(
-                reader, random.choice((0, 0, 0, 2)), expires_ms=random.choice((0, 0, 70))
+                reader,
+                random.choice((0, 0, 0, 2)),
+                expires_ms=random.choice((0, 0, 70)),
+                counted=random.random() < 0.8,
             ),
         ),
         (

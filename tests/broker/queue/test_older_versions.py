@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from warren_broker.queue.commands import ClaimReply, Delivery, GetReply, StatReply
+from warren_broker.queue.commands import ClaimReply, Delivery, GetReply, ReaderReply, StatReply
 from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.effects import DeadLetter, Deliver, Dropped
 from warren_broker.queue.machine import QueueMachine
@@ -45,6 +45,9 @@ def as_then(reply: Any, version: int) -> Any:
         *known, origin = msgspec.structs.astuple(reply)
         assert not origin, "no claim was divided then"
         return ["claim", *known]
+    if isinstance(reply, ReaderReply):
+        assert not reply.starts, "registrations were not counted then"
+        return ["reader", reply.epoch, reply.settled]
     if not isinstance(reply, StatReply):
         return reply
     fields = msgspec.structs.astuple(reply)

@@ -216,10 +216,18 @@ def a_queue_with_filters() -> Queue:
     return queue
 
 
+def a_queue_with_a_counted_reader() -> Queue:
+    """One that has registered twice."""
+    queue = a_queue_with_filters()
+    for _ in range(2):
+        queue.do(c.RegisterReader("counted", counted=True))
+    return queue
+
+
 def test_the_bytes_are_what_they_were() -> None:
     # Another layout needs another format, and code that still reads this one.
-    queue = a_queue_with_filters()
-    assert queue.digest().hex() == snapshot_bytes.FORMAT_14
+    queue = a_queue_with_a_counted_reader()
+    assert queue.digest().hex() == snapshot_bytes.FORMAT_15
     assert queue.machine.snapshot(queue.machine.restore(queue.digest())) == queue.digest()
 
 
@@ -240,6 +248,7 @@ def test_the_bytes_are_what_they_were() -> None:
         ("FORMAT_11", a_queue_with_a_described_claim),
         ("FORMAT_12", a_queue_with_a_divided_claim),
         ("FORMAT_13", a_queue_with_relays),
+        ("FORMAT_14", a_queue_with_filters),
     ],
 )
 def test_what_older_versions_of_the_machine_wrote_is_read(

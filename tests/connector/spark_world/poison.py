@@ -47,9 +47,10 @@ class MachineReader(TwoAtOnce):
         self.world, self.name, self.epoch = world, name, 0
 
     def register(self, *, go_on_after: int = 0, expires_ms: int = 0) -> Registration:
-        reply = self.world.ask(c.RegisterReader(self.name, go_on_after))
+        counted = self.world.counted
+        reply = self.world.ask(c.RegisterReader(self.name, go_on_after, counted=counted))
         self.epoch = reply.epoch
-        return Registration(reply.epoch, reply.settled)
+        return Registration(reply.epoch, reply.settled, reply.starts)
 
     def registered_epoch(self) -> int:
         return self.epoch
@@ -85,6 +86,7 @@ class PoisonWorld:
               settling: publishing a batch settles its claim, as option settleWithBatch has it
     dies_in   the next run ends at that many steps from now: requests, their answers, the sink's
     down      the sink takes nothing
+    counted   the queue counts a reader's starts, as it does since version 19 of its machine
     """
 
     def __init__(self, sink: str = "file", queue: dict[str, Any] | None = None, **options: str):
@@ -110,6 +112,7 @@ class PoisonWorld:
         self.runs = self.failures = 0
         self.backlog: dict[str, Any] = {}
         self.shuffle: Random | None = None
+        self.counted = True
 
     # ---------------------------------------------------------------- the queue
 
@@ -147,7 +150,8 @@ class PoisonWorld:
     def queue(self, name: str) -> Queue:
         self.step()
         stat = self.machine.stat()
-        divided = {reader: rest for reader, *rest in stat.divided}
+        divided = {reader: (rest, due, row) for reader, rest, due, row in stat.divided}
+        started = dict(stat.started)
         return quorum_queue(
             name,
             messages_ready=stat.messages_ready,
@@ -155,7 +159,15 @@ class PoisonWorld:
             bytes_ready=stat.bytes_ready,
             arguments={"x-dead-letter-exchange": "dlx"},
             readers=tuple(
-                Reader(*row, (), 0, None, *divided.get(row[0], ())) for row in stat.readers
+                Reader(
+                    *row,
+                    (),
+                    0,
+                    None,
+                    *divided.get(row[0], (0, False, 0)),
+                    started.get(row[0], 0),
+                )
+                for row in stat.readers
             ),
         )
 

@@ -27,6 +27,7 @@ class Book:
     claims     (reader, number) -> runs, as first answered
     claimed    body -> the newest claim it was in, its acquired count there
     released   claims that were released, or may have been; expired: not by their reader
+    registers  reader -> requests of its drivers to register
     swept      a purge or deletion has begun: what was sent until it was done may be lost
     """
 
@@ -40,6 +41,7 @@ class Book:
         self.seen: dict[bytes, int] = {}
         self.delivered: dict[bytes, int] = {}
         self.settled: dict[bytes, int] = {}
+        self.registers: dict[str, int] = {}
         self.carried: dict[bytes, int] = {}
         self.annotated: dict[bytes, int] = {}
         self.rejected: dict[bytes, bool] = {}

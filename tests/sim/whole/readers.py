@@ -64,9 +64,10 @@ class Reader(OneAtATime):
             self.call = self.call or f"{self.number}-{self.calls}"
             expires_ms = EXPIRES_MS if self.number % 2 else 0
             register = commands.RegisterReader(
-                self.name, self.lost, self.call, expires_ms=expires_ms
+                self.name, self.lost, self.call, expires_ms=expires_ms, counted=True
             )
-            self.ask(process, register, self.registered)
+            book.registers[self.name] = book.registers.get(self.name, 0) + 1
+            self.ask(process, register, lambda reply: self.registered(book, reply))
         elif self.silent():
             self.busy = False
         elif name in book.claims and name not in book.released and self.rng.random() < 0.7:
@@ -124,8 +125,10 @@ class Reader(OneAtATime):
             return True
         return False
 
-    def registered(self, reply: commands.ReaderReply) -> None:
-        """It knows where it was."""
+    def registered(self, book: Book, reply: commands.ReaderReply) -> None:
+        """It knows where it was, and how often its own drivers have registered."""
+        asked = book.registers[self.name]
+        require(1 <= reply.starts <= asked, "starts of others count", reply, asked)
         self.call = ""
         self.calls += 1
         self.epoch = reply.epoch

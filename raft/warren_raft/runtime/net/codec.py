@@ -35,7 +35,7 @@ from warren_raft.messages import AnyRaftMessage, Append, WireEntry
 from warren_raft.runtime.net.stream import Buffer
 from warren_raft.types import EntryKind
 
-PROTOCOL = 21
+PROTOCOL = 22
 HEARTBEAT, RAFT, MESSAGE = 0, 1, 2
 HELLO, PROOF, WELCOME, REFUSED = 16, 17, 18, 19
 HANDSHAKE_FRAME_BYTES_MAX = 64 << 10
