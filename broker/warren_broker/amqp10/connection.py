@@ -184,6 +184,8 @@ class Connection10:
             size += sum(len(piece) for piece in pieces)
             if not self._wake_links() and not pieces:
                 break
+        if self._engine.failure and not self.failure:
+            self._forget(self._engine.failure)
         self._flush_links()
         return out
 

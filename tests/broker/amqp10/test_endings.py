@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cproton import retained_count
 from proton import Link, Message
 
 from tests.broker.amqp10.stream_fuzz import ANSWERS, FRAMES, LOGIN, carry_out
@@ -319,3 +321,32 @@ def test_a_detached_link_of_the_brokers_is_freed_with_the_clients_detach() -> No
     assert client.connection._engine.endings._read == {}
     assert client.connection._engine.endings._counts == {}
     assert CONSUMER not in client.connection.consumers
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["at once", "one after the other"])
+def test_more_links_than_the_clients_handle_max_end_the_connection(apart: bool) -> None:
+    """Before: the engine made no frame any more, not even of other sessions, and said nothing."""
+    connection = opened_by_hand()
+    begun = BEGIN[:4] + b"\x0b\x05" + BEGIN[6:] + b"\x43"  # handle-max 0
+    connection.receive(frame(begun) + attach(0, b"n"))
+    for second in (b"", attach(1, b"o")) if apart else (attach(1, b"o"),):
+        connection.receive(second)
+        for request in connection.take_requests():
+            connection.answer(request.token, ANSWERS[type(request)])
+        if apart and not second:
+            assert b"\x00\x53\x12" in output(connection), "the first attach is answered"
+            assert not connection.done
+    sent = output(connection)
+    closed = sent.index(b"\x00\x53\x18")
+    assert b"amqp:resource-limit-exceeded" in sent[closed:]
+    assert b"within limit of 0: have no more links" in sent[closed:]
+    assert connection.done and output(connection) == b""
+    assert connection.failure == "unable to find an open available handle within limit of 0"
+
+
+def test_a_freed_engine_leaves_nothing_that_listened_to_it() -> None:
+    before = retained_count()
+    for _ in range(3):
+        opened_by_hand().free()
+    gc.collect()
+    assert retained_count() <= before

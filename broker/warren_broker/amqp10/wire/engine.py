@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from warren_broker.amqp10.wire.deliveries import Handle
 from warren_broker.amqp10.wire.endings import Endings
 from warren_broker.amqp10.wire.proton import (
     Collector,
     Connection,
+    Data,
+    Described,
     Event,
     Transport,
     TransportException,
@@ -17,6 +20,7 @@ from warren_broker.amqp10.wire.proton import (
     lib,
     pn_transport_push,
     symbol,
+    ulong,
 )
 
 MAX_FRAME_SIZE = 1 << 20
@@ -34,8 +38,31 @@ ENDED_SESSIONS_MAX = 1_024
 """Ended sessions that wait for what was asked for on their links, before no more may begin."""
 OUTPUT_BYTES = 4 << 20
 """What one call of `output` hands out at the most, unless told otherwise."""
+_CLOSE: Final = 0x18
+_ERROR: Final = 0x1D
 OnDelivery = Callable[[Handle], bool]
 """Handles what is new of a delivery, or returns False: it is to be an event."""
+
+
+class Trouble:
+    """What Proton has last complained of, and why it makes no frames any more.
+
+    It is apart from `Engine`, because Proton's binding keeps it as long as the transport, and the
+    engine keeps the transport.
+
+    ended  the complaint before it gave up; "": it works
+    """
+
+    def __init__(self) -> None:
+        self.ended = ""
+        self._last = ""
+
+    def traced(self, transport: Transport, line: str) -> None:
+        """Take a line of Proton's log: a level and a text."""
+        text = line.partition(": ")[2]
+        if text.startswith("process error") and not self.ended:
+            self.ended = self._last or text
+        self._last = text
 
 
 class Engine:
@@ -56,6 +83,8 @@ class Engine:
         self.connection.container = container
         self.on_delivery: dict[Handle, OnDelivery] = {}
         self.endings = Endings(self._pending)
+        self._trouble = Trouble()
+        self.transport.tracer = self._trouble.traced
         self._collector = Collector()
         self.connection.collect(self._collector)
         self._ready: list[bytearray] = []  # output that was made before it was asked for
@@ -96,6 +125,15 @@ class Engine:
         return self._input_ended
 
     @property
+    def failure(self) -> str:
+        """Why the engine has closed the connection by itself; "": it has not.
+
+        Proton cannot write an answer for which it has no handle (the peer's handle-max is below the
+        number of its links), makes no other frame from then on, and tells only its log.
+        """
+        return self._trouble.ended
+
+    @property
     def output_ended(self) -> bool:
         """Whether all output was taken, including the close."""
         return self._output_ended and not self._ready
@@ -132,6 +170,10 @@ class Engine:
         limit -= sum(map(len, pieces))
         while limit > 0 and not self._output_ended:
             pending = self._pending()
+            if pending == 0 and self.failure:
+                pieces.append(_close_frame(self.failure))
+                self._output_ended = True
+                break
             if pending == 0 and self.endings.settle():
                 continue
             if pending <= 0:
@@ -205,3 +247,16 @@ class Engine:
             return int(self.transport.pending())
         except TransportException:
             return -1
+
+
+def _close_frame(reason: str) -> bytearray:
+    """Return a Close of this end, for a transport that makes no frames."""
+    text = (
+        f"the engine cannot go on: {reason}: have no more links in a session than the handle-max "
+        "of its begin allows"
+    )
+    error = Described(ulong(_ERROR), [symbol("amqp:resource-limit-exceeded"), text])
+    data = Data()
+    data.put_object(Described(ulong(_CLOSE), [error]))
+    body = data.encode()
+    return bytearray(struct.pack(">IBBH", 8 + len(body), 2, 0, 0) + body)
