@@ -78,6 +78,7 @@ class Client10(ProtocolClient):
             partial(guarded_call, self),
         )
         self._targets = Targets10(self._connection, self._carry_out)
+        self._ended = False
         self._handlers = {
             **_HANDLERS,
             **self._consumers.handlers(),
@@ -133,7 +134,7 @@ class Client10(ProtocolClient):
 
     @guarded
     def _tick(self) -> None:
-        if self._gone:
+        if self._gone or self._ended:
             return
         loop = self._broker.cluster.loop
         now_ms = loop.clock.monotonic_ms()
@@ -154,14 +155,10 @@ class Client10(ProtocolClient):
             if output and not self._stream.congested:
                 self._flush_later()
                 return
-        if self._connection.done and not self._stream.out_bytes:
-            self._end()
-        elif self._connection.done:
-            self._end()
-
-    def _end(self) -> None:
-        self._log.ended(self._connection.failure)
-        self._stream.close()
+        if self._connection.done and not self._ended:
+            self._ended = True
+            self._log.ended(self._connection.failure)
+            self._stream.end()  # the client may still be sending: it is to read why
 
     def _carry_out(self) -> None:
         self._run_requests()
