@@ -18,6 +18,7 @@ from warren_broker.amqp10.connection_requests import (
     ViewQueue,
 )
 from warren_broker.amqp10.link import LinkHost, LinkPart
+from warren_broker.amqp10.wire import deliveries
 from warren_broker.amqp10.wire.fetched import encode_section_head
 from warren_broker.amqp10.wire.proton import Link
 from warren_broker.errors import Refusal
@@ -31,6 +32,8 @@ class PiecesLink(LinkPart):
     """A link that sends pieces, each as a settled message, and closes after the last one.
 
     It fetches the next pieces while it sends those it has, with at most one request at a time.
+    A drain is answered once pieces have used up the credit; with more credit, the link's end after
+    the last piece is the answer.
     """
 
     def __init__(
@@ -48,12 +51,14 @@ class PiecesLink(LinkPart):
         self._pieces: deque[Piece | ViewedPiece] = deque()
         self._pieces_bytes = 0
         self._asked = False
+        self._drain_told = False  # the client waits for the answer
         self._all_fetched = self._position >= self._last
         self._sent = 0
         self.wake()
 
     def flow(self, *, told: bool = False) -> None:
         """Send more: the client gave credit."""
+        self._drain_told = bool(self.link.drain_mode) and (told or self._drain_told)
         self.wake()
 
     def wake(self) -> bool:
@@ -74,6 +79,9 @@ class PiecesLink(LinkPart):
             self.finish()
         elif not self._asked and not self._all_fetched and self._pieces_bytes < limit:
             self._ask()
+        if self._drain_told and not self.ended and self.link.credit <= 0:
+            self._drain_told = False
+            deliveries.give_back_credit(self.link, self.host.lends_credit)
         return wrote
 
     def _write(self, piece: Piece | ViewedPiece) -> None:

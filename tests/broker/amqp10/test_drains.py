@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from proton import Data
+from proton import Data, Link
 
-from tests.broker.amqp10.test_connection import Client, attach_management, output
+from tests.broker.amqp10.test_connection import (
+    Client,
+    attach_management,
+    new,
+    opened_receiver,
+    output,
+)
 from tests.broker.amqp10.test_dynamic_nodes import attach, client_with
 from tests.broker.amqp10.test_links import CONSUMER, asked, consumer, deliver, opened, received
 from warren_broker.amqp10 import link_requests as asks
+from warren_broker.amqp10.connection_requests import Fetched, Piece
 from warren_broker.amqp10.dynamic_nodes import VOLATILE_QUEUE
 from warren_broker.block.block import Block, encode
 from warren_broker.queue.commands import Delivery as Run
@@ -114,6 +121,27 @@ def test_a_drain_of_answers_gives_back_what_is_not_used() -> None:
     receiver.drain(0)
     (answer,) = answer_of(client)
     assert answer[COUNT_CREDIT] == [10, 0] and answer[DRAIN] == 1
+
+
+def test_a_drain_of_pieces_is_answered_once_they_have_used_up_the_credit() -> None:
+    """A browse, a view or a claim; before: no answer, and none without credit."""
+    client = Client(new())
+    receiver = opened_receiver(client, "pieces", "/queues/q/browse?max=100")
+    asked_for = client.requests.pop()
+    receiver.drain(2)
+    assert answer_of(client) == [], "the pieces are on their way"
+    pieces = (Piece(((1, 0, 0, 0, 0),), b"block"),) * 3
+    client.connection.answer(asked_for.token, Fetched(pieces, 3, cursor=None))
+    (answer,) = answer_of(client)
+    assert answer[COUNT_CREDIT] == [2, 0] and answer[DRAIN] == 1
+    receiver.drain(0)
+    (answer,) = answer_of(client)
+    assert answer[COUNT_CREDIT] == [2, 0] and answer[DRAIN] == 1
+    assert answer_of(client) == []
+    receiver.drain(5)
+    assert answer_of(client) == []
+    assert receiver.state & Link.REMOTE_CLOSED, "the end of the link gives the credit back"
+    assert len(received(receiver)) == 3
 
 
 def test_an_engine_with_assertions_is_not_lent_credit() -> None:
