@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from warren_raft.errors import MalformedMessage
 from warren_raft.types import EntryKind, GroupId, Index, MemberId, NodeId, Term
+from warren_raft.undecodable import UNDECODABLE
 
 WireEntry: TypeAlias = tuple[Term, EntryKind, int, bytes]
 """An entry inside Append: (term, kind, time_ms, data); its position gives its index."""
@@ -239,5 +240,5 @@ def decode(data: bytes | bytearray | memoryview) -> AnyRaftMessage:
     """Invert `encode`; raises MalformedMessage."""
     try:
         return _decoder.decode(data)
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise MalformedMessage(len(data), str(error)) from error

@@ -22,6 +22,7 @@ from warren_broker.queue.commands import (
 )
 from warren_broker.queue.effects import CancelConsumer, Drained
 from warren_raft.errors import PeerError
+from warren_raft.undecodable import UNDECODABLE
 
 _LENGTH = struct.Struct("<I")
 HEADER_BYTES_MAX = 64 * 1024 * 1024
@@ -463,7 +464,7 @@ def decode(data: bytes | memoryview) -> tuple[AnyPeerMessage, memoryview]:
     end = _LENGTH.size + length
     try:
         return _DECODER.decode(view[_LENGTH.size : end]), view[end:]
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise MalformedPeerMessage(str(error)) from error
 
 

@@ -15,6 +15,7 @@ from warren_broker.errors import InvalidArgument
 from warren_broker.management import resource
 from warren_broker.management.queue_values import ExchangeInfo, OverviewNode, QueueInfo
 from warren_broker.management.resource import Body, ManagementRequest, Names, Query, Result
+from warren_raft.undecodable import UNDECODABLE
 
 API_VERSION = 2
 """2: a sink's batches belong to runs, published by name and number of blocks; 1: without runs."""
@@ -413,7 +414,7 @@ def parse_binding(segment: str) -> BindingInfo:
     try:
         packed = base64.urlsafe_b64decode(parts.get("args", "").encode())
         arguments = msgspec.msgpack.decode(packed, type=dict[str, Any]) if packed else {}
-    except (binascii.Error, ValueError, msgspec.DecodeError):
+    except (binascii.Error, ValueError, *UNDECODABLE):
         raise InvalidArgument(
             f"binding {segment[:200]!r}: args is not what GET /bindings gave"
         ) from None

@@ -8,6 +8,7 @@ import msgspec
 
 from warren_broker.metadata.commands import AnyCommand, MetadataSubmission, MetadataSubmissionReply
 from warren_broker.queue.commands import UplinkId
+from warren_raft.undecodable import UNDECODABLE
 
 _ENCODER: Final = msgspec.msgpack.Encoder(order="deterministic")
 _SUBMISSIONS: Final = msgspec.msgpack.Decoder(MetadataSubmission)
@@ -29,7 +30,7 @@ def decode_submission(data: bytes | memoryview) -> MetadataSubmission:
     """Decode an entry; raises MalformedMetadata."""
     try:
         return _SUBMISSIONS.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise MalformedMetadata(f"entry of {len(data)} bytes: {error}") from error
 
 
@@ -42,5 +43,5 @@ def decode_reply(data: bytes | memoryview) -> MetadataSubmissionReply:
     """Decode a reply; raises MalformedMetadata."""
     try:
         return _REPLIES.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise MalformedMetadata(f"reply of {len(data)} bytes: {error}") from error

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from warren_broker.queue.commands import Submission
+from warren_raft.undecodable import UNDECODABLE
 
 _LENGTH: Final = struct.Struct("<I")
 LENGTH_BYTES: Final = _LENGTH.size
@@ -45,7 +46,7 @@ def decode_submission(data: bytes | memoryview) -> tuple[Submission, memoryview 
         raise MalformedEntry(f"entry of {size} bytes: its submission ends at {start}")
     try:
         submission = _DECODER.decode(view[_LENGTH.size : start])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise MalformedEntry(f"entry of {size} bytes: {error}") from error
     return submission, (view[start:] if start < size else None)
 

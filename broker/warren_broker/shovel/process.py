@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from warren_raft.runtime.loop import Loop
+from warren_raft.undecodable import UNDECODABLE
 
 log = logging.getLogger(__name__)
 WORKER: Final = "warren_broker.shovel.worker"
@@ -162,7 +163,7 @@ class ShovelProcess:
             if self._on_end is not None:
                 try:
                     self._on_status(_DECODER.decode(line))
-                except msgspec.MsgspecError as error:
+                except UNDECODABLE as error:
                     self._ended(f"its process sent something else than a status: {error}")
 
     def _broken(self, error: Exception) -> None:

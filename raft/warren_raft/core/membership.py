@@ -15,6 +15,7 @@ import msgspec
 
 from warren_raft.errors import MembershipRefused, StorageError
 from warren_raft.types import MemberId, Membership, NodeId
+from warren_raft.undecodable import UNDECODABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ def decode(data: bytes) -> Membership:
             data,
             type=tuple[tuple[NodeId, ...], tuple[NodeId, ...], tuple[tuple[NodeId, MemberId], ...]],
         )
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except UNDECODABLE as error:
         raise StorageError(
             f"a CONFIG entry of {len(data)} bytes holds no membership ({error}); "
             "restore this member from another one"

@@ -15,6 +15,7 @@ import msgspec
 
 from warren_raft.errors import StorageError
 from warren_raft.types import GroupId, MemberId, Membership, NodeId
+from warren_raft.undecodable import UNDECODABLE
 
 FORMAT = 1
 
@@ -55,9 +56,9 @@ def decode(group: GroupId, data: bytes) -> Birth:
         format_, member = FORMAT, 0
         try:
             voters = _BEFORE.decode(data)
-        except msgspec.MsgspecError as error:
+        except UNDECODABLE as error:
             raise _unreadable(group, str(error)) from error
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise _unreadable(group, str(error)) from error
     if format_ != FORMAT:
         raise _unreadable(group, f"format {format_}, this program knows {FORMAT}")

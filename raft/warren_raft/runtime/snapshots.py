@@ -20,6 +20,7 @@ from warren_raft.storage.errors import EntryDamaged, LogDamaged
 from warren_raft.storage.log_store import LogStore
 from warren_raft.storage.snapshot import Snapshot
 from warren_raft.types import GroupId, Index, Membership, MemberState, NodeId
+from warren_raft.undecodable import UNDECODABLE
 
 log = logging.getLogger("warren.raft")
 
@@ -251,7 +252,7 @@ class Transfers:
         try:
             theirs = msgspec.msgpack.decode(bytes(incoming.payload), type=Snapshot)
             theirs.live_indexes()
-        except (msgspec.MsgspecError, Unreadable) as error:
+        except (*UNDECODABLE, Unreadable) as error:
             self._end(group)
             raise BadFrame(f"a snapshot of group {group.id} that is none ({error})") from None
         within = group.node.log.has(theirs.index, theirs.term)

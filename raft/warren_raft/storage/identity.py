@@ -39,6 +39,7 @@ from warren_raft.storage.errors import DirectoryRefused
 from warren_raft.storage.files import Files
 from warren_raft.storage.manifest import NAME as MANIFEST
 from warren_raft.types import NodeId
+from warren_raft.undecodable import UNDECODABLE
 
 FORMAT = 5
 FORMAT_LOGGED = 4
@@ -203,7 +204,7 @@ def _known(files: Files, path: Path, cluster: str, node: str) -> Identity:
     data = files.read(path / IDENTITY)
     try:
         found = msgspec.json.decode(data, type=Identity)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise DirectoryRefused(
             path, f"{IDENTITY} cannot be read ({error})", f"restore {IDENTITY} from a copy"
         ) from None

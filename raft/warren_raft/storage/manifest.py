@@ -26,6 +26,7 @@ from warren_raft.storage.format import Damaged, Data
 from warren_raft.storage.framed_file import seal, unseal
 from warren_raft.storage.snapshot import Position
 from warren_raft.types import GroupId, Index, NodeId, Term
+from warren_raft.undecodable import UNDECODABLE
 
 MAGIC = b"WARRNGRP"
 VERSION = 3
@@ -65,5 +66,5 @@ def decode(file: Data) -> Manifest:
     """Invert `encode`; raises Damaged."""
     try:
         return _DECODER.decode(unseal(MAGIC, VERSION, file))
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise Damaged(f"its payload is no list of groups ({error})") from None

@@ -31,6 +31,7 @@ from warren_raft.index_set import Indexes
 from warren_raft.storage.format import Damaged, Data
 from warren_raft.storage.framed_file import seal, unseal, version_of
 from warren_raft.types import GroupId, Index, NodeId, Term
+from warren_raft.undecodable import UNDECODABLE
 
 MAGIC = b"WARRNSNP"
 VERSION = 3
@@ -95,7 +96,7 @@ def decode(file: Data) -> Snapshot:
     """Invert `encode`; raises Damaged."""
     try:
         snapshot = _DECODER.decode(unseal(MAGIC, VERSION, file))
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise Damaged(f"its payload is not a snapshot ({error})") from None
     try:
         if version_of(file) < 3:

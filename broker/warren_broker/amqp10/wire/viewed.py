@@ -15,6 +15,7 @@ from typing import TypeAlias
 import msgspec
 
 from warren_broker.amqp10.wire.fetched import MalformedPiece
+from warren_raft.undecodable import UNDECODABLE
 
 Row: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int]
 """See `warren_broker.queue.view.ViewRow`."""
@@ -56,5 +57,5 @@ def decode_view(data: memoryview) -> tuple[ViewHead, memoryview]:
         raise MalformedPiece(f"a view of {len(data)} bytes claims a head of {length}")
     try:
         return _DECODER.decode(data[_HEAD.size : _HEAD.size + length]), data[start:]
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise MalformedPiece(f"a view's head: {error}") from error

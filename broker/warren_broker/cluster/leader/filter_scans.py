@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Final, Protocol
 
-import msgspec
-
 from warren_broker.block.block import Block, BlockError
 from warren_broker.cluster.leader.block_cache import BlockCache
 from warren_broker.cluster.leader.set_aside import SetAsideCounts
@@ -23,6 +21,7 @@ from warren_broker.sql_filter import FilterRefused
 from warren_raft.runtime.host import Host, UnknownGroup
 from warren_raft.runtime.loop import Loop
 from warren_raft.storage.errors import EntryDamaged
+from warren_raft.undecodable import UNDECODABLE
 
 log = logging.getLogger(__name__)
 
@@ -229,6 +228,6 @@ def _evaluator(text: bytes) -> Evaluator | None:
     """Return the filter; None: this node does not know it, and nothing matches it."""
     try:
         return Evaluator(decode_filter(text))
-    except (FilterRefused, msgspec.MsgspecError) as error:
+    except (FilterRefused, *UNDECODABLE) as error:
         log.error("a consumer's filter cannot be read, so it matches nothing: %s", error)
         return None

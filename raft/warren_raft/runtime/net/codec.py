@@ -34,6 +34,7 @@ from warren_raft.errors import PeerError
 from warren_raft.messages import AnyRaftMessage, Append, WireEntry
 from warren_raft.runtime.net.stream import Buffer
 from warren_raft.types import EntryKind
+from warren_raft.undecodable import UNDECODABLE
 
 PROTOCOL = 22
 HEARTBEAT, RAFT, MESSAGE = 0, 1, 2
@@ -129,7 +130,7 @@ def decode_raft(body: memoryview) -> list[AnyRaftMessage]:
     at = _LENGTH.size + length
     try:
         carried = _carried.decode(body[_LENGTH.size : at])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise BadFrame(f"a RAFT frame with a bad header ({error})") from None
     messages: list[AnyRaftMessage] = []
     for item in carried:

@@ -27,6 +27,7 @@ from warren_raft.runtime.net.handshake import (
 from warren_raft.runtime.net.peer_tls import PeerTls, begins_tls
 from warren_raft.runtime.net.stream import Buffer, Stream
 from warren_raft.types import NodeId
+from warren_raft.undecodable import UNDECODABLE
 
 _hello = msgspec.msgpack.Decoder(Hello)
 _proof = msgspec.msgpack.Decoder(Proof)
@@ -236,7 +237,7 @@ class PeerConnection:
             return
         try:
             self._shake(kind, body)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except UNDECODABLE as error:
             raise codec.BadFrame(f"a handshake frame of kind {kind} ({error})") from None
 
     def _shake(self, kind: int, body: memoryview) -> None:

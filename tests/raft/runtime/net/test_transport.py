@@ -141,6 +141,13 @@ def greeting(value: Hello) -> bytes:
     return codec.frame(codec.HELLO, msgspec.msgpack.encode(value))
 
 
+def nested_greeting() -> bytes:
+    """A Hello with one more field, as a later version may have, of 5,000 arrays in each other."""
+    head, *fields = msgspec.msgpack.encode(hello())
+    assert head & 0xF0 == 0x90, head
+    return codec.frame(codec.HELLO, bytes((head + 1, *fields)) + b"\x91" * 5000 + b"\xc0")
+
+
 @pytest.mark.parametrize(
     ("first", "answer"),
     [
@@ -150,6 +157,8 @@ def greeting(value: Hello) -> bytes:
         (codec.frame(codec.WELCOME, b""), None),
         (codec.frame(codec.PROOF, msgspec.msgpack.encode(Proof(b"x" * 32))), None),
         (codec.frame(codec.HELLO, b"\xff\xff"), None),
+        (greeting(hello()).replace(b"\xa4test", b"\xa4te\xff\xff"), None),
+        (nested_greeting(), None),
         (b"GET / HTTP/1.1\r\n\r\n", None),
         (b"\xff" * 100, None),
         (b"", None),  # it says nothing: closed after handshake_ms_max

@@ -1,0 +1,119 @@
+"""Text that is no UTF-8, and values in too many others, are refused as other damage is."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from warren_broker import errors as broker_errors
+from warren_broker.amqp10.wire import viewed
+from warren_broker.amqp10.wire.fetched import MalformedPiece
+from warren_broker.cluster import messages as peer_messages
+from warren_broker.management import queues
+from warren_broker.queue import codec as queue_codec
+from warren_broker.queue import commands
+from warren_raft import messages
+from warren_raft.core import membership
+from warren_raft.errors import MalformedMessage, StorageError
+from warren_raft.runtime import log_identity
+from warren_raft.runtime.net import codec
+from warren_raft.storage import manifest, snapshot
+from warren_raft.storage.format import Damaged
+from warren_raft.storage.framed_file import seal
+
+TEXT = "a text"
+NESTED = b"\x91" * 5000 + b"\xc0"
+"""A value that msgspec refuses with a RecursionError, wherever it skips it."""
+
+
+def damaged(value: Any) -> list[bytes]:
+    """The value with its text damaged, and with one field more, which is nested too deep."""
+    good = msgspec.msgpack.encode(value)
+    assert TEXT.encode() in good and good[0] & 0xF0 == 0x90 and good[0] < 0x9F, good[:9]
+    return [good.replace(TEXT.encode(), b"a te\xff\xff"), bytes((good[0] + 1,)) + good[1:] + NESTED]
+
+
+def headed(data: bytes) -> bytes:
+    """With its length before it, as three of the formats have it."""
+    return len(data).to_bytes(4, "little") + data
+
+
+def view(data: bytes) -> bytes:
+    """A view's piece with that head."""
+    return len(data).to_bytes(8, "little") + data + bytes(-len(data) % 8)
+
+
+SNAPSHOT = snapshot.Snapshot(1, 1, 1, 0, (1, 1), 1, (TEXT,), (), b"", b"")
+MANIFEST = manifest.Manifest(groups=(manifest.GroupRow(1, (1, 1), b"", 1, TEXT),))
+VOTE = messages.Vote(1, TEXT, "b", 3, 10, 2)
+Case = tuple[Callable[[bytes], object], type[Exception], Any]
+CASES: dict[str, Case] = {
+    "Raft message": (messages.decode, MalformedMessage, VOTE),
+    "Raft frame": (
+        lambda data: codec.decode_raft(memoryview(headed(b"\x91\x92" + data + b"\x90"))),
+        codec.BadFrame,
+        VOTE,
+    ),
+    "snapshot": (
+        lambda data: snapshot.decode(seal(snapshot.MAGIC, snapshot.VERSION, [data])),
+        Damaged,
+        SNAPSHOT,
+    ),
+    "manifest": (
+        lambda data: manifest.decode(seal(manifest.MAGIC, manifest.VERSION, [data])),
+        Damaged,
+        MANIFEST,
+    ),
+    "birth": (lambda data: log_identity.decode(1, data), StorageError, (1, (TEXT,), 5)),
+    "peer message": (
+        lambda data: peer_messages.decode(headed(data)),
+        peer_messages.MalformedPeerMessage,
+        peer_messages.AskShovels(1, "/", TEXT),
+    ),
+    "submission": (
+        lambda data: queue_codec.decode_submission(headed(data)),
+        queue_codec.MalformedEntry,
+        commands.Submission(1, TEXT, 1, ()),
+    ),
+    "view": (
+        lambda data: viewed.decode_view(memoryview(view(data))),
+        MalformedPiece,
+        viewed.ViewHead((TEXT,), (), ()),
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def usual_recursion_limit() -> Iterator[None]:
+    """That of Python: programs that were imported in this process may have raised it."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
+    yield
+    sys.setrecursionlimit(before)
+
+
+@pytest.mark.parametrize("of", CASES)
+def test_every_decoder_refuses_it_with_its_own_error(of: str) -> None:
+    decode, refused, value = CASES[of]
+    for data in damaged(value):
+        with pytest.raises(refused):
+            decode(data)
+
+
+def test_a_membership() -> None:
+    """It is an array of arrays without more fields, so nothing in it can be skipped."""
+    good = membership.encode(membership.Membership((TEXT,), (), ()))
+    with pytest.raises(StorageError):
+        membership.decode(good.replace(TEXT.encode(), b"a te\xff\xff"))
+
+
+def test_the_arguments_of_a_binding_in_a_path() -> None:
+    """Of a client: the path of its request has room for a few thousand arrays in each other."""
+    packed = base64.urlsafe_b64encode(b"\x81\xa1a" + NESTED[-2500:]).decode()
+    with pytest.raises(broker_errors.InvalidArgument, match="args is not what GET /bindings gave"):
+        queues.parse_binding(f"src=x;dstq=q;key=;args={packed}")
