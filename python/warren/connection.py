@@ -29,7 +29,7 @@ PAUSE_S_FIRST = 0.02
 PAUSE_S_MAX = 0.5
 STREAM_CREDIT = 8
 LINKS_AHEAD_MAX = 32
-"""Links of `streams` that are attached at once."""
+"""Links of `streams` that are attached at once; all but the one that is read get one message."""
 CLOSE_S = 1.0
 
 
@@ -202,6 +202,7 @@ class Connection:
                         with self.lock:
                             for source in sources[at + len(attached) : at + LINKS_AHEAD_MAX]:
                                 attached.append(_Receiver.attach(wire, source()))
+                            attached[0].begin()
                         while (
                             message := self._next(wire, attached[0], pause.deadline)
                         ) is not None:
@@ -296,7 +297,10 @@ class Pause:
 
 
 class _Receiver(LinkHandler):
-    """A receiving link with its completely received messages, bounded by the credit."""
+    """A receiving link with its completely received messages, bounded by the credit.
+
+    A message may have megabytes: links that wait for others get one, which is all of a short slice.
+    """
 
     def __init__(self, link: Link) -> None:
         super().__init__(link)
@@ -310,12 +314,17 @@ class _Receiver(LinkHandler):
             link = session.receiver(name)
             link.source.address = source
             link.snd_settle_mode = link.SND_SETTLED
-            link.flow(STREAM_CREDIT)
+            link.flow(1)
             return cls(link)
 
         made = wire.attach(make)
         assert isinstance(made, _Receiver)
         return made
+
+    def begin(self) -> None:
+        """Have more than the first message come: this link is read now."""
+        if not self.ended:
+            self.link.flow(STREAM_CREDIT - 1)
 
     def take(self) -> memoryview | None:
         """Return the next message; None: the broker has closed the link. Raises its refusal."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,13 +11,23 @@ import pytest
 
 from python.fake_broker import FakeCluster, FakeNode
 from warren.admin import Admin
-from warren.claims import Claim, ClaimReader, ReaderStep, browse, fetch_claim, take_steps
+from warren.claims import (
+    Claim,
+    ClaimReader,
+    ClaimSlice,
+    ReaderStep,
+    browse,
+    fetch_claim,
+    fetch_slices,
+    take_steps,
+)
 from warren.client_tls import client_context
-from warren.connection import Connection
+from warren.connection import Connection, _Receiver
 from warren.errors import (
     AccessRefused,
     ClaimLost,
     ConnectionLost,
+    DeadlinePassed,
     Fenced,
     NotFound,
     PeerError,
@@ -294,6 +305,31 @@ def test_a_fetch_goes_on_where_the_connection_was_lost(cluster: FakeCluster) -> 
         assert bodies_of(pieces) == [b"%d" % i for i in range(20)]
     first.kill()
     second.kill()
+
+
+def test_slices_that_are_read_later_send_one_message_ahead(cluster: FakeCluster) -> None:
+    """Each of 32 sent eight, of up to 4 MB: a gigabyte in the client."""
+    cluster.queues["q"].add(make_block("q", *(b"%d" % i for i in range(80))))
+    node = FakeNode(cluster, 1)
+    with connect(node) as connection:
+        reader = ClaimReader(connection, "q", "r")
+        reader.register()
+        reader.open(1, max_messages=80, max_bytes=1 << 20)
+        slices = [ClaimSlice("q", "r", 1, first, first + 20) for first in range(0, 80, 20)]
+        fetched = fetch_slices(connection, slices)
+        pieces = [next(fetched)]
+        wire = connection.wire(time.monotonic() + 10)
+
+        def receivers() -> list[int]:
+            found = wire._handlers.values()
+            return [len(each.messages) for each in found if isinstance(each, _Receiver)]
+
+        wire.run(lambda: receivers()[1:] == [1, 1, 1], time.monotonic() + 10)
+        with pytest.raises(DeadlinePassed):
+            wire.run(lambda: max(receivers()[1:]) > 1, time.monotonic() + 0.2)
+        pieces += fetched
+        assert bodies_of([piece for _, piece in pieces]) == [b"%d" % i for i in range(80)]
+    node.kill()
 
 
 def test_a_request_whose_node_dies_is_made_again_elsewhere(cluster: FakeCluster) -> None:

@@ -25,6 +25,7 @@ from warren_broker.amqp10.connection_requests import (
 )
 from warren_broker.amqp10.consuming_link import ConsumingLink, RetiredConsumer
 from warren_broker.amqp10.dynamic_nodes import VOLATILE_QUEUE, dynamic_source, dynamic_target
+from warren_broker.amqp10.fetched_ahead import FetchedAhead
 from warren_broker.amqp10.link import (
     Limits10,
     LinkFault,
@@ -108,6 +109,7 @@ class Connection10:
         self.limits = limits or Limits10()
         self.in_flight_bytes = 0
         self.unfinished_bytes = 0
+        self.fetched = FetchedAhead(self.limits.send_ahead_bytes_max)
         self.short = False
         self.consumers: dict[int, ConsumingLink | RetiredConsumer] = {}
         self.reply_links: dict[str, RepliesLink] = {}

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from warren_broker.amqp091.wire.fitting import HEADER_FRAME_BYTES
 from warren_broker.amqp10.addresses import BLOCKS_CAPABILITY, WARREN_ANSWERS
 from warren_broker.amqp10.connection_requests import AnyAnswer, AnyRequest
+from warren_broker.amqp10.fetched_ahead import FetchedAhead
 from warren_broker.amqp10.wire.deliveries import Handle
 from warren_broker.amqp10.wire.fields import read_map
 from warren_broker.amqp10.wire.proton import Condition, Data, Delivery, Link, Terminus, symbol
@@ -29,7 +30,8 @@ class Limits10:
     request_bytes_max    one management request
     unfinished_bytes_max incomplete blocks over all links; more ends the connection
     in_flight_bytes_max  blocks passed on and not answered; above it nothing more is read
-    send_ahead_bytes_max messages fetched or written ahead of the client's reading
+    send_ahead_bytes_max messages fetched, over all links, or written on a session, ahead of the
+                         client's reading
     """
 
     block_bytes_max: int = 32 << 20
@@ -54,6 +56,7 @@ class LinkHost(Protocol):
     faults            refusals, for the log
     in_flight_bytes   of blocks that were passed on and not answered, over all links
     unfinished_bytes  of incomplete blocks, over all links
+    fetched           what links that fetch hold, over all of them
     short             a resource alarm is set: no block is accepted, no credit given for one
     consumers         the links of consumers, by the consumers' numbers
     reply_links       the links that get replies, by the names to which these are published
@@ -65,6 +68,7 @@ class LinkHost(Protocol):
     faults: list[LinkFault]
     in_flight_bytes: int
     unfinished_bytes: int
+    fetched: FetchedAhead
     short: bool
     consumers: dict[int, Any]
     reply_links: dict[str, Any]

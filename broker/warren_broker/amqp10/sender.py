@@ -31,7 +31,8 @@ _UNBOUNDED = 1 << 62
 class PiecesLink(LinkPart):
     """A link that sends pieces, each as a settled message, and closes after the last one.
 
-    It fetches the next pieces while it sends those it has, with at most one request at a time.
+    It fetches the next pieces while it sends those it has, with at most one request at a time, and
+    as `FetchedAhead` allows.
     A drain is answered once pieces have used up the credit; with more credit, the link's end after
     the last piece is the answer.
     """
@@ -74,15 +75,31 @@ class PiecesLink(LinkPart):
             self._write(self._pieces.popleft())
             wrote = True
         if self.ended:
-            self._pieces.clear()
+            self.gone()
         elif self._all_fetched and not self._pieces:
             self.finish()
-        elif not self._asked and not self._all_fetched and self._pieces_bytes < limit:
-            self._ask()
+        else:
+            self.fetch()
         if self._drain_told and not self.ended and self.link.credit <= 0:
             self._drain_told = False
             deliveries.give_back_credit(self.link, self.host.lends_credit)
         return wrote
+
+    def fetch(self) -> None:
+        """Ask for more, unless what this link has is enough, or other links hold too much."""
+        limit = self.host.limits.send_ahead_bytes_max
+        if self.ended or self._asked or self._all_fetched or self._pieces_bytes >= limit:
+            return
+        link = self.link
+        writes = not self._pieces and link.credit > 0 and link.session.outgoing_bytes < limit
+        if self.host.fetched.admits(self, writes):
+            self._ask()
+
+    def gone(self) -> None:
+        """Forget what was fetched: the link has ended."""
+        self.host.fetched.ended(self, self._pieces_bytes)
+        self._pieces.clear()
+        self._pieces_bytes = 0
 
     def _write(self, piece: Piece | ViewedPiece) -> None:
         head = piece.head()
@@ -92,7 +109,9 @@ class PiecesLink(LinkPart):
         self.link.stream(piece.block)
         self.link.advance()
         delivery.settle()
-        self._pieces_bytes -= len(piece.block)
+        size = len(piece.block)
+        self._pieces_bytes -= size
+        self.host.fetched.written(size)
 
     def _ask(self) -> None:
         self._asked = True
@@ -109,15 +128,16 @@ class PiecesLink(LinkPart):
 
     def _answered(self, answer: AnyAnswer) -> None:
         self._asked = False
-        if self.ended:
-            return
-        if isinstance(answer, Refusal):
-            self._pieces.clear()
-            self.refuse(answer)
+        if self.ended or isinstance(answer, Refusal):
+            self.host.fetched.answered(0)
+            if isinstance(answer, Refusal):
+                self.refuse(answer)
+            self.gone()
             return
         assert isinstance(answer, Fetched), answer
+        size = sum(len(piece.block) for piece in answer.pieces)
         self._pieces.extend(answer.pieces)
-        self._pieces_bytes += sum(len(piece.block) for piece in answer.pieces)
+        self._pieces_bytes += size
         self._position += answer.messages
         self._cursor = answer.cursor
         browsing = not isinstance(self._source, ClaimSource)
@@ -126,4 +146,5 @@ class PiecesLink(LinkPart):
             or (answer.messages == 0 and answer.cursor is None)
             or (browsing and answer.cursor is None)
         )
+        self.host.fetched.answered(size)
         self.wake()
