@@ -15,6 +15,9 @@ from tests.broker.amqp10.test_endings import BEGIN, attach, frame, transfer
 pytestmark = pytest.mark.live
 WAIT_S = 20.0
 CLOSE = b"\x00\x53\x18"
+DETACH = b"\x00\x53\x16"
+SOME = 40
+"""Transfers, fewer than the window of a session."""
 MISSING = b"\xc0\x10\x01\xa1\x0d/queues/lost!"
 
 
@@ -26,10 +29,18 @@ def opened(broker: Broker) -> Iterator[socket.socket]:
     host, port = broker.cluster.addresses[0].split(":")
     with socket.create_connection((host, int(port)), timeout=WAIT_S) as peer:
         peer.sendall(b"".join(FRAMES[: LOGIN + 1]))
-        read = b""
-        while b"\x00\x53\x10" not in read:
-            read += peer.recv(1 << 16)
+        until(peer, b"\x00\x53\x10")
         yield peer
+
+
+def until(peer: socket.socket, performative: bytes) -> bytes:
+    """Read until this comes; return what came."""
+    read = b""
+    while performative not in read:
+        got = peer.recv(1 << 16)
+        assert got, (performative, read[-200:])
+        read += got
+    return read
 
 
 def refusal(peer: socket.socket) -> bytes:
@@ -44,9 +55,26 @@ def refusal(peer: socket.socket) -> bytes:
 def test_a_client_that_still_sends_reads_why_its_connection_ends(broker: Broker) -> None:
     """Before: the node closed its socket with bytes unread in it, and a reset took the Close."""
     with opened(broker) as peer:
+        peer.sendall(frame(BEGIN))
+        until(peer, b"\x00\x53\x11")
         sent = attach(0, b"n", MISSING) + b"".join(transfer(0, each) for each in range(5_000))
-        peer.sendall(frame(BEGIN) + sent)
-        assert b"amqp:" in refusal(peer)
+        peer.sendall(sent)
+        assert b"amqp:session:window-violation" in refusal(peer)
+
+
+def test_a_refused_link_leaves_its_session_until_a_bound(broker: Broker) -> None:
+    with opened(broker) as peer:
+        peer.sendall(frame(BEGIN))
+        until(peer, b"\x00\x53\x11")
+        peer.sendall(attach(0, b"n", MISSING))
+        assert b"amqp:not-found" in until(peer, DETACH)
+        for first in range(0, 4_080, SOME):
+            peer.sendall(b"".join(transfer(0, first + each) for each in range(SOME)))
+            assert CLOSE not in until(peer, b"\x00\x53\x13"), "the window is renewed"
+        peer.sendall(attach(1, b"o", MISSING))
+        assert CLOSE not in until(peer, DETACH)
+        peer.sendall(b"".join(transfer(0, 4_080 + each) for each in range(SOME)))
+        assert b"more than 4096 messages to link 'n', which has ended" in refusal(peer)
 
 
 def test_sixty_five_sessions(broker: Broker) -> None:
