@@ -309,6 +309,10 @@ class Connection10:
         """Call the link's `flush` at the end of this pass."""
         self._to_flush[part] = None
 
+    def write_flow(self, ask: Callable[[], None], ahead: int) -> None:
+        """Write the flow of a link that `ask` asks for, `ahead` added to its delivery-count."""
+        self._engine.write_flow(ask, ahead)
+
     def _flush_links(self) -> None:
         while self._to_flush:
             parts, self._to_flush = self._to_flush, {}

@@ -83,6 +83,10 @@ class LinkHost(Protocol):
         """Call the link's `flush` at the end of this pass."""
         ...
 
+    def write_flow(self, ask: Callable[[], None], ahead: int) -> None:
+        """Write the flow of a link that `ask` asks for, `ahead` added to its delivery-count."""
+        ...
+
     def ask(self, request: AnyRequest, on_answer: OnAnswer) -> None:
         """Make a request; `on_answer` gets the result, unless the connection ends first."""
         ...

@@ -80,7 +80,7 @@ class PiecesLink(LinkPart):
             self.finish()
         else:
             self.fetch()
-        if self._drain_told and not self.ended and self.link.credit <= 0:
+        if self._drain_told and not self.ended and self.link.credit == 0:
             self._drain_told = False
             deliveries.give_back_credit(self.link, self.host.lends_credit)
         return wrote

@@ -14,6 +14,7 @@ from tests.broker.amqp10.test_connection import (
     output,
 )
 from tests.broker.amqp10.test_dynamic_nodes import attach, client_with
+from tests.broker.amqp10.test_endings import BEGIN, frame, opened_by_hand, receiver
 from tests.broker.amqp10.test_links import CONSUMER, asked, consumer, deliver, opened, received
 from warren_broker.amqp10 import link_requests as asks
 from warren_broker.amqp10.connection_requests import Fetched, Piece
@@ -23,6 +24,7 @@ from warren_broker.queue.commands import Delivery as Run
 from warren_broker.server.engine_build import has_assertions
 
 FLOW = b"\x00\x53\x13"
+TRANSFER = b"\x00\x53\x14"
 HANDLE, COUNT_CREDIT, DRAIN = 4, slice(5, 7), 8
 
 
@@ -155,3 +157,82 @@ def test_an_engine_with_assertions_is_not_lent_credit() -> None:
 
 def test_the_engine_that_is_installed_has_no_assertions() -> None:
     assert not has_assertions()
+
+
+def client_flow(count: int, credit: int, drain: bool = False, window: int = 100) -> bytes:
+    """A flow of the client's link 0, of which it has received so many messages.
+
+    window  transfers that it takes in all
+    """
+    fields = b"\x43\x52" + bytes([window]) + b"\x43\x52\x7f\x43\x52" + bytes([count])
+    fields += b"\x52" + bytes([credit]) + b"\x40" + (b"\x41" if drain else b"\x42")
+    return frame(b"\x00\x53\x13\xc0" + bytes([len(fields) + 1, 9]) + fields)
+
+
+class Consuming:
+    """A client with a link, written by hand.
+
+    told  (delivered, credit) that the queue was told
+    """
+
+    def __init__(self) -> None:
+        self.connection = opened_by_hand()
+        self.connection.receive(frame(BEGIN) + receiver(0, b"r"))
+        (request,) = self.connection.take_requests()
+        self.connection.answer(request.token, asks.Consuming(CONSUMER))
+        output(self.connection)
+        self.told: list[tuple[int, int]] = []
+        self._block = Block.decode(encode([b"m"] * 40, [b""] * 40, (b"", b"q"), 4, None))
+        self._first = 0
+
+    def says(self, flow: bytes, messages: int = 0) -> tuple[list[list[int]], int]:
+        """Send a flow, after which messages come; return the answers and the number of messages.
+
+        An answer is [delivery-count, credit, drain].
+        """
+        self.connection.receive(flow)
+        for request in self.connection.take_requests():
+            assert isinstance(request, asks.GrantCredit)
+            self.told.append((request.delivered, request.credit))
+            if request.drain:
+                drained = asks.CreditDrained(request.delivered)
+                self.connection.answer(request.token, drained)
+        if messages:
+            first, self._first = self._first, self._first + messages
+            run = Run(first, first, first, self._first - 1)
+            self.connection.deliver(CONSUMER, run, self._block)
+        sent = output(self.connection)
+        sent += output(self.connection)
+        answers = [[*each[COUNT_CREDIT], each[DRAIN]] for each in flows(sent)]
+        assert sent.rfind(FLOW) > sent.rfind(TRANSFER) or not answers, "messages precede"
+        return answers, sent.count(TRANSFER)
+
+
+def test_a_drain_with_less_credit_than_is_under_way_is_answered_with_what_was_sent() -> None:
+    """Before: with the count that the client had, and then 7 messages above its next credit came.
+
+    1. The client gives credit for 10, and 10 are sent.  2. It has received 3 when it gives credit
+    for none and drains.  3. It has received 10 when it gives credit for 2.
+    """
+    client = Consuming()
+    assert client.says(client_flow(0, 10), messages=10) == ([], 10)
+    assert client.says(client_flow(3, 0, drain=True)) == ([[10, 0, 1]], 0)
+    assert client.says(client_flow(10, 2), messages=5) == ([], 2)
+    assert client.told == [(0, 10), (10, -7), (10, 2)]
+    assert client.says(client_flow(12, 1, drain=True)) == ([[13, 0, 1]], 1)
+    assert client.says(client_flow(13, 1)) == ([], 1)
+    assert client.says(client_flow(13, 0, drain=True)) == ([[14, 0, 1]], 0)
+    assert client.says(client_flow(13, 0, drain=True)) == ([[14, 0, 1]], 0)
+    assert client.says(client_flow(14, 0, drain=True)) == ([[14, 0, 1]], 0)
+    assert client.says(client_flow(14, 3), messages=5) == ([], 3)
+
+
+def test_a_drain_below_what_waits_for_the_window_is_not_answered_and_loses_nothing() -> None:
+    """Proton has taken the messages, and writes no flow of the link before them."""
+    client = Consuming()
+    assert client.says(client_flow(0, 10, window=4), messages=10) == ([], 4)
+    assert client.says(client_flow(3, 2, drain=True, window=4)) == ([], 0)
+    assert client.says(client_flow(3, 2, drain=True)) == ([], 1)
+    assert client.says(client_flow(5, 5)) == ([], 5)
+    assert client.says(client_flow(10, 0, drain=True)) == ([[10, 0, 1]], 0)
+    assert client.says(client_flow(10, 1), messages=3) == ([], 1)

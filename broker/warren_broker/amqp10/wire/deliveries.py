@@ -40,7 +40,7 @@ def give_back_credit(link: Link, lends_credit: bool) -> None:
     The answer is a flow, whether there was credit to give back or not. Proton makes none without
     credit. So the link is lent one that Proton does not know from the peer, and gives it back:
     `pn_link_drained` counts the application's credit, and then advances the delivery-count by what
-    the peer gave, which is nothing.
+    the peer gave, which is nothing, or less: see `Outbox.behind`.
 
     lends_credit  False: the engine was compiled with assertions, one of which is that this function
                   is for receivers; then there is no answer, as from Proton itself
@@ -48,8 +48,9 @@ def give_back_credit(link: Link, lends_credit: bool) -> None:
     sender: Handle = link._impl
     if not lib.pn_link_get_drain(sender):
         return
-    if not lib.pn_link_credit(sender) and lends_credit:
-        lib.pn_link_flow(sender, 1)
+    credit = lib.pn_link_credit(sender)
+    if credit <= 0 and lends_credit:
+        lib.pn_link_flow(sender, 1 - credit)
     lib.pn_link_drained(sender)
 
 
@@ -133,17 +134,30 @@ def tell_outcome(delivery: Handle, outcome: int) -> None:
 
 
 class Outbox:
-    """A sending link: what it takes, and messages that are written to it."""
+    """A sending link: what it takes, and messages that are written to it.
+
+    A client may give less credit than what is under way to it has used. Proton's answer to a drain
+    then takes its delivery-count back by the difference: it is `behind` what has been sent, and as
+    much too generous with all credit that the client gives, which is told by the true count.
+
+    behind  how far; the next drain with credit makes up for it
+    """
 
     def __init__(self, link: Link) -> None:
+        self.behind = 0
         self._link: Handle = link._impl
         self._session: Handle = lib.pn_link_session(self._link)
         self._tag = ffi.new("pn_bytes_t *")
 
+    @property
+    def credit(self) -> int:
+        """The messages that the client takes; below 0: more are under way than it takes now."""
+        return int(lib.pn_link_credit(self._link)) - self.behind
+
     def has_room(self, bytes_max: int) -> bool:
         """Return whether there is credit, and less than that waits for the session's window."""
         return bool(
-            lib.pn_link_credit(self._link) > 0
+            lib.pn_link_credit(self._link) > self.behind
             and lib.pn_session_outgoing_bytes(self._session) < bytes_max
         )
 
