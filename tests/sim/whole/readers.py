@@ -10,7 +10,7 @@ from sim.whole.people import OneAtATime
 from sim.whole.profile import QueuePlan
 from warren_broker.amqp091 import requests
 from warren_broker.block.block import Block
-from warren_broker.cluster.client.reads import ReadFailed
+from warren_broker.cluster.client.reads import ReadFailed, cut_runs
 from warren_broker.errors import ClaimNotOpen, Refusal
 from warren_broker.queue import commands
 
@@ -157,19 +157,27 @@ class Reader(OneAtATime):
             self.fetch(process, book, reply.number, [body for body, _, _ in named])
 
     def fetch(self, process: Process, book: Book, number: int, expected: list[bytes]) -> None:
-        """Read what it holds, as an executor does: any member will do."""
+        """Read what it holds, as an executor does: any member will do.
+
+        A member that lags reads what it has applied of it, and is asked for the rest.
+        """
         reading = process.broker.reading
+        bodies: list[bytes] = []
 
         def found(runs: Any) -> None:
-            if not isinstance(runs, ReadFailed):
-                reading.block(book.group, runs, 1 << 20, read)
+            if runs and not isinstance(runs, ReadFailed):
+                reading.block(book.group, runs, 1 << 20, lambda reply: read(runs, reply))
 
-        def read(reply: Any) -> None:
+        def read(runs: Any, reply: Any) -> None:
             if not isinstance(reply, ReadFailed):
                 count, data = reply
                 block = Block.decode(data)
-                bodies = [bytes(block.body(at)) for at in range(count)]
-                require(bodies == expected, "a claim reads otherwise", bodies, expected)
+                require(0 < count == block.count, "a read of so many", count, block.count)
+                bodies.extend(bytes(block.body(at)) for at in range(count))
+                rest = cut_runs(runs, count)[1]
+                so_far = expected if not rest else expected[: len(bodies)]
+                require(bodies == so_far, "a claim reads otherwise", bodies, expected)
+                found(rest)
 
         reading.runs(book.group, self.name, number, 0, len(expected), found)
 
