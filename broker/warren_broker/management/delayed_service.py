@@ -10,7 +10,13 @@ from warren_broker import errors
 from warren_broker.amqp091.wire import properties
 from warren_broker.amqp10.caller import Answer, Asker
 from warren_broker.block.block import Block
-from warren_broker.cluster.client.reads import FETCH_BYTES_MAX, DelayedRows, ReadFailed
+from warren_broker.cluster.client.reads import (
+    FETCH_BYTES_MAX,
+    DelayedRows,
+    ReadFailed,
+    Runs,
+    cut_runs,
+)
 from warren_broker.kernel import readable
 from warren_broker.management import delayed as requests
 from warren_broker.management.queue_values import DelayedInfo
@@ -24,7 +30,7 @@ SHOWN: frozenset[str] = frozenset({"message_id"})
 
 
 def _list_delayed(asker: Asker, request: requests.ListDelayedRequest, answer: Answer) -> None:
-    """Answer as many of the first messages as fit into one read."""
+    """Answer as many of the first messages as fit into FETCH_BYTES_MAX."""
     queue = asker.queue(request.name, store=True)
 
     def found(rows: DelayedRows | ReadFailed) -> None:
@@ -39,25 +45,39 @@ def _list_delayed(asker: Asker, request: requests.ListDelayedRequest, answer: An
 
 
 def _read(asker: Asker, queue: QueueRecord, rows: DelayedRows, answer: Answer) -> None:
-    def read(result: tuple[int, bytes] | ReadFailed) -> None:
-        if isinstance(result, ReadFailed):
-            answer(errors.Unavailable(result.detail))
-            return
-        taken, data = result
-        places = [
-            (ready_ms, index, ordinal)
-            for ready_ms, index, first, last, _, _ in rows
-            for ordinal in range(first, last + 1)
-        ]
-        block = Block.decode(data)
-        answer(
-            requests.DelayedListed(
-                tuple(_info(block, i, places[i]) for i in range(min(taken, len(places))))
-            )
-        )
+    """Answer with what the rows are, up to FETCH_BYTES_MAX.
 
-    runs = tuple(row[1:] for row in rows)
-    asker.broker.reading.block(queue.group, runs, FETCH_BYTES_MAX, asker.guard(read))
+    A member that lags reads only what it has applied of them, and is asked for the rest.
+    """
+    places = [
+        (ready_ms, index, ordinal)
+        for ready_ms, index, first, last, _, _ in rows
+        for ordinal in range(first, last + 1)
+    ]
+    listed: list[DelayedInfo] = []
+    read_bytes = 0
+
+    def ask(runs: Runs) -> None:
+        def read(result: tuple[int, bytes] | ReadFailed) -> None:
+            nonlocal read_bytes
+            if isinstance(result, ReadFailed):
+                answer(errors.Unavailable(result.detail))
+                return
+            taken, data = result
+            read_bytes += len(data)
+            block = Block.decode(data)
+            these = places[len(listed) : len(listed) + taken]
+            listed.extend([_info(block, i, place) for i, place in enumerate(these)])
+            rest = cut_runs(runs, taken)[1]
+            if rest and read_bytes < FETCH_BYTES_MAX:
+                ask(rest)
+            else:
+                answer(requests.DelayedListed(tuple(listed)))
+
+        left = FETCH_BYTES_MAX - read_bytes
+        asker.broker.reading.block(queue.group, runs, left, asker.guard(read))
+
+    ask(tuple(row[1:] for row in rows))
 
 
 def _info(block: Block, i: int, place: tuple[int, int, int]) -> DelayedInfo:
