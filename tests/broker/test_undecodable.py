@@ -112,6 +112,13 @@ def test_a_membership() -> None:
         membership.decode(good.replace(TEXT.encode(), b"a te\xff\xff"))
 
 
+def test_a_membership_that_breaks_an_invariant() -> None:
+    """It was an assertion; found by `build.py fuzz`: an id of a node that does not vote."""
+    data = msgspec.msgpack.encode((("A", "b"), ("c",), (("a", 1),)))
+    with pytest.raises(StorageError, match="holds no membership"):
+        membership.decode(data)
+
+
 def test_the_arguments_of_a_binding_in_a_path() -> None:
     """Of a client: the path of its request has room for a few thousand arrays in each other."""
     packed = base64.urlsafe_b64encode(b"\x81\xa1a" + NESTED[-2500:]).decode()

@@ -62,18 +62,18 @@ def encode(membership: Membership) -> bytes:
 
 
 def decode(data: bytes) -> Membership:
-    """Invert `encode`."""
+    """Invert `encode`; raises StorageError, also for what breaks an invariant of Membership."""
     try:
         voters, learners, ids = msgspec.msgpack.decode(
             data,
             type=tuple[tuple[NodeId, ...], tuple[NodeId, ...], tuple[tuple[NodeId, MemberId], ...]],
         )
-    except UNDECODABLE as error:
+        return Membership(voters, learners, ids)
+    except (*UNDECODABLE, AssertionError) as error:
         raise StorageError(
             f"a CONFIG entry of {len(data)} bytes holds no membership ({error}); "
             "restore this member from another one"
         ) from error
-    return Membership(voters, learners, ids)
 
 
 def changed(membership: Membership, change: Change, member: MemberId = 0) -> Membership:
