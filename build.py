@@ -114,6 +114,12 @@ def mutate(options: argparse.Namespace) -> int:
     return run_module("mutation.run", options, suite.with_tests(environment.environment()))
 
 
+def fuzz(options: argparse.Namespace) -> int:
+    """Fuzz the decoders, guided by coverage: --seconds N --runs N --target NAME --replay INPUT."""
+    prepare()
+    return run_module("tests.fuzz.run", options, environment.environment(), "tests", ".")
+
+
 def differ(options: argparse.Namespace) -> int:
     """Run the same scripts on Warren and RabbitMQ and compare what a client observes."""
     prepare()
@@ -261,6 +267,7 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "federation": federation,
     "structure": structure,
     "mutate": mutate,
+    "fuzz": fuzz,
     "differ": differ,
     "shovel": shovel,
     "migrate": migrate,
@@ -286,6 +293,7 @@ PASSES_ON = (
     "nemesis",
     "federation",
     "mutate",
+    "fuzz",
     "differ",
     "shovel",
     "migrate",

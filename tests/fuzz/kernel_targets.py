@@ -1,0 +1,283 @@
+"""Targets of the compiled code: frames, properties, blocks, sections of AMQP 1.0."""
+
+from __future__ import annotations
+
+import random
+import struct
+from array import array
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from tests.broker.fuzz import blocks
+from tests.broker.kernel import frames as f
+from tests.fuzz.target import FAST, SLOW, Target, outcome, same, with_twin
+from warren_broker.amqp091.wire import properties
+from warren_broker.block.block import Block, BlockError, compress, concat, encode
+from warren_broker.errors import Refusal
+from warren_broker.kernel import Kernel
+from warren_broker.kernel.items import DeliveryMalformed, Unsendable
+from warren_broker.kernel.section_types import MalformedSections
+
+SEEDS = 40
+FRAME_MAX, BODY_MAX = 4096, 8000
+
+
+# ------------------------------------------------------------------ AMQP 0.9.1 frames
+
+
+def _scanned(kernel: Kernel, pieces: list[bytes]) -> Any:
+    scanner = kernel.scan.FrameScanner(FRAME_MAX, BODY_MAX)
+    items = [item for piece in pieces for item in scanner.feed(piece)]
+    assert scanner.pending_bytes <= FRAME_MAX + 8 + 4 * BODY_MAX, scanner.pending_bytes
+    table = scanner.table
+    rows = (table.count, table.rows, table.properties, table.bodies, table.routes.entries)
+    return items, scanner.pending_bytes, rows
+
+
+def scan(data: bytes) -> None:
+    """Frames, cut in two at the place that the first octet says: in one piece, and by the twin."""
+    if not data:
+        return
+    cut, data = data[0], data[1:]
+    pieces = [data[:cut], data[cut:]]
+    found = _scanned(FAST, pieces)
+    same("rows of cut and whole input", found[2], _scanned(FAST, [data])[2])
+    for raw in _properties_of(found[2]):
+        properties.decode(raw)  # what the kernel accepts, every decoder can read
+    if with_twin(data):
+        same("kernels", found, _scanned(SLOW, pieces))
+
+
+def _properties_of(rows: Any) -> Iterator[bytes]:
+    count, words, area = rows[0], array("I", bytes(rows[1])), bytes(rows[2])
+    start = 0
+    for i in range(count):
+        end = words[5 * i + 1]
+        yield area[start:end]
+        start = end
+
+
+def scan_seeds() -> Iterator[bytes]:
+    """Frames of every kind, bodies in several frames."""
+    for seed in range(SEEDS):
+        chance = random.Random(seed)
+        made = b"".join(
+            chance.choice(
+                (
+                    f.publish(1, b"x", b"k", b"body" * chance.randrange(3), _raw(chance)),
+                    f.publish(2, b"", b"q", b"b" * 2000, f.PLAIN, 0, 1000),
+                    f.ack(1, chance.randrange(4), True),
+                    f.nack(1, 2),
+                    f.reject(1, 3),
+                    f.frame(8, 0, b""),
+                    f.method(1, 20, 40, b"abc"),
+                    f.header(1, 5),
+                    f.frame(3, 1, b"hello"),
+                )
+            )
+            for _ in range(chance.randrange(1, 5))
+        )
+        yield bytes((chance.randrange(256),)) + made
+
+
+def _delivered(kernel: Kernel, pieces: list[bytes]) -> Any:
+    scanner = kernel.delivery_scan.DeliveryScanner(1, FRAME_MAX, BODY_MAX)
+    rest = [outcome(partial(scanner.feed, piece), DeliveryMalformed) for piece in pieces]
+    taken = scanner.take()
+    columns = (taken.exchange, taken.routing_key, taken.properties, taken.body)
+    areas = [(bytes(column.offsets), bytes(column.data)) for column in columns]
+    return rest, taken.count, bytes(taken.tags), bytes(taken.redelivered), areas
+
+
+def deliveries(data: bytes) -> None:
+    """The frames that a client gets, cut at the place that the first octet says."""
+    if not data:
+        return
+    pieces = [data[1:][: data[0]], data[1:][data[0] :]]
+    found = _delivered(FAST, pieces)
+    if with_twin(data):
+        same("kernels", found, _delivered(SLOW, pieces))
+
+
+def deliveries_seeds() -> Iterator[bytes]:
+    """What the kernel writes for blocks."""
+    for seed in range(SEEDS):
+        chance = random.Random(seed)
+        block = Block.decode(blocks.valid(chance))
+        out = bytearray()
+        try:
+            FAST.deliver.format_deliveries(
+                out, block, 0, block.count, 1 + seed // 30, "tag", 5, False, FRAME_MAX
+            )
+        except Unsendable:
+            continue
+        yield bytes((chance.randrange(256),)) + bytes(out)
+
+
+# ------------------------------------------------------------------ properties
+
+
+def _raw(chance: random.Random) -> bytes:
+    return blocks.property_bytes(chance, chance.random() < 0.5)
+
+
+def _columns(kernel: Kernel, data: bytes) -> Any:
+    offsets = memoryview(array("I", (0, len(data))))
+    columns, bad = kernel.property_columns.split_properties(offsets, data, 1, [True] * 14)
+    return [(bytes(c.offsets), bytes(c.data)) for c in columns], bad
+
+
+def _properties(kernel: Kernel, data: bytes) -> Any:
+    deliver = kernel.deliver
+    good = deliver.readable(data)
+    bare, kept = deliver.split_sections(good)
+    again, _ = deliver.split_sections(deliver.with_sections(bare, b"kept"))  # no empty table
+    back = deliver.split_sections(deliver.with_sections(again, b"kept"))
+    same("sections in a header", back, (again, b"kept"))
+    headed = outcome(lambda: deliver.with_headers(data, {"x-delivery-count": 3}), Unsendable)
+    fitted = outcome(lambda: deliver.fitting(0, good, FRAME_MAX), Unsendable)
+    return good, bare, kept, headed, fitted, _columns(kernel, data)
+
+
+def property_lists(data: bytes) -> None:
+    """Flags and list: by the kernel, by the codec, and back."""
+    found = _properties(FAST, data)
+    read = outcome(lambda: properties.decode(data), Refusal)
+    accepted = found[0] == data
+    if accepted:
+        assert isinstance(read, properties.Properties), read
+        properties.headers(data)
+        same("spans", bytes(properties.replace(data)), data)
+    properties.decode(found[0])
+    if with_twin(data):
+        same("kernels", found, _properties(SLOW, data))
+
+
+def property_seeds() -> Iterator[bytes]:
+    """Properties with what the broker itself reads."""
+    for seed in range(2 * SEEDS):
+        yield _raw(random.Random(seed))
+
+
+# ------------------------------------------------------------------ blocks
+
+
+def _admitted(kernel: Kernel, block: Block) -> Any:
+    kernel.admit.check_structure(block)
+    table = kernel.admit.load_block(block)
+    rows = (table.count, bytes(table.rows), bytes(table.properties), bytes(table.bodies))
+    return rows, table.routes.entries
+
+
+def block(data: bytes) -> None:
+    """A block, its checksum repaired: decoded, admitted, cut, joined, packed."""
+    data = blocks.repaired(data)
+    try:
+        made = Block.decode(data)
+    except BlockError:
+        return
+    admitted = outcome(lambda: _admitted(FAST, made), BlockError)
+    whole = not (isinstance(admitted[0], str))
+    if with_twin(data):
+        same("kernels admit", admitted, outcome(lambda: _admitted(SLOW, made), BlockError))
+    if not whole or not made.count:
+        return
+    count = made.count
+    parts = [(made, 0, (count + 1) // 2), (made, count // 2, count)]
+    joined = concat(parts)
+    given = [(made.buffer, first, last, 0) for _, first, last in parts]
+    for kernel in (FAST, SLOW) if with_twin(data) else (FAST,):
+        same("join and concat", kernel.join.join(_views(given)), joined)
+        same("digests", _digest(kernel, data), _digest(FAST, joined[:0] or data))
+    again = Block.decode(made.slice(0, count))
+    same("bodies", [bytes(again.body(i)) for i in range(count)], _bodies(made))
+    same("packed", _bodies(Block.decode(compress(made.buffer, 1))), _bodies(made))
+    if with_twin(data):
+        ids = FAST.publisher_ids.publisher_ids(made)
+        same("publisher ids", ids, SLOW.publisher_ids.publisher_ids(made))
+
+
+def _bodies(made: Block) -> list[bytes]:
+    return [bytes(made.body(i)) for i in range(made.count)]
+
+
+def _digest(kernel: Kernel, data: bytes) -> int:
+    return int(kernel.digest.content_digest(data))
+
+
+def _views(given: list[Any]) -> list[Any]:
+    return [(bytes(buffer), 0, first, last) for buffer, first, last, _ in given]
+
+
+def block_seeds() -> Iterator[bytes]:
+    """Blocks with every column, compressed ones, and others with one field changed."""
+    for seed in range(SEEDS):
+        chance = random.Random(seed)
+        yield blocks.valid(chance)
+        yield blocks.mutated(chance)
+    yield compress(encode([b"x" * 200] * 9, [f.PLAIN] * 9, (b"", b"q")), 512)
+
+
+# ------------------------------------------------------------------ AMQP 1.0 sections
+
+
+def _sections(kernel: Kernel, data: bytes) -> Any:
+    body = kernel.sections_in.is_body(memoryview(data))
+    names = {b"\xa1\x01k": 2}
+    fields = outcome(
+        lambda: kernel.section_fields.read_fields(data, 0, {0: 1, 3: 3}, names, [None] * 4),
+        MalformedSections,
+    )
+    try:
+        read = kernel.sections_in.read_sections(memoryview(data))
+    except MalformedSections as error:
+        return body, repr(fields), str(error), error.condition
+    head = kernel.sections_out.write_sections(
+        read.properties, b"x", b"k", (4, -1, True, 1), {b"x-opt-a": b"\x41"}, False
+    )
+    kept = outcome(
+        lambda: kernel.sections_out.sections_to_keep(
+            read.properties, memoryview(data), read.sections, read.pieces
+        ),
+        MalformedSections,
+    )
+    return body, repr(fields), read, head, kept
+
+
+def sections(data: bytes) -> None:
+    """A message of AMQP 1.0: to AMQP 0.9.1 and back."""
+    found = _sections(FAST, data)
+    if len(found) == 5:
+        read = found[2]
+        properties.decode(read.properties)
+        same("properties", FAST.deliver.readable(read.properties), read.properties)
+        FAST.sections_in.read_sections(memoryview(found[3] + b"\x00\x53\x75\xa0\x01b"))
+    if with_twin(data):
+        same("kernels", found, _sections(SLOW, data))
+
+
+def sections_seeds() -> Iterator[bytes]:
+    """Messages that Qpid Proton encodes, and those that the kernel makes of properties."""
+    from proton import Message, symbol, timestamp, ulong
+
+    for body in (b"data", "text", None, 5, [1, "a"], {"k": 1}):
+        made = Message(body=body, inferred=isinstance(body, bytes), id=ulong(7), subject="s")
+        made.properties = {"k": 1, "l": "text", "m": 1.5, "n": None, "t": timestamp(5)}
+        made.annotations = {symbol("x-opt-a"): 1, symbol("x-b"): "c"}
+        made.durable, made.priority, made.ttl, made.user_id = True, 3, 5.0, b"guest"
+        made.correlation_id, made.reply_to, made.creation_time = b"id", "/queues/q", 3.0
+        yield bytes(made.encode())
+        yield bytes(Message(body=body, address="/queues/q").encode())
+    for raw in property_seeds():
+        head = FAST.sections_out.write_sections(raw, b"x", b"k", (4, 5, True, 1), {}, False)
+        yield head + b"\x00\x53\x75" + struct.pack(">BI", 0xB0, 3) + b"abc"
+
+
+TARGETS = (
+    Target("scan", scan, scan_seeds),
+    Target("deliveries", deliveries, deliveries_seeds),
+    Target("properties", property_lists, property_seeds),
+    Target("block", block, block_seeds),
+    Target("sections", sections, sections_seeds),
+)

@@ -1,0 +1,162 @@
+"""Fuzz the decoders, guided by coverage: the program of `build.py fuzz`.
+
+    python3 build.py fuzz                       each target for a minute
+    python3 build.py fuzz --seconds 600         ten minutes each
+    python3 build.py fuzz --target scan --runs 1000000
+    python3 build.py fuzz --target scan --replay BASE64
+
+Inputs that reached something new stay in `.warren/fuzz/corpus`, and later runs begin with them; a
+run ends with all of them on both kernels. A finding is printed with its traceback and the command
+that plays it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.fuzz import instruments
+from tests.fuzz.instruments import LOGS, PLACE, NotInstalled
+from tests.fuzz.target import Target
+from tests.fuzz.targets import TARGETS
+
+CORPUS, FINDINGS = PLACE / "corpus", PLACE / "findings"
+INPUT_BYTES_MAX = 4096
+INPUT_SECONDS_MAX = 20
+MEMORY_MB_MAX = 3072
+TAIL_LINES = 40
+_STATUS = re.compile(r"^#(\d+)\s.*?cov: (\d+) ft: (\d+) corp: (\d+)/", re.MULTILINE)
+_RATE = re.compile(r"^stat::average_exec_per_sec:\s*(\d+)", re.MULTILINE)
+_EXECUTED = re.compile(r"^stat::number_of_executed_units:\s*(\d+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Played:
+    """The result of one target.
+
+    covered   edges of Python's bytecode and of the kernel's C code
+    features  edges, and how often each was taken
+    corpus    inputs that reached something new
+    rate      executions per second, without the start
+    """
+
+    executions: int
+    covered: int
+    features: int
+    corpus: int
+    rate: int
+    found: bool
+
+
+def _seed(target: Target) -> Path:
+    """Write the target's seeds into its corpus; return the folder."""
+    folder = CORPUS / target.name
+    folder.mkdir(parents=True, exist_ok=True)
+    for data in target.seeds():
+        (folder / hashlib.sha1(data).hexdigest()).write_bytes(data)
+    return folder
+
+
+def _work(target: Target, *arguments: str, twin: str = "") -> tuple[int, str]:
+    """Run a worker; return its exit code and output."""
+    LOGS.mkdir(parents=True, exist_ok=True)
+    FINDINGS.mkdir(parents=True, exist_ok=True)
+    log = LOGS / f"{target.name}{'-twin' if twin else ''}.log"
+    command = [sys.executable, "-m", "tests.fuzz.worker", target.name]
+    limits = [
+        f"-max_len={INPUT_BYTES_MAX}",
+        f"-timeout={INPUT_SECONDS_MAX}",
+        f"-rss_limit_mb={MEMORY_MB_MAX}",
+        f"-artifact_prefix={FINDINGS}/{target.name}-",
+        "-print_final_stats=1",
+    ]
+    with log.open("wb") as out:
+        code = subprocess.run(
+            [*command, *limits, *arguments],
+            env=instruments.worker_environment(twin),
+            cwd=instruments.ROOT,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            check=False,
+        ).returncode
+    return code, log.read_text(encoding="utf-8", errors="replace")
+
+
+def _tell(target: Target, text: str) -> None:
+    """Print a finding: how it ended, and the command that plays it again."""
+    at = max(text.rfind("=== Uncaught Python exception"), text.rfind("==ERROR: "))
+    print("\n".join(text[max(at, 0) :].splitlines()[:TAIL_LINES]))
+    found = re.search(r"Test unit written to (\S+)", text)
+    if found:
+        data = base64.b64encode(Path(found.group(1)).read_bytes()).decode()
+        print(f"replay: python3 build.py fuzz --target {target.name} --replay {data}")
+
+
+def fuzz(target: Target, seconds: int, runs: int, seed: int) -> Played:
+    """Fuzz one target, then play its corpus on both kernels."""
+    folder = _seed(target)
+    bounds = [f"-max_total_time={seconds}"] if seconds else []
+    code, text = _work(target, *bounds, f"-runs={runs or -1}", f"-seed={seed}", str(folder))
+    if not code:
+        code, twin_text = _work(target, "-runs=0", str(folder), twin="always")
+        if code:
+            _tell(target, twin_text)
+    else:
+        _tell(target, text)
+    executed, rate, status = _EXECUTED.search(text), _RATE.search(text), _STATUS.findall(text)
+    number, covered, features, corpus = map(int, status[-1]) if status else (0, 0, 0, 0)
+    executions = int(executed.group(1)) if executed else number
+    per_second = int(rate.group(1)) if rate else 0
+    return Played(executions, covered, features, corpus, per_second, bool(code))
+
+
+def replay(target: Target, data: bytes) -> int:
+    """Play one input on both kernels, with AddressSanitizer."""
+    path = PLACE / f"replay-{target.name}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    code, text = _work(target, str(path), twin="always")
+    print("\n".join(text.splitlines()[-TAIL_LINES:]))
+    return 1 if code else 0
+
+
+def main(arguments: list[str]) -> int:
+    """Run; 1: there was a finding."""
+    parser = argparse.ArgumentParser(prog="build.py fuzz", description=__doc__.splitlines()[0])
+    parser.add_argument("--target", action="append", choices=TARGETS, help="by default: all")
+    parser.add_argument("--seconds", type=int, help="for each target; by default 60")
+    parser.add_argument("--runs", type=int, default=0, help="executions of each target")
+    parser.add_argument("--seed", type=int, default=0, help="0: another one each time")
+    parser.add_argument("--replay", metavar="BASE64", help="play one input of --target")
+    options = parser.parse_args(arguments)
+    try:
+        instruments.ensure()
+    except NotInstalled as missing:
+        print(f" ! nothing was fuzzed: {missing} (with WARREN_STRICT=1 this fails)")
+        return 1 if os.environ.get("WARREN_STRICT") else 0
+    chosen = [TARGETS[name] for name in options.target or TARGETS]
+    if options.replay is not None:
+        return max(replay(each, base64.b64decode(options.replay)) for each in chosen)
+    seconds = options.seconds if options.seconds is not None else 0 if options.runs else 60
+    print(f"{'target':<18}{'executions':>12}{'per s':>8}{'edges':>8}{'features':>10}{'corpus':>8}")
+    total, faults = 0, []
+    for each in chosen:
+        done = fuzz(each, seconds, options.runs, options.seed)
+        total += done.executions
+        figures = f"{done.covered:>8}{done.features:>10}{done.corpus:>8}"
+        print(f"{each.name:<18}{done.executions:>12,}{done.rate:>8,}{figures}", flush=True)
+        if done.found:
+            faults.append(each.name)
+    print(f"{total:,} executions of {len(chosen)} targets; findings: {', '.join(faults) or 'none'}")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,69 @@
+"""Each target of `build.py fuzz`, without the fuzzer: its seeds, and seeds with a few changes."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+
+from tests.fuzz.targets import TARGETS
+
+CHANGED = 1500
+CHANGED_CONNECTIONS = 300
+"""Inputs per target; those of whole connections take longer."""
+
+
+def changed(chance: random.Random, data: bytes, other: bytes) -> bytes:
+    """A few octets changed, removed, repeated, or taken from another seed."""
+    made = bytearray(data or b"\0")
+    for _ in range(chance.choice((1, 1, 2, 4))):
+        at = chance.randrange(len(made))
+        kind = chance.randrange(5)
+        if kind == 0:
+            made[at] ^= 1 << chance.randrange(8)
+        elif kind == 1:
+            made[at] = chance.choice((0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)))
+        elif kind == 2 and len(made) > 9:
+            del made[at : at + chance.randrange(1, 9)]
+        elif kind == 3:
+            made[at:at] = made[at : at + 8]
+        else:
+            start = chance.randrange(len(other) + 1)
+            made[at:at] = other[start : start + 16]
+    return bytes(made)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_target_without_the_fuzzer(name: str) -> None:
+    target, chance = TARGETS[name], random.Random(name)
+    seeds = list(target.seeds())
+    assert seeds and sum(map(len, seeds)) < 200_000
+    count = CHANGED_CONNECTIONS if name.startswith("connection") else CHANGED
+    for data in seeds:
+        target.play(data)
+    for _ in range(count):
+        data = changed(chance, chance.choice(seeds), chance.choice(seeds))
+        try:
+            target.play(data)
+        except Exception as error:
+            raise AssertionError(f"{name}: {data.hex()}") from error
+
+
+def test_nothing_is_fuzzed_without_the_tools() -> None:
+    """Said aloud, and a failure where every test is to run."""
+    program = (
+        "from tests.fuzz import instruments, run\n"
+        "def missing(): raise instruments.NotInstalled('no clang')\n"
+        "instruments.ensure = missing\n"
+        "raise SystemExit(run.main(['--runs', '1']))\n"
+    )
+    for strict, code in (("", 0), ("1", 1)):
+        env = {**os.environ, "WARREN_STRICT": strict, "PYTHONPATH": os.pathsep.join(sys.path)}
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=env, text=True, capture_output=True, check=False
+        )
+        assert done.returncode == code, done.stderr
+        assert "nothing was fuzzed: no clang" in done.stdout

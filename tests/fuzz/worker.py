@@ -1,0 +1,46 @@
+"""One target under Atheris: `python -m tests.fuzz.worker TARGET [options and paths of libFuzzer]`.
+
+Started by `run`, with the environment of `instruments.worker_environment`.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+from tests.fuzz.instruments import COMPILED
+
+PREFIX = "warren_broker.kernel.compiled."
+
+
+class SanitizedKernel(importlib.abc.MetaPathFinder):
+    """Loads the kernel that was built for the fuzzer in the place of the one beside the sources."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return where a module of the compiled kernel is; None for others."""
+        if not name.startswith(PREFIX):
+            return None
+        found = next(COMPILED.glob(f"{name[len(PREFIX) :]}.cpython*.so"))
+        return importlib.util.spec_from_file_location(name, found)
+
+
+def main(arguments: list[str]) -> None:
+    """Play inputs until libFuzzer ends the process."""
+    import atheris
+
+    sys.meta_path.insert(0, SanitizedKernel())
+    with atheris.instrument_imports(include=["warren_broker", "warren_raft"]):
+        from tests.fuzz.targets import TARGETS
+    target = TARGETS[arguments[0]]
+    atheris.Setup([sys.argv[0], *arguments[1:]], target.play)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
