@@ -69,7 +69,8 @@ def _work(target: Target, *arguments: str, twin: str = "") -> tuple[int, str]:
     LOGS.mkdir(parents=True, exist_ok=True)
     FINDINGS.mkdir(parents=True, exist_ok=True)
     log = LOGS / f"{target.name}{'-twin' if twin else ''}.log"
-    command = [sys.executable, "-m", "tests.fuzz.worker", target.name]
+    place = target.play.__module__
+    command = [sys.executable, "-m", "tests.fuzz.worker", place, target.name]
     limits = [
         f"-max_len={INPUT_BYTES_MAX}",
         f"-timeout={INPUT_SECONDS_MAX}",

@@ -1,10 +1,11 @@
-"""One target under Atheris: `python -m tests.fuzz.worker TARGET [options and paths of libFuzzer]`.
+"""One target under Atheris: `python -m tests.fuzz.worker MODULE TARGET [what libFuzzer takes]`.
 
 Started by `run`, with the environment of `instruments.worker_environment`.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.abc
 import importlib.util
 import sys
@@ -36,9 +37,9 @@ def main(arguments: list[str]) -> None:
 
     sys.meta_path.insert(0, SanitizedKernel())
     with atheris.instrument_imports(include=["warren_broker", "warren_raft"]):
-        from tests.fuzz.targets import TARGETS
-    target = TARGETS[arguments[0]]
-    atheris.Setup([sys.argv[0], *arguments[1:]], target.play)
+        module = importlib.import_module(arguments[0])  # alone: the others take time to load
+    (target,) = (each for each in module.TARGETS if each.name == arguments[1])
+    atheris.Setup([sys.argv[0], *arguments[2:]], target.play)
     atheris.Fuzz()
 
 
