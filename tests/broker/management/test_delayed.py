@@ -1,4 +1,4 @@
-"""The list of delayed messages, on a node whose member of the queue lags."""
+"""The list of delayed messages, on a node that has a lagging member of the queue."""
 
 from __future__ import annotations
 
