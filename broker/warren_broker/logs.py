@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import sys
 import threading
 import time
@@ -208,10 +209,20 @@ class StandardError(QueueHandler):
 
 
 def write_all(descriptor: int, text: str, encoding: str) -> None:
-    """Write a text, however often that takes; what the encoding lacks is escaped."""
+    """Write a text, however often that takes; what the encoding lacks is escaped.
+
+    1. A node's standard error is a pipe, or a terminal, that another process has, too.  2. That one
+    makes it non-blocking, which holds for both.  3. It is full: the write fails at once, and the
+    lines would be lost without a word. So it is waited for as if it had blocked.
+    """
     data = memoryview(text.encode(encoding, "backslashreplace"))
     while data:
-        data = data[os.write(descriptor, data) :]
+        try:
+            data = data[os.write(descriptor, data) :]
+        except BlockingIOError:
+            writable = select.poll()
+            writable.register(descriptor, select.POLLOUT)
+            writable.poll()
 
 
 def set_up(level: str) -> None:
