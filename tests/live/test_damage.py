@@ -106,7 +106,7 @@ def test_damage_found_at_a_start(cluster: LocalCluster, kind: str) -> None:
     flip(path, random.Random(kind), 0.01 if kind == "wal" else 0.2, 0.3)
     cluster.start(victim)
     if kind != "segment":  # that one is found when it is read
-        assert str(path) in cluster.log(victim), "the log names the file"
+        eventually(lambda: str(path) in cluster.log(victim), "the log names the file")
         eventually(lambda: list(data.glob(f"damaged/*/**/{path.name}")), "it is set aside")
     # What the leader knows of the member is of its old disk, until something is to be answered.
     publish(uri_of(cluster, victim), "q", 9_999, 1)
@@ -121,7 +121,8 @@ def test_damage_found_at_a_start(cluster: LocalCluster, kind: str) -> None:
     assert consume(uri_of(cluster, victim), "q") == left + list(range(9_999, 10_050))
     cluster.restart(victim)
     if kind not in ("segment",):
-        assert "damaged files that were set aside" in cluster.log(victim), "each start names it"
+        said = "damaged files that were set aside"
+        eventually(lambda: said in cluster.log(victim), "each start names it")
 
 
 def test_damage_under_a_running_node(cluster: LocalCluster) -> None:
@@ -139,7 +140,8 @@ def test_damage_under_a_running_node(cluster: LocalCluster) -> None:
             flip(path, rng)
     assert consume(uri_of(cluster, leader), "q") == left
     assert cluster.is_running(leader) and cluster.pid(leader) == pid
-    assert "requesting it from the other members" in cluster.log(leader)
+    said = "requesting it from the other members"
+    eventually(lambda: said in cluster.log(leader), "it is logged")
 
 
 def lead(cluster: LocalCluster, wanted: int) -> int:

@@ -258,7 +258,7 @@ def test_a_cluster_loads_its_definitions_once(tmp_path: Path) -> None:
         cluster.restart(0, kill=True)
         with cluster.connect() as connection:
             assert len(Admin(connection).queues()) == 4, "deleted by an operator"
-        assert "unchanged, not loaded again" in cluster.log(1)
+        eventually(lambda: "unchanged, not loaded again" in cluster.log(1), "it is logged")
         loading(tmp_path, boot_document(**with_queues(7)))
         cluster.restart(2)
         with cluster.connect() as connection:

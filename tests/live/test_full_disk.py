@@ -133,7 +133,7 @@ def test_a_leader_with_a_full_disk(tmp_path: Path, mount: Mount) -> None:
         assert not publisher.errors
         assert early + consume(uri_of(cluster, 0), "q") == publisher.confirmed
         assert cluster.pid(0) == pid and cluster.is_running(0)
-        assert "there is space again" in cluster.log(0)
+        eventually(lambda: "there is space again" in cluster.log(0), "it is logged")
 
 
 @contextmanager

@@ -63,7 +63,7 @@ def test_the_lines_of_all_nodes_can_be_consumed(cluster: LocalCluster) -> None:
     assert properties.content_type == "text/plain" and properties.delivery_mode is None
     assert abs(properties.timestamp - time.time()) < 60
     assert b" ERROR warren_broker.server" in body and body.endswith(b"\n")
-    assert body.decode() in cluster.log(1)
+    eventually(lambda: body.decode() in cluster.log(1), "the log's file has the same line")
     assert {one.routing_key for one, _, _ in seen} <= {"warning", "error"}
     connection.close()
 

@@ -144,7 +144,7 @@ def test_how_to_check_if_a_queue_is_mirrored(cluster: LocalCluster, admin: Admin
     assert "2 of 2 online, 2 synchronised" in shown and "node-0 leads" in shown
     assert "follow" not in warren(cluster, "queues", "members", "other")
     logged = "queue 'two.replicas' in vhost '/': members follow policy 'ha-two' (ha-mode exactly 2)"
-    assert any(logged in cluster.log(node) for node in range(3))
+    eventually(lambda: any(logged in cluster.log(node) for node in range(3)), "it is logged")
     assert admin.queue("two.replicas").policy == "ha-two"
 
 

@@ -76,7 +76,7 @@ def test_the_newest_file_of_the_log(
     cluster.start(third)
     cluster.start(victim)
     eventually(lambda: "all of it is set aside" in cluster.log(victim), "it is noticed")
-    assert str(path) in cluster.log(victim)
+    eventually(lambda: str(path) in cluster.log(victim), "the log names the file")
     cluster.start(leader)
     publish(uri_of(cluster, leader), "q", EARLIER + LATER, 1)
     voter_again(cluster, victim)

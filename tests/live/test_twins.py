@@ -77,7 +77,7 @@ def test_a_twin_is_not_let_in_and_publishing_goes_on_when_the_leader_dies(
         cluster.start(leader)
         load.goes_on()
         load.finish()
-        assert any(REFUSED in cluster.log(other) for other in others)
+        eventually(lambda: any(REFUSED in cluster.log(other) for other in others), "it is logged")
         with cluster.connect() as connection:
             members = Admin(connection).queue_members(QUEUE).members
         assert all(member.voter for member in members), members
