@@ -144,7 +144,13 @@ def load(mode: Mode) -> Kernel:
     """Return the kernel in that mode; ImportError when the extensions were not built."""
     parent = "warren_broker.kernel.compiled" if mode == "compiled" else "warren_broker.kernel"
     names = Kernel._fields[1:]
-    return Kernel(mode, *(importlib.import_module(f"{parent}.{name}") for name in names))
+    # 1. The compiled kernel is active: `assemble` here is its function.  2. The interpreted one is
+    # loaded for a comparison, and the import binds `assemble` here to the module of that name.
+    # 3. A later import of `assemble` gets the module.  So what was bound stays.
+    bound = {name: globals()[name] for name in names if name in globals()}
+    loaded = Kernel(mode, *(importlib.import_module(f"{parent}.{name}") for name in names))
+    globals().update(bound)
+    return loaded
 
 
 def _choose(wanted: str) -> Kernel:

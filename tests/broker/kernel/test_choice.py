@@ -23,15 +23,26 @@ kernel.format_deliveries(out, Block.decode(data), 0, 1, 1, "t", 1, True, 4096, {
 print(kernel.ACTIVE, out.hex())
 """
 
+LOADED = """
+import warren_broker.kernel as kernel
+functions = (kernel.assemble, kernel.join, kernel.publisher_ids)
+kernel.load("interpreted")
+from warren_broker.kernel import assemble, join, publisher_ids
+assert (assemble, join, publisher_ids) == functions, assemble
+print("the same")
+"""
 
-def run(wanted: str | None, without: bool = False) -> subprocess.CompletedProcess[str]:
+
+def run(
+    wanted: str | None, without: bool = False, work: str = WORK
+) -> subprocess.CompletedProcess[str]:
     """A fresh interpreter with that WARREN_KERNEL; `without`: as if Cython were not installed."""
     env = {name: value for name, value in os.environ.items() if name != "WARREN_KERNEL"}
     env["PYTHONPATH"] = os.pathsep.join(sys.path)
     if wanted is not None:
         env["WARREN_KERNEL"] = wanted
     return subprocess.run(
-        [sys.executable, "-c", WORK.format(without=without)],
+        [sys.executable, "-c", work.format(without=without)],
         env=env,
         text=True,
         capture_output=True,
@@ -59,3 +70,8 @@ def test_a_wrong_wish_is_refused() -> None:
     found = run("fast")
     assert found.returncode != 0
     assert "WARREN_KERNEL='fast' is neither 'compiled' nor 'interpreted'" in found.stderr
+
+
+def test_the_other_kernel_loaded_beside_it_replaces_no_function() -> None:
+    """Three functions have the names of their modules, which an import binds in the package."""
+    assert run(None, work=LOADED).stdout == "the same\n", run(None, work=LOADED).stderr
