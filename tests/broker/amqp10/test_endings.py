@@ -251,7 +251,7 @@ def cycles(connection: Connection10, *chunks: bytes, times: int) -> list[int]:
     [
         ((frame(BEGIN), TRANSFERS, frame(END)), 9_000),
         ((frame(BEGIN), REFUSED, frame(END)), 9_000),
-        (((frame(BEGIN) + attach(0, b"n") + frame(END)) * 400,), 60),
+        (((frame(BEGIN) + attach(0, b"n") + frame(END)) * 400,), 24),
         (
             (frame(BEGIN), receiver(0, b"n"), credit(0), frame(END)),
             1_200,
