@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_warren.errors import CheckpointError, OptionError
-from pyspark_warren.offset import ClaimInfo, Offset
+from pyspark_warren.offset import VERSION, ClaimInfo, Offset
 from pyspark_warren.option_table import SPECS
 from pyspark_warren.options import Options, for_broker, options_table, parse_options
 from pyspark_warren.plan import (
@@ -329,7 +329,7 @@ def test_a_checkpoint_of_another_queue_is_refused() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"version": 4}, "upgrade"),
+        ({"version": VERSION + 1}, "upgrade"),
         ({"version": None}, "not written by this source"),
         ({"claims": "x"}, "cannot be read"),
         ({"claims": [[1, 1, 1]]}, "cannot be read"),
