@@ -17,6 +17,10 @@ class Missing(Exception):
     """A missing prerequisite of a measurement; the text says how to install it."""
 
 
+class Failed(Exception):
+    """The generator ended without a report: its arguments, exit code, and last words."""
+
+
 def find() -> Path:
     """Return the generator's program, compiled when it is older than its sources; Missing."""
     program = PLACE / "warren_load"
@@ -54,7 +58,7 @@ def build(sources: list[Path], program: Path) -> None:
 def run(
     program: Path, mode: str, *, timeout_s: float = 600, **options: str | float | bool
 ) -> dict[str, Any]:
-    """Run the generator once and return its report.
+    """Run the generator once and return its report; raise Failed when it ends without one.
 
     options  the program's, with `_` for `-`: `ack_every=100` is `--ack-every 100`; True is an
              option without a value, False leaves it out
@@ -72,7 +76,7 @@ def run(
         check=False,
     )
     if done.returncode != 0:
-        raise RuntimeError(
+        raise Failed(
             f"{program.name} {mode} {' '.join(arguments)} ended with {done.returncode}: "
             f"{(done.stderr or done.stdout).strip()[-500:]}"
         )

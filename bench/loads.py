@@ -80,11 +80,16 @@ def loads(plan: Plan) -> list[dict[str, Any]]:
                 if plan.load and each.name not in plan.load:
                     continue
                 one = {"peer": peer.name, "round": turn, "load": load(), "name": each.name}
-                one |= _one(program, peer, each, f"load-{number}", plan.seconds)
+                try:
+                    one |= _one(program, peer, each, f"load-{number}", plan.seconds)
+                except generator.Failed as error:  # of this row: the others are still worth having
+                    one["failed"] = str(error)
                 figures = "  ".join(
-                    f"{column.title} {column.value(one):{column.form}}" for column in each.columns
+                    f"{column.title} {column.value(one):{column.form}}"
+                    for column in each.columns
+                    if "failed" not in one
                 )
-                wrong = generator.faults(one)
+                wrong = found_wrong(one)
                 print(f"  round {turn + 1}  {peer.name:<16} {each.name:<46} {figures} {wrong}")
                 results.append(one)
     show("Loads: three nodes, durable quorum queues, every copy synced", rows(results), notes)
@@ -117,11 +122,18 @@ def _one(program: Path, peer: Peer, each: Load, queue: str, seconds: int) -> dic
     return report
 
 
+def found_wrong(one: dict[str, Any]) -> str:
+    """Describe what one run of a load found wrong, or why it has no figures; empty: nothing."""
+    failed = f"no figures of {one['peer']}: {one['failed']}" if "failed" in one else ""
+    return failed or generator.faults(one)
+
+
 def page(results: list[dict[str, Any]], path: Path) -> None:
     """Write the results as a page with charts."""
     columns = {each.name: each.columns for each in LOADS}
     title = "Loads: three nodes, durable quorum queues, every copy synced"
-    html_report.write(path, title, machine(), results, rows(results), columns.__getitem__)
+    complete = [one for one in results if "failed" not in one]
+    html_report.write(path, title, machine(), complete, rows(results), columns.__getitem__)
     print(f"with charts in {path}")
 
 
@@ -130,13 +142,14 @@ def rows(results: list[dict[str, Any]]) -> list[dict[str, str]]:
     names = list(dict.fromkeys(one["peer"] for one in results))
     made = []
     for each in LOADS:
-        of_load = [one for one in results if one["name"] == each.name]
-        wrong = "; ".join(filter(None, map(generator.faults, of_load))) or "nothing"
-        for column in each.columns if of_load else ():
+        runs = [one for one in results if one["name"] == each.name]
+        wrong = "; ".join(filter(None, map(found_wrong, runs))) or "nothing"
+        of_load = [one for one in runs if "failed" not in one]
+        for column in each.columns if runs else ():
             row = {"load": each.name, "figure": column.title}
             for name in names:
                 values = [column.value(one) for one in of_load if one["peer"] == name]
-                median = format(statistics.median(values), column.form)
+                median = format(statistics.median(values), column.form) if values else "-"
                 row[name] = f"{median} ({span(values, column.form)})" if values[1:] else median
             for name in names:
                 if name != "Warren" and "Warren" in names:

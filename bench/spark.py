@@ -11,6 +11,7 @@ import statistics
 import tempfile
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +24,7 @@ from pyspark_warren.columns import COLUMNS
 from warren.admin import Admin
 from warren.outgoing import SEND_WINDOW_BYTES, BlockSender
 
+ROOT: Final = str(Path(__file__).resolve().parent.parent)
 BODY_BYTES: Final = (1024, 100)
 BATCHES: Final = 4
 SMALL_ROWS: Final = 1_000
@@ -132,7 +134,8 @@ class Bench:
 
 
 def session(master: str) -> SparkSession:
-    """Start a Spark session with little logging."""
+    """Start a Spark session with little logging; its executors find this package, too."""
+    path = os.environ.get("PYTHONPATH")
     spark = (
         SparkSession.builder.master(master)
         .appName("warren-bench")
@@ -140,7 +143,7 @@ def session(master: str) -> SparkSession:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.executorEnv.PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+        .config("spark.executorEnv.PYTHONPATH", os.pathsep.join(filter(None, (ROOT, path))))
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")

@@ -9,6 +9,9 @@ import subprocess
 import threading
 import time
 
+import pytest
+
+from bench import generator
 from bench.amqp091 import until_served
 from bench.commands import quantiles
 from bench.loads import LOADS, rows
@@ -59,6 +62,29 @@ def test_a_load_has_a_row_for_each_figure_and_says_what_was_wrong():
             "found wrong": "7 lost",
         }
     ]
+
+
+def test_a_run_without_figures_leaves_the_others_their_rows():
+    each = LOADS[5]
+    good = {"peer": "Warren", "round": 0, "name": each.name, "consumed_per_s": 400.0}
+    bad = {"peer": "Rabbit", "round": 0, "name": each.name, "failed": "ended with 1: login refused"}
+    expected = {
+        "load": "1 KB, window 100",
+        "figure": "msg/s",
+        "Warren": "400",
+        "Rabbit": "-",
+        "Warren / Rabbit": "-",
+        "found wrong": "no figures of Rabbit: ended with 1: login refused",
+    }
+    assert rows([good, bad]) == [expected]
+
+
+def test_a_generator_that_ends_without_a_report_says_why(tmp_path):
+    program = tmp_path / "generator"
+    program.write_text("#!/bin/sh\necho 'login refused' >&2\nexit 1\n", encoding="utf-8")
+    program.chmod(0o755)
+    with pytest.raises(generator.Failed, match=r"generator pubsub --size 16 ended with 1: login"):
+        generator.run(program, "pubsub", size=16)
 
 
 def test_quantiles_are_of_what_was_timed():
