@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from bench import backlog, brokers
 from bench.amqp10 import amqp10
 from bench.clients import clients
 from bench.commands import commands
+from bench.flame_graphs import FLAMES, index
 from bench.generator import Missing
 from bench.groups import groups
 from bench.loads import loads, page
@@ -27,7 +29,7 @@ def spark(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Run the Spark part; its import needs pyspark."""
     from bench.spark import pairs
 
-    return pairs(options.rows, options.master)
+    return pairs(options.rows, options.master, options.profile)
 
 
 def decoding() -> list[dict[str, Any]]:
@@ -89,6 +91,11 @@ def _options() -> argparse.Namespace:
         help="throughput and loads of a second cluster of Warren, too, as raft.wal_recycle=false",
     )
     parser.add_argument("--load", nargs="*", default=(), help="the loads to measure, by name")
+    parser.add_argument(
+        "--profile",
+        action="store_true",
+        help="flame graphs of loads and spark, too, in runs that do not count",
+    )
     parser.add_argument("--rows", type=int, default=500_000, help="of the Spark part")
     parser.add_argument("--master", default="local[2]", help="of the Spark part")
     return parser.parse_args()
@@ -98,7 +105,7 @@ def main() -> int:
     """Run the parts; return 1 when one could not be run."""
     options = _options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that started processes are stopped
-    sizes = ("seconds", "rounds", "only", "queues", "messages", "large", "tls", "other")
+    sizes = ("seconds", "rounds", "only", "queues", "messages", "large", "tls", "other", "profile")
     plan = Plan(**{name: getattr(options, name) for name in sizes}, load=tuple(options.load))
     parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "throughput": lambda: brokers.throughput(plan),
@@ -119,6 +126,8 @@ def main() -> int:
         "spool": lambda: spool(options, plan.rounds),
         "publish": publish,
     }
+    if options.profile:
+        shutil.rmtree(FLAMES, ignore_errors=True)
     code = 0
     for name, run in parts.items():
         if options.parts and name not in options.parts:
@@ -132,6 +141,9 @@ def main() -> int:
         except Missing as missing:
             print(f"{name} cannot be measured here: {missing}", file=sys.stderr)
             code = 1
+    graphs = index(FLAMES) if options.profile else None
+    if graphs is not None:
+        print(f"flame graphs: {graphs}")
     return code
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from bench import generator, html_report
-from bench.peers import Peer, peers
+from bench.flame_graphs import FLAMES, Watched, folder_name, profile
+from bench.peers import Peer, Warren, peers
 from bench.processes import load, written_bytes
 from bench.report import machine, show
 from bench.rounds import Column, Plan, ratios, span, turns
@@ -92,6 +93,8 @@ def loads(plan: Plan) -> list[dict[str, Any]]:
                 wrong = found_wrong(one)
                 print(f"  round {turn + 1}  {peer.name:<16} {each.name:<46} {figures} {wrong}")
                 results.append(one)
+                if plan.profile and isinstance(peer, Warren):
+                    notes += _profiled(program, peer, each, number, plan.seconds)
     show("Loads: three nodes, durable quorum queues, every copy synced", rows(results), notes)
     return results
 
@@ -120,6 +123,22 @@ def _one(program: Path, peer: Peer, each: Load, queue: str, seconds: int) -> dic
     rate = report["consumed_per_s"]
     report["cpu_us"] = 1e6 * report["cpu"]["watched_cores"] / rate if rate else 0.0
     return report
+
+
+def _profiled(
+    program: Path, peer: Warren, each: Load, number: int, seconds: int
+) -> tuple[str, ...]:
+    """Make flame graphs of the nodes under a load; return notes."""
+    queue = f"profiled-{number}"
+    generator.run(program, "declare", targets=peer.targets(), queue=queue)
+    led = peer.leader(queue)
+    nodes = [
+        Watched(f"node-{i}-{'leader' if i == led else 'follower'}", pid)
+        for i, pid in enumerate(peer.pids())
+    ]
+    place = FLAMES / "loads" / folder_name(f"{peer.name} {each.name}")
+    missing = profile(place, nodes, lambda: _one(program, peer, each, queue, seconds))
+    return (missing,) if missing else ()
 
 
 def found_wrong(one: dict[str, Any]) -> str:

@@ -18,6 +18,7 @@ class Plan:
     seconds  of each run; rounds: over the clusters; only: the one cluster to measure
     tls      measure throughput over TLS, too
     other    settings of a second cluster of Warren; load: the loads to measure, all if empty
+    profile  make flame graphs, too, in runs of their own
     queues   idle ones; messages: of a backlog; large: of the large backlog
     """
 
@@ -31,6 +32,7 @@ class Plan:
     tls: bool = False
     other: str = ""
     load: tuple[str, ...] = ()
+    profile: bool = False
 
 
 @dataclass(frozen=True)

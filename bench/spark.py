@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
+from bench.flame_graphs import FLAMES, Watched, folder_name, profile
 from bench.memory_spark import BLOCK_ROWS, PARTITIONS, MemorySource, block
 from bench.peers import Warren
 from bench.report import show
@@ -132,6 +133,27 @@ class Bench:
             {kind: seconds * MICROS_PER_S / counted for kind, seconds in cpu.items()},
         )
 
+    def profile(self, pair: Pair, body_bytes: int, rows: int, batch: int) -> str:
+        """Make flame graphs of the connector's side; return why there are none, or an empty text.
+
+        Spark's Python workers, and its Python beside the driver, are in one graph.
+        """
+        java = self.spark.sparkContext._jvm
+        assert java is not None
+        jvm = int(java.java.lang.ProcessHandle.current().pid())
+        watched = [
+            Watched("jvm", jvm, java=True),
+            Watched("workers", jvm, below=True),
+            Watched("driver", os.getpid()),
+            *(Watched(f"node-{i}", pid) for i, pid in enumerate(self.warren.pids())),
+        ]
+        name = folder_name(f"{pair.name} {body_bytes} B, batches of {batch}")
+        return profile(
+            FLAMES / "spark" / name,
+            watched,
+            lambda: self.measured(pair, False, body_bytes, rows, batch),
+        )
+
 
 def session(master: str) -> SparkSession:
     """Start a Spark session with little logging; its executors find this package, too."""
@@ -151,12 +173,16 @@ def session(master: str) -> SparkSession:
     return spark
 
 
-def pairs(rows: int, master: str) -> list[dict[str, Any]]:
-    """Measure every pair at every size, and each pair's small micro-batches."""
+def pairs(rows: int, master: str, profiled: bool = False) -> list[dict[str, Any]]:
+    """Measure every pair at every size, and each pair's small micro-batches.
+
+    profiled  make flame graphs of the connector's side, too, in runs that do not count
+    """
     batch = max(1, rows // BATCHES // BLOCK_ROWS) * BLOCK_ROWS
     runs = [(size, BATCHES * batch, batch) for size in BODY_BYTES]
     runs.append((BODY_BYTES[-1], SMALL_BATCHES * SMALL_ROWS, SMALL_ROWS))
     results: list[dict[str, Any]] = []
+    notes: list[str] = []
     spark = session(master)
     try:
         with Warren() as warren:
@@ -168,9 +194,11 @@ def pairs(rows: int, master: str) -> list[dict[str, Any]]:
                     )
                     results.append(_result(pair, size, each, ours, peer))
                     print(f"\n{results[-1]}", flush=True)
+                    if profiled:
+                        notes.append(bench.profile(pair, size, total, each))
     finally:
         spark.stop()
-    _show(results, master)
+    _show(results, master, sorted(set(filter(None, notes))))
     return results
 
 
@@ -197,11 +225,11 @@ def _result(pair: Pair, size: int, batch: int, ours: Side, peer: Side) -> dict[s
     }
 
 
-def _show(results: list[dict[str, Any]], master: str) -> None:
+def _show(results: list[dict[str, Any]], master: str, notes: list[str]) -> None:
     show(
         f"Spark, {master}: the connector beside Arrow in memory",
         [_row(one) for one in results if one["batch_rows"] != SMALL_ROWS],
-        [f"CPU in µs per row by kind of process: {', '.join(KINDS)}"],
+        [f"CPU in µs per row by kind of process: {', '.join(KINDS)}", *notes],
     )
     show(
         f"a micro-batch of {SMALL_ROWS:,} rows, ms at the median",
