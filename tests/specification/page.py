@@ -13,6 +13,7 @@ import ast
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from tidy import house
@@ -68,6 +69,7 @@ def sentences() -> list[Sentence]:
     return found
 
 
+@cache
 def tests() -> dict[str, list[str]]:
     """Return what tests quote: sentence to `path::function`, in the order of paths."""
     found: dict[str, list[str]] = {}

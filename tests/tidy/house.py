@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import gc
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tools.structure import ROOT, SOURCES
+from tools.structure import ROOT, SOURCES, parsed
 
 OTHERS = ("tests", "tools", "bench", "examples")
 
@@ -183,16 +185,28 @@ def load(path: Path, base: Path | None = None, package: str = "") -> Module:
     name = path.relative_to(ROOT).as_posix()
     if base is not None:
         name = ".".join(path.relative_to(base).with_suffix("").parts).removesuffix(".__init__")
-    return Module(path, name, package, tuple(text.splitlines()), ast.parse(text, str(path)))
+    return Module(path, name, package, tuple(text.splitlines()), parsed(path))
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Keep the garbage collector from visiting, again and again, trees that stay to the end."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @cache
 def sources() -> tuple[Module, ...]:
     """The files of the four packages, sorted by place."""
     found = []
-    for package, base in SOURCES.items():
-        for path in sorted((base / package).rglob("*.py")):
-            found.append(load(path, base, package))
+    with uncollected():
+        for package, base in SOURCES.items():
+            for path in sorted((base / package).rglob("*.py")):
+                found.append(load(path, base, package))
     return tuple(found)
 
 
@@ -200,9 +214,10 @@ def sources() -> tuple[Module, ...]:
 def everything() -> tuple[Module, ...]:
     """The packages, the tests, the tools."""
     found = list(sources())
-    for folder in OTHERS:
-        found += [load(path) for path in sorted((ROOT / folder).rglob("*.py"))]
-    found += [load(path) for path in sorted(ROOT.glob("*.py"))]
+    with uncollected():
+        for folder in OTHERS:
+            found += [load(path) for path in sorted((ROOT / folder).rglob("*.py"))]
+        found += [load(path) for path in sorted(ROOT.glob("*.py"))]
     return tuple(found)
 
 

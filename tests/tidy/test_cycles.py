@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from tidy import house
 from tidy.ratchet import CYCLES
 from tools import structure
 
 
+@cache
+def cycles() -> list[list[str]]:
+    """The cycles of the tree."""
+    return structure.cycles(structure.graph(structure.modules()))
+
+
 def test_no_import_cycles() -> None:
     """An import under TYPE_CHECKING counts: the reader needs both modules to understand one."""
     findings = [
-        " ".join(cycle)
-        for cycle in structure.cycles(structure.graph(structure.modules()))
-        if not any(set(cycle) <= known for known in CYCLES)
+        " ".join(cycle) for cycle in cycles() if not any(set(cycle) <= known for known in CYCLES)
     ]
     house.report(
         findings,
@@ -21,7 +27,7 @@ def test_no_import_cycles() -> None:
 
 
 def test_a_known_cycle_still_exists() -> None:
-    found = [set(cycle) for cycle in structure.cycles(structure.graph(structure.modules()))]
+    found = [set(cycle) for cycle in cycles()]
     findings = [
         f"tests/tidy/ratchet.py: {name} is in no cycle of its set"
         for known in CYCLES

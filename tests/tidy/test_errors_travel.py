@@ -56,7 +56,12 @@ def is_sleep(node: ast.AST) -> bool:
     """A call of time.sleep or asyncio.sleep with more than nothing."""
     if not isinstance(node, ast.Call):
         return False
-    if ast.unparse(node.func) not in ("time.sleep", "asyncio.sleep", "sleep"):
-        return False
+    match node.func:
+        case ast.Name(id="sleep"):
+            pass
+        case ast.Attribute(value=ast.Name(id="time" | "asyncio"), attr="sleep"):
+            pass
+        case _:
+            return False
     argument = node.args[0] if node.args else None
     return not (isinstance(argument, ast.Constant) and argument.value == 0)

@@ -47,9 +47,12 @@ PATTERN = re.compile(
 
 
 def prose(path: Path) -> str:
-    """What a file says in English: all of a page; comments and docstrings of a module."""
+    """What a file says in English: all of a page; comments and docstrings of a module.
+
+    A module without any banned word is not taken apart.
+    """
     text = path.read_text(encoding="utf-8")
-    if path.suffix == ".md":
+    if path.suffix == ".md" or not PATTERN.search(text):
         return text
     return "\n".join(
         token.string

@@ -85,11 +85,12 @@ def _is_callable_type(annotation: ast.expr, aliases: frozenset[str] | set[str]) 
 
 def bound_later(tree: ast.Module, known: Names) -> Iterator[tuple[int, str]]:
     """Line and text of each assignment of a function to an attribute of another object."""
+    in_reach = _functions_in_reach(tree, known)
     for function in ast.walk(tree):
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         local = {one.name for one in ast.walk(function) if isinstance(one, ast.FunctionDef)}
-        reached = local | _functions_in_reach(tree, known)
+        reached = local | in_reach
         for node in ast.walk(function):
             for line, target, value in _assignments(node):
                 if isinstance(target.value, ast.Name) and target.value.id in {"self", "cls"}:
