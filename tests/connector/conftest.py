@@ -23,6 +23,18 @@ def nodes_are_warm() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def few_starts(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Spark starts its Python processes without importing everything each time, and a query that
+    needs no driver of its own runs in the session of this process."""
+    from spark_world.runs import DRIVER
+    from spark_world.warm_python import warm
+
+    with warm(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DRIVER, "session", lambda: request.getfixturevalue("one_session"))
+        yield
+
+
 @pytest.fixture(scope="session")
 def one_session() -> Iterator[Any]:
     """The Spark session of all tests of this process, because each one starts its own workers.
@@ -52,10 +64,12 @@ def spark(one_session: Any) -> Iterator[Any]:
 def environment_of_workers() -> Iterator[None]:
     """Set what Spark's workers need while the block runs."""
     from spark_world.runs import PATH
+    from spark_world.warm_python import INTERPRETER_VARIABLES, interpreter
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(PATH))
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        for name in INTERPRETER_VARIABLES:
+            patch.setenv(name, interpreter())
         patch.setenv("RABBITMQ_PASSWORD", "guest")
         yield
 

@@ -31,6 +31,7 @@ def session(master: str) -> SparkSession:
         SparkSession.builder.master(master)
         .appName("warren-test")
         .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+        .config("spark.executor.extraJavaOptions", os.environ.get("SPARK_SUBMIT_OPTS", ""))
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
@@ -129,13 +130,17 @@ def run(spark: SparkSession, plan: dict[str, Any]) -> dict[str, Any]:
 def serve(spark: SparkSession) -> None:
     """Run the plan of each input line, one after the other; print what came of it."""
     for line in sys.stdin:
-        try:
-            done = run(spark, json.loads(line))
-        except Exception:
-            for query in spark.streams.active:
-                query.stop()
-            done = {"failed": traceback.format_exc()}
-        print(json.dumps(done), flush=True)
+        print(json.dumps(attempt(spark, json.loads(line))), flush=True)
+
+
+def attempt(spark: SparkSession, plan: dict[str, Any]) -> dict[str, Any]:
+    """Run a query; its batches, or under `failed` why it failed."""
+    try:
+        return run(spark, plan)
+    except Exception:
+        for query in spark.streams.active:
+            query.stop()
+        return {"failed": traceback.format_exc()}
 
 
 def main() -> None:

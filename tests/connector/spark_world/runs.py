@@ -8,10 +8,10 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from pyspark_warren.options import parse_options
 from pyspark_warren.rows import ClaimedBlock
 from pyspark_warren.writer import Attempt, write_direct
 from spark_world.fake import FakeServer
+from spark_world.warm_python import INTERPRETER_VARIABLES, interpreter
 from warren.admin import Admin
 from warren.local import LocalCluster
 from warren.stages import SinkDriver
@@ -62,7 +63,7 @@ class Runs:
     def start(self, **plan: Any) -> subprocess.Popen[str]:
         """One run of the query, under way."""
         return subprocess.Popen(
-            [sys.executable, "-m", "spark_world.pipeline", json.dumps(self.plan(plan))],
+            [interpreter(), "-m", "spark_world.pipeline", json.dumps(self.plan(plan))],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -107,9 +108,14 @@ class Runs:
 
 
 class LastingDriver:
-    """A driver that runs one query after the other: most of a short run is the start of its JVM."""
+    """A driver that runs one query after the other: most of a short run is the start of its JVM.
+
+    session  returns the session of this process, where it is to be the driver; None: the driver is
+             a process of its own
+    """
 
     def __init__(self) -> None:
+        self.session: Callable[[], Any] | None = None
         self._process: subprocess.Popen[str] | None = None
         self._directory: tempfile.TemporaryDirectory[str] | None = None
 
@@ -129,11 +135,15 @@ class LastingDriver:
 
     def attempt(self, plan: dict[str, Any]) -> dict[str, Any]:
         """Run a query; its batches, or under `failed` why it failed."""
+        if self.session is not None:
+            from spark_world import pipeline
+
+            return pipeline.attempt(self.session(), plan)
         directory = self.kill_plan.parent
         if self._process is None:
             with (directory / "log").open("wb") as log:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "spark_world.pipeline"],
+                    [interpreter(), "-m", "spark_world.pipeline"],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=log,
@@ -172,7 +182,7 @@ def driver_environment(kill_plan: Path) -> dict[str, str]:
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(PATH),
-        "PYSPARK_PYTHON": sys.executable,
+        **dict.fromkeys(INTERPRETER_VARIABLES, interpreter()),
         "WARREN_TEST_KILL": str(kill_plan),
     }
 
