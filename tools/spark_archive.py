@@ -15,8 +15,12 @@ from tools import console
 from tools.environment import LOCK, LOGS, ROOT, STATE, java_environment, python
 
 OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""Options of the sessions that use it; the examples and tests start theirs with the same."""
+"""Options of JVMs that use it: most of them end before an optimizing compiler has paid."""
 QUIET = "-Xlog:disable"
+READ_BY_DRIVERS_AND_DAEMONS = ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS")
+READ_BY_LAUNCHERS = "SPARK_LAUNCHER_OPTS"
+"""Variables that Spark's scripts add to a JVM's options. Before each JVM there is one that makes
+its command line, the launcher."""
 
 
 def path(env: dict[str, str]) -> Path:
@@ -36,9 +40,9 @@ def spark_environment(*, make: bool) -> dict[str, str]:
     archive = path(env)
     if not archive.exists():
         return env
-    # Spark's launcher adds these to the options of each driver.
-    options = f"-XX:SharedArchiveFile={archive} {QUIET}"
-    return dict(env, SPARK_SUBMIT_OPTS=f"{options} {env.get('SPARK_SUBMIT_OPTS', '')}".strip())
+    options = f"{OPTIONS} -XX:SharedArchiveFile={archive} {QUIET}"
+    more = dict.fromkeys(READ_BY_DRIVERS_AND_DAEMONS, options) | {READ_BY_LAUNCHERS: OPTIONS}
+    return {**env, **{key: f"{value} {env.get(key, '')}".strip() for key, value in more.items()}}
 
 
 def _ensure(env: dict[str, str]) -> None:

@@ -136,6 +136,16 @@ def test_every_folder_of_tests_is_in_one_section() -> None:
         assert f"--ignore=tests/{name}" in suite.paths([name.rpartition("/")[0]])
 
 
+@pytest.mark.parametrize("folder", sorted(suite.HALVED))
+def test_two_halves_have_every_file_once_and_the_longest_are_apart(folder: str) -> None:
+    (_, one), (_, other) = suite.parts((folder,))
+    files = {f"tests/{folder}/{path.name}" for path in (ROOT / "tests" / folder).glob("test_*.py")}
+    assert sorted([*one, *other]) == sorted(files), "folders below have sections of their own"
+    known = [f"tests/{folder}/test_{name}.py" for name in suite.HALVED[folder]]
+    assert set(known) <= files, "a file has another name: change HALVED"
+    assert one[0] == known[0] and other[:2] == known[1:3]
+
+
 def test_the_shim_drops_one_option_only(tmp_path: Path) -> None:
     real = tmp_path / "real java"
     real.write_text('#!/bin/sh\nfor a in "$@"; do printf "<%s>" "$a"; done\n')
@@ -206,8 +216,12 @@ def test_drivers_get_the_archive_of_sparks_classes_when_there_is_one(
     archive = spark_archive.path(env)
     assert archive != spark_archive.path({"JAVA_HOME": "/other"}), "each Java has its own"
     archive.touch()
-    options = spark_archive.spark_environment(make=True)["SPARK_SUBMIT_OPTS"]
-    assert options.split() == [f"-XX:SharedArchiveFile={archive}", "-Xlog:disable", "-Dmine=1"]
+    made = spark_archive.spark_environment(make=True)
+    short = spark_archive.OPTIONS.split()
+    options = [*short, f"-XX:SharedArchiveFile={archive}", "-Xlog:disable"]
+    assert made["SPARK_SUBMIT_OPTS"].split() == [*options, "-Dmine=1"], "the user's win"
+    assert made["SPARK_DAEMON_JAVA_OPTS"].split() == options
+    assert made["SPARK_LAUNCHER_OPTS"].split() == short
 
 
 def test_an_archive_that_cannot_be_made_stops_nothing(
