@@ -7,6 +7,7 @@ files keep their licence and say at the top what was changed.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import tarfile
@@ -84,13 +85,18 @@ def _replace(text: str, old: str, new: str) -> str:
     return text.replace(old, new)
 
 
-def _compile(sources: Path) -> None:
-    """Compile the engine as `warren_proton.cproton_ffi`, without OpenSSL and Cyrus SASL."""
+def _compile(sources: Path, flags: str) -> None:
+    """Compile the engine as `warren_proton.cproton_ffi`, without OpenSSL and Cyrus SASL.
+
+    Symbols for a debugger are not made: the wheel is stripped of them.
+    """
     script = sources / "ext_build.py"
     text = script.read_text(encoding="utf-8")
     script.write_text(_replace(text, '"cproton_ffi"', f'"{PACKAGE}.cproton_ffi"'), encoding="utf-8")
     # Where pkg-config finds no library, Proton takes its own stubs for TLS and SASL.
-    _run("compiling Proton", [str(python()), script.name], sources, PKG_CONFIG="false")
+    more = " ".join(filter(None, (os.environ.get("CFLAGS"), "-g0", flags)))
+    command = [str(python()), script.name]
+    _run("compiling Proton", command, sources, PKG_CONFIG="false", CFLAGS=more)
 
 
 def _package(sources: Path, version: str) -> Path:
@@ -114,8 +120,11 @@ def _package(sources: Path, version: str) -> Path:
     return folder
 
 
-def make() -> Path:
-    """Build the wheel; return its path in dist/.
+def make(dist: Path = ROOT / "dist", flags: str = "") -> Path:
+    """Build the wheel; return its path.
+
+    dist   folder of the wheel
+    flags  more flags for the compiler of Proton
 
     Raises WheelFailed when Warren or Proton cannot be compiled, when Proton cannot be fetched, and
     when the result needs a library that a Linux need not have.
@@ -131,15 +140,14 @@ def make() -> Path:
         (first,) = (work / "first").glob("*.whl")
         unpacked = _unpack(first, work)
         sources = _sources(version, work)
-        _compile(sources)
+        _compile(sources, flags)
         shutil.copytree(_package(sources, version), unpacked / PACKAGE)
         _require(unpacked)
         made = _pack(unpacked, work)
-        dist = ROOT / "dist"
         dist.mkdir(exist_ok=True)
         target = dist / made.name
         shutil.copy(made, target)
-        console.say(f"   {target.relative_to(ROOT)}  {target.stat().st_size // 1024} KiB")
+        console.say(f"   {os.path.relpath(target, ROOT)}  {target.stat().st_size // 1024} KiB")
         shutil.rmtree(ROOT / "build", ignore_errors=True)
         return target
 
