@@ -292,7 +292,8 @@ def concat(
     """Concatenate the ranges (block, first, last) to one block; their order is kept.
 
     If priorities then do not descend, the block has a priority column. All blocks must have the
-    same form: a caller with both makes two blocks.
+    same form: a caller with both makes two blocks. Raises BlockError also for what `Block.decode`
+    does not check without `verify`.
 
     areas  AREA_PROPERTIES, AREA_BODIES: in an area that is left out every message is empty; to read
            such a block is all that may be done with it
@@ -301,6 +302,7 @@ def concat(
     for block, first, last in chosen:
         if not 0 <= first < last <= block.count:
             raise BlockError(f"messages {first} to {last} of a block of {block.count}")
+        _check_offsets(block, first, last)
     forms = {block.form for block, _, _ in chosen}
     if len(forms) > 1:
         raise BlockError("blocks of AMQP 0.9.1 and 1.0 messages do not go into one")
@@ -386,6 +388,14 @@ def _verify_columns(block: Block) -> None:
             raise BlockError(f"priority {max(block.priority_column)}; the limit is {PRIORITY_MAX}")
 
 
+def _check_offsets(block: Block, first: int, last: int) -> None:
+    """Raise BlockError unless the offsets of these messages ascend, for a block not verified."""
+    for offsets in (block.properties_offsets, block.body_offsets):
+        values = offsets[first : last + 1].tolist()
+        if values[-1] > offsets[block.count] or values != sorted(values):
+            raise BlockError(f"offsets of messages {first} to {last} do not ascend")
+
+
 def _joined_runs(parts: Sequence[tuple[Block, int, int]]) -> Runs:
     """Return the maximal priority runs of the concatenated parts."""
     joined: list[tuple[int, int, int]] = []
@@ -410,6 +420,8 @@ def _mapped_routes(block: Block, first: int, last: int, routes: dict[Route, int]
         number = routes.setdefault(block.routes[0], len(routes))
         return struct.pack("<I", number) * (last - first)
     used = dict.fromkeys(column[first:last].tolist())  # in order of appearance
+    if max(used) >= len(block.routes):
+        raise BlockError(f"route {max(used)} of {len(block.routes)}")
     mapping = {old: routes.setdefault(block.routes[old], len(routes)) for old in used}
     if all(old == new for old, new in mapping.items()):
         return column[first:last].tobytes()

@@ -136,10 +136,18 @@ class _View:
     def bytes_of(
         self, column: cython.Py_ssize_t, first: cython.Py_ssize_t, last: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
-        """Return the bytes of messages first <= i < last in that column's area; -1: not so many."""
+        """Return the bytes of messages first <= i < last in that column's area; -1: their offsets
+        do not ascend, or lie beyond its end."""
         begin: cython.Py_ssize_t = _word(self.p + column + 4 * first)
-        end: cython.Py_ssize_t = _word(self.p + column + 4 * last)
-        if begin > end or end > _word(self.p + column + 4 * self.count):
+        end: cython.Py_ssize_t = begin
+        after: cython.Py_ssize_t
+        i: cython.Py_ssize_t
+        for i in range(first + 1, last + 1):
+            after = _word(self.p + column + 4 * i)
+            if after < end:
+                return -1
+            end = after
+        if end > _word(self.p + column + 4 * self.count):
             return -1
         return end - begin
 

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import pytest
 
+from tests.broker.fuzz import blocks
 from warren_broker.block.block import (
     AREA_BODIES,
     AREA_PROPERTIES,
@@ -145,6 +146,42 @@ def test_damaged_columns_never_lead_out_of_the_block(
         other = (block(random, 2), 0, 0, 2)
         with suppress(BlockError):
             pair[0].join.join([other, (bytes(data), 0, 0, random.randint(1, 6)), other])
+
+
+def test_damaged_blocks_are_joined_alike_or_refused(join: Join) -> None:
+    """`concat` raised OverflowError for offsets that do not ascend, or made others of them."""
+    random = Random(5)
+    refused = joined = 0
+    for _ in range(4_000):
+        parts: list[Part] = []
+        for _ in range(random.randint(1, 3)):
+            data = blocks.mutated(random)
+            try:
+                count = Block.decode(data, verify=False).count
+            except BlockError:
+                continue
+            if count and data[7] == 0:
+                first = random.randrange(count)
+                parts.append((data, 0, first, random.randint(first + 1, count)))
+        try:
+            found = join(parts)
+        except BlockError:
+            refused += 1
+            with pytest.raises(BlockError):
+                unverified(parts)
+            continue
+        joined += 1
+        assert found == unverified(parts)
+    assert refused > 100 and joined > 1_000, (refused, joined)
+
+
+def unverified(parts: Sequence[Part]) -> bytes:
+    return concat(
+        [
+            (Block.decode(memoryview(buffer)[start:], verify=False), first, last)
+            for buffer, start, first, last in parts
+        ]
+    )
 
 
 def test_a_truncated_block_is_refused(join: Join) -> None:
