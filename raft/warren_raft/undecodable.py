@@ -7,9 +7,22 @@ values that are nested too deep are a RecursionError, even in a field that the t
 
 from __future__ import annotations
 
+import struct
 from typing import Final
 
 import msgspec
 
 UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """For an except clause around the decoding alone."""
+NO_STATE: Final = (
+    *UNDECODABLE,
+    struct.error,
+    ValueError,
+    AssertionError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    MemoryError,
+)
+"""For an except clause around a machine's `restore`: it assumes a state that a machine wrote."""

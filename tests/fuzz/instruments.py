@@ -23,6 +23,11 @@ CLANG, PACKAGE = "clang-14", "clang-14"
 FLAGS = ("-O1", "-gline-tables-only", "-fno-omit-frame-pointer")
 SANITIZERS = "-fsanitize=address,fuzzer-no-link"
 RUNTIME = SITE / "asan_with_fuzzer.so"
+SANITIZED = "WARREN_FUZZ_SANITIZED"
+"""Set in a worker's environment: it loads the kernel with AddressSanitizer."""
+ASAN = "detect_leaks=0:allocator_may_return_null=1:handle_abort=1"
+ASAN_FAST = f"{ASAN}:malloc_context_size=0:quarantine_size_mb=16"
+"""Without the stack of each allocation, which a replay of the finding has."""
 
 
 class NotInstalled(Exception):
@@ -99,18 +104,28 @@ def build() -> None:
     command.run()
 
 
-def worker_environment(twin: str = "") -> dict[str, str]:
-    """Return the environment of a worker; twin: `always`, see `target`."""
+def worker_environment(compiled: bool, twin: str = "", replays: bool = False) -> dict[str, str]:
+    """Return the environment of a worker.
+
+    compiled  with the kernel of the fuzzer, and AddressSanitizer; else that of the sources
+    twin      `always`, see `target`
+    replays   tell where memory was allocated and freed
+    """
     paths = [ROOT, SITE, *(ROOT / name for name in ("broker", "raft", "python", "connector"))]
-    return {
+    made = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(map(str, paths)),
-        "PYTHONMALLOC": "malloc",  # objects of their own for AddressSanitizer
-        "LD_PRELOAD": str(RUNTIME),
-        "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:handle_abort=1",
         "WARREN_FUZZ_TWIN": twin,
         "WARREN_KERNEL": "compiled",
     }
+    if compiled:
+        made |= {
+            SANITIZED: "1",
+            "PYTHONMALLOC": "malloc",  # objects of their own for AddressSanitizer
+            "LD_PRELOAD": str(RUNTIME),
+            "ASAN_OPTIONS": ASAN if replays else ASAN_FAST,
+        }
+    return made
 
 
 if __name__ == "__main__":

@@ -4,10 +4,11 @@
     python3 build.py fuzz --seconds 600         ten minutes each
     python3 build.py fuzz --target scan --runs 1000000
     python3 build.py fuzz --target scan --replay BASE64
+    python3 build.py fuzz --totals              of all runs in this directory, as a table
 
 Inputs that reached something new stay in `.warren/fuzz/corpus`, and later runs begin with them; a
-run ends with all of them on both kernels. A finding is printed with its traceback and the command
-that plays it again.
+run of compiled code ends with all of them on both kernels. A finding is printed with its traceback
+and the command that plays it again. `.warren/fuzz/totals.json` counts the executions of all runs.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from __future__ import annotations
 import argparse
 import base64
 import hashlib
+import json
 import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.fuzz import instruments
@@ -27,7 +31,7 @@ from tests.fuzz.instruments import LOGS, PLACE, NotInstalled
 from tests.fuzz.target import Target
 from tests.fuzz.targets import TARGETS
 
-CORPUS, FINDINGS = PLACE / "corpus", PLACE / "findings"
+CORPUS, FINDINGS, TOTALS = PLACE / "corpus", PLACE / "findings", PLACE / "totals.json"
 INPUT_BYTES_MAX = 4096
 INPUT_SECONDS_MAX = 20
 MEMORY_MB_MAX = 3072
@@ -64,7 +68,9 @@ def _seed(target: Target) -> Path:
     return folder
 
 
-def _work(target: Target, *arguments: str, twin: str = "") -> tuple[int, str]:
+def _work(
+    target: Target, *arguments: str, twin: str = "", replays: bool = False
+) -> tuple[int, str]:
     """Run a worker; return its exit code and output."""
     LOGS.mkdir(parents=True, exist_ok=True)
     FINDINGS.mkdir(parents=True, exist_ok=True)
@@ -81,7 +87,7 @@ def _work(target: Target, *arguments: str, twin: str = "") -> tuple[int, str]:
     with log.open("wb") as out:
         code = subprocess.run(
             [*command, *limits, *arguments],
-            env=instruments.worker_environment(twin),
+            env=instruments.worker_environment(target.compiled, twin, replays),
             cwd=instruments.ROOT,
             stdout=out,
             stderr=subprocess.STDOUT,
@@ -101,15 +107,15 @@ def _tell(target: Target, text: str) -> None:
 
 
 def fuzz(target: Target, seconds: int, runs: int, seed: int) -> Played:
-    """Fuzz one target, then play its corpus on both kernels."""
+    """Fuzz one target; then play its corpus on both kernels where it is about the kernel."""
     folder = _seed(target)
     bounds = [f"-max_total_time={seconds}"] if seconds else []
     code, text = _work(target, *bounds, f"-runs={runs or -1}", f"-seed={seed}", str(folder))
-    if not code:
+    if not code and target.compiled:
         code, twin_text = _work(target, "-runs=0", str(folder), twin="always")
         if code:
             _tell(target, twin_text)
-    else:
+    elif code:
         _tell(target, text)
     executed, rate, status = _EXECUTED.search(text), _RATE.search(text), _STATUS.findall(text)
     number, covered, features, corpus = map(int, status[-1]) if status else (0, 0, 0, 0)
@@ -118,12 +124,46 @@ def fuzz(target: Target, seconds: int, runs: int, seed: int) -> Played:
     return Played(executions, covered, features, corpus, per_second, bool(code))
 
 
+def add_up(target: Target, done: Played) -> None:
+    """Add a run to the totals of its target; the newest edges, features and inputs count."""
+    totals = _totals()
+    before = totals.get(target.name, {})
+    totals[target.name] = {
+        "executions": before.get("executions", 0) + done.executions,
+        "per_second": done.rate,
+        "edges": done.covered or before.get("edges", 0),
+        "features": done.features or before.get("features", 0),
+        "inputs": done.corpus or before.get("inputs", 0),
+        "findings": before.get("findings", 0) + done.found,
+    }
+    fresh = TOTALS.with_suffix(".new")
+    fresh.write_text(json.dumps(totals, indent=2) + "\n", encoding="utf-8")
+    fresh.replace(TOTALS)
+
+
+def _totals() -> dict[str, dict[str, int]]:
+    return json.loads(TOTALS.read_text(encoding="utf-8")) if TOTALS.exists() else {}
+
+
+def tell_totals() -> int:
+    """Print the totals as a table of Markdown."""
+    totals = _totals()
+    keys = ("executions", "per_second", "edges", "features", "inputs", "findings")
+    print(f"{datetime.now(UTC):%Y-%m-%d}, `python3 build.py fuzz --totals`:\n")
+    print("| target | executions | per second | edges | features | inputs kept | findings |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for name in (name for name in TARGETS if name in totals):
+        print(f"| {name} | " + " | ".join(f"{totals[name][key]:,}" for key in keys) + " |")
+    print(f"\n{sum(one['executions'] for one in totals.values()):,} executions")
+    return 0
+
+
 def replay(target: Target, data: bytes) -> int:
     """Play one input on both kernels, with AddressSanitizer."""
     path = PLACE / f"replay-{target.name}"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
-    code, text = _work(target, str(path), twin="always")
+    code, text = _work(target, str(path), twin="always", replays=True)
     print("\n".join(text.splitlines()[-TAIL_LINES:]))
     return 1 if code else 0
 
@@ -136,7 +176,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--runs", type=int, default=0, help="executions of each target")
     parser.add_argument("--seed", type=int, default=0, help="0: another one each time")
     parser.add_argument("--replay", metavar="BASE64", help="play one input of --target")
+    parser.add_argument("--jobs", type=int, default=1, help="targets at a time (1)")
+    parser.add_argument("--totals", action="store_true", help="print the counts of all runs")
     options = parser.parse_args(arguments)
+    if options.totals:
+        return tell_totals()
     try:
         instruments.ensure()
     except NotInstalled as missing:
@@ -146,15 +190,22 @@ def main(arguments: list[str]) -> int:
     if options.replay is not None:
         return max(replay(each, base64.b64decode(options.replay)) for each in chosen)
     seconds = options.seconds if options.seconds is not None else 0 if options.runs else 60
+    return run(chosen, seconds, options.runs, options.seed, options.jobs)
+
+
+def run(chosen: list[Target], seconds: int, runs: int, seed: int, jobs: int) -> int:
+    """Fuzz these targets, so many at a time; return 1 when there was a finding."""
     print(f"{'target':<18}{'executions':>12}{'per s':>8}{'edges':>8}{'features':>10}{'corpus':>8}")
     total, faults = 0, []
-    for each in chosen:
-        done = fuzz(each, seconds, options.runs, options.seed)
-        total += done.executions
-        figures = f"{done.covered:>8}{done.features:>10}{done.corpus:>8}"
-        print(f"{each.name:<18}{done.executions:>12,}{done.rate:>8,}{figures}", flush=True)
-        if done.found:
-            faults.append(each.name)
+    with ThreadPoolExecutor(jobs) as pool:
+        played = pool.map(lambda each: fuzz(each, seconds, runs, seed), chosen)
+        for each, done in zip(chosen, played, strict=True):
+            add_up(each, done)
+            total += done.executions
+            figures = f"{done.covered:>8}{done.features:>10}{done.corpus:>8}"
+            print(f"{each.name:<18}{done.executions:>12,}{done.rate:>8,}{figures}", flush=True)
+            if done.found:
+                faults.append(each.name)
     print(f"{total:,} executions of {len(chosen)} targets; findings: {', '.join(faults) or 'none'}")
     return 1 if faults else 0
 

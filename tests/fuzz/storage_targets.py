@@ -35,7 +35,7 @@ from warren_raft.storage.entry_index import Rows
 from warren_raft.storage.format import Damaged
 from warren_raft.storage.framed_file import SEAL_HEADER_BYTES
 from warren_raft.types import EntryKind
-from warren_raft.undecodable import UNDECODABLE
+from warren_raft.undecodable import NO_STATE, UNDECODABLE
 
 FRAME_BYTES_MAX = 1 << 20
 SALT = 0x5EED5EED
@@ -307,30 +307,20 @@ def files_seeds() -> Iterator[bytes]:
 # ------------------------------------------------------------------ states
 
 
-REFUSED_STATE = (
-    *UNDECODABLE,
-    ValueError,
-    AssertionError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    OverflowError,
-    ArithmeticError,
-)
-"""A state has a checksum, and comes from a member of the group: a machine that cannot restore one
-ends its node with whatever error. Here it must end, in time and space, or give a whole state."""
-
-
 def states(data: bytes) -> None:
-    """Snapshots of a queue and of the definitions: restored, and taken again."""
+    """Snapshots of a queue and of the definitions: restored, and taken again.
+
+    A state has a checksum, or comes from a member of the group: a machine refuses other bytes with
+    any of NO_STATE, in time and space.
+    """
     machine: Any = MetadataMachine() if data[:1] == b"\1" else QueueMachine(QueueConfig("/", "q"))
     try:
         found = machine.snapshot(machine.restore(data[1:]))
-    except REFUSED_STATE:
+    except NO_STATE:
         return
     try:
         state = machine.restore(found)
-    except REFUSED_STATE:
+    except NO_STATE:
         return
     same("snapshots", machine.snapshot(state), found)
 

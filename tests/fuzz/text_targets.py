@@ -217,8 +217,8 @@ def management_seeds() -> Iterator[bytes]:
 
 TARGETS = (
     Target("method", method, method_seeds),
-    Target("connection-0.9.1", connection091, connection091_seeds),
-    Target("connection-1.0", connection10, connection10_seeds),
+    Target("connection-0.9.1", connection091, connection091_seeds, compiled=True),
+    Target("connection-1.0", connection10, connection10_seeds, compiled=True),
     Target("filters", filters, filters_seeds),
     Target("definitions", definitions, definitions_seeds),
     Target("texts", texts, texts_seeds),
