@@ -62,7 +62,7 @@ class Machine(Protocol, Generic[State]):
         ...
 
     def restore(self, data: bytes) -> State:
-        """Invert `snapshot`."""
+        """Invert `snapshot`; may raise any error for other bytes."""
         ...
 
     def live_indexes(self, state: State) -> Sequence[Index]:

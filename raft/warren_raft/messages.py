@@ -12,12 +12,12 @@ import msgspec
 from msgspec.structs import replace
 
 from warren_raft.errors import MalformedMessage
-from warren_raft.types import EntryKind, GroupId, Index, MemberId, NodeId, Term
+from warren_raft.types import EntryKind, GroupId, Index, MemberId, NodeId, Term, TimeMs
 from warren_raft.undecodable import UNDECODABLE
 
-WireEntry: TypeAlias = tuple[Term, EntryKind, int, bytes]
+WireEntry: TypeAlias = tuple[Term, EntryKind, TimeMs, bytes]
 """An entry inside Append: (term, kind, time_ms, data); its position gives its index."""
-WireLive: TypeAlias = tuple[Index, Term, EntryKind, int, bytes]
+WireLive: TypeAlias = tuple[Index, Term, EntryKind, TimeMs, bytes]
 """An entry inside SnapshotChunk, where indexes have gaps: (index, term, kind, time_ms, data)."""
 
 
@@ -200,7 +200,7 @@ class EntryIs(RaftMessage, frozen=True, array_like=True, gc=False, tag="ei"):
     index: Index
     entry_term: Term
     kind: EntryKind
-    time_ms: int
+    time_ms: TimeMs
     data: bytes
 
 

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
+LOG_NUMBER_MAX: Final = (1 << 63) - 1
+"""Of an index, a term and a time: what reads bytes of a peer or a file refuses others."""
 NodeId: TypeAlias = str
 """The name of a node, unique in its cluster, at most 255 bytes of UTF-8."""
-GroupId: TypeAlias = int
+GroupId: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 """A replicated group; unsigned 64 bit. 0 is the cluster's metadata."""
-MemberId: TypeAlias = int
+MemberId: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 """The identity of one node's log of a group, unsigned 64 bit.
 
 0: a founding member's, on a disk that never held the group before. Else random bits, drawn when the
 log was created empty in a group that existed on other nodes. A member that lost its disk returns
 under another id, and is another voter.
 """
-Term: TypeAlias = int
-Index: TypeAlias = int
+Term: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=LOG_NUMBER_MAX)]
+Index: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=LOG_NUMBER_MAX)]
 """Position in a group's log; the first entry is 1, 0 stands before it."""
+TimeMs: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=LOG_NUMBER_MAX)]
+"""Milliseconds since the epoch."""
 
 METADATA_GROUP: GroupId = 0
 
@@ -45,7 +49,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     index: Index
     term: Term
     kind: EntryKind
-    time_ms: int
+    time_ms: TimeMs
     data: bytes
 
 

@@ -308,7 +308,7 @@ def files_removed_before_the_manifest() -> list[Replacement]:
 def received_entries_not_synced() -> list[Replacement]:
     """A received snapshot is written before the entries that it refers to are on disk."""
 
-    def hasty(self: Transfers, group: Any, incoming: Any) -> None:
+    def hasty(self: Transfers, group: Any, incoming: Any, now_ms: int) -> None:
         class Eager:
             """A store that reports everything as on disk."""
 
@@ -326,7 +326,7 @@ def received_entries_not_synced() -> list[Replacement]:
 
         store, self._store = self._store, Eager()  # type: ignore[assignment]
         try:
-            finish(self, group, incoming)
+            finish(self, group, incoming, now_ms)
         finally:
             self._store = store
 

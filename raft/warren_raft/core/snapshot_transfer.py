@@ -12,6 +12,7 @@ lost chunk, a lost answer, a repeat and a new connection alike.
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
@@ -183,6 +184,9 @@ class Incoming:
         """
         if chunk.entries:
             if chunk.live_after != self.live_after or self.payload:
+                return (), True
+            indexes = [self.live_after, *(entry[0] for entry in chunk.entries)]
+            if any(after <= before for before, after in itertools.pairwise(indexes)):
                 return (), True
             entries = tuple(Entry(i, t, k, ms, d) for i, t, k, ms, d in chunk.entries)
             self.live_after = entries[-1].index

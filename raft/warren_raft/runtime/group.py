@@ -128,9 +128,9 @@ class Group:
             self.node.term, log.committed, self.applied, log.durable, self.store.snapshot_index
         )
 
-    def restore(self, snapshot: Snapshot) -> None:
-        """Replace the state with another member's snapshot."""
-        self.state = self.machine.restore(snapshot.state)
+    def restore(self, snapshot: Snapshot, state: Any) -> None:
+        """Replace the state with that of another member's snapshot."""
+        self.state = state
         self.applied = snapshot.index
         self.applied_ms = snapshot.time_ms
         self.last_look = LastLook(self.applied)

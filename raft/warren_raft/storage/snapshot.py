@@ -30,7 +30,7 @@ import msgspec
 from warren_raft.index_set import Indexes
 from warren_raft.storage.format import Damaged, Data
 from warren_raft.storage.framed_file import seal, unseal, version_of
-from warren_raft.types import GroupId, Index, NodeId, Term
+from warren_raft.types import GroupId, Index, NodeId, Term, TimeMs
 from warren_raft.undecodable import UNDECODABLE
 
 MAGIC = b"WARRNSNP"
@@ -56,7 +56,7 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     group: GroupId
     index: Index
     term: Term
-    time_ms: int
+    time_ms: TimeMs
     born: Position
     machine_version: int
     voters: tuple[NodeId, ...]

@@ -33,7 +33,7 @@ from msgspec.structs import replace
 from warren_raft.errors import PeerError
 from warren_raft.messages import AnyRaftMessage, Append, WireEntry
 from warren_raft.runtime.net.stream import Buffer
-from warren_raft.types import EntryKind
+from warren_raft.types import EntryKind, Term, TimeMs
 from warren_raft.undecodable import UNDECODABLE
 
 PROTOCOL = 22
@@ -70,7 +70,7 @@ class Carried(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A message in a RAFT header."""
 
     message: AnyRaftMessage
-    entries: tuple[tuple[int, EntryKind, int, int], ...] = ()
+    entries: tuple[tuple[Term, EntryKind, TimeMs, int], ...] = ()
 
 
 _encoder = msgspec.msgpack.Encoder()

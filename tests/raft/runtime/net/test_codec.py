@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from warren_raft.messages import AnyRaftMessage, Append, AppendReply, Vote
+from warren_raft.messages import (
+    AnyRaftMessage,
+    Append,
+    AppendReply,
+    EntryIs,
+    SnapshotChunk,
+    Vote,
+)
 from warren_raft.runtime.net import codec
 from warren_raft.types import EntryKind
 
@@ -129,6 +136,27 @@ def test_a_frame_above_the_bound_is_refused_by_its_length_alone() -> None:
     assembler = codec.Assembler(1000)
     with pytest.raises(codec.BadFrame, match="1001 bytes, at most 1000"):
         assembler.feed(codec.frame(codec.MESSAGE, bytes(1001))[:5], lambda kind, body: None)
+
+
+NEGATIVE: tuple[AnyRaftMessage, ...] = (
+    Append(1, "a", "b", -1, 4, 2, 4),
+    Append(1, "a", "b", 3, -4, 2, 4),
+    Append(1, "a", "b", 3, 4, 2, 4, ((3, EntryKind.COMMAND, -5, b"data"),)),
+    Append(1, "a", "b", 3, 4, 2, 4, ((1 << 63, EntryKind.COMMAND, 5, b"data"),)),
+    AppendReply(1, "a", "b", 3, True, -1, 4),
+    Vote(-1, "a", "b", 3, 4, 2),
+    SnapshotChunk(1, "a", "b", 3, 1 << 63, 2, 0, (), -1, b"", 5),
+    SnapshotChunk(1, "a", "b", 3, 9, 2, 0, ((1, 1, EntryKind.COMMAND, -1, b"x"),), -1, b"", 5),
+    EntryIs(1, "a", "b", 3, 9, 2, EntryKind.COMMAND, -7, b"x"),
+)
+
+
+@pytest.mark.parametrize("message", NEGATIVE)
+def test_a_number_that_no_log_has_is_refused(message: AnyRaftMessage) -> None:
+    """It reached the log, which could not write it: the node ended."""
+    frame = b"".join(codec.encode_raft([message]))[codec.FRAME_HEADER_BYTES :]
+    with pytest.raises(codec.BadFrame):
+        codec.decode_raft(memoryview(frame))
 
 
 def test_no_cut_or_flip_of_a_raft_frame_gets_further_than_a_refusal() -> None:
