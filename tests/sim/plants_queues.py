@@ -17,6 +17,7 @@ from warren_broker.queue import (
     decision_commands,
     delayed_retry,
     machine,
+    queue_snapshot,
     stage,
 )
 from warren_broker.queue.annotations import Annotations
@@ -26,6 +27,7 @@ from warren_broker.queue.delayed_queue import Delayed
 from warren_broker.queue.ranges import LANE_SHIFT
 from warren_broker.queue.ready_queue import Order
 from warren_broker.queue.returned_runs import ReturnedRuns
+from warren_broker.queue.state import QueueState
 
 
 def _handler(kind: type, handler: Any) -> list[Replacement]:
@@ -204,6 +206,31 @@ def an_expired_reader_takes_its_claims_along() -> list[Replacement]:
     return [(claim, "expire_readers", careless)]
 
 
+def a_request_that_is_repeated_is_another_start() -> list[Replacement]:
+    """A reader's starts count how often its driver has asked, not how often it has started."""
+    register = machine.HANDLERS[commands.RegisterReader]
+
+    def eager(context: QueueContext, command: commands.RegisterReader) -> Any:
+        known = context.state.readers.get(command.reader)
+        if known is not None and command.call in dict(known.calls):
+            known.starts += command.counted
+        return register(context, command)
+
+    return _handler(commands.RegisterReader, eager)
+
+
+def starts_are_not_in_the_snapshot() -> list[Replacement]:
+    """A member restored from a snapshot counts a reader's starts from there."""
+    load = queue_snapshot._load_readers
+
+    def forgetful(state: QueueState, row: Any) -> None:
+        load(state, row)
+        for reader in state.readers.values():
+            reader.starts = 0
+
+    return [(queue_snapshot, "_load_readers", forgetful)]
+
+
 def a_closed_batch_is_published() -> list[Replacement]:
     """A batch that was not published when its queue was asked may be published later."""
     ask = machine.HANDLERS[decision_commands.AskBatch]
@@ -346,6 +373,8 @@ PLANTS = by_name(
     a_repeated_batch_is_published_again,
     a_bound_claim_is_given_back,
     an_expired_reader_takes_its_claims_along,
+    a_request_that_is_repeated_is_another_start,
+    starts_are_not_in_the_snapshot,
     a_closed_batch_is_published,
     a_claim_is_bound_to_the_newest_batch,
     an_older_driver_is_not_fenced,

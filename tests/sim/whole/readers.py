@@ -13,6 +13,7 @@ from warren_broker.block.block import Block
 from warren_broker.cluster.client.reads import ReadFailed, cut_runs
 from warren_broker.errors import ClaimNotOpen, Refusal
 from warren_broker.queue import commands
+from warren_broker.queue.claim import CALLS_KEPT_MAX
 
 if TYPE_CHECKING:
     from sim.whole.process import Process
@@ -66,7 +67,9 @@ class Reader(OneAtATime):
             register = commands.RegisterReader(
                 self.name, self.lost, self.call, expires_ms=expires_ms, counted=True
             )
-            book.registers[self.name] = book.registers.get(self.name, 0) + 1
+            book.registers.setdefault(self.name, []).append(self.call)
+            if expires_ms or queue.life:
+                book.forgotten.add(self.name)
             self.ask(process, register, lambda reply: self.registered(book, reply))
         elif self.silent():
             self.busy = False
@@ -127,8 +130,14 @@ class Reader(OneAtATime):
 
     def registered(self, book: Book, reply: commands.ReaderReply) -> None:
         """It knows where it was, and how often its own drivers have registered."""
-        asked = book.registers[self.name]
-        require(1 <= reply.starts <= asked, "starts of others count", reply, asked)
+        asked, calls = book.registers[self.name], set(book.registers[self.name])
+        # A request that is repeated is one start, as long as the reader remembers its name.
+        most = len(calls) if len(calls) <= CALLS_KEPT_MAX else len(asked)
+        require(1 <= reply.starts <= most, "starts of others count", reply, asked)
+        if self.name not in book.forgotten:
+            before = book.started.get(self.number, 0)
+            require(reply.starts > before, "a start is forgotten", reply, before)
+        book.started[self.number] = reply.starts
         self.call = ""
         self.calls += 1
         self.epoch = reply.epoch
