@@ -144,6 +144,27 @@ def test_damage_under_a_running_node(cluster: LocalCluster) -> None:
     eventually(lambda: said in cluster.log(leader), "it is logged")
 
 
+def test_files_that_are_removed_under_a_running_node(cluster: LocalCluster) -> None:
+    """The node ended when it was to rewrite such a file."""
+    left = fill(cluster)
+    node = cluster.leader_of("q")
+    eventually(lambda: settled(cluster, node), "files of every kind")
+    data, pid = cluster.nodes[node].data_dir, cluster.pid(node)
+    gone = sorted(data.glob("segments/*.seg")) + sorted(data.glob("wal/*.wal"))[:-1]
+    assert gone
+    for path in gone:
+        path.unlink()
+    stay = take(uri_of(cluster, node), "q", 70)  # so that most of it is to be rewritten
+    publish(uri_of(cluster, node), "q", 70_001, COUNT)
+    eventually(lambda: "; rewriting " in cluster.log(node), "its entries come from the others", 60)
+    assert consume(uri_of(cluster, node), "q") == stay + list(range(70_001, 70_001 + COUNT))
+    assert set(stay) < set(left)
+    publish(uri_of(cluster, node), "q", 90_000, 50)
+    assert cluster.is_running(node) and cluster.pid(node) == pid
+    cluster.restart(node)
+    voter_again(cluster, node)
+
+
 def lead(cluster: LocalCluster, wanted: int) -> int:
     """Have that node lead the queue."""
 

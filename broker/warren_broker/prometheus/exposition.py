@@ -196,6 +196,16 @@ class _Readings(Collector):
                 labels = {"vhost": queue.vhost, "queue": queue.name}
                 metric.add_sample(name, labels, queue.position[at])
             yield metric
+        yield GaugeMetricFamily(
+            "warren_raft_entries_damaged",
+            "Entries of the log that are unreadable here and not repaired yet",
+            value=self._reading.damaged,
+        )
+        yield CounterMetricFamily(
+            "warren_raft_entries_repaired",
+            "Unreadable entries that other members have sent",
+            value=self._reading.repaired,
+        )
 
 
 assert len(COUNTS) == len(MemberCounts._fields), "a text for each count"

@@ -77,6 +77,8 @@ class NodeReading:
     """What the loop's thread knows of the node.
 
     transfers  shovels and federation links of this node by (family, status)
+    damaged    entries of the log that are unreadable here and not repaired yet
+    repaired   those that other members have sent, since the start
     queues     of a scrape per object; else empty
     """
 
@@ -87,6 +89,8 @@ class NodeReading:
     channels: int
     alarms: tuple[str, ...]
     transfers: dict[tuple[str, str], int]
+    damaged: int
+    repaired: int
     definitions: LogPosition | None = None
     led: int = 0
     total: MemberCounts = NO_COUNTS
@@ -132,6 +136,8 @@ class Gathering:
             channels,
             self._alarms.own,
             self._transfers(),
+            broker.cluster.host.repair.wanted,
+            broker.cluster.host.repair.healed,
         )
         self._slice(reading, broker.cluster.host.groups())
 

@@ -26,6 +26,8 @@ REPAIRS_UNDER_WAY_MAX = 32
 """Entries requested at a time; the others wait."""
 SAY_AGAIN_MS = 60_000
 """How often the log names an entry that no member could send."""
+LINES_PER_FILE_MAX = 16
+"""Entries of one damaged file that the log names: a file that is missing has thousands."""
 
 Key = tuple[GroupId, Index]
 
@@ -37,17 +39,17 @@ class _Wanted:
     length  of its data, as the log knows it
     asked   members that were asked in this round, one after the other
     ever    members that were asked in any round: their answer may be late
-    asking  the last of `asked` has not answered yet
-    at_ms   when that one was asked, or when the round ended without success; None: not asked yet
+    named   the log names it
+    at_ms   when the last one was asked, or when the round ended without success
     """
 
     damage: EntryDamaged
     length: int
+    named: bool
     calls: list[Callable[[], None]] = field(default_factory=list)
     asked: list[NodeId] = field(default_factory=list)
     ever: set[NodeId] = field(default_factory=set)
-    asking: bool = False
-    at_ms: int | None = None
+    at_ms: int = 0
     said_ms: int | None = None
 
 
@@ -60,6 +62,9 @@ class Repair:
     waits: the core sends and applies nothing after it; `when` calls others back. Then the damaged
     file is rewritten. A group of one has no other member: its damage ends the node, with file and
     offset.
+
+    Invariant: an entry that is wanted is in `_unasked`, its turn in this round has not come; or in
+    `_asking`, the last member asked has not answered; or its round has ended without success
     """
 
     def __init__(
@@ -88,6 +93,9 @@ class Repair:
         self._now_ms = now_ms
         self._lost = lost
         self._wanted: dict[Key, _Wanted] = {}
+        self._unasked: dict[Key, None] = {}
+        self._asking: set[Key] = set()
+        self._lines: dict[int, int] = {}
         self._rewritten_ms = 0
         self.healed = 0
 
@@ -113,10 +121,21 @@ class Repair:
             return True  # found by a rewrite that began before it was repaired
         if not self._others(damage.group):
             return False
-        log.error("%s: %s: requesting it from the other members", self._own, damage)
-        self._wanted[key] = _Wanted(damage, length)
+        named = self._names(damage.file)
+        if named:
+            log.error("%s: %s: requesting it from the other members", self._own, damage)
+        self._wanted[key] = _Wanted(damage, length, named)
+        self._unasked[key] = None
         self._ask_some()
         return True
+
+    def _names(self, file: int) -> bool:
+        """Return whether the log is to name one more damaged entry of that file."""
+        lines = self._lines[file] = self._lines.get(file, 0) + 1
+        if lines == LINES_PER_FILE_MAX + 1:
+            path = self._store.log_files.path_of(file)
+            log.error("%s: more entries of %s are damaged: not all are named", self._own, path)
+        return lines <= LINES_PER_FILE_MAX
 
     def awaits(self, group: GroupId, index: Index) -> bool:
         """Return whether that entry is damaged here and not repaired yet."""
@@ -133,8 +152,13 @@ class Repair:
     def drop(self, group: GroupId) -> None:
         """Forget a group that is deleted here."""
         for key in [key for key in self._wanted if key[0] == group]:
-            for call in self._wanted.pop(key).calls:
+            for call in self._forget(key).calls:
                 call()
+
+    def _forget(self, key: Key) -> _Wanted:
+        self._unasked.pop(key, None)
+        self._asking.discard(key)
+        return self._wanted.pop(key)
 
     # ------------------------------------------------------------ asking
 
@@ -152,18 +176,20 @@ class Repair:
     def beat(self) -> None:
         """Repeat requests that are due, and rewrite the files of repaired entries."""
         now = self._now_ms()
-        for key, wanted in list(self._wanted.items()):
-            if self._wanted.get(key) is not wanted:
+        due = [key for key in self._wanted if key not in self._unasked]
+        for key in due:
+            wanted = self._wanted.get(key)
+            if wanted is None:
                 continue  # a callback for another entry has deleted its group
             if not self._still_needed(key, wanted):
                 self._done(key)
-            elif wanted.at_ms is not None and now - wanted.at_ms >= REPAIR_RETRY_MS:
-                if wanted.asking:
+            elif now - wanted.at_ms >= REPAIR_RETRY_MS:
+                if key in self._asking:
                     # Connected, but silent: a new round would ask the same member again.
                     self._ask(key, wanted)
                 else:
-                    wanted.at_ms = None
                     wanted.asked.clear()
+                    self._unasked[key] = None
         self._ask_some()
         self._rewrite()
 
@@ -179,34 +205,35 @@ class Repair:
         return (place.file, place.offset) == (damage.file, damage.offset)
 
     def _ask_some(self) -> None:
-        under_way = sum(1 for wanted in self._wanted.values() if wanted.asking)
-        for key, wanted in list(self._wanted.items()):
-            if under_way >= REPAIRS_UNDER_WAY_MAX:
-                return
-            if wanted.at_ms is None:
+        while self._unasked and len(self._asking) < REPAIRS_UNDER_WAY_MAX:
+            key = next(iter(self._unasked))
+            wanted = self._wanted[key]
+            if self._still_needed(key, wanted):
                 self._ask(key, wanted)
-                under_way += wanted.asking
+            else:
+                del self._unasked[key]  # the next beat ends it: this may be amid a read
 
     def _ask(self, key: Key, wanted: _Wanted) -> None:
         """Ask the next member, or give other entries their turn when all reachable were asked."""
+        self._unasked.pop(key, None)
         wanted.at_ms = self._now_ms()
         for node in self._others(key[0]):
             if node not in wanted.asked and self._connected(node):
                 wanted.asked.append(node)
                 wanted.ever.add(node)
-                wanted.asking = True
+                self._asking.add(key)
                 term = self._groups[key[0]].node.term
                 self._send(EntryWanted(key[0], self._own, node, term, key[1], wanted.damage.term))
                 return
-        wanted.asking = False
-        self._wanted[key] = self._wanted.pop(key)
+        self._asking.discard(key)
         self._in_vain(key, wanted)
 
     def _in_vain(self, key: Key, wanted: _Wanted) -> None:
         now = self._now_ms()
         if wanted.said_ms is None or now - wanted.said_ms >= SAY_AGAIN_MS:
             wanted.said_ms = now
-            log.warning("%s: no reachable member has it: %s", self._own, wanted.damage)
+            if wanted.named:
+                log.warning("%s: no reachable member has it: %s", self._own, wanted.damage)
         group = self._groups.get(key[0])
         if wanted.asked and group is not None:
             self._lost(group, key[1])
@@ -251,7 +278,7 @@ class Repair:
         damage = wanted.damage
         fits = message.entry_term and damage.term in (0, message.entry_term)
         if not fits or len(message.data) != wanted.length:
-            if wanted.asking and message.sender == wanted.asked[-1]:
+            if key in self._asking and message.sender == wanted.asked[-1]:
                 self._ask(key, wanted)
                 self._ask_some()
             return
@@ -266,19 +293,20 @@ class Repair:
             self._store.groups[message.group].heal(entry)
             self._store.compactor.damaged.add(damage.file)  # it may have been skipped
             self.healed += 1
-            log.warning(
-                "%s: entry %s of group %s received from %s; rewriting %s",
-                self._own,
-                message.index,
-                message.group,
-                message.sender,
-                damage.path,
-            )
+            if wanted.named:
+                log.warning(
+                    "%s: entry %s of group %s received from %s; rewriting %s",
+                    self._own,
+                    message.index,
+                    message.group,
+                    message.sender,
+                    damage.path,
+                )
         self._done(key)
         self._ask_some()
 
     def _done(self, key: Key) -> None:
-        wanted = self._wanted.pop(key)
+        wanted = self._forget(key)
         self._store.compactor.left.discard(wanted.damage.file)
         found = self._groups.get(key[0])
         if found is not None:
@@ -302,6 +330,7 @@ class Repair:
         if store.wal.current_file in damaged:
             store.wal.roll()  # so that it is retired like the others
         waiting = {wanted.damage.file for wanted in self._wanted.values()}
+        self._lines = {file: n for file, n in self._lines.items() if file in damaged | waiting}
         open_ones = [file for file in damaged if store.wal.closed_below <= file < ID_BASE]
         if damaged - waiting - set(open_ones) or store.compactor.manifest_damaged:
             store.compactor.run([])

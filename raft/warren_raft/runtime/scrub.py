@@ -141,13 +141,27 @@ class Scrub:
     def _seen(self, piece: ScrubJob, seen: Seen, now_ms: int) -> None:
         self._busy = False
         self._ready_ms = now_ms + seen.size * 1000 // self._rate
-        if seen.damage:
+        if seen.damage and self._in_use(piece):
             assert self._round is not None
             self._round.damaged += 1
             self._damaged(piece, seen.damage)
         elif seen.offset is not None:
             piece.offset = seen.offset
             self._read_on(piece)
+
+    def _in_use(self, piece: ScrubJob) -> bool:
+        """Return whether the file still counts: it may have been replaced while it was read."""
+        store = self._store
+        if piece.group is not None:
+            group = store.groups.get(piece.group)
+            return group is not None and store.snapshot_path(group) == piece.path
+        if not piece.file:
+            return bool(store.log_files.listed)
+        data = (found for found in store.log_files.segments if found.id == piece.file)
+        paths = [path for found in data for path in (found.data, found.index)]
+        return piece.path in paths or (
+            piece.file in store.log_files.use.live and piece.file < ID_BASE
+        )
 
     def _read_on(self, piece: ScrubJob) -> None:
         assert self._round is not None
@@ -198,9 +212,7 @@ class Scrub:
 
 
 def look(files: Files, piece: ScrubJob) -> Seen:
-    """Read a piece, on the background writer's thread; a deleted file is not damage."""
-    if not files.exists(piece.path):
-        return Seen()
+    """Read a piece, on the background writer's thread."""
     try:
         if piece.salt:
             return _look_at_records(files, piece)

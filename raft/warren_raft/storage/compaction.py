@@ -244,8 +244,10 @@ class Compactor:
             plan.retired.append(file)
             count, data = tally.get(file, (0, 0))
             kept = data + count * RECORD_HEADER_BYTES
-            whole = 2 * kept >= log_files.wal_bytes(file)
-            if file in self.left or (whole and file not in self.damaged):
+            if kept and not log_files.files.exists(log_files.wal_path(file)):
+                self.damaged.add(file)  # removed by hand: what is kept of it is to be repaired
+            whole = file not in self.damaged and 2 * kept >= log_files.wal_bytes(file)
+            if file in self.left or whole:
                 self._copy(plan, sparse)
                 sparse, held = [], 0
                 self._seal(plan, file)

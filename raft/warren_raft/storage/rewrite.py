@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +32,8 @@ from warren_raft.storage.snapshot import encode as encode_snapshot
 from warren_raft.types import Entry, GroupId, Index
 
 WRITE_BYTES = 1 << 20
+UNREADABLE = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EIO)
+"""A file that cannot be opened for one of these reasons is damaged as a whole."""
 
 
 @dataclass(slots=True)
@@ -142,8 +147,7 @@ def _write_data(files: Files, target: Target) -> None:
         buffers: list[bytes | memoryview] = [encode_file_header(target.name.last, target.salt, 0)]
         offset, written, waiting = FILE_HEADER_BYTES, 0, FILE_HEADER_BYTES
         for source in target.sources:
-            reader = files.open_read(source.path)
-            try:
+            with _reading(files, source.path) as reader:
                 offsets = []
                 for group, _, rows in source.rows:
                     column = array("I")
@@ -162,8 +166,6 @@ def _write_data(files: Files, target: Target) -> None:
                             written, waiting, buffers = offset, 0, []
                     offsets.append(column)
                 target.offsets.append(offsets)
-            finally:
-                files.close(reader)
         if target.damaged:
             return
         files.write_at(out, written, buffers)
@@ -174,25 +176,47 @@ def _write_data(files: Files, target: Target) -> None:
     files.rename(fresh, target.data)
 
 
+@contextmanager
+def _reading(files: Files, path: Path) -> Iterator[int | OSError]:
+    """Open a file for `_read`, which finds every entry in it damaged where it cannot be opened.
+
+    1. A segment is removed by hand, or its name is lost with a damaged directory.  2. Most of it is
+    dead, so it is rewritten.  3. If that ended the node, it would take a start to notice what the
+    other members can repair. Replayed by tests/raft/runtime/test_removed_files.py
+    """
+    try:
+        fd = files.open_read(path)
+    except OSError as error:
+        if error.errno not in UNREADABLE:
+            raise
+        yield error
+        return
+    try:
+        yield fd
+    finally:
+        files.close(fd)
+
+
 def damaged_rows(files: Files, source: Source) -> list[EntryDamaged]:
     """Return the rows of a source that cannot be read."""
     found = []
-    fd = files.open_read(source.path)
-    try:
+    with _reading(files, source.path) as reader:
         for group, _, rows in source.rows:
             for at in range(len(rows)):
                 try:
-                    _read(files, fd, source, group, rows, at)
+                    _read(files, reader, source, group, rows, at)
                 except EntryDamaged as damage:
                     found.append(damage)
-    finally:
-        files.close(fd)
     return found
 
 
-def _read(files: Files, reader: int, source: Source, group: GroupId, rows: Rows, at: int) -> Record:
+def _read(
+    files: Files, reader: int | OSError, source: Source, group: GroupId, rows: Rows, at: int
+) -> Record:
     index, offset = rows.indexes[at], rows.offsets[at]
     try:
+        if isinstance(reader, OSError):
+            raise reader
         data = files.read_at(reader, offset, RECORD_HEADER_BYTES + rows.lengths[at])
         record = decode_record(source.salt, memoryview(data), 0)
         if (record.group, record.index) != (group, index) or record.kind not in (
@@ -208,7 +232,13 @@ def _read(files: Files, reader: int, source: Source, group: GroupId, rows: Rows,
 
 
 def _copy(
-    files: Files, reader: int, source: Source, group: GroupId, rows: Rows, at: int, target: Target
+    files: Files,
+    reader: int | OSError,
+    source: Source,
+    group: GroupId,
+    rows: Rows,
+    at: int,
+    target: Target,
 ) -> tuple[bytes, bytes | memoryview]:
     index = rows.indexes[at]
     try:

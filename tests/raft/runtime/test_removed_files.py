@@ -1,0 +1,132 @@
+"""Files of the log that are removed by hand under a running node: it continues, and is repaired."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from tests.raft.runtime.kit import NODES, Cluster, until
+from tests.raft.runtime.shelves import (
+    GROUP,
+    check_after_restart,
+    check_live,
+    compacted,
+    leader,
+    same,
+    sealed_live,
+    store_of,
+    write,
+)
+from warren_raft.runtime.host import Host
+from warren_raft.runtime.repair import LINES_PER_FILE_MAX
+from warren_raft.runtime.scrub import Scrub
+from warren_raft.storage.catalog import Segment
+
+
+def at_rest(cluster: Cluster, host: Host) -> None:
+    """No file is being written."""
+    until(cluster.loop, lambda: same(cluster) and not host._logs.compactor.busy)
+
+
+def held(host: Host, file: int) -> list[int]:
+    """The entries that the node reads from that file."""
+    log = store_of(host).log
+    return [index for index in sealed_live(host) if log.place(index).file == file]
+
+
+def fullest(host: Host) -> Segment:
+    """The segment with the most live entries."""
+    return max(host._logs.log_files.segments, key=lambda one: len(held(host, one.id)))
+
+
+def forget_memory(host: Host) -> None:
+    """Have entries read from the disk again, from files that are opened again."""
+    for index in sealed_live(host):
+        store_of(host).log.forget(index)
+    host._logs.log_files.close()
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_segment_that_was_removed_is_written_again(
+    tmp_path: Path, leads: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ended the node when the segment was to be rewritten."""
+    caplog.set_level(logging.WARNING, "warren.raft")
+    cluster = compacted(tmp_path)
+    name = leader(cluster)
+    host = cluster.hosts[name if leads else next(node for node in NODES if node != name)]
+    at_rest(cluster, host)
+    gone = fullest(host)
+    lost = held(host, gone.id)
+    assert lost
+    forget_memory(host)
+    gone.data.unlink()
+    index = cluster.hosts[name].propose(GROUP, b"thin 34")  # so most of it is dead
+    until(cluster.loop, lambda: host.applied_index(GROUP) >= index)
+    write(cluster, 600, 1000)
+    until(cluster.loop, lambda: gone not in host._logs.log_files.segments, 30)
+    until(cluster.loop, lambda: not host.repair.wanted and not host._logs.compactor.damaged)
+    assert any(str(gone.data) in line for line in caplog.messages)
+    assert check_live(cluster) > 10
+    check_after_restart(cluster)
+
+
+def test_the_scrub_finds_what_was_removed(tmp_path: Path) -> None:
+    """A segment, an index and a snapshot; none of them is read meanwhile."""
+    cluster = compacted(tmp_path)
+    host = cluster.hosts[leader(cluster)]
+    at_rest(cluster, host)
+    logs = host._logs
+    gone = fullest(host)
+    assert held(host, gone.id)
+    other = next(one for one in logs.log_files.segments if one is not gone)
+    snapshot = logs.snapshot_path(store_of(host))
+    removed = [gone.data, other.index, snapshot]
+    forget_memory(host)
+    for path in removed:
+        path.unlink()
+    host._scrub = Scrub(logs, 1 << 30, 10**9, 0)
+    host._scrub._next_ms = 0
+    until(cluster.loop, lambda: host._scrub.rounds, 30)
+    until(cluster.loop, lambda: all(one not in logs.log_files.segments for one in (gone, other)))
+    until(cluster.loop, lambda: not (logs.compactor.damaged or logs.compactor.snapshots_damaged))
+    assert logs.snapshot_path(store_of(host)).exists()
+    assert host.repair.healed and check_live(cluster) > 20
+    check_after_restart(cluster)
+
+
+def test_a_file_of_the_log_that_was_removed_is_repaired_when_it_is_sealed(tmp_path: Path) -> None:
+    cluster = compacted(tmp_path)
+    host = cluster.hosts[leader(cluster)]
+    at_rest(cluster, host)
+    logs = host._logs
+    gone = logs.wal.current_file
+    last = host.propose(GROUP, b"put " + bytes(700))
+    until(cluster.loop, lambda: host.applied_index(GROUP) >= last and same(cluster))
+    assert store_of(host).log.place(last).file == gone
+    store_of(host).log.forget(last)
+    logs.log_files.wal_path(gone).unlink()
+    logs.wal.roll()
+    write(cluster, 600, 1000)
+    until(cluster.loop, lambda: gone not in logs.log_files.use.live, 30)
+    until(cluster.loop, lambda: not host.repair.wanted and not logs.compactor.damaged)
+    assert check_live(cluster) > 10
+    check_after_restart(cluster)
+
+
+def test_the_log_names_the_first_entries_of_a_file_that_is_missing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "warren.raft")
+    cluster = compacted(tmp_path)
+    host = cluster.hosts[leader(cluster)]
+    at_rest(cluster, host)
+    gone = fullest(host)
+    many = LINES_PER_FILE_MAX + 5
+    for number in range(many):
+        assert host.repair._names(gone.id) is (number < LINES_PER_FILE_MAX)
+    assert sum("not all are named" in line for line in caplog.messages) == 1
+    for node in NODES:
+        cluster.stop(node)
