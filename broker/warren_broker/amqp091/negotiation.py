@@ -27,6 +27,8 @@ CAPABILITIES = (
     CAPABILITY,
 )
 """Capabilities announced to the client: RabbitMQ's list, and that of relays."""
+LOGGED_IN = ("tuning", "opening", "asking", "running")
+"""Phases of a connection that has a user."""
 
 
 def start(config: ConnectionConfig) -> methods.ConnectionStart:

@@ -315,6 +315,14 @@ class Definitions:
 
     def restored(self) -> None:
         """Compare everything with the definitions: a snapshot has replaced them."""
+        # 1. A node is away; user ann is deleted, and another person gets that name.  2. The node is
+        # sent a snapshot, which has an ann.  3. What was open as the first ann would continue as
+        # the second. A user's password hash has a salt of its own, so equal ones are of one user. A
+        # new password gives another hash, too: it cannot be told from a new user here.
+        before, after = self._state.users, self.state.users
+        for name in sorted(before.keys() & after.keys()):
+            if before[name].password_hash != after[name].password_hash:
+                self._gone_users[name] = None
         self._all_dirty = True
         self._nodes_changed[""] = None
         self._cluster.effects.definitions_replaced()

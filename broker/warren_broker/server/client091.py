@@ -11,6 +11,7 @@ from warren_broker import errors
 from warren_broker.amqp091 import requests
 from warren_broker.amqp091.connection import Connection
 from warren_broker.amqp091.connection_config import ConnectionConfig
+from warren_broker.amqp091.negotiation import LOGGED_IN
 from warren_broker.block.block import Block
 from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.client.firehose import TracedClient
@@ -57,10 +58,10 @@ class Client091(ProtocolClient):
         return self._session.state.vhost
 
     @property
-    def opened_as(self) -> tuple[str, str] | None:
-        """The user and vhost, once the vhost is opened."""
+    def logged_in(self) -> tuple[str, str] | None:
+        """See `listener.Client`."""
         state = self._session.state
-        return (state.user, state.vhost) if state.phase == "running" else None
+        return (state.user, state.vhost) if state.phase in LOGGED_IN else None
 
     # ------------------------------------------------------------ for the socket
 

@@ -86,10 +86,11 @@ class Client10(ProtocolClient):
         }
 
     @property
-    def opened_as(self) -> tuple[str, str] | None:
-        """The user and vhost, once the vhost is opened."""
+    def logged_in(self) -> tuple[str, str] | None:
+        """See `listener.Client`."""
         connection = self._connection
-        return (connection.user, connection.vhost) if connection.opened else None
+        vhost = connection.vhost if connection.opened else ""
+        return (connection.user, vhost) if connection.user else None
 
     # ------------------------------------------------------------ for the socket
 

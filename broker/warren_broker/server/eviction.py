@@ -25,19 +25,23 @@ class ClientEviction:
         definitions.on_access.append(self.deleted)
 
     def deleted(self, users: tuple[str, ...], vhosts: tuple[str, ...]) -> None:
-        """Handle deleted users and vhosts, or those that a restored snapshot no longer has."""
+        """Handle deleted users and vhosts, or those that a restored snapshot no longer has.
+
+        Users of the same name with another password hash are among the deleted ones then.
+        """
         # Selected now, not at the disconnect: 1. A user is deleted.  2. One of that name is added.
-        # 3. A client of the new user connects: it stays, the first user's are disconnected.
+        # 3. A client of the new user connects: it stays, the first user's are disconnected, also
+        # those that have logged in and not opened a vhost yet.
         state = self._definitions.state
         waiting, own = bool(self._leaving), self._definitions.own_login[0]
         for connection in self._listener.connections:
             client = connection.client
-            if client is None or client.opened_as is None:
+            if client is None or client.logged_in is None:
                 continue
-            user, vhost = client.opened_as
+            user, vhost = client.logged_in
             if user in users or (user not in state.users and user != own):
                 self._leaving.setdefault(client, f"user '{user}' is deleted")
-            elif vhost in vhosts or vhost not in state.scopes:
+            elif vhost and (vhost in vhosts or vhost not in state.scopes):
                 self._leaving.setdefault(client, f"vhost '{vhost}' is deleted")
         if self._leaving and not waiting:
             self._loop.call_later(LEAVING_DELAY_MS, self._send_away)

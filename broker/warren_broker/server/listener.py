@@ -32,8 +32,8 @@ class Client(Protocol):
     """One connection of either protocol, after its header."""
 
     @property
-    def opened_as(self) -> tuple[str, str] | None:
-        """The user and vhost, once the vhost is opened."""
+    def logged_in(self) -> tuple[str, str] | None:
+        """The user that has logged in, and the vhost, which is empty until it is opened."""
         ...
 
     def received(self, data: bytes) -> None:

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from warren_broker.server.client091 import Client091
 from warren_broker.server.eviction import LEAVING_DELAY_MS, ClientEviction
 
 
@@ -13,7 +16,7 @@ class Client:
     """A connection that remembers its farewells."""
 
     def __init__(self, user: str = "", vhost: str = "/") -> None:
-        self.opened_as = (user, vhost) if user else None
+        self.logged_in = (user, vhost) if user else None
         self.farewells: list[str] = []
 
     def shut_down(self, reason: str) -> None:
@@ -76,6 +79,33 @@ def test_a_user_of_the_same_name_is_another_one() -> None:
     world.connections.append(SimpleNamespace(client=new))
     world.fire()
     assert old.farewells == ["user 'ann' is deleted"] and not new.farewells
+
+
+def test_a_client_that_has_opened_no_vhost_yet_is_of_the_first_user() -> None:
+    """It logged in with the first user's password, and worked with the second one's rights."""
+    half, other = Client("ann", ""), Client("bob", "")
+    world = World(half, other)
+    world.deleted(users=("ann",))
+    world.deleted(vhosts=("v",))
+    world.fire()
+    assert half.farewells == ["user 'ann' is deleted"] and not other.farewells
+
+
+@pytest.mark.parametrize(
+    ("phase", "known"),
+    [
+        ("starting", None),
+        ("securing", None),
+        ("tuning", ("ann", "")),
+        ("opening", ("ann", "")),
+        ("asking", ("ann", "")),
+        ("running", ("ann", "")),
+    ],
+)
+def test_a_client_has_a_user_from_its_login_on(phase: str, known: object) -> None:
+    state = SimpleNamespace(user="ann", vhost="", phase=phase)
+    client: Any = SimpleNamespace(_session=SimpleNamespace(state=state))
+    assert Client091.logged_in.fget(client) == known  # type: ignore[attr-defined]
 
 
 def test_after_a_snapshot_all_are_compared() -> None:
