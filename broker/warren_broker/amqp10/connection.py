@@ -47,6 +47,7 @@ from warren_broker.amqp10.sender import PiecesLink
 from warren_broker.amqp10.wire.deliveries import handle_of, holds_transfer
 from warren_broker.amqp10.wire.engine import CHANNEL_MAX, OUTPUT_BYTES, Engine
 from warren_broker.amqp10.wire.fields import check_attach, check_open, read_map
+from warren_broker.amqp10.wire.link_flows import LinkFlows
 from warren_broker.amqp10.wire.proton import (
     Condition,
     Event,
@@ -124,6 +125,7 @@ class Connection10:
         self._sasl: SaslServer | None = SaslServer(logins or Logins())
         self._engine = Engine(server=True, container=container, idle_timeout_s=idle_timeout_s)
         self._engine.bind()
+        self.flows = LinkFlows(self._engine)
         self._links: dict[Link, LinkPart] = {}
         self._to_flush: dict[LinkPart, None] = {}
         self._requests: list[AnyRequest] = []
@@ -244,6 +246,13 @@ class Connection10:
         if part is not None:
             part.cancelled(refusal)
 
+    def tell_active(self, consumer: int, active: bool) -> None:
+        """Note whether a consumer is the single active one of its queue."""
+        part = self.consumers.get(consumer)
+        if part is not None:
+            part.tell_active(active)
+            self._flush_links()
+
     def target_deleted(self, number: int, refusal: Refusal) -> None:
         """End a publisher's link: its queue was deleted."""
         part = self.target_links.get(number)
@@ -308,10 +317,6 @@ class Connection10:
     def flush_later(self, part: LinkPart) -> None:
         """Call the link's `flush` at the end of this pass."""
         self._to_flush[part] = None
-
-    def write_flow(self, ask: Callable[[], None], ahead: int) -> None:
-        """Write the flow of a link that `ask` asks for, `ahead` added to its delivery-count."""
-        self._engine.write_flow(ask, ahead)
 
     def _flush_links(self) -> None:
         while self._to_flush:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from warren_broker.amqp10.activity import Activity
 from warren_broker.amqp10.addresses import QueueSource
 from warren_broker.amqp10.connection_requests import AnyAnswer
 from warren_broker.amqp10.dynamic_nodes import TEMPORARY_QUEUE, TemporaryQueue, describe
@@ -72,6 +73,7 @@ class ConsumingLink(LinkPart):
         self.consumer = 0
         self.settled = link.remote_snd_settle_mode == Link.SND_SETTLED
         self._outbox = Outbox(link)
+        self._activity = Activity(link, host)
         self._writer = MessageWriter()
         self._size_max = int(link.remote_max_message_size)
         self._waiting: deque[tuple[commands.Delivery, Block]] = deque()
@@ -104,12 +106,15 @@ class ConsumingLink(LinkPart):
             return
         if not self._joined(answer):
             return
+        self._activity.attach(self._accept)
+        self.flow()
+
+    def _accept(self) -> None:
         accept_attach(self.link)
         self._filters.answer(self.link)
         if self._temporary is not None:
             describe(self.link.source, self._temporary.name, TEMPORARY_QUEUE)
         self.link.snd_settle_mode = Link.SND_SETTLED if self.settled else Link.SND_UNSETTLED
-        self.flow()
 
     def _rejoined(self, answer: AnyAnswer) -> None:
         if not self.ended and isinstance(answer, Refusal):
@@ -129,6 +134,7 @@ class ConsumingLink(LinkPart):
         self._next_msg_id = 0
         self._held = HeldDeliveries(answer.consumer, first_tag, self.host.tell)
         self.host.consumers[answer.consumer] = self
+        self._activity.change(answer.active)
         return True
 
     # ------------------------------------------------------------ from the queue
@@ -147,6 +153,11 @@ class ConsumingLink(LinkPart):
             self._next_msg_id = msg_id
             self._granted = (-1, self._granted[1])  # the client still has the credit they used
             self.flow()
+
+    def tell_active(self, active: bool) -> None:
+        """Note whether the queue has it as its single active consumer."""
+        self._activity.change(active)
+        self.wake()
 
     def cancelled(self, refusal: Refusal) -> None:
         """End the link: the queue has cancelled its consumer."""
@@ -250,6 +261,8 @@ class ConsumingLink(LinkPart):
         if not self.consumer:
             return
         self._finish_drain()
+        self._activity.credited |= self._outbox.credit > 0
+        self._report_active()
         delivered = self._waiting[0][0].first_msg_id if self._waiting else self._next_msg_id
         drain = bool(self.link.drain_mode) and self._outbox.credit > 0
         if not drain or (self._waits and not self._waiting):
@@ -320,9 +333,10 @@ class ConsumingLink(LinkPart):
         # 3. Proton goes back to 3, and would take the next credit, from 10 on, for 7 more.
         # Replayed by tests/broker/amqp10/test_drains.py
         self._drain_told = False
+        self._outbox.given_back += max(0, self._outbox.credit)
         answer = partial(deliveries.give_back_credit, self.link, lends)
         if short:
-            self.host.write_flow(answer, short)
+            self.host.flows.with_count_ahead(answer, short)
         else:
             answer()
         self._outbox.behind = short
@@ -349,7 +363,21 @@ class ConsumingLink(LinkPart):
                 break
         if wrote and (self.settled or self._drained_at >= 0) and not self.ended:
             self.host.flush_later(self)
-        return wrote
+        return self._report_active() or wrote
+
+    def _report_active(self) -> bool:
+        """Tell the client that its consumer has become active, or is not any more, if it is due.
+
+        Not while a drain waits for its answer, which is a flow as well, and not ahead of messages
+        that came before.
+        """
+        activity = self._activity
+        if self.ended or not activity.due or (activity.ends and self._waiting):
+            return False
+        if self.link.queued or self._drain_told or self._draining or self._drained_at >= 0:
+            return False
+        activity.tell(self._outbox)
+        return True
 
     def _write(
         self, msg_id: int, run: commands.Delivery, block: Block, at: int, notes: Pairs | None
@@ -400,6 +428,9 @@ class RetiredConsumer:
 
     def missed(self, msg_id: int) -> None:
         """Do nothing: nothing more is expected."""
+
+    def tell_active(self, active: bool) -> None:
+        """Do nothing: the link has another consumer."""
 
     def cancelled(self, refusal: Refusal) -> None:
         """End the link, as its consumer would."""

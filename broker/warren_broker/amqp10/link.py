@@ -13,6 +13,7 @@ from warren_broker.amqp10.connection_requests import AnyAnswer, AnyRequest
 from warren_broker.amqp10.fetched_ahead import FetchedAhead
 from warren_broker.amqp10.wire.deliveries import Handle
 from warren_broker.amqp10.wire.fields import read_map
+from warren_broker.amqp10.wire.link_flows import LinkFlows
 from warren_broker.amqp10.wire.proton import Condition, Data, Delivery, Link, Terminus, symbol
 from warren_broker.errors import InvalidArgument, NotImplementedHere, Refusal
 
@@ -62,6 +63,7 @@ class LinkHost(Protocol):
     reply_links       the links that get replies, by the names to which these are published
     target_links      the links that publish to a queue, by the numbers of their targets
     lends_credit      see `deliveries.give_back_credit`
+    flows             writes flows that Proton does not
     """
 
     limits: Limits10
@@ -74,6 +76,7 @@ class LinkHost(Protocol):
     reply_links: dict[str, Any]
     target_links: dict[int, Any]
     lends_credit: bool
+    flows: LinkFlows
 
     def tell(self, request: AnyRequest) -> None:
         """Make a request that has no answer."""
@@ -81,10 +84,6 @@ class LinkHost(Protocol):
 
     def flush_later(self, part: LinkPart) -> None:
         """Call the link's `flush` at the end of this pass."""
-        ...
-
-    def write_flow(self, ask: Callable[[], None], ahead: int) -> None:
-        """Write the flow of a link that `ask` asks for, `ahead` added to its delivery-count."""
         ...
 
     def ask(self, request: AnyRequest, on_answer: OnAnswer) -> None:

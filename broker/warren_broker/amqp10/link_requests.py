@@ -152,9 +152,13 @@ LinkRequest: TypeAlias = (
 
 
 class Consuming(msgspec.Struct, frozen=True):
-    """The consumer's number."""
+    """The consumer's number.
+
+    active  it gets messages; None: the queue says so later (`Connection10.tell_active`), or never
+    """
 
     consumer: int
+    active: bool | None = None
 
 
 class CreditDrained(msgspec.Struct, frozen=True):

@@ -101,6 +101,7 @@ class Cluster:
             messages.Delivered: self._on_delivered,
             messages.Got: self._on_got,
             messages.ConsumerCancelled: self._on_cancelled,
+            messages.ConsumerActive: self._on_active,
         }
         self.set_aside = SetAsideCounts(self)
         self.effects = LeaderEffects(self, callbacks.leader)
@@ -541,6 +542,11 @@ class Cluster:
         if client is not None and message.effect.uplink == self.host.boot_id:
             effect = message.effect
             client.cancelled(effect.consumer, effect.reason, effect.msg_ids)
+
+    def _on_active(self, node: str, message: messages.ConsumerActive, rest: memoryview) -> None:
+        client = self.clients.get(message.group)
+        if client is not None and message.effect.uplink == self.host.boot_id:
+            client.tell_active(message.effect)
 
 
 def _moved(delivery: Delivery) -> Delivery:

@@ -20,7 +20,7 @@ from warren_broker.queue.commands import (
     SubmissionReply,
     UplinkId,
 )
-from warren_broker.queue.effects import CancelConsumer, Drained
+from warren_broker.queue.effects import ActiveIs, CancelConsumer, Drained
 from warren_raft.errors import PeerError
 from warren_raft.undecodable import UNDECODABLE
 
@@ -131,6 +131,13 @@ class LinkDrained(PeerMessage, frozen=True, array_like=True, tag="drained"):
 
     group: int
     effect: Drained
+
+
+class ConsumerActive(PeerMessage, frozen=True, array_like=True, tag="active"):
+    """Report whether a consumer of the receiver is the single active one."""
+
+    group: int
+    effect: ActiveIs
 
 
 class ReadRuns(Numbered, frozen=True, array_like=True, tag="read_runs"):
@@ -408,6 +415,7 @@ AnyPeerMessage: TypeAlias = (
     | Got
     | ConsumerCancelled
     | LinkDrained
+    | ConsumerActive
     | ReadRuns
     | RunsAre
     | ReadDelayed

@@ -9,6 +9,7 @@ import msgspec
 from warren_broker.queue.commands import Delivery
 from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.effects import (
+    ActiveIs,
     AnyEffect,
     CancelConsumer,
     DeadLetter,
@@ -42,9 +43,11 @@ class QueueContext:
     purges_letters  a purge drops letters, too
     answers_drain  a drain is answered with its consumer's deliveries so far
     notes_forgotten  the epochs of runs that are forgotten are noted
+    tells_links    links are told whether their consumers are active
     """
 
     __slots__ = (
+        "_active_before",
         "_cancelled",
         "_dead",
         "_deliveries",
@@ -54,6 +57,7 @@ class QueueContext:
         "_expired",
         "_letters_gone",
         "_reconfigured",
+        "_tells_active",
         "_timer_before",
         "answers_drain",
         "block",
@@ -65,6 +69,7 @@ class QueueContext:
         "prompt_expiry",
         "purges_letters",
         "state",
+        "tells_links",
         "uplink",
     )
 
@@ -81,8 +86,11 @@ class QueueContext:
         self.counted_deaths = self.purges_letters = version >= 10
         self.answers_drain = version >= 11
         self.notes_forgotten = version >= 12
+        self.tells_links = version >= 20
         self.uplink: SeenUplink | None = None
         self._timer_before = state.timer_ms
+        self._active_before = state.active
+        self._tells_active: list[Consumer] = []
         self._deliveries: dict[ConsumerKey, list[Delivery]] = {}
         self._drained: list[Drained] = []
         self._cancelled: list[CancelConsumer] = []
@@ -120,6 +128,25 @@ class QueueContext:
     def drained(self, consumer: Consumer) -> None:
         """Report that the consumer's remaining credit was returned."""
         self._drained.append(Drained(consumer.uplink, consumer.id, consumer.next_msg_id))
+
+    def tell_active(self, consumer: Consumer) -> None:
+        """Report whether the consumer is the single active one, although that has not changed."""
+        if self.state.config.single_active_consumer:
+            self._tells_active.append(consumer)
+
+    def _active_is(self) -> list[ActiveIs]:
+        """Return what is to be told of the single active consumer: to links, of quorum queues."""
+        state = self.state
+        told = {each.key: each for each in self._tells_active}
+        if state.active is not self._active_before:
+            for each in (self._active_before, state.active):
+                if each is not None:
+                    told[each.key] = each
+        return [
+            ActiveIs(*key, consumer is state.active, self.index)
+            for key, consumer in told.items()
+            if state.find(*key) is consumer and consumer.explicit and not consumer.cancelled
+        ]
 
     def cancelled(
         self,
@@ -179,12 +206,16 @@ class QueueContext:
         """Return the collected effects in the order in which the leader carries them out.
 
         Deliveries come before Drained (a transfer must not follow the flow that ends its credit)
-        and before CancelConsumer (a cancelled consumer's last messages are still its own).
+        and before CancelConsumer (a cancelled consumer's last messages are still its own). A
+        consumer learns that it is active before its first message.
         """
         effects: list[Any] = [
             Deliver(uplink, consumer, tuple(deliveries))
             for (uplink, consumer), deliveries in self._deliveries.items()
         ]
+        if self._tells_active or self.state.active is not self._active_before:
+            if self.tells_links and self.state.config.tells_active:
+                effects[:0] = self._active_is()
         effects += self._drained
         effects += self._cancelled
         for reason, count, runs in self._dead:

@@ -76,6 +76,7 @@ def checkout(context: QueueContext, command: Checkout) -> AnyReply:
     )
     service_order.elect(context)
     service_order.review(state, consumer)
+    context.tell_active(consumer)
     return DONE
 
 
@@ -262,7 +263,11 @@ def retire(context: QueueContext, consumer: Consumer) -> None:
 
 
 def resume(context: QueueContext, command: Resume) -> AnyReply:
-    """Send again the deliveries that the node has not seen, or report the cancellation."""
+    """Send again the deliveries that the node has not seen, or report the cancellation.
+
+    Also whether it is active: 1. A leader changes the active consumer, and dies.  2. Its successor
+    has applied the same entry as a follower, and told no link.
+    """
     state, uplink = context.state, context.uplink
     if uplink is None:
         return DONE
@@ -271,6 +276,7 @@ def resume(context: QueueContext, command: Resume) -> AnyReply:
         context.cancelled((uplink.id, command.consumer), "deleted" if state.deleted else "timeout")
         if consumer is None:
             return DONE
+    context.tell_active(consumer)
     for held in consumer.held:
         first_id, last_id, index, first, failed, acquired, since = held
         if last_id >= command.next_msg_id:

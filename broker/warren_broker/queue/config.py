@@ -58,6 +58,11 @@ class QueueConfig(msgspec.Struct, frozen=True):
     deduplication_ttl_ms: int = DEDUPLICATION_TTL_MS_DEFAULT
 
     @property
+    def tells_active(self) -> bool:
+        """Whether links hear that their consumers are active, as from RabbitMQ's quorum queues."""
+        return self.kind == "quorum"
+
+    @property
     def keeps_letters(self) -> bool:
         """Whether dead letters stay in the queue until they have been forwarded."""
         return (

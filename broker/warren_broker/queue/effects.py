@@ -39,6 +39,18 @@ class Drained(msgspec.Struct, frozen=True, array_like=True, tag="drained"):
     delivered: int
 
 
+class ActiveIs(msgspec.Struct, frozen=True, array_like=True, tag="active"):
+    """Tell a link whether its consumer is the queue's single active one.
+
+    index  of the entry that says so: what a later one says counts
+    """
+
+    uplink: UplinkId
+    consumer: ConsumerId
+    active: bool
+    index: int
+
+
 class SetTimer(msgspec.Struct, frozen=True, array_like=True, tag="timer"):
     """Propose `Timer` at that time (milliseconds since the epoch); the newest one counts."""
 
@@ -101,6 +113,7 @@ AnyEffect: TypeAlias = (
     Deliver
     | CancelConsumer
     | Drained
+    | ActiveIs
     | SetTimer
     | DeadLetter
     | Dropped

@@ -81,13 +81,19 @@ class Consumers10:
             filter=request.filter,
         )
         self._sessions[consumer] = (session, request.queue, request.settled)
+        config = self._broker.definitions.config(queue)
+        always_active = config.tells_active and not config.single_active_consumer
 
         def joined(reply: Any) -> None:
             if isinstance(reply, errors.Refusal):
                 self._end(consumer, failed=False)
                 answer(reply)
             else:
-                answer(link_requests.Consuming(consumer))
+                answer(link_requests.Consuming(consumer, always_active or None))
+
+        def told_active(active: bool) -> None:
+            self._connection.tell_active(consumer, active)
+            self._carry_out()
 
         def missed(msg_id: int) -> None:
             self._connection.missed(consumer, msg_id)
@@ -105,6 +111,7 @@ class Consumers10:
             asker.guard(joined),
             missed=asker.guard(missed),
             timed_out=asker.guard(timed_out),
+            activity=asker.guard(told_active),
         )
 
     def credit(self, asker: Asker, request: link_requests.GrantCredit, answer: Answer) -> None:

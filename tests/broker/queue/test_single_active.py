@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.broker.queue.world import Queue
 from warren_broker.queue.commands import (
     Cancel,
     Checkout,
+    Credit,
+    Delete,
     Get,
     NodeBack,
     NodeDown,
     NodeSuspected,
+    Resume,
     SessionDown,
     Settle,
 )
+from warren_broker.queue.effects import ActiveIs, CancelConsumer
 
 
 def active(queue: Queue) -> int | None:
@@ -276,3 +282,103 @@ def test_get_is_refused() -> None:
     queue = single()
     queue.put(1)
     assert queue.do(Get(1, 1)).reason == "single_active"
+
+
+# ------------------------------------------------------------ what links are told
+
+
+def link(queue: Queue, consumer: int, uplink: int = 1, priority: int = 0, **more: Any) -> None:
+    """A consumer over AMQP 1.0 joins."""
+    command = Checkout(consumer, consumer, "l", explicit_credit=True, priority=priority, **more)
+    queue.submit(command, uplink=uplink, node=f"n{uplink}")
+
+
+def told(queue: Queue) -> list[tuple[int, bool]]:
+    """(consumer, active) that the last entry tells links, each with the entry's index."""
+    found = queue.of(ActiveIs)
+    assert all(effect.index == queue.index for effect in found)
+    return [(effect.consumer, effect.active) for effect in found]
+
+
+def test_each_link_is_told_when_it_joins_and_when_that_changes() -> None:
+    queue = single()
+    link(queue, 1)
+    assert told(queue) == [(1, True)]
+    link(queue, 2)
+    assert told(queue) == [(2, False)]
+    link(queue, 3, priority=5)
+    assert sorted(told(queue)) == [(1, False), (3, True)]
+    queue.do(Cancel(3))
+    assert told(queue) == [(1, True)]
+    queue.do(SessionDown(1, failed=True))
+    assert told(queue) == [(2, True)]
+    queue.do(Cancel(2))
+    assert told(queue) == []
+
+
+def test_it_is_told_before_its_first_message_and_of_its_end_once_it_has_settled() -> None:
+    queue = single()
+    queue.put(2)
+    link(queue, 1)
+    queue.do(Credit(1, 0, 1))
+    link(queue, 2, priority=5)
+    assert told(queue) == [(2, False)], "the first one holds a message"
+    queue.do(Credit(2, 0, 1))
+    assert told(queue) == []
+    queue.do(Settle(1, ((0, 0),)))
+    assert [type(effect).__name__ for effect in queue.effects] == ["ActiveIs"] * 2 + ["Deliver"]
+    assert sorted(told(queue)) == [(1, False), (2, True)]
+
+
+def test_a_link_that_holds_messages_for_too_long_makes_way() -> None:
+    queue = single()
+    queue.put(1)
+    link(queue, 1, timeout_ms=1_000)
+    link(queue, 2)
+    queue.do(Credit(1, 0, 1))
+    queue.tick(1_001)
+    assert queue.of(CancelConsumer) and told(queue) == [(2, True)]
+
+
+def test_a_suspected_node_s_link_is_told_when_the_node_is_back() -> None:
+    queue = single()
+    link(queue, 1, uplink=1)
+    link(queue, 2, uplink=2)
+    queue.do(NodeSuspected("n1", hand_over=True), uplink=9)
+    assert sorted(told(queue)) == [(1, False), (2, True)]
+    queue.do(NodeBack("n1"), uplink=9)
+    queue.do(Resume(1, 0), uplink=1)
+    assert told(queue) == [(1, False)], "what was sent to it may be lost"
+    queue.do(NodeDown(2), uplink=9)
+    assert told(queue) == [(1, True)]
+
+
+def test_a_new_leader_s_answer_to_a_link_says_whether_it_is_active() -> None:
+    queue = single()
+    link(queue, 1)
+    link(queue, 2)
+    queue.do(Cancel(1))  # the leader dies before it tells
+    queue.do(Resume(2, 0))
+    assert told(queue) == [(2, True)]
+    queue.do(Resume(2, 0))
+    assert told(queue) == [(2, True)], "a repeat"
+
+
+def test_nothing_is_told_to_others() -> None:
+    """To consumers over AMQP 0.9.1; of queues without one active consumer, and of classic ones."""
+    queue = two_consumers(1)
+    queue.do(Cancel(1))
+    assert told(queue) == [] and active(queue) == 2
+    for settings in ({}, {"kind": "classic", "single_active_consumer": True}):
+        queue = Queue(**settings)
+        link(queue, 1)
+        queue.do(Resume(1, 0))
+        assert told(queue) == []
+
+
+def test_a_deleted_queue_tells_no_link_that_it_is_not_active() -> None:
+    queue = single()
+    link(queue, 1)
+    link(queue, 2)
+    queue.do(Delete(False, False))
+    assert len(queue.of(CancelConsumer)) == 2 and told(queue) == []

@@ -140,11 +140,12 @@ class Outbox:
     then takes its delivery-count back by the difference: it is `behind` what has been sent, and as
     much too generous with all credit that the client gives, which is told by the true count.
 
-    behind  how far; the next drain with credit makes up for it
+    behind      how far; the next drain with credit makes up for it
+    given_back  credit that answers to drains have given back
     """
 
     def __init__(self, link: Link) -> None:
-        self.behind = 0
+        self.behind = self.given_back = self._written = 0
         self._link: Handle = link._impl
         self._session: Handle = lib.pn_link_session(self._link)
         self._tag = ffi.new("pn_bytes_t *")
@@ -153,6 +154,11 @@ class Outbox:
     def credit(self) -> int:
         """The messages that the client takes; below 0: more are under way than it takes now."""
         return int(lib.pn_link_credit(self._link)) - self.behind
+
+    @property
+    def delivery_count(self) -> int:
+        """The link's delivery-count, as sent; not while an answer to a drain is held back."""
+        return self._written - int(lib.pn_link_queued(self._link)) + self.given_back
 
     def has_room(self, bytes_max: int) -> bool:
         """Return whether there is credit, and less than that waits for the session's window."""
@@ -172,4 +178,5 @@ class Outbox:
         for piece in pieces:
             lib.pn_link_send(link, ffi.from_buffer(piece), len(piece))
         lib.pn_link_advance(link)
+        self._written += 1
         return delivery

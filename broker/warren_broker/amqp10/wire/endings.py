@@ -158,8 +158,12 @@ def _is_in_use(session: Session) -> bool:
     return bool(lib.pn_decref(session._impl) > 1)
 
 
+def renew_window(link: Link) -> None:
+    """Have Proton send a flow of a link's session, without the link, with its whole window."""
+    _renew(lib.pn_link_session(handle_of(link)))
+
+
 def _renew(session: Handle) -> None:
-    """Have Proton send a flow of the session, without a link, with its whole window."""
     capacity = lib.pn_session_get_incoming_capacity(session)
     lib.pn_session_set_incoming_capacity(session, capacity)
 

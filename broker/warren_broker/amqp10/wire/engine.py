@@ -20,7 +20,6 @@ from warren_broker.amqp10.wire.proton import (
     lib,
     pn_transport_push,
     symbol,
-    uint,
     ulong,
 )
 
@@ -40,8 +39,6 @@ ENDED_SESSIONS_MAX = 1_024
 OUTPUT_BYTES = 4 << 20
 """What one call of `output` hands out at the most, unless told otherwise."""
 FRAME_HEAD_BYTES: Final = 8
-_FLOW: Final = 0x13
-_FLOW_DELIVERY_COUNT: Final = 5
 _ALL_OUTPUT_BYTES: Final = 1 << 62
 _CLOSE: Final = 0x18
 _ERROR: Final = 0x1D
@@ -193,15 +190,12 @@ class Engine:
             limit -= len(piece)
         return pieces
 
-    def write_flow(self, ask: Callable[[], None], ahead: int) -> None:
-        """Have Proton write the flow that `ask` asks for, and add `ahead` to its delivery-count.
-
-        What is due is taken before, so that the flow is whole, and alone.
-        """
+    def apart(self, ask: Callable[[], None], change: Callable[[bytearray], bytearray]) -> None:
+        """Have what `ask` leads to sent as `change` returns it, after all that is due before."""
         before = self.output(_ALL_OUTPUT_BYTES)
         ask()
-        frame = bytearray().join(self.output(_ALL_OUTPUT_BYTES))
-        self._ready = [*before, _with_delivery_count(frame, ahead)]
+        made = bytearray().join(self.output(_ALL_OUTPUT_BYTES))
+        self._ready = [*before, change(made)] if made else before
 
     def may_begin_session(self) -> bool:
         """Return whether the client may begin one more session.
@@ -271,27 +265,11 @@ def _close_frame(reason: str) -> bytearray:
         "of its begin allows"
     )
     error = Described(ulong(_ERROR), [symbol("amqp:resource-limit-exceeded"), text])
-    return _frame(0, _CLOSE, [error])
+    return encode_frame(0, _CLOSE, [error])
 
 
-def _with_delivery_count(frame: bytearray, ahead: int) -> bytearray:
-    """Return the frame of a link's flow with a larger delivery-count; anything else as it is."""
-    if len(frame) < FRAME_HEAD_BYTES or struct.unpack_from(">I", frame)[0] != len(frame):
-        return frame
-    data = Data()
-    data.decode(bytes(frame[FRAME_HEAD_BYTES:]))
-    data.rewind()
-    data.next()
-    flow = data.get_object()
-    fields = list(flow.value)
-    if flow.descriptor != _FLOW or len(fields) <= _FLOW_DELIVERY_COUNT:
-        return frame
-    count = int(fields[_FLOW_DELIVERY_COUNT]) + ahead
-    fields[_FLOW_DELIVERY_COUNT] = uint(count & 0xFFFFFFFF)
-    return _frame(struct.unpack_from(">H", frame, 6)[0], _FLOW, fields)
-
-
-def _frame(channel: int, performative: int, fields: list[Any]) -> bytearray:
+def encode_frame(channel: int, performative: int, fields: list[Any]) -> bytearray:
+    """Return the frame of a performative with these fields."""
     data = Data()
     data.put_object(Described(ulong(performative), fields))
     body = data.encode()

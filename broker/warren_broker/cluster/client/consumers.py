@@ -62,11 +62,12 @@ class Consumers:
         cancel_on_failover: bool = False,
         missed: Callable[[int], None] | None = None,
         timed_out: Callable[[commands.MsgIds, int | None], None] | None = None,
+        activity: Callable[[bool], None] | None = None,
     ) -> None:
         """Add a consumer; `done` is called before its first message.
 
         cancel_on_failover  cancel it when another node begins to lead the queue
-        missed, timed_out   see `LocalConsumer`
+        missed, timed_out, activity  see `LocalConsumer`
         """
         number = command.consumer
         client = self._remember(number, command.session, queue)
@@ -83,6 +84,7 @@ class Consumers:
             limit=command.prefetch or UNLIMITED_WINDOW,
             missed=missed,
             timed_out=timed_out,
+            activity=activity,
         )
 
         def joined(reply: Any) -> None:

@@ -28,6 +28,7 @@ from warren_broker.queue.commands import (
     Settle,
 )
 from warren_broker.queue.delivery_parts import rest_of
+from warren_broker.queue.effects import ActiveIs
 from warren_broker.queue.limits import UNLIMITED_WINDOW, WINDOW_BYTES
 from warren_broker.queue.modify_command import Modify
 
@@ -101,6 +102,8 @@ class LocalConsumer:
     missed       told the next msg_id when deliveries before it will never come; None: not wanted
     timed_out    told what it held for too long, and timeout_ms, instead of `Receiver.cancelled`:
                  ranges of msg_ids, none when they are not known. None: not wanted
+    activity     told whether it is the queue's single active one. None: not wanted
+    active_index of the entry of which `activity` was told last
     """
 
     consumer: int
@@ -116,6 +119,8 @@ class LocalConsumer:
     ack_waits: int = 0
     missed: Callable[[int], None] | None = None
     timed_out: Callable[[MsgIds, int | None], None] | None = None
+    activity: Callable[[bool], None] | None = None
+    active_index: int = 0
 
 
 class GroupClient:
@@ -395,3 +400,14 @@ class GroupClient:
             local.timed_out(msg_ids, local.timeout_ms)
         else:
             local.receiver.cancelled(consumer, reason, local.timeout_ms)
+
+    def tell_active(self, effect: ActiveIs) -> None:
+        """Tell a consumer whether it is the active one, unless something newer is known.
+
+        1. A leader says that a consumer is active; the message is slow.  2. Another one leads, has
+        another consumer active, and says so.  3. The first message arrives.
+        """
+        local = self.consumers.get(effect.consumer)
+        if local is not None and local.activity is not None and effect.index > local.active_index:
+            local.active_index = effect.index
+            local.activity(effect.active)

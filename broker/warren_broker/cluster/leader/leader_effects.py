@@ -107,6 +107,7 @@ class LeaderEffects:
             queue_effects.Deliver: self._deliver,
             queue_effects.CancelConsumer: self._cancel,
             queue_effects.Drained: self._drained,
+            queue_effects.ActiveIs: self._active,
             queue_effects.SetTimer: self._set_timer,
             queue_effects.DeadLetter: callbacks.dead_letter,
             queue_effects.Dropped: self._dropped,
@@ -341,6 +342,17 @@ class LeaderEffects:
         node = cluster.node_of(effect.uplink)
         if node is not None:
             cluster.host.send(node, messages.encode(messages.ConsumerCancelled(group, effect)))
+
+    def _active(self, group: int, effect: queue_effects.ActiveIs) -> None:
+        cluster = self._cluster
+        if effect.uplink == cluster.host.boot_id:
+            client = cluster.client(group)
+            if client is not None:
+                client.tell_active(effect)
+            return
+        node = cluster.node_of(effect.uplink)
+        if node is not None:
+            cluster.host.send(node, messages.encode(messages.ConsumerActive(group, effect)))
 
     def _drained(self, group: int, effect: queue_effects.Drained) -> None:
         """Do nothing: only links drain, and they have no per-message form yet."""
