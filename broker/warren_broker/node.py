@@ -205,9 +205,10 @@ class Node:
             own = ("amqps", reachable_host(encrypted[0]), self.listener.tls_port)
         else:
             return
-        self.broker.shovels.start(*own)
-        self.broker.federation.start(*own)
-        self.broker.exchange_links.start(*own)
+        limits = self.settings.limits
+        message_bytes_max = limits.message_size_max + limits.frame_max  # a body, and its properties
+        for each in (self.broker.shovels, self.broker.federation, self.broker.exchange_links):
+            each.start(*own, message_bytes_max)
 
     def _remove(self, *names: str) -> None:
         for name in names:

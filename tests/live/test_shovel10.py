@@ -155,3 +155,36 @@ def test_a_killed_process_is_replaced_and_nothing_is_lost(broker: Broker, admin:
     assert len(moved) - len(bodies) <= 5, "only what was under way may come twice"
     admin.delete_shovel("/", "mine")
     assert gone(admin, "mine")
+
+
+def test_a_shovel_that_is_paused_again_and_again_fails_no_delivery(
+    broker: Broker, admin: Admin
+) -> None:
+    """Before: what was under way counted as failed, and a delivery limit dead-lettered it."""
+    arguments = {"x-queue-type": "quorum", "x-delivery-limit": 1}
+    admin.declare_queue("shovel-a", arguments=arguments)
+    bodies = [f"{number}".encode() for number in range(30)]
+    with broker.connect() as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for body in bodies:
+            channel.basic_publish("", "shovel-a", body)
+    full = {"x-max-length": 2, "x-overflow": "reject-publish"}
+    admin.declare_queue("shovel-b", arguments=full)
+    admin.set_shovel("/", "mine", ends("a", "b", over_10=("src", "dest")))
+    for _ in range(4):
+        shows(admin, "mine", lambda one: one.blocked_status == "refused", "the queue is full")
+        admin.pause_shovel("/", "mine")
+        eventually(lambda: admin.queue("shovel-a").messages_ready >= 25 or None, "they are back")
+        admin.resume_shovel("/", "mine")
+    admin.pause_shovel("/", "mine")
+    shows(admin, "mine", lambda one: one.state == "paused", "it is paused")
+    moved = [body for _, body in taken(broker, "shovel-b")]
+
+    def back() -> bool | None:
+        return admin.queue("shovel-a").messages_ready >= len(bodies) - len(moved) or None
+
+    eventually(back, "the rest is in the source")
+    left = taken(broker, "shovel-a")
+    assert {body for _, body in left} | set(moved) == set(bodies)
+    assert all("x-delivery-count" not in (said.headers or {}) for said, _ in left)

@@ -44,9 +44,9 @@ class ExchangeLinks(Supervisor):
         super().__init__(cluster, definitions, cluster_name)
         self._told_bindings: dict[Key, object] = {}
 
-    def start(self, scheme: str, host: str, port: int) -> None:
+    def start(self, scheme: str, host: str, port: int, message_bytes_max: int) -> None:
         """See Supervisor."""
-        super().start(scheme, host, port)
+        super().start(scheme, host, port, message_bytes_max)
         self._look_at_bindings()
 
     # ------------------------------------------------------------ which ones

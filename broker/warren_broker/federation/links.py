@@ -48,9 +48,9 @@ class FederationLinks(Supervisor):
         super().__init__(cluster, definitions, cluster_name)
         self._told_demand: dict[Key, tuple[object, bool]] = {}
 
-    def start(self, scheme: str, host: str, port: int) -> None:
+    def start(self, scheme: str, host: str, port: int, message_bytes_max: int) -> None:
         """See Supervisor."""
-        super().start(scheme, host, port)
+        super().start(scheme, host, port, message_bytes_max)
         self._look_at_demand()
 
     # ------------------------------------------------------------ which ones

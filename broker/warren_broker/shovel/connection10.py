@@ -211,6 +211,9 @@ class Endpoint10:
     def on_credit(self) -> None:
         """Handle a change of the link's credit."""
 
+    def on_detached(self) -> None:
+        """Handle the end of the link by the peer."""
+
     def on_pass(self) -> None:
         """Handle the end of what has arrived together."""
 
@@ -232,9 +235,18 @@ class Endpoint10:
         self._on_closed = done
         if not self._closing:
             self._closing = True
-            self._engine.connection.close()
-            self.flush()
-            self._services.call_later(CLOSE_ANSWER_S, self._end)
+            self.leave(self._close_connection)
+
+    def leave(self, left: Callable[[], None]) -> None:
+        """End the link, where the end of the connection is not enough; then call `left`."""
+        left()
+
+    def _close_connection(self) -> None:
+        if self._ended or self._engine is None:
+            return
+        self._engine.connection.close()
+        self.flush()
+        self._services.call_later(CLOSE_ANSWER_S, self._end)
 
     def _end(self) -> None:
         if self._ended:
@@ -321,6 +333,7 @@ class Endpoint10:
                 self._opened()
             elif kind in (Event.LINK_REMOTE_CLOSE, Event.LINK_REMOTE_DETACH):
                 self._told(event.link.remote_condition, f"it has closed the link to {self._place}")
+                self.on_detached()
             elif kind == Event.SESSION_REMOTE_CLOSE and event.session == self._session:
                 self._told(event.session.remote_condition, "it has ended the session")
             elif kind == Event.CONNECTION_REMOTE_CLOSE:

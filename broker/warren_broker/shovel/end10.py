@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from warren_broker.amqp10.wire.proton import Delivery, Link, Session
+from warren_broker.amqp10.wire.proton import Condition, Delivery, Link, Session
 from warren_broker.relay_names import RelayedName
 from warren_broker.shovel.connection10 import Endpoint10
 from warren_broker.shovel.definition import ShovelEnd
@@ -20,12 +20,21 @@ from warren_broker.shovel.sections import message_id, passed_on
 from warren_broker.shovel.stamps import Stamps
 from warren_broker.shovel.uris import ShovelUri
 
+SIZE_EXCEEDED: Final = "amqp:link:message-size-exceeded"
+ANSWER_S: Final = 1.0
+"""How long the peer may take to answer a drain, or a detach."""
 BLOCKED_S: Final = 1.0
 """A destination that gives no credit for so long counts as blocked."""
 
 
 class Source10(Endpoint10):
     """See `ends.SourceEnd`. A delivery's tag here is its number on the link, from 1 on.
+
+    A message that is larger than the node takes, or one more than there is credit for, ends the
+    link as the specification says. The first alone is counted as failed.
+
+    When it stops, it drains the link, so that nothing is under way; and it detaches before it
+    closes the connection: what a link held then, or was on its way to it, is not counted as failed.
 
     Invariant: credit given and not used, and deliveries held, are `_limit` together at the most,
     unless it was lowered; nothing is settled but by `acknowledge`, `fail_held` and the end
@@ -46,6 +55,8 @@ class Source10(Endpoint10):
         self._last = self._limit = 0
         self._delivered: Callable[[Received], None] = lambda received: None
         self._wanted, self._stopped = True, False
+        self._on_stopped: Callable[[], None] | None = None
+        self._on_left: Callable[[], None] | None = None
 
     def find(self, found: Callable[[int], None]) -> None:
         """See `ends.SourceEnd`: the address must be there, and nothing tells how much it has."""
@@ -90,10 +101,22 @@ class Source10(Endpoint10):
     def stop(self, done: Callable[[], None]) -> None:
         """See `ends.SourceEnd`."""
         self._stopped = True
-        if self.link is not None:
+        self._on_stopped = done
+        if self._is_attached and not self._ended:
             self.link.drain(0)
             self.flush_later()
-        done()
+            self._services.call_later(ANSWER_S, self._drained)
+        self.on_credit()
+
+    def on_credit(self) -> None:
+        """Note that the peer has answered the drain, or used up the credit before."""
+        if not self._is_attached or self._ended or not self.link.draining():
+            self._drained()
+
+    def _drained(self) -> None:
+        done, self._on_stopped = self._on_stopped, None
+        if done is not None:
+            done()
 
     def return_(self, tag: int) -> None:
         """See `ends.SourceEnd`: it goes back when the connection is closed."""
@@ -121,6 +144,23 @@ class Source10(Endpoint10):
         self._held.clear()
         super().close(done)
 
+    def leave(self, left: Callable[[], None]) -> None:
+        """Detach, and wait for the answer: what was on its way is not counted then."""
+        if self._is_attached:
+            self.link.close()
+        if not self._is_attached or self.link.state & Link.REMOTE_CLOSED:
+            left()
+            return
+        self._on_left = left
+        self.flush()
+        self._services.call_later(ANSWER_S, self.on_detached)
+
+    def on_detached(self) -> None:
+        """Continue with the end."""
+        left, self._on_left = self._on_left, None
+        if left is not None:
+            left()
+
     def _settle(self, delivery: Any, outcome: Any) -> None:
         delivery.update(outcome)
         delivery.settle()
@@ -141,7 +181,10 @@ class Source10(Endpoint10):
             delivery.settle()
             self._give_credit()  # it has used up what was given for it
             return
-        if not delivery.readable:
+        if not delivery.readable or self._closing:
+            return
+        if len(self._part) + delivery.pending > self._own.message_bytes_max:
+            self._refuse_size(delivery)
             return
         self._part += self.link.recv(delivery.pending) or b""
         if delivery.partial:
@@ -149,12 +192,29 @@ class Source10(Endpoint10):
         data = bytes(self._part)
         self._part.clear()
         self.link.advance()
-        if self._stopped:
+        if self.link.credit < 0:
+            words = f"a message more than the {self._limit} that there was credit for"
+            self._end_link("amqp:link:transfer-limit-exceeded", words)
+        elif self._stopped:
             self._settle(delivery, Delivery.RELEASED)
-            return
-        self._last += 1
-        self._held[self._last] = delivery
-        self._delivered(Received10(self._last, data))
+            self.on_credit()
+        else:
+            self._last += 1
+            self._held[self._last] = delivery
+            self._delivered(Received10(self._last, data))
+
+    def _refuse_size(self, delivery: Any) -> None:
+        """Count the message as failed, none of the others, and end the link."""
+        size, limit = len(self._part) + delivery.pending, self._own.message_bytes_max
+        self._part.clear()
+        delivery.local.failed = True
+        self._settle(delivery, Delivery.MODIFIED)
+        words = f"a message of {size:,} bytes or more; this node passes on {limit:,} at most, see "
+        self._end_link(SIZE_EXCEEDED, f"{words}limits.message_size_max")
+
+    def _end_link(self, name: str, words: str) -> None:
+        self.link.condition = Condition(name, words)
+        self.fail(f"{name}: {words}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,8 +299,14 @@ class Target10(Endpoint10):
         if self._ended or not self._unsent or int(self.link.credit) <= 0:
             return
         self._moved_s = time.monotonic()
+        limit = int(self.link.remote_max_message_size)
         while self._unsent and int(self.link.credit) > 0:
             number, prepared = self._unsent.popleft()
+            size = sum(map(len, prepared.pieces))
+            if limit and size > limit:
+                self.refuses = True
+                self.fail(f"{SIZE_EXCEEDED}: a message of {size:,} bytes; it takes {limit:,}")
+                return
             delivery = self.link.delivery(str(number))
             for piece in prepared.pieces:
                 self.link.stream(bytes(piece))

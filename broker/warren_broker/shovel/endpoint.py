@@ -58,10 +58,14 @@ _WORDS: Final[Mapping[type[BaseException], str]] = {
 
 
 class OwnNode:
-    """Where the node that runs the shovel listens: the place of URIs without a host."""
+    """The node that runs the shovel: where it listens, which is the place of URIs without a host.
 
-    def __init__(self, scheme: str, host: str, port: int) -> None:
+    message_bytes_max  of a message that is passed on over AMQP 1.0
+    """
+
+    def __init__(self, scheme: str, host: str, port: int, message_bytes_max: int) -> None:
         self.scheme, self.host, self.port = scheme, host, port
+        self.message_bytes_max = message_bytes_max
 
 
 def connection_parameters(key: str, uri: ShovelUri, own: OwnNode, name: str) -> Any:

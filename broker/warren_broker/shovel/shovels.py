@@ -64,9 +64,9 @@ class Shovels(Supervisor):
         self._survey = Survey(cluster, messages.AskShovels, messages.ShovelsAre)
         cluster.handlers[messages.AskShovels] = self._on_ask
 
-    def start(self, scheme: str, host: str, port: int) -> None:
+    def start(self, scheme: str, host: str, port: int, message_bytes_max: int) -> None:
         """See Supervisor."""
-        super().start(scheme, host, port)
+        super().start(scheme, host, port, message_bytes_max)
         if self._static.own:
             self._ask_static()
 

@@ -110,9 +110,17 @@ class Supervisor(ABC):
         every = [self._cluster.host.node_id, *self._definitions.within_reach()]
         return [node for node in every if node not in known or not known[node].drained]
 
-    def start(self, scheme: str, host: str, port: int) -> None:
-        """Begin; the address is that of this node, for URIs without a host."""
-        self._own = {"scheme": scheme, "host": host, "port": port}
+    def start(self, scheme: str, host: str, port: int, message_bytes_max: int) -> None:
+        """Begin; the address is that of this node, for URIs without a host.
+
+        message_bytes_max  of a message that is passed on
+        """
+        self._own = {
+            "scheme": scheme,
+            "host": host,
+            "port": port,
+            "message_bytes_max": message_bytes_max,
+        }
         self._leader_ms = self._now_ms()
         self._look()
 

@@ -474,6 +474,11 @@ class Transfer:
         else:
             self._source.stop(stopped)
 
+    def give_up(self, closed: Callable[[], None]) -> None:
+        """Close both connections, whatever is under way; what is not acknowledged goes back."""
+        self._on_idle, self._over = None, True
+        self._source.close(lambda: self._target.close(closed))
+
     def _idle(self) -> None:
         idle, self._on_idle = self._on_idle, None
         if idle is None:

@@ -31,6 +31,8 @@ from warren_broker.shovel.uris import ShovelUri
 REPORT_S: Final = 0.5
 DRAIN_S: Final = 2.0
 """How long a shovel that stops waits for confirms."""
+CLOSING_S: Final = 1.0
+"""How long it then may take to close its connections."""
 DELAY_S_MAX: Final = 60.0
 """Delay after repeated failures, unless reconnect-delay is longer."""
 STEADY_S: Final = 30.0
@@ -163,8 +165,14 @@ class ShovelWorker:
         if self._transfer is None:
             self._end()
             return
-        self._ioloop.call_later(DRAIN_S, self._end)
+        self._ioloop.call_later(DRAIN_S, self._give_up)
         self._transfer.stop(self._end, self._removing)
+
+    def _give_up(self) -> None:
+        """Close without the confirms: what is held goes back as what was not delivered."""
+        self._ioloop.call_later(CLOSING_S, self._end)
+        if self._transfer is not None:
+            self._transfer.give_up(self._end)
 
     def _told_line(self, line: bytes) -> None:
         """Take note of a link's demand, or of the bindings of a federated exchange."""
@@ -242,7 +250,7 @@ def main(arguments: list[str]) -> int:
         shovel = parse_shovel(job["vhost"], job["name"], job["value"])
     except Refusal as refusal:
         raise AssertionError(f"the node has checked it: {refusal.detail}") from None
-    own = OwnNode(job["own"]["scheme"], job["own"]["host"], job["own"]["port"])
+    own = OwnNode(**job["own"])
     link = _link(job) if "link" in job else None
     ShovelWorker(shovel, own, job["cluster"], node, link, job["relay"]).run()
     return 0

@@ -127,7 +127,7 @@ class RabbitSource:
         self._pika: Any = pika
         self._in_words = endpoint.in_words
         self._not_found = endpoint.NOT_FOUND
-        own = endpoint.OwnNode(uri.scheme, uri.host, uri.port)
+        own = endpoint.OwnNode(uri.scheme, uri.host, uri.port, message_bytes_max=0)
         try:
             self._parameters = endpoint.connection_parameters("--from", uri, own, "warren migrate")
         except Refusal as refusal:

@@ -29,7 +29,7 @@ def test_a_name_that_a_client_has_given_is_not_passed_on(
     value = {"src-uri": "amqp://", "src-queue": "a", "dest-uri": "amqp://", "dest-queue": "b"}
     made = parse_shovel("/", "s", value)
     stamps = Stamps(made, "here", made.source.uris[0], made.destination.uris[0])
-    own = OwnNode("amqp", "127.0.0.1", 5672)
+    own = OwnNode("amqp", "127.0.0.1", 5672, 16 << 20)
     nothing: Any = lambda *args: None  # noqa: E731
     target = Target091(stamps, own, "shovel s", nothing, True, nothing, nothing)
     sent: list[Any] = []

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from proton import Condition, Delivery, Event, Message, Terminus
 
+from tests.broker.amqp10.test_endings import transfer
 from warren_broker.amqp10.wire.engine import Engine
 from warren_broker.shovel.definition import ShovelDefinition, parse_shovel
 from warren_broker.shovel.end10 import BLOCKED_S, Source10, Target10
@@ -16,7 +17,7 @@ from warren_broker.shovel.ends import Answers
 from warren_broker.shovel.received import Received10
 from warren_broker.shovel.stamps import Stamps
 
-OWN = OwnNode("amqp", "127.0.0.1", 5672)
+OWN = OwnNode("amqp", "127.0.0.1", 5672, 16 << 20)
 BARE = b"\x00\x53\x75\xa0\x01x"
 
 
@@ -25,16 +26,23 @@ class Services:
 
     def __init__(self) -> None:
         self.due: list[Callable[[], None]] = []
+        self.late: list[Callable[[], None]] = []
 
     def call_later(self, delay_s: float, call: Callable[[], None]) -> None:
-        if delay_s == 0:
-            self.due.append(call)
+        (self.late if delay_s else self.due).append(call)
+
+    def wait(self) -> None:
+        """Let the time pass."""
+        late, self.late = self.late, []
+        self.due += late
 
 
 class Peer:
     """A broker's engine without a socket; `end` is the shovel's side.
 
     refusing  attaches links without a terminus, as one does that refuses them
+    drains    answers drains; detaches: and detaches
+    ended     how the shovel has ended its link: the condition, or "closed"
     """
 
     def __init__(self, end: Any, refusing: bool = False) -> None:
@@ -43,6 +51,8 @@ class Peer:
         self.link: Any = None
         self.hostname = ""
         self.closed = self.aborted = False
+        self.drains = self.detaches = True
+        self.ended: Any = None
         self.outcomes: list[tuple[Any, bool]] = []
         self._engine = Engine(server=True, container="peer")
         self._engine.transport.sasl().allow_insecure_mechs = True
@@ -100,6 +110,14 @@ class Peer:
                 self._attach(event.link)
             elif event.type == Event.DELIVERY:
                 self._delivery(event.delivery)
+            elif event.type == Event.LINK_FLOW and event.link.is_sender:
+                if self.drains:
+                    event.link.drained()
+            elif event.type == Event.LINK_REMOTE_CLOSE:
+                self.ended = event.link.remote_condition or "closed"
+                assert not self.closed
+                if self.detaches:
+                    event.link.close()
             elif event.type == Event.CONNECTION_REMOTE_CLOSE:
                 self.closed = True
                 event.connection.close()
@@ -210,9 +228,12 @@ def test_what_comes_after_the_stop_goes_back_uncounted(source: Source10) -> None
     peer, found = consuming(source, 3)
     peer.send(b"1")
     stopped: list[bool] = []
+    peer.drains = False
     source.stop(lambda: stopped.append(True))
-    assert stopped
+    peer.turn()
+    assert not stopped, "two may be on their way"
     peer.send(b"2", b"3")
+    assert stopped
     assert len(found) == 1
     assert peer.outcomes == [(Delivery.RELEASED, False)] * 2
     source.acknowledge(1, False)
@@ -220,6 +241,76 @@ def test_what_comes_after_the_stop_goes_back_uncounted(source: Source10) -> None
     source.close(lambda: ended.append(True))
     peer.turn()
     assert peer.outcomes[2:] == [(Delivery.ACCEPTED, False)] and ended and peer.aborted
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_source_that_stops_gives_its_credit_back(source: Source10, answers: bool) -> None:
+    """A peer that does not answer is not waited for."""
+    peer, found = consuming(source, 3)
+    peer.drains = answers
+    stopped: list[bool] = []
+    source.stop(lambda: stopped.append(True))
+    peer.turn()
+    assert bool(stopped) is answers
+    peer.services.wait()
+    peer.turn()
+    assert stopped == [True] and (peer.link.credit == 0) is answers
+    source.close()
+    peer.turn()
+    assert peer.closed and found == []
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_the_link_ends_before_the_connection(source: Source10, answers: bool) -> None:
+    """What the end of a connection returns counts as failed, what a detach returns does not."""
+    peer, _ = consuming(source, 3)
+    peer.send(b"1")
+    peer.detaches = answers
+    ended: list[bool] = []
+    source.close(lambda: ended.append(True))
+    peer.turn()
+    assert peer.ended == "closed" and peer.outcomes == [(Delivery.RELEASED, False)]
+    assert peer.closed is answers
+    peer.services.wait()
+    peer.turn()
+    assert peer.closed and ended == [True]
+
+
+def test_a_message_above_the_limit_is_counted_alone_and_ends_the_link(
+    source: Source10, failures: list[str]
+) -> None:
+    """Before: the shovel's process took whatever came, of any length."""
+    peer, found = consuming(source, 5)
+    peer.send(b"1")
+    delivery = peer.link.delivery("large")
+    for _ in range(17):
+        peer.link.stream(bytes(1 << 20))
+        peer.turn()
+        assert len(source._part) <= 16 << 20
+    assert failures and "amqp:link:message-size-exceeded: a message of 17," in failures[0]
+    assert delivery.remote_state == Delivery.MODIFIED and delivery.remote.failed
+    source.close()
+    peer.turn()
+    assert peer.ended.name == "amqp:link:message-size-exceeded"
+    assert sorted(peer.outcomes, key=str) == sorted(
+        [(Delivery.MODIFIED, True), (Delivery.RELEASED, False)], key=str
+    )
+    assert len(found) == 1 and peer.closed
+
+
+def test_messages_that_there_is_no_credit_for_end_the_link(
+    source: Source10, failures: list[str]
+) -> None:
+    """Before: they were held, however many."""
+    peer, found = consuming(source, 2)
+    for number in range(2):
+        source.received(transfer(0, number))
+    assert not failures
+    source.received(transfer(0, 2))
+    assert len(found) == 2 and "amqp:link:transfer-limit-exceeded" in failures[0]
+    source.close()
+    peer.turn()
+    assert peer.ended.name == "amqp:link:transfer-limit-exceeded" and peer.closed
 
 
 def test_a_message_that_cannot_be_passed_on_is_counted_and_others_are_not(
@@ -397,3 +488,29 @@ def test_links_that_the_peer_attaches_itself_are_none_of_the_shovels(
     peer.link = own
     peer.send(b"1")
     assert len(found) == 1 and failures == []
+
+
+def test_a_message_that_the_link_does_not_take_is_not_sent(failures: list[str]) -> None:
+    told = Told(failures)
+    told.peer.link.flow(2)
+    told.peer.turn()
+    told.publish(1)
+    assert len(told.peer.received()) == 1
+    told.target.link = _Limited(told.target.link, len(BARE) - 1)
+    told.publish(2)
+    assert told.peer.received() == [] and told.target.refuses
+    assert failures == [
+        "dest-uri amqp://guest@far:5672/v: amqp:link:message-size-exceeded: a message of 6 bytes; "
+        "it takes 5"
+    ]
+
+
+class _Limited:
+    """A link of which the peer has said a max-message-size."""
+
+    def __init__(self, link: Any, size: int) -> None:
+        self._link = link
+        self.remote_max_message_size = size
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._link, name)

@@ -100,7 +100,7 @@ def links(monkeypatch: pytest.MonkeyPatch) -> Links:
     monkeypatch.setattr(Process, "started", [])
     monkeypatch.setattr(supervisor, "ShovelProcess", Process)
     made = Links()
-    made.start("amqp", "localhost", 5672)
+    made.start("amqp", "localhost", 5672, 16 << 20)
     return made
 
 
@@ -186,7 +186,7 @@ def test_one_that_has_ended_and_is_set_again_at_once_runs_again(
     monkeypatch.setattr(Process, "started", [])
     monkeypatch.setattr(supervisor, "ShovelProcess", Ends)
     made = Ending()
-    made.start("amqp", "localhost", 5672)
+    made.start("amqp", "localhost", 5672, 16 << 20)
     if set_while_it_ran:  # which changes nothing
         made.given = made.setting()
         made.look()
