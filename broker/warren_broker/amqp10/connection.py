@@ -57,6 +57,7 @@ from warren_broker.amqp10.wire.proton import (
     symbol,
 )
 from warren_broker.amqp10.wire.sasl import SaslFailed, SaslServer, SaslState
+from warren_broker.amqp10.wire.send_ahead import SendAhead
 from warren_broker.block.block import Block
 from warren_broker.errors import (
     ConnectionForced,
@@ -126,6 +127,7 @@ class Connection10:
         self._engine = Engine(server=True, container=container, idle_timeout_s=idle_timeout_s)
         self._engine.bind()
         self.flows = LinkFlows(self._engine)
+        self.ahead = SendAhead(self.limits.send_ahead_bytes_max, self._engine.bytes_made)
         self._links: dict[Link, LinkPart] = {}
         self._to_flush: dict[LinkPart, None] = {}
         self._requests: list[AnyRequest] = []
@@ -285,6 +287,7 @@ class Connection10:
         self._end("the socket was closed")
         self._links.clear()
         self._engine.on_delivery.clear()
+        self.ahead.clear()
         self.consumers.clear()
         self.reply_links.clear()
         self.target_links.clear()
@@ -431,6 +434,7 @@ class Connection10:
         self._engine.endings.begun += 1
         session.incoming_capacity = self._engine.session_window_bytes
         session.open()
+        self.ahead.begun(session)
 
     def _session_closed(self, event: Event) -> None:
         for link in [link for link in self._links if link.session == event.session]:
@@ -439,6 +443,7 @@ class Connection10:
             part.session_ended = True
             part.abort_unsent()
             _end_part(part)
+        self.ahead.ended(event.session)
         self._engine.endings.end_session(event.session)
 
     def _link_opened(self, event: Event) -> None:

@@ -346,12 +346,12 @@ class ConsumingLink(LinkPart):
     def wake(self) -> bool:
         """Write what credit and the send-ahead bound allow."""
         wrote = False
-        limit = self.host.limits.send_ahead_bytes_max
+        room_on = self.host.ahead.has_room
         while self._waiting and not self.ended:
             run, block = self._waiting.popleft()
             notes = dict(run.annotations)
             at = run.first
-            while at <= run.last and not self.ended and self._outbox.has_room(limit):
+            while at <= run.last and not self.ended and self._outbox.has_room(room_on):
                 msg_id = run.first_msg_id + at - run.first
                 self._write(msg_id, run, block, at, notes.get(msg_id))
                 at += 1

@@ -15,6 +15,7 @@ from warren_broker.amqp10.wire.deliveries import Handle
 from warren_broker.amqp10.wire.fields import read_map
 from warren_broker.amqp10.wire.link_flows import LinkFlows
 from warren_broker.amqp10.wire.proton import Condition, Data, Delivery, Link, Terminus, symbol
+from warren_broker.amqp10.wire.send_ahead import SendAhead
 from warren_broker.errors import InvalidArgument, NotImplementedHere, Refusal
 
 _FORMER_LINK_NAME = re.compile(r"(?:link|management)-[0-9]+", re.ASCII)
@@ -31,8 +32,8 @@ class Limits10:
     request_bytes_max    one management request
     unfinished_bytes_max incomplete blocks over all links; more ends the connection
     in_flight_bytes_max  blocks passed on and not answered; above it nothing more is read
-    send_ahead_bytes_max messages fetched, over all links, or written on a session, ahead of the
-                         client's reading
+    send_ahead_bytes_max messages fetched, over all links, or written, over all sessions, ahead of
+                         the client's reading
     """
 
     block_bytes_max: int = 32 << 20
@@ -64,6 +65,7 @@ class LinkHost(Protocol):
     target_links      the links that publish to a queue, by the numbers of their targets
     lends_credit      see `deliveries.give_back_credit`
     flows             writes flows that Proton does not
+    ahead             what was written and has not left, over all sessions
     """
 
     limits: Limits10
@@ -77,6 +79,7 @@ class LinkHost(Protocol):
     target_links: dict[int, Any]
     lends_credit: bool
     flows: LinkFlows
+    ahead: SendAhead
 
     def tell(self, request: AnyRequest) -> None:
         """Make a request that has no answer."""

@@ -44,10 +44,8 @@ class RepliesLink(LinkPart):
 
     def reply(self, table: MessageTable, at: int) -> None:
         """Send a message, or drop it."""
-        link, limits = self.link, self.host.limits
-        if self.ended or link.credit <= 0:
-            return
-        if link.session.outgoing_bytes >= limits.send_ahead_bytes_max:
+        link = self.link
+        if self.ended or link.credit <= 0 or not self.host.ahead.has_room(link.session._impl):
             return
         route = table.route(at)
         pieces = encode_message(

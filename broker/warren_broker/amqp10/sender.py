@@ -65,13 +65,7 @@ class PiecesLink(LinkPart):
     def wake(self) -> bool:
         """Write what credit and the send-ahead bound allow; fetch more if little is left."""
         wrote = False
-        limit = self.host.limits.send_ahead_bytes_max
-        while (
-            self._pieces
-            and not self.ended
-            and self.link.credit > 0
-            and self.link.session.outgoing_bytes < limit
-        ):
+        while self._pieces and not self.ended and self._has_room():
             self._write(self._pieces.popleft())
             wrote = True
         if self.ended:
@@ -90,10 +84,12 @@ class PiecesLink(LinkPart):
         limit = self.host.limits.send_ahead_bytes_max
         if self.ended or self._asked or self._all_fetched or self._pieces_bytes >= limit:
             return
-        link = self.link
-        writes = not self._pieces and link.credit > 0 and link.session.outgoing_bytes < limit
+        writes = not self._pieces and self.link.credit > 0 and self.host.ahead.bytes_waiting < limit
         if self.host.fetched.admits(self, writes):
             self._ask()
+
+    def _has_room(self) -> bool:
+        return self.link.credit > 0 and self.host.ahead.has_room(self.link.session._impl)
 
     def gone(self) -> None:
         """Forget what was fetched: the link has ended."""

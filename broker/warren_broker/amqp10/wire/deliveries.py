@@ -12,7 +12,7 @@ and a link that settles a delivery forgets its handle first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeAlias
 
 from warren_broker.amqp10.wire.proton import Delivery, Link, ffi, lib
@@ -160,12 +160,9 @@ class Outbox:
         """The link's delivery-count, as sent; not while an answer to a drain is held back."""
         return self._written - int(lib.pn_link_queued(self._link)) + self.given_back
 
-    def has_room(self, bytes_max: int) -> bool:
-        """Return whether there is credit, and less than that waits for the session's window."""
-        return bool(
-            lib.pn_link_credit(self._link) > self.behind
-            and lib.pn_session_outgoing_bytes(self._session) < bytes_max
-        )
+    def has_room(self, room_on: Callable[[Handle], bool]) -> bool:
+        """Return whether there is credit, and room on the session."""
+        return lib.pn_link_credit(self._link) > self.behind and room_on(self._session)
 
     def write(self, tag: bytes, pieces: list[Any], size: int) -> Handle:
         """Write a whole message of `size` bytes; there is room."""

@@ -190,6 +190,10 @@ class Engine:
             limit -= len(piece)
         return pieces
 
+    def bytes_made(self) -> int:
+        """Return the bytes that were made before they were asked for."""
+        return sum(map(len, self._ready)) if self._ready else 0
+
     def apart(self, ask: Callable[[], None], change: Callable[[bytearray], bytearray]) -> None:
         """Have what `ask` leads to sent as `change` returns it, after all that is due before."""
         before = self.output(_ALL_OUTPUT_BYTES)
