@@ -39,6 +39,20 @@ def decoding() -> list[dict[str, Any]]:
     return run()
 
 
+def encoding() -> list[dict[str, Any]]:
+    """Run the part about the sink's columns; its import needs pyarrow."""
+    from bench.encoding import encoding as run
+
+    return run()
+
+
+def staging() -> list[dict[str, Any]]:
+    """Run the part about the sink's batches at the nodes; its import needs pyspark."""
+    from bench.staging import staging as run
+
+    return run()
+
+
 def spool(options: argparse.Namespace, rounds: int) -> list[dict[str, Any]]:
     """Run the part about the receiver; its import needs pika and pyarrow."""
     from bench.spool import spool as run
@@ -68,7 +82,18 @@ def _options() -> argparse.Namespace:
         "restart",
         "memory",
     )
-    others = ("nats", "processes", "raft", "spark", "decoding", "singles", "spool", "publish")
+    others = (
+        "nats",
+        "processes",
+        "raft",
+        "spark",
+        "decoding",
+        "encoding",
+        "staging",
+        "singles",
+        "spool",
+        "publish",
+    )
     names = (*brokers_parts, *others)
     parser.add_argument(
         "parts",
@@ -122,6 +147,8 @@ def main() -> int:
         "raft": lambda: raft(plan),
         "spark": lambda: spark(options),
         "decoding": decoding,
+        "encoding": encoding,
+        "staging": staging,
         "singles": singles,
         "spool": lambda: spool(options, plan.rounds),
         "publish": publish,

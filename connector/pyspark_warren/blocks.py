@@ -9,12 +9,8 @@ import pyarrow.compute as pc
 
 from pyspark_warren.encode import EncodedRows
 from pyspark_warren.errors import SchemaError
-from warren_broker.block.block import (
-    BLOCK_MESSAGES_MAX,
-    LARGEST_BODY_BYTES,
-    BlockError,
-    encode_columns,
-)
+from warren_broker import kernel
+from warren_broker.block.block import BLOCK_MESSAGES_MAX, LARGEST_BODY_BYTES, BlockError
 from warren_broker.block.layout import PRIORITY_DEFAULT
 
 OVERHEAD_BYTES = 64
@@ -86,7 +82,7 @@ def _block(rows: EncodedRows) -> bytes:
     priorities: int | bytes = PRIORITY_DEFAULT
     if rows.priorities is not None:
         priorities = _column(rows.priorities, 1)
-    return encode_columns(
+    return kernel.block_of_columns(
         count=len(rows),
         properties_offsets=_offsets(rows.properties),
         properties_data=_data(rows.properties),

@@ -1,27 +1,31 @@
-"""Conversion of a sink's Arrow columns to a block's columns, without a loop over rows.
+"""Conversion of a sink's Arrow columns to a block's columns, without an object per row.
 
-Only `headers` is encoded row by row; everything else is whole-column arithmetic.
+Columns are checked as a whole, and the kernel makes the property lists of them. Headers with values
+that it does not take (decimals, tables, arrays) are encoded one by one.
 """
 
 from __future__ import annotations
 
-import struct
-from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyspark_warren import arrow_values
 from pyspark_warren.errors import SchemaError
-from pyspark_warren.properties import FLAGS, NAMES, encode_headers
-from warren_broker.block.layout import PRIORITY_DEFAULT, PRIORITY_MAX, TTL_NONE
+from pyspark_warren.properties import NAMES, encode_headers
+from warren_broker import kernel
+from warren_broker.amqp091.wire.fields import SHORT_STRING_BYTES_MAX
+from warren_broker.block.layout import PRIORITY_DEFAULT, PRIORITY_MAX
+from warren_broker.kernel.properties import EXPIRATION_MS_MAX
 
 NO_KEY: Final = (
     "rows have no routing key: give the option routingKey, or a column routing_key (to an exchange "
     "that needs none: routingKey '')"
 )
+_SMALLER_BATCHES: Final = "lower spark.sql.execution.arrow.maxRecordsPerBatch"
 _OCTETS: Final = pa.array([bytes((i,)) for i in range(256)], pa.binary())
 _EMPTY: Final = pa.scalar(b"", pa.binary())
 
@@ -77,6 +81,7 @@ def encode_rows(
     persistent: bool,
     message_ids: pa.Array | None = None,
     id_header: str | None = None,
+    expiration_ms_max: int = EXPIRATION_MS_MAX,
 ) -> EncodedRows:
     """Encode the rows of one Arrow batch.
 
@@ -85,6 +90,7 @@ def encode_rows(
     message_ids            strings for rows without a message_id of their own
     id_header              name of a header that repeats the message_id, of rows that have none of
                            this name; None: none does
+    expiration_ms_max      the longest expiration that the broker takes
     raises                 SchemaError with the column, the value and the limit
     """
     columns = {name: rows.column(i) for i, name in enumerate(rows.schema.names)}
@@ -92,19 +98,20 @@ def encode_rows(
     if message_ids is not None:
         own = columns.get("message_id")
         columns["message_id"] = message_ids if own is None else pc.coalesce(own, message_ids)
-    mode = pa.scalar(2 if persistent else 1, pa.int32())
+    mode = pa.scalar(2 if persistent else 1, pa.int64())
     given = columns.get("delivery_mode")
     columns["delivery_mode"] = (
-        pa.repeat(mode, count) if given is None else pc.fill_null(given.cast(pa.int32()), mode)
+        pa.repeat(mode, count) if given is None else pc.fill_null(given.cast(pa.int64()), mode)
     )
+    ttls = None
     if "expiration" in columns:
-        columns["expiration"] = _expirations(columns["expiration"])
+        columns["expiration"], ttls = _expirations(columns["expiration"], expiration_ms_max)
     routes, route_ids = _routes(columns, count, exchange, routing_key)
     return EncodedRows(
         _bodies(columns),
         _properties(columns, count, id_header),
         _priorities(columns),
-        _ttls(columns),
+        ttls,
         route_ids,
         routes,
     )
@@ -128,28 +135,24 @@ def _priorities(columns: dict[str, pa.Array]) -> pa.UInt8Array | None:
     return pc.min_element_wise(filled, pa.scalar(PRIORITY_MAX, pa.int64())).cast(pa.uint8())
 
 
-def _expirations(column: pa.Array) -> pa.StringArray:
-    """Convert to milliseconds as text, as in the property."""
+def _expirations(column: pa.Array, ms_max: int) -> tuple[pa.Array, pa.UInt32Array | None]:
+    """Return milliseconds as text, as in the property, and the times to live."""
     if pa.types.is_integer(column.type):
         low = pc.min(column).as_py()
         if low is not None and low < 0:
             raise SchemaError(f"column expiration: {low} is below 0 milliseconds")
-    else:
-        right = pc.match_substring_regex(column.cast(pa.string()), r"^[0-9]{1,18}$")
-        if pc.all(right).as_py() is False:
-            bad = column.filter(pc.invert(right))[0].as_py()
-            raise SchemaError(f"column expiration: {bad!r} is not a number of milliseconds")
-    return column.cast(pa.string())
-
-
-def _ttls(columns: dict[str, pa.Array]) -> pa.UInt32Array | None:
-    column = columns.get("expiration")
-    if column is None or column.null_count == len(column):
-        return None
-    value = pc.min_element_wise(
-        column.cast(pa.int64()), pa.scalar(TTL_NONE - 1, pa.int64()), skip_nulls=False
-    )
-    return pc.fill_null(value, TTL_NONE).cast(pa.uint32())
+        column = column.cast(pa.string())
+    count = len(column)
+    if column.null_count == count:
+        return column, None
+    made, bad = kernel.expirations(arrow_values.texts(column), ms_max)
+    if bad >= 0:
+        text = column[bad].as_buffer().to_pybytes().decode("utf-8", "replace")
+        raise SchemaError(
+            f"column expiration: {text!r} is not a number of milliseconds from 0 to {ms_max}"
+        )
+    ttls = pa.UInt32Array.from_buffers(pa.uint32(), count, [None, pa.py_buffer(made)])
+    return column, ttls
 
 
 def _routes(
@@ -182,7 +185,14 @@ def _routes(
 
 def _split_pair(raw: bytes) -> tuple[str, str]:
     cut = 1 + raw[0]
-    return raw[1:cut].decode(), raw[cut + 1 :].decode()
+    try:
+        return raw[1:cut].decode(), raw[cut + 1 :].decode()
+    except UnicodeDecodeError:
+        shown = raw[1:cut], raw[cut + 1 :]
+        raise SchemaError(
+            f"columns exchange and routing_key: {shown} is not UTF-8; names of exchanges and "
+            "routing keys are"
+        ) from None
 
 
 # ------------------------------------------------------------------ property lists
@@ -191,62 +201,61 @@ def _split_pair(raw: bytes) -> tuple[str, str]:
 def _properties(columns: dict[str, pa.Array], count: int, id_header: str | None) -> pa.BinaryArray:
     if id_header is not None and "message_id" in columns:
         columns = {**columns, "headers": _with_ids(columns, id_header)}
-    flags = pa.repeat(pa.scalar(0, pa.int32()), count)
-    parts: list[pa.Array] = []
+    given: list[kernel.Values | None] = []
     for name in NAMES:
         column = columns.get(name)
-        if column is None or column.null_count == count:
-            continue
-        valid = pc.cast(pc.is_valid(column), pa.int32())
-        flags = pc.add(flags, pc.multiply(valid, pa.scalar(FLAGS[name], pa.int32())))
-        parts.append(pc.fill_null(_encoded(name, column), _EMPTY))
-    coded = flags.dictionary_encode()
-    words = pa.array([struct.pack(">H", each.as_py()) for each in coded.dictionary], pa.binary())
-    return pc.binary_join_element_wise(words.take(coded.indices), *parts, _EMPTY)
+        absent = column is None or column.null_count == count
+        given.append(None if absent else _values(name, column))
+    try:
+        return arrow_values.binary_array(count, kernel.property_lists(count, given))
+    except OverflowError as wrong:
+        raise SchemaError(f"properties of {count} rows: {wrong}; {_SMALLER_BATCHES}") from None
 
 
-def _encoded(name: str, column: pa.Array) -> pa.BinaryArray:
-    """Encode a property; null where the row has none."""
+def _values(name: str, column: pa.Array) -> kernel.Values:
+    """Check a property's values and return them for the kernel."""
     if name in ("delivery_mode", "priority"):
         low, high = pc.min_max(column).values()
         if low.as_py() < 0 or high.as_py() > 255:
             bad = low.as_py() if low.as_py() < 0 else high.as_py()
             raise SchemaError(f"column {name}: {bad} is not between 0 and 255")
-        return _OCTETS.take(column.cast(pa.int32()))
+        return arrow_values.numbers(column.cast(pa.uint8()))
     if name == "timestamp":
-        return _timestamps(column)
+        return arrow_values.numbers(_seconds(column))
     if name == "headers":
-        return column if pa.types.is_binary(column.type) else _headers(column)
-    return _short_strings(name, column.cast(pa.string()))
+        return arrow_values.texts(column if pa.types.is_binary(column.type) else _headers(column))
+    _check_lengths(name, column)
+    return arrow_values.texts(column)
+
+
+def _check_lengths(name: str, column: pa.Array) -> None:
+    longest = pc.max(pc.binary_length(column)).as_py()
+    if longest is not None and longest > SHORT_STRING_BYTES_MAX:
+        raise SchemaError(
+            f"column {name}: a value of {longest} bytes; AMQP 0.9.1 carries "
+            f"{SHORT_STRING_BYTES_MAX}"
+        )
 
 
 def _short_strings(name: str, column: pa.StringArray) -> pa.BinaryArray:
-    lengths = pc.binary_length(column)
-    longest = pc.max(lengths).as_py()
-    if longest is not None and longest > 255:
-        raise SchemaError(f"column {name}: a value of {longest} bytes; AMQP 0.9.1 carries 255")
-    return pc.binary_join_element_wise(_OCTETS.take(lengths), column.cast(pa.binary()), _EMPTY)
+    _check_lengths(name, column)
+    lengths = _OCTETS.take(pc.binary_length(column))
+    return pc.binary_join_element_wise(lengths, column.cast(pa.binary()), _EMPTY)
 
 
-def _timestamps(column: pa.Array) -> pa.BinaryArray:
-    """Encode seconds since the epoch in eight bytes, big-endian."""
+def _seconds(column: pa.Array) -> pa.Int64Array:
+    """Return seconds since the epoch."""
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("us", column.type.tz))
         seconds = pc.divide(column.cast(pa.int64()), 1_000_000)
     else:
         seconds = column.cast(pa.int64())
-    plain = pc.fill_null(seconds, 0)
-    low = pc.min(plain).as_py()
+    low = pc.min(seconds).as_py()
     if low is not None and low < 0:
         raise SchemaError(
             f"column timestamp: {low} seconds lies before 1970; AMQP 0.9.1 cannot say that"
         )
-    words = array("q", plain.to_pylist())
-    words.byteswap()
-    raw = pa.FixedSizeBinaryArray.from_buffers(
-        pa.binary(8), len(words), [None, pa.py_buffer(words.tobytes())]
-    )
-    return pc.if_else(pc.is_valid(seconds), raw.cast(pa.binary()), pa.scalar(None, pa.binary()))
+    return seconds
 
 
 def _with_ids(columns: dict[str, pa.Array], id_header: str) -> pa.BinaryArray:
@@ -261,7 +270,16 @@ def _with_ids(columns: dict[str, pa.Array], id_header: str) -> pa.BinaryArray:
 
 
 def _headers(column: pa.Array) -> pa.BinaryArray:
-    return _tables(column.to_pylist())
+    try:
+        made = arrow_values.header_tables(column)
+    except OverflowError as wrong:
+        raise SchemaError(f"column headers: {wrong}; {_SMALLER_BATCHES}") from None
+    return _tables(_listed(column)) if made is None else made
+
+
+def _listed(column: pa.MapArray) -> Iterator[Any]:
+    """Yield the rows; an error of Arrow's (a text that is not UTF-8) comes with the first one."""
+    yield from column.to_pylist()
 
 
 def _tables(rows: Iterable[Any]) -> pa.BinaryArray:

@@ -12,9 +12,12 @@ import pyarrow.compute as pc
 from pyspark_warren.blocks import blocks_of
 from pyspark_warren.encode import EncodedRows, encode_rows
 from pyspark_warren.feedback_loop import refuse_read_queues
+from pyspark_warren.option_spec import AMQP
 from pyspark_warren.options import Options
 from pyspark_warren.port import BrokerPort, WriterPort
 from warren.stages import SinkDriver, StagedPart, StageKey
+from warren_broker.arguments import DURATION_MS_MAX
+from warren_broker.kernel.properties import EXPIRATION_MS_MAX
 
 SPARK_ATTEMPT_BITS = 53
 DEDUPLICATION_HEADER = "x-deduplication-id"
@@ -138,11 +141,7 @@ def encoded_batches(
     for batch in rows:
         if not batch.num_rows:
             continue
-        ids = (
-            None
-            if id_prefix is None
-            else pa.array([f"{id_prefix}{i}" for i in range(count, count + batch.num_rows)])
-        )
+        ids = None if id_prefix is None else _message_ids(id_prefix, count, batch.num_rows)
         encoded = encode_rows(
             batch,
             options.exchange,
@@ -150,12 +149,18 @@ def encoded_batches(
             options.persistent,
             ids,
             DEDUPLICATION_HEADER if options.deduplication_header else None,
+            DURATION_MS_MAX if options.broker == AMQP else EXPIRATION_MS_MAX,
         )
         count += batch.num_rows
         if "queue" in batch.schema.names:
             read.update(filter(None, pc.unique(batch.column("queue")).to_pylist()))
             refuse_read_queues(options, read, (key for name, key in encoded.routes if not name))
         yield encoded
+
+
+def _message_ids(prefix: str, first: int, count: int) -> pa.StringArray:
+    numbers = pa.array(range(first, first + count), pa.int64()).cast(pa.string())
+    return pc.binary_join_element_wise(pa.scalar(prefix), numbers, "")
 
 
 def _by_exchange(rows: EncodedRows) -> Iterator[tuple[str, EncodedRows]]:

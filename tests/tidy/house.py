@@ -125,6 +125,7 @@ FLOORS: dict[str, int] = {
     "pyspark_warren.share": 1,
     "pyspark_warren.errors": 1,
     "pyspark_warren.properties": 1,
+    "pyspark_warren.arrow_values": 1,
     "pyspark_warren.encode": 1,
     "pyspark_warren.decode": 1,
     "pyspark_warren.blocks": 1,

@@ -1,11 +1,11 @@
 """The code that runs per message: frames to messages, messages to blocks, blocks to frames.
 
-The modules `scan`, `admit`, `assemble`, `deliver`, `delivery_scan`, `digest`, `join`,
-`publisher_ids`, `property_columns`, `section_values`, `sections_in` and `sections_out` are written
-in Cython's pure Python mode. They run compiled when `kernel/compiled` holds the extensions
-(`build_kernel.py` makes them) and interpreted otherwise, with the same results.
-WARREN_KERNEL=interpreted or compiled selects one; `ACTIVE` is the running one. Signatures at a
-glance:
+The modules `scan`, `admit`, `assemble`, `column_block`, `deliver`, `delivery_scan`, `digest`,
+`join`, `publisher_ids`, `property_columns`, `property_lists`, `section_values`, `sections_in` and
+`sections_out` are written in Cython's pure Python mode. They run compiled when `kernel/compiled`
+holds the extensions (`build_kernel.py` makes them) and interpreted otherwise, with the same
+results. WARREN_KERNEL=interpreted or compiled selects one; `ACTIVE` is the running one. Signatures
+at a glance:
 
 scan
     FrameScanner(frame_max, message_bytes_max=16 MiB, unfinished_bytes_max=...)
@@ -67,6 +67,16 @@ publisher_ids
 property_columns                                          Arrow's layout, for the connector
     split_properties(offsets, data, count, wanted) -> (list[Column | None], malformed)
     header_entries(offsets, data, count) -> Entries       None: they need more than columns
+
+property_lists                                            the way back, for its sink
+    Values(count, first, validity, words, width, data=None, end=-1)    an Arrow array
+    property_lists(count, columns) -> (offsets, data)     of 14 Values
+    expirations(texts, ms_max) -> (ttls, bad)             times to live; the first text that is none
+    Members(kinds, kind, values)                          what the entries of headers hold
+    header_tables(rows, names, members) -> (offsets, data)     None: the codec must look at them
+
+column_block
+    block_of_columns(count=..., ...) -> bytes             as `encode_columns`
 
 sections_in                                               AMQP 1.0 to AMQP 0.9.1
     read_sections(data) -> SectionsRead                   MalformedSections
@@ -135,6 +145,8 @@ class Kernel(NamedTuple):
     join: Any
     publisher_ids: Any
     property_columns: Any
+    property_lists: Any
+    column_block: Any
     sections_in: Any
     sections_out: Any
     section_fields: Any
@@ -182,6 +194,7 @@ if TYPE_CHECKING:
         partition,
         select,
     )
+    from warren_broker.kernel.column_block import block_of_columns
     from warren_broker.kernel.deliver import (
         fitting,
         format_confirms,
@@ -200,6 +213,13 @@ if TYPE_CHECKING:
         with_sections,
     )
     from warren_broker.kernel.property_columns import header_entries, split_properties
+    from warren_broker.kernel.property_lists import (
+        Members,
+        Values,
+        expirations,
+        header_tables,
+        property_lists,
+    )
     from warren_broker.kernel.publisher_ids import publisher_ids
     from warren_broker.kernel.scan import FrameScanner
     from warren_broker.kernel.section_fields import read_fields
@@ -238,6 +258,12 @@ else:
     publisher_ids = _kernel.publisher_ids.publisher_ids
     split_properties = _kernel.property_columns.split_properties
     header_entries = _kernel.property_columns.header_entries
+    Members = _kernel.property_lists.Members
+    Values = _kernel.property_lists.Values
+    expirations = _kernel.property_lists.expirations
+    header_tables = _kernel.property_lists.header_tables
+    property_lists = _kernel.property_lists.property_lists
+    block_of_columns = _kernel.column_block.block_of_columns
     is_body = _kernel.sections_in.is_body
     map_entries = _kernel.sections_in.map_entries
     read_fields = _kernel.section_fields.read_fields
@@ -264,6 +290,7 @@ __all__ = [
     "Heartbeat",
     "Item",
     "Malformed",
+    "Members",
     "MessageTable",
     "MethodItem",
     "Mode",
@@ -281,10 +308,13 @@ __all__ = [
     "TTL_NONE",
     "USER_ID",
     "Unsendable",
+    "Values",
     "assemble",
+    "block_of_columns",
     "check_structure",
     "content_digest",
     "distinct_routes",
+    "expirations",
     "first_other_user",
     "fitting",
     "flags_of",
@@ -294,6 +324,7 @@ __all__ = [
     "format_get_ok",
     "format_return",
     "header_entries",
+    "header_tables",
     "is_body",
     "is_owned",
     "join",
@@ -302,6 +333,7 @@ __all__ = [
     "load_block",
     "map_entries",
     "partition",
+    "property_lists",
     "publisher_ids",
     "read_fields",
     "read_sections",

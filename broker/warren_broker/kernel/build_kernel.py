@@ -22,6 +22,8 @@ MODULES = (
     "join",
     "publisher_ids",
     "property_columns",
+    "property_lists",
+    "column_block",
     "section_values",
     "sections_in",
     "sections_out",

@@ -22,6 +22,8 @@ else:
 
 from warren_broker.amqp091.wire.fields import DEPTH_MAX
 
+EXPIRATION_MS_MAX = 2**32 - 1
+_EXPIRATION_MAX = cython.declare(cython.longlong, EXPIRATION_MS_MAX)
 _NOTHING = cython.declare(cython.longlong, 0xFFFFFFFF)
 _REPLY_TO = cython.declare(bytes, b"amq.rabbitmq.reply-to")
 _LONG = struct.Struct(">cq")
@@ -108,10 +110,10 @@ def _table_flags(
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def _milliseconds(
-    p: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.int
+def milliseconds(
+    p: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t, most: cython.longlong
 ) -> cython.longlong:
-    """Do `expiration_ms` for this module: the text is p[at : at + size]."""
+    """Do `expiration_ms` for the kernel: the text is p[at : at + size], up to `most` is a value."""
     total: cython.longlong = 0
     i: cython.Py_ssize_t
     start: cython.Py_ssize_t = at
@@ -123,7 +125,7 @@ def _milliseconds(
         if p[i] < 0x30 or p[i] > 0x39:
             return -1
         total = total * 10 + (p[i] - 0x30)
-        if total > 0xFFFFFFFF:
+        if total > most:
             return -1
     return total
 
@@ -137,7 +139,7 @@ def _short_string(
     value: cython.longlong
     k: cython.Py_ssize_t
     if bit == 0x0100:  # expiration
-        value = _milliseconds(p, at, size)
+        value = milliseconds(p, at, size, _EXPIRATION_MAX)
         if value < 0:
             return 0x1000FFFFFFFF  # BAD_EXPIRATION
         return value if value < 0xFFFFFFFF else 0xFFFFFFFE
@@ -218,6 +220,27 @@ def examine(properties: bytes) -> int:
         return walk(properties, len(properties))
 
 
+@cython.cfunc
+def is_text(p: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.bint:
+    """Return whether p[at : at + size] is UTF-8."""
+    text: bytes
+    if cython.compiled:
+        seen: cython.uchar = 0
+        i: cython.Py_ssize_t
+        for i in range(at, at + size):
+            seen |= p[i]
+        if seen < 0x80:
+            return True
+        text = p[at : at + size]
+    else:
+        text = bytes(p[at : at + size])
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def expiration_ms(text: bytes) -> int:
     """Return an expiration's milliseconds, 0 to 2**32 - 1; -1: it is none.
 
@@ -226,9 +249,9 @@ def expiration_ms(text: bytes) -> int:
     """
     if cython.compiled:
         p: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(text))
-        return _milliseconds(p, 0, len(text))
+        return milliseconds(p, 0, len(text), _EXPIRATION_MAX)
     else:
-        return _milliseconds(text, 0, len(text))
+        return milliseconds(text, 0, len(text), _EXPIRATION_MAX)
 
 
 UNREADABLE = "x-unreadable-properties"

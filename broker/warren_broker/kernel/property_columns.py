@@ -24,12 +24,13 @@ if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING
     from cython.cimports.libc.string import memcmp, memcpy
     from cython.cimports.warren_broker.kernel.compiled.properties import (
+        is_text,
         own_headers,
         value_end,
         walk,
     )
 else:
-    from warren_broker.kernel.properties import own_headers, value_end, walk
+    from warren_broker.kernel.properties import is_text, own_headers, value_end, walk
 
 Size = cython.typedef(cython.Py_ssize_t)
 
@@ -377,7 +378,7 @@ def _simple_entries(p: cython.p_const_uchar, at: Size, end: Size) -> Size:
         seen += 1
         if seen > _ENTRIES_MAX or _kind(p, at + 1 + size) < 0:
             return -1
-        if not _ascii(p, at + 1, size) and not _utf8(p, at + 1, size):
+        if not is_text(p, at + 1, size):
             return -1
         other = start
         while other < at:
@@ -394,9 +395,7 @@ def _kind(p: cython.p_const_uchar, at: Size) -> cython.int:
     code: cython.uchar = p[at]
     if code == 0x53:  # S
         size: Size = _unsigned(p, at + 1, 4)
-        if _ascii(p, at + 5, size) or _utf8(p, at + 5, size):
-            return _STRING
-        return _BINARY
+        return _STRING if is_text(p, at + 5, size) else _BINARY
     if code == 0x78:  # x
         return _BINARY
     if code == 0x66 or code == 0x64:  # f, d
@@ -455,26 +454,6 @@ def _same(p: cython.p_const_uchar, a: Size, b: Size, size: Size) -> cython.bint:
         return memcmp(p + a, p + b, size) == 0
     else:
         return p[a : a + size] == p[b : b + size]
-
-
-@cython.cfunc
-@cython.exceptval(check=False)
-def _ascii(p: cython.p_const_uchar, at: Size, size: Size) -> cython.bint:
-    seen: cython.uchar = 0
-    i: Size
-    for i in range(at, at + size):
-        seen |= p[i]
-    return seen < 0x80
-
-
-@cython.cfunc
-def _utf8(p: cython.p_const_uchar, at: Size, size: Size) -> cython.bint:
-    text: bytes = p[at : at + size]
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 @cython.cfunc
