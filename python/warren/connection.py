@@ -21,6 +21,7 @@ from warren.errors import (
 )
 from warren.uri import Address, as_address
 from warren.wire import LinkHandler, Request, Wire
+from warren_broker.amqp10.wire.deliveries import handle_of, read_message
 from warren_broker.amqp10.wire.fetched import decode_section
 from warren_broker.amqp10.wire.proton import Event, Link, Session
 
@@ -341,9 +342,9 @@ class _Receiver(LinkHandler):
         delivery = event.delivery
         if delivery.partial or not delivery.readable:
             return
-        data = self.link.recv(delivery.pending)
-        delivery.settle()  # which advances the link
-        self.messages.append(decode_section(memoryview(data or b"")))
+        _, data, _ = read_message(handle_of(self.link), handle_of(delivery))
+        delivery.settle()
+        self.messages.append(decode_section(memoryview(data)))
 
 
 def _refusal(method: str, path: str, status: int, answer: Any) -> WarrenError:

@@ -12,6 +12,7 @@ from warren_broker.amqp10.connection_requests import (
 )
 from warren_broker.amqp10.incoming_link import IncomingLink
 from warren_broker.amqp10.link import LinkFault, LinkHost, condition_of
+from warren_broker.amqp10.wire.deliveries import handle_of, read_message
 from warren_broker.amqp10.wire.fetched import STAGED_STATE, MalformedPiece, decode_section
 from warren_broker.amqp10.wire.proton import Delivery, Link
 from warren_broker.errors import InvalidArgument, Refusal
@@ -45,8 +46,7 @@ class BlocksLink(IncomingLink):
 
     def take(self, delivery: Delivery) -> None:
         """Pass a block on."""
-        data = self.link.recv(delivery.pending) or b""
-        self.link.advance()
+        _, data, _ = read_message(handle_of(self.link), handle_of(delivery))
         self.link.flow(1)
         try:
             block = decode_section(memoryview(data))  # a view: nothing is copied

@@ -30,11 +30,7 @@ from warren_broker.kernel.table import (
 )
 
 if cython.compiled:
-    from cython.cimports.cpython.bytes import (
-        PyBytes_AS_STRING,
-        PyBytes_FromStringAndSize,
-        PyBytes_GET_SIZE,
-    )
+    from cython.cimports.cpython.bytes import PyBytes_AS_STRING
     from cython.cimports.libc.string import memcmp
     from cython.cimports.warren_broker.kernel.compiled.properties import walk
 else:
@@ -177,37 +173,38 @@ def _too_long(i: int, size: int, limit: int) -> None:
 
 @cython.cclass
 class _Examined:
-    """The properties examined last; most messages of a block have equal ones."""
+    """The properties examined last; those of many blocks are equal.
 
-    raw: bytes
+    at, size  where they stand in the area; size -1: none yet
+    """
+
+    at: cython.Py_ssize_t
+    size: cython.Py_ssize_t
     found: cython.longlong
 
     def __init__(self) -> None:
-        self.raw = b"\x00\x00"
+        self.at, self.size = 0, -1
+        nothing: bytes = b"\x00\x00"
         if cython.compiled:
-            self.found = walk(
-                cython.cast(cython.p_uchar, PyBytes_AS_STRING(self.raw)), len(self.raw)
-            )
+            self.found = walk(cython.cast(cython.p_uchar, PyBytes_AS_STRING(nothing)), 2)
         else:
-            self.found = walk(self.raw, len(self.raw))
+            self.found = walk(nothing, 2)
 
     @cython.cfunc
     def look(
         self, p: cython.p_uchar, i: cython.Py_ssize_t, at: cython.uint, end: cython.uint
     ) -> None:
         """Examine p[at:end] unless they equal the last ones; BlockError when malformed."""
-        raw: bytes = self.raw
+        size: cython.Py_ssize_t = end - at
         if cython.compiled:
-            size: cython.Py_ssize_t = end - at
-            if size == PyBytes_GET_SIZE(raw) and not memcmp(PyBytes_AS_STRING(raw), p + at, size):
+            if size == self.size and not memcmp(p + self.at, p + at, size):
                 return
             self.found = walk(p + at, size)
-            raw = PyBytes_FromStringAndSize(cython.cast(cython.p_char, p + at), size)
         else:
-            raw = bytes(p[at:end])
-            if raw == self.raw:
+            if size == self.size and p[self.at : self.at + size] == p[at:end]:
                 return
-            self.found = walk(raw, len(raw))
+            self.found = walk(bytes(p[at:end]), size)
         if self.found < 0:
-            raise BlockError(f"message {i} of a block has malformed properties: {raw[:32]!r}")
-        self.raw = raw
+            shown = bytes(p[at:end])
+            raise BlockError(f"message {i} of a block has malformed properties: {shown[:32]!r}")
+        self.at, self.size = at, size

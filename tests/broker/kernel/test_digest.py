@@ -111,7 +111,7 @@ def test_both_kernels_agree(pair: tuple[Kernel, Kernel]) -> None:
             (
                 random.choice((b"a", b"b")),
                 random.randbytes(random.choice((0, 2, 17))),
-                random.randbytes(random.choice((0, 1, 7, 8, 9, 15, 16, 1000))),
+                random.randbytes(random.choice((0, 1, 7, 8, 9, 15, 16, 511, 512, 1000))),
             )
             for _ in range(count)
         ]

@@ -181,10 +181,12 @@ class Engine:
             if pending <= 0:
                 self._output_ended = pending < 0
                 break
-            piece = self.transport.peek(pending)
-            if piece is None:
+            piece = bytearray(pending)  # the binding's own `peek` would copy it once more
+            size = lib.pn_transport_peek(self.transport._impl, ffi.from_buffer(piece), pending)
+            if size < 0:
                 self._output_ended = True
                 break
+            del piece[size:]
             self.transport.pop(len(piece))
             pieces.append(piece)
             limit -= len(piece)

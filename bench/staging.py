@@ -1,0 +1,80 @@
+"""CPU per row of staging and publishing a sink's batches: of the three nodes, and of the client."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from bench.memory_spark import BLOCK_ROWS, block
+from bench.peers import NODES, Warren
+from bench.processes import cpu_s
+from bench.report import show
+from warren import Admin
+from warren.connection import Connection
+from warren.stages import SinkDriver, StageWriter, publish_batch, register_sink
+
+QUEUE = "rows"
+"""The routing key of `memory_spark.block`."""
+BODY_BYTES = (1024, 100)
+BATCHES = 4
+BLOCKS = {1024: 15, 100: 60}
+"""Blocks of a batch."""
+
+
+def staging() -> list[dict[str, Any]]:
+    """Stage and publish batches of ready-made blocks; the batch with the least CPU counts."""
+    results = []
+    with Warren() as warren, warren.connect() as connection:
+        admin = Admin(connection)
+        admin.declare_queue(QUEUE)
+        for body_bytes in BODY_BYTES:
+            made, count = block(body_bytes), BLOCKS[body_bytes]
+            driver = register_sink(connection, "bench", str(body_bytes))
+            spent = []
+            for number in range(BATCHES):
+                before = [cpu_s(pid) for pid in warren.pids()]
+                own = _batch(connection, driver, number, made, count)
+                after = [cpu_s(pid) for pid in warren.pids()]
+                rows = count * BLOCK_ROWS
+                spent.append(
+                    ([(b - a) / rows for a, b in zip(before, after, strict=True)], own / rows)
+                )
+                admin.purge_queue(QUEUE)
+            nodes, own = min(spent, key=lambda each: sum(each[0]))
+            leader = warren.leader(QUEUE)
+            results.append(
+                {
+                    "body": body_bytes,
+                    "nodes_us": 1e6 * sum(nodes),
+                    "leader_us": 1e6 * nodes[leader],
+                    "client_us": 1e6 * own,
+                }
+            )
+    show(
+        "staged and published rows, CPU per row",
+        [
+            {
+                "body": f"{one['body']} B",
+                "µs of the nodes": f"{one['nodes_us']:.2f}",
+                "of it the leader": f"{one['leader_us']:.2f}",
+                "µs of the client": f"{one['client_us']:.2f}",
+            }
+            for one in results
+        ],
+        [f"{NODES} nodes; blocks of {BLOCK_ROWS:,} rows; the least of {BATCHES} batches"],
+    )
+    return results
+
+
+def _batch(
+    connection: Connection, driver: SinkDriver, number: int, made: bytes, count: int
+) -> float:
+    """Stage and publish one batch; return the CPU seconds of this process."""
+    began = time.process_time()
+    with StageWriter(connection, driver, batch=number, partition=0) as writer:
+        for _ in range(count):
+            writer.write(made)
+        part = writer.finish()
+    published = publish_batch(connection, driver, number, [part])
+    assert published == count * BLOCK_ROWS, published
+    return time.process_time() - began
