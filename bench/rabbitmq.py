@@ -18,6 +18,7 @@ from bench.generator import PLACE, Missing
 from bench.ports import free_ports
 from bench.processes import disk_bytes
 from warren.local import guard
+from warren_broker.amqp091.wire.codec import PROTOCOL_HEADER
 
 NODES = 3
 SUITE = "forky"
@@ -27,6 +28,7 @@ DATA = "/var/tmp/warren-bench-data"
 START_S = 300.0
 STOP_S = 180.0
 POLL_S = 0.05
+ANSWER_S = 5.0
 ON_LOOPBACK = "-kernel inet_dist_use_interface {127,0,0,1}"
 CONFIG = """\
 listeners.tcp.1 = 127.0.0.1:{port}
@@ -153,10 +155,10 @@ class RabbitMQ:
         """Start all nodes and wait until they form a cluster."""
         self.spawn(range(self._count))
         deadline = time.monotonic() + START_S
-        while self._members() != self._count:
+        while not self._is_complete():
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{self.name} did not form a cluster; see {self.data}/r1/log")
-            time.sleep(0.5)
+            time.sleep(POLL_S if self._count == 1 else 0.5)
 
     def spawn(self, which: range) -> None:
         self._start_epmd()
@@ -309,14 +311,26 @@ class RabbitMQ:
         )
         return done.stdout.strip() if done.returncode == 0 else ""
 
-    def _members(self) -> int:
+    def _is_complete(self) -> bool:
+        """Return whether all nodes run, and know each other.
+
+        A node accepts connections when everything else has started. rabbitmqctl, which takes a
+        second or two of CPU, is asked only about several nodes.
+        """
         for process in self._nodes.values():
             if process.poll() is not None:
                 raise RuntimeError(f"a node of {self.name} has ended; see {self.data}/r*/log")
-        for port in self._amqp:  # cheap, where rabbitmqctl takes a second or two of CPU
-            try:
-                socket.create_connection(("127.0.0.1", port)).close()
-            except OSError:
-                return 0
-        answer = self.evaluate("length([N || N <- [node() | nodes()], rabbit:is_running(N)]).")
-        return int(answer) if answer.isdigit() else 0
+        if not all(answers("127.0.0.1", port) for port in self._amqp):
+            return False
+        running = "length([N || N <- [node() | nodes()], rabbit:is_running(N)])."
+        return self._count == 1 or self.evaluate(running) == str(self._count)
+
+
+def answers(host: str, port: int) -> bool:
+    """Return whether a broker answers the header of AMQP 0.9.1."""
+    try:
+        with socket.create_connection((host, port), ANSWER_S) as made:
+            made.sendall(PROTOCOL_HEADER)
+            return bool(made.recv(1))
+    except OSError:
+        return False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import tempfile
 import time
 from pathlib import Path
@@ -15,7 +14,6 @@ from bench import rabbitmq
 from bench.generator import Missing
 from live.conftest import STRICT
 from live.rabbitmq_exports import control
-from warren_broker.amqp091.wire.codec import PROTOCOL_HEADER
 
 START_S = 120.0
 MESSAGE_BYTES_MAX = 8 << 20
@@ -98,19 +96,10 @@ class OneRabbitMQ:
         """Start the killed node again, and wait until it answers."""
         self._peer.spawn(range(1))
         deadline = time.monotonic() + START_S
-        while not self._answers():
+        while not rabbitmq.answers(self.host, self.port):
             assert time.monotonic() < deadline, f"{self.name} did not start: {self.log()[-2000:]}"
             time.sleep(POLL_S)
 
     def control(self, *arguments: str) -> str:
         """Run rabbitmqctl, which takes seconds; return its output."""
         return control(self._peer, *arguments)
-
-    def _answers(self) -> bool:
-        try:
-            with socket.create_connection((self.host, self.port), 1) as made:
-                made.settimeout(2)
-                made.sendall(PROTOCOL_HEADER)
-                return bool(made.recv(1))
-        except OSError:
-            return False
