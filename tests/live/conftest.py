@@ -17,10 +17,14 @@ from typing import TYPE_CHECKING, Any
 import pika
 import pytest
 
+from tests.patience import PATIENCE_S
+
 if TYPE_CHECKING:
     from warren.admin import Admin
 
-DEADLINE_S = 60.0
+DEADLINE_S = PATIENCE_S
+POLL_S = 0.02
+POLL_MAX_S = 0.25
 DISK_BYTES = 64 << 20
 RESOURCE_LOCKED = 405
 STRICT = "WARREN_STRICT"
@@ -144,11 +148,15 @@ def mount() -> Iterator[Mount]:
 
 
 def eventually(holds: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> Any:
-    """Wait for a condition; its first true value."""
-    end = time.monotonic() + deadline_s
+    """Wait for a condition; its first true value.
+
+    It is asked less often the longer it takes: most conditions make a connection.
+    """
+    began = time.monotonic()
     while True:
         value = holds()
         if value:
             return value
-        assert time.monotonic() < end, f"not within {deadline_s} s: {what}"
-        time.sleep(0.02)
+        waited = time.monotonic() - began
+        assert waited < deadline_s, f"not within {deadline_s} s: {what}"
+        time.sleep(min(POLL_MAX_S, max(POLL_S, waited / 10)))

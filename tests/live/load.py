@@ -12,9 +12,12 @@ from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.exceptions import AMQPConnectionError, AMQPError
 
 from live.conftest import eventually
+from tests.patience import PATIENCE_S
 from warren.local import LocalCluster
 
 PAUSE_S = 0.05
+EVERY_S = 0.005
+"""A publisher's pause after each message: as fast as they can, a few take the whole machine."""
 QUIET_S = 5
 
 
@@ -99,7 +102,7 @@ class Publisher(_Client):
     def work(self, connection: pika.BlockingConnection) -> None:
         channel = connection.channel()
         channel.confirm_delivery()
-        while not self.stop.is_set():
+        while not self.stop.wait(EVERY_S):
             self.sequence += 1  # before: whether one that failed has arrived is not known
             body = b"%d:%d" % (self.number, self.sequence)
             channel.basic_publish("", self.queue, body, mandatory=True)
@@ -151,7 +154,7 @@ class Load:
         self._stop_publishing.set()
         self._stop_consuming.set()
         for client in (*self.publishers, *self.consumers):
-            client.join(30)
+            client.join(PATIENCE_S)
 
     @property
     def confirmed(self) -> int:
@@ -173,7 +176,7 @@ class Load:
         """Everything that was confirmed is received."""
         self._stop_publishing.set()
         for publisher in self.publishers:
-            publisher.join(60)
+            publisher.join(PATIENCE_S)
             assert not publisher.is_alive(), "a publisher hangs"
         confirmed = {body for publisher in self.publishers for body in publisher.confirmed}
         if not self.consumers:
@@ -184,7 +187,7 @@ class Load:
             return confirmed - {body for consumer in self.consumers for body in consumer.got}
 
         try:
-            eventually(lambda: not missing(), "all that was confirmed arrives", 60)
+            eventually(lambda: not missing(), "all that was confirmed arrives")
         except AssertionError:
             lost = sorted(missing())
             raise AssertionError(
@@ -192,7 +195,7 @@ class Load:
             ) from None
         self._stop_consuming.set()
         for consumer in self.consumers:
-            consumer.join(60)
+            consumer.join(PATIENCE_S)
             assert not consumer.is_alive(), "a consumer hangs"
         print(
             f"{len(confirmed)} confirmed, "

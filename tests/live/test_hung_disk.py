@@ -14,14 +14,17 @@ import pika
 import pytest
 
 from tests.live.conftest import eventually
+from tests.patience import PATIENCE_S
 from warren.local import LocalCluster
 
 STRICT = "WARREN_STRICT"
 DISK_BYTES = 512 << 20
 SUSPECT_S = 2.0
-HANG_S = 12.0
-GAP_MAX_S = SUSPECT_S + 4.0
+HANG_S = 16.0
+GAP_MAX_S = SUSPECT_S + 10.0
 """Without a confirm, on a machine that does other things, too."""
+PAUSE_S = 0.02
+"""Of a publisher after each message: many of them would take all of the machine."""
 SETTINGS = {"raft": {"suspect_after_ms": int(SUSPECT_S * 1000)}}
 
 
@@ -106,7 +109,7 @@ class Publishers:
             with pika.BlockingConnection(pika.URLParameters(uri)) as connection:
                 channel = connection.channel()
                 channel.confirm_delivery()
-                while not self.ending.is_set():
+                while not self.ending.wait(PAUSE_S):
                     channel.basic_publish("", "q", bytes(self.size))
                     self.times.append(time.monotonic())
         except Exception as error:  # the rim of a test's thread: it is asserted below
@@ -115,7 +118,7 @@ class Publishers:
     def stop(self) -> None:
         self.ending.set()
         for thread in self.threads:
-            thread.join(30)
+            thread.join(PATIENCE_S)
             assert not thread.is_alive(), "a publisher is stuck"
 
     def gap_s(self) -> float:
