@@ -17,6 +17,7 @@ from bench.commands import quantiles
 from bench.loads import LOADS, rows
 from bench.processes import Meter, resident_bytes
 from bench.rounds import Column, Plan, ratios, span, table, turns
+from tests.patience import PATIENCE_S
 from warren.local import guard
 
 RATE = Column("per s", ",.0f", lambda one: one["rate"])
@@ -101,7 +102,7 @@ def test_a_meter_tells_its_process_from_the_others():
     busy = subprocess.Popen(["/bin/sh", "-c", "while :; do :; done"])
     try:
         meter = Meter([busy.pid, os.getpid()])
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         while meter.spent().cpu_s[0] < 0.2:
             assert time.monotonic() < deadline
         assert meter.spent().cpu_s[0] >= 0.2
@@ -113,11 +114,11 @@ def test_a_meter_tells_its_process_from_the_others():
 
 
 def test_what_is_guarded_ends_with_its_guard():
-    group = subprocess.Popen(["/bin/sh", "-c", "sleep 60 & wait"], start_new_session=True)
+    group = subprocess.Popen(["/bin/sh", "-c", "sleep 600 & wait"], start_new_session=True)
     watching = guard(-group.pid)
     watching.stdin.close()
-    assert group.wait(10) == -9
-    watching.wait(10)
+    assert group.wait(PATIENCE_S) == -9
+    watching.wait(PATIENCE_S)
 
 
 class Broker(threading.Thread):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 
 from pyspark_warren.renew import Renewer
+from tests.patience import PATIENCE_S
 from warren.errors import Fenced, Unavailable
-
-WAIT_S = 20
 
 
 class Broken:
@@ -31,14 +30,14 @@ class Broken:
 def test_it_goes_on_when_nobody_answers() -> None:
     reader = Broken([Unavailable("no majority"), None, Unavailable("still"), None])
     renewer = Renewer(reader, ttl_ms=30)  # type: ignore[arg-type]
-    assert reader.enough.wait(WAIT_S)
+    assert reader.enough.wait(PATIENCE_S)
     renewer.stop()
-    renewer.join(WAIT_S)
+    renewer.join(PATIENCE_S)
     assert reader.calls >= 4
 
 
 def test_it_ends_when_a_newer_driver_has_taken_over() -> None:
     reader = Broken([None, Fenced("epoch 1 is older than 2")])
     renewer = Renewer(reader, ttl_ms=30)  # type: ignore[arg-type]
-    renewer.join(WAIT_S)
+    renewer.join(PATIENCE_S)
     assert (renewer.alive, reader.calls) == (False, 2)

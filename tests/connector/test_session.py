@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSourceReader
 from spark_world.fake import FakeServer
 
 from pyspark_warren import batch_log, observed, progress
+from tests.patience import PATIENCE_S
 from warren_broker.amqp091.wire import fields
 from warren_broker.amqp091.wire.fields import Field
 from warren_broker.block.block import encode
@@ -535,7 +536,7 @@ def test_progress_with_observed_rows_and_a_line_per_batch(
             )
             assert query.awaitTermination(120)
             lines: list[str] = []
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + PATIENCE_S
             while len(lines) < 3 and time.monotonic() < deadline:  # events come after the batch
                 lines = [each for each in caplog.messages if each.startswith("warren batch {")]
                 time.sleep(0.02)

@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 from urllib.parse import quote
 
+from tests.patience import PATIENCE_S
 from warren.admin import Admin
 from warren.connection import Connection
 from warren.errors import NotFound, PeerError
 from warren.uri import Address
 
-HTTP_S = 30.0
+HTTP_S = PATIENCE_S
 SHOWN = ("policy", "operator_policy", "effective_policy_definition")
 COUNTS = ("messages", "messages_ready", "messages_unacknowledged", "messages_dlx")
 DONE = "done"

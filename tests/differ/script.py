@@ -13,8 +13,9 @@ import pamqp.commands as spec
 from differ import normal
 from differ.brokers import Broker, Policy
 from differ.wire import ANSWER_S, Event, NoAnswer, Wire
+from tests.patience import PATIENCE_S
 
-SOON_S = 20.0
+SOON_S = PATIENCE_S
 """How long a state may take to be reached that a step waits for."""
 QUIET_S = 0.4
 """How long nothing must arrive for a step to record that nothing arrives."""

@@ -17,8 +17,9 @@ import pamqp.frame
 from pamqp.header import ContentHeader
 
 from live.raw_client import PROTOCOL_HEADER
+from tests.patience import PATIENCE_S
 
-ANSWER_S = 30.0
+ANSWER_S = PATIENCE_S
 """How long a broker may take to answer a method."""
 FRAME_MAX = 131_072
 CONTENT = (spec.Basic.Deliver, spec.Basic.GetOk, spec.Basic.Return)

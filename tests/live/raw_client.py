@@ -9,8 +9,10 @@ from typing import Any
 import pamqp.commands as spec
 import pamqp.frame
 
+from tests.patience import PATIENCE_S
+
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
-TIMEOUT_S = 20.0
+TIMEOUT_S = PATIENCE_S
 
 
 def frame(kind: int, channel: int, payload: bytes, end: bytes = b"\xce") -> bytes:

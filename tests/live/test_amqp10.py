@@ -17,12 +17,13 @@ from proton.reactor import LinkOption
 from proton.utils import BlockingConnection, LinkDetached, SendException
 
 from live.conftest import Broker, eventually
+from tests.patience import PATIENCE_S
 from warren.admin import Admin
 from warren.connection import Connection
 from warren.local import LocalCluster
 
 pytestmark = [pytest.mark.live]
-WAIT_S = 60.0
+WAIT_S = PATIENCE_S
 
 
 class AttachProperties(LinkOption):

@@ -15,6 +15,7 @@ import pytest
 
 from live.conftest import Broker, eventually
 from live.raw_client import RawClient, content, frame, long, method, raw_method, short
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.live
 QUEUE = "behaves"
@@ -93,7 +94,7 @@ def good(node: Broker) -> Iterator[Behaving]:
     client.start()
     yield client
     client.enough.set()
-    client.join(30)
+    client.join(PATIENCE_S)
     assert client.problem is None, client.problem
 
 
@@ -199,7 +200,7 @@ def test_random_bytes_for_the_peers_port(node: Broker, address: tuple[str, int])
     drawn = random.Random(11)
     for size in (1, 8, 50, 3000, 100_000):
         there = (address[0], node.cluster.nodes[0].peers_port)
-        with socket.create_connection(there, timeout=20) as stranger:
+        with socket.create_connection(there, timeout=PATIENCE_S) as stranger:
             try:
                 stranger.sendall(drawn.randbytes(size))
                 stranger.shutdown(socket.SHUT_WR)
@@ -524,7 +525,7 @@ def test_a_flood_of_connections(address: tuple[str, int]) -> None:
         flood = []
         for _ in range(500):  # connections_max is 400 here
             try:
-                flood.append(socket.create_connection(address, timeout=20))
+                flood.append(socket.create_connection(address, timeout=PATIENCE_S))
             except OSError:
                 pass
         for one in flood[::2]:

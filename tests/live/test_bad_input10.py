@@ -11,9 +11,10 @@ import pytest
 from live.conftest import Broker
 from tests.broker.amqp10.stream_fuzz import FRAMES, LOGIN
 from tests.broker.amqp10.test_endings import BEGIN, attach, frame, transfer
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.live
-WAIT_S = 20.0
+WAIT_S = PATIENCE_S
 CLOSE = b"\x00\x53\x18"
 DETACH = b"\x00\x53\x16"
 SOME = 40

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from live.conftest import eventually
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
-RESULT_S = 30
+RESULT_S = PATIENCE_S
 
 
 @contextmanager
@@ -45,7 +46,7 @@ def working(broker, directory, module):
         yield application
     finally:
         worker.terminate()
-        worker.wait(20)
+        worker.wait(PATIENCE_S)
         application.app.close()
         print(log.read_text()[-4000:])
 
@@ -95,5 +96,5 @@ def test_priorities(celery):
 
 
 def test_remote_control(celery):
-    answers = celery.app.control.ping(timeout=5)
+    answers = celery.app.control.ping(timeout=PATIENCE_S, limit=1)
     assert answers and "pong" in str(answers), answers

@@ -12,6 +12,7 @@ import kombu
 import pytest
 
 from live.conftest import eventually
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.live
 
@@ -34,7 +35,7 @@ def test_aio_pika_publishes_consumes_and_calls(broker, queue_name):
                 )
             )
             seen = []
-            async with queue.iterator(timeout=20) as messages:
+            async with queue.iterator(timeout=PATIENCE_S) as messages:
                 async for message in messages:
                     async with message.process():
                         seen.append((message.body, message.headers["i"], message.routing_key))
@@ -55,7 +56,7 @@ def test_aio_pika_publishes_consumes_and_calls(broker, queue_name):
             assert await rpc.call(name, kwargs={"x": 6, "y": 7}) == 42
             await rpc.close()
 
-    asyncio.run(asyncio.wait_for(work(), 60))
+    asyncio.run(asyncio.wait_for(work(), PATIENCE_S))
 
 
 def test_aio_pika_returns_what_nobody_wants(broker):
@@ -68,7 +69,7 @@ def test_aio_pika_returns_what_nobody_wants(broker):
                     aio_pika.Message(b"x"), "no such queue at all", mandatory=True
                 )
 
-    asyncio.run(asyncio.wait_for(work(), 30))
+    asyncio.run(asyncio.wait_for(work(), PATIENCE_S))
 
 
 def test_aio_pika_transaction(broker, queue_name):
@@ -83,12 +84,12 @@ def test_aio_pika_transaction(broker, queue_name):
             await transaction.rollback()
             await channel.default_exchange.publish(aio_pika.Message(b"kept"), queue_name)
             await transaction.commit()
-            message = await queue.get(timeout=10)
+            message = await queue.get(timeout=PATIENCE_S)
             assert message.body == b"kept"
             await message.ack()
             assert await queue.get(fail=False) is None
 
-    asyncio.run(asyncio.wait_for(work(), 30))
+    asyncio.run(asyncio.wait_for(work(), PATIENCE_S))
 
 
 def test_kombu_simple_queue_and_consumer(broker, queue_name):
@@ -96,10 +97,10 @@ def test_kombu_simple_queue_and_consumer(broker, queue_name):
         simple = connection.SimpleQueue(queue_name)
         for i in range(10):
             simple.put({"n": i}, serializer="json")
-        first = simple.get(timeout=10)
+        first = simple.get(timeout=PATIENCE_S)
         assert first.payload == {"n": 0}
         first.requeue()
-        got = [_acked(simple.get(timeout=10))["n"] for _ in range(10)]
+        got = [_acked(simple.get(timeout=PATIENCE_S))["n"] for _ in range(10)]
         assert sorted(got) == list(range(10)), got  # the client has prefetched what came later
         simple.close()
 
@@ -141,7 +142,7 @@ def _drain(connection):
 
 def tool(name, *arguments, **options):
     return subprocess.run(
-        [name, *arguments], capture_output=True, timeout=60, check=False, **options
+        [name, *arguments], capture_output=True, timeout=PATIENCE_S, check=False, **options
     )
 
 

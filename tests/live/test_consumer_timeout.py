@@ -9,6 +9,7 @@ import pika
 import pytest
 
 from live.conftest import eventually
+from tests.patience import PATIENCE_S
 from warren.admin import Admin
 from warren.connection import Connection
 from warren.local import LocalCluster
@@ -58,7 +59,7 @@ def test_the_shorter_of_argument_and_policy_holds_unless_the_consumer_has_its_ow
     channel.basic_consume(
         queue, lambda *_: got.append(time.monotonic()), consumer_tag=tag, arguments=own
     )
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while not cancelled and time.monotonic() < deadline:
         channel.connection.process_data_events(0.05)
     assert cancelled, "the consumer is cancelled"

@@ -15,6 +15,7 @@ import pytest
 
 from live.conftest import eventually
 from live.load import connect
+from tests.patience import PATIENCE_S
 from warren.admin import Admin
 from warren.local import LocalCluster, node_environment
 from warren.local_node import LocalNode, new_nodes
@@ -53,7 +54,7 @@ def run(place: LocalNode, /, **changed: str) -> tuple[int, str]:
         env=node_environment(),
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE_S,
         check=False,
     )
     return ended.returncode, ended.stderr

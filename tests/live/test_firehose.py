@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from live.conftest import eventually
+from tests.patience import PATIENCE_S
 from warren.admin import Admin
 from warren.cli.app import app
 from warren.errors import NotFound
@@ -56,7 +57,7 @@ class Traces:
     def take(self, count: int) -> list[Trace]:
         """Return that many; there are no more."""
         found: list[Trace] = []
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         while len(found) < count and time.monotonic() < deadline:
             found += self._one()
             time.sleep(0.01)

@@ -16,6 +16,7 @@ from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.exceptions import AMQPError
 
 from tests.live.conftest import DEADLINE_S, Mount, eventually
+from tests.patience import PATIENCE_S
 from warren.errors import WarrenError
 from warren.local import LocalCluster
 
@@ -186,6 +187,6 @@ def test_a_first_start_on_a_full_disk_is_refused(tmp_path: Path, mount: Mount) -
     cluster = LocalCluster(1, tmp_path, settings=SETTINGS)
     fill(mount(cluster.nodes[0].data_dir))
     with pytest.raises(WarrenError):
-        cluster.start(timeout_s=10)
+        cluster.start(timeout_s=PATIENCE_S)
     assert os.strerror(errno.ENOSPC) in cluster.log(0)
     assert not cluster.is_running(0)

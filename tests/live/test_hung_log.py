@@ -15,6 +15,7 @@ import pika
 import pytest
 
 from live.conftest import eventually
+from tests.patience import PATIENCE_S
 from warren.local import LocalCluster, node_environment
 from warren_broker.node_files import READY_FILE
 
@@ -48,7 +49,7 @@ def test_a_node_serves_clients_while_nothing_reads_its_log(tmp_path: Path) -> No
             channel.basic_publish("", "q", b"body")
         os.close(writing)
         writing = -1
-        found, deadline = b"", time.monotonic() + 60
+        found, deadline = b"", time.monotonic() + PATIENCE_S
         while b"lines were left out here: standard error took none" not in found:
             assert time.monotonic() < deadline and select.select([reading], [], [], 20)[0], found
             found += os.read(reading, 65_536)
@@ -56,7 +57,7 @@ def test_a_node_serves_clients_while_nothing_reads_its_log(tmp_path: Path) -> No
         process.send_signal(signal.SIGTERM)
         while more := os.read(reading, 65_536):
             found += more
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE_S) == 0
     finally:
         process.kill()
         process.wait()

@@ -8,6 +8,7 @@ import pytest
 
 from live.conftest import Broker, eventually
 from live.test_shovel import fill
+from tests.patience import PATIENCE_S
 from warren.admin import Admin
 
 pytestmark = pytest.mark.live
@@ -26,7 +27,7 @@ def consuming(broker: Broker, node: int, prefetch: int) -> Any:
     connection = broker.connect(node)
     channel = connection.channel()
     channel.basic_qos(prefetch_count=prefetch)
-    return connection, channel, channel.consume(QUEUE, inactivity_timeout=20)
+    return connection, channel, channel.consume(QUEUE, inactivity_timeout=PATIENCE_S)
 
 
 @pytest.mark.parametrize("node", [0, 1, 2])

@@ -14,14 +14,17 @@ from pika.exceptions import ChannelClosedByBroker, NackError
 
 from live.conftest import eventually
 from live.load import connect
+from tests.patience import PATIENCE_S, PROMPTLY_S
 from warren.admin import Admin
 from warren.connection import Connection
 from warren.local import LocalCluster
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
-WITHIN_S = 5.0
-"""Suspicion takes two seconds (`raft.suspect_after_ms`), the rest is the machine's load."""
-PASSING_KEPT_MS = 8_000
+LOST_S = 5.0
+"""Publishing while a node is lost. Suspicion takes two seconds (`raft.suspect_after_ms`)."""
+WITHIN_S = 12.0
+"""Less than what is kept for a client that may return, more than suspicion and much load."""
+PASSING_KEPT_MS = 16_000
 QUORUM = {"x-queue-type": "quorum"}
 CLASSIC = {"x-queue-type": "classic"}
 Lose = Callable[[LocalCluster, int], None]
@@ -88,7 +91,7 @@ def test_a_fanout_exchange_works_without_the_exclusive_queue_of_a_lost_node(
     confirmed(channel, "all", sent[0])
     lose(cluster, 2)
     longest = 0.0
-    end = time.monotonic() + WITHIN_S
+    end = time.monotonic() + LOST_S
     while time.monotonic() < end:
         sent.append(b"%d" % len(sent))
         longest = max(longest, confirmed(channel, "all", sent[-1]))
@@ -139,7 +142,7 @@ def test_a_publisher_without_confirms_does_not_stall_when_a_node_hangs(
             lambda: channel.queue_declare("kept", passive=True).method.message_count == count,
             "everything is in the quorum queue",
         )
-        assert held and time.monotonic() - began < 20
+        assert held and time.monotonic() - began < PROMPTLY_S
         cluster.resume(2)
 
 
@@ -198,7 +201,7 @@ def test_a_durable_classic_queue_of_a_lost_node_is_refused_by_itself_alone(
                 f"NOT_FOUND - home node '{node}' of durable queue 'lasting' in vhost '/' is down "
                 "or inaccessible"
             )
-            assert time.monotonic() - began < 1
+            assert time.monotonic() - began < WITHIN_S
         assert connection.is_open
         _come_back(cluster, lose)
         eventually(lambda: _reachable(connection), "it is there again")
@@ -251,7 +254,9 @@ def test_the_next_consumer_takes_over_from_a_single_active_one_on_a_lost_node(
         waits = lose is LocalCluster.pause and held
         deadline = PASSING_KEPT_MS / 1000 + 10 if waits else WITHIN_S
         began = time.monotonic()
-        eventually(lambda: second.process_data_events(0.05) or b"next" in got, "the next one", 30)
+        eventually(
+            lambda: second.process_data_events(0.05) or b"next" in got, "the next one", PATIENCE_S
+        )
         took = time.monotonic() - began
         assert took < deadline, f"the next consumer took over after {took:.1f} s"
         assert not waits or took > PASSING_KEPT_MS / 1000 - 3

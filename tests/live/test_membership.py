@@ -11,6 +11,7 @@ from pika.exceptions import AMQPError, ConnectionClosedByBroker
 
 from live.conftest import eventually
 from live.load import Load, connect, drain
+from tests.patience import PATIENCE_S
 from warren.admin import Admin
 from warren.connection import Connection
 from warren.errors import Unavailable
@@ -19,7 +20,7 @@ from warren.uri import Address
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 QUEUE = "orders"
-WAIT_S = 60.0
+WAIT_S = PATIENCE_S
 
 
 @pytest.fixture
@@ -32,7 +33,9 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
 @pytest.fixture
 def admin(cluster: LocalCluster) -> Iterator[Admin]:
     """Asks whichever node answers."""
-    with Connection(Address(hosts=cluster.address.hosts, request_timeout_s=30)) as connection:
+    with Connection(
+        Address(hosts=cluster.address.hosts, request_timeout_s=PATIENCE_S)
+    ) as connection:
         found = Admin(connection)
         found.declare_queue(QUEUE, arguments={"x-queue-type": "quorum"})
         yield found
@@ -41,7 +44,7 @@ def admin(cluster: LocalCluster) -> Iterator[Admin]:
 def through(cluster: LocalCluster, *nodes: str) -> Admin:
     """Asks these nodes only."""
     hosts = tuple(("127.0.0.1", cluster.node(name).amqp_port) for name in nodes)
-    return Admin(Connection(Address(hosts=hosts, request_timeout_s=30)))
+    return Admin(Connection(Address(hosts=hosts, request_timeout_s=PATIENCE_S)))
 
 
 def publish(cluster: LocalCluster, count: int, size: int = 200, node: int = 0) -> list[bytes]:
@@ -200,8 +203,8 @@ def test_an_empty_disk_never_votes_on_what_it_does_not_have(
     thread.start()
     assert not confirmed.wait(6), "confirmed by a majority that lost its memory"
     cluster.start("node-0")
-    assert confirmed.wait(60), "it continues when the node that remembers is back"
-    thread.join(30)
+    assert confirmed.wait(PATIENCE_S), "it continues when the node that remembers is back"
+    thread.join(PATIENCE_S)
     wait_in_step(admin)
     got = drain(cluster, QUEUE, 1, 511)
     assert [body for body in got if body != b"later"] == bodies

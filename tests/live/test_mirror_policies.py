@@ -12,6 +12,7 @@ import pytest
 from live.conftest import eventually
 from live.load import Load, connect, drain
 from tests.live.test_hung_disk import SETTINGS, Disk, disk
+from tests.patience import PATIENCE_S
 from warren.admin import Admin
 from warren.connection import Connection
 from warren.errors import Unavailable, WarrenError
@@ -20,7 +21,7 @@ from warren.membership import QueueMembers
 from warren.uri import Address
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
-WAIT_S = 90.0
+WAIT_S = PATIENCE_S
 QUEUE, CLASSIC = "orders", "classic.orders"
 KINDS = {QUEUE: "quorum", CLASSIC: "classic"}
 __all__ = ["disk"]

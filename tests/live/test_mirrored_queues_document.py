@@ -16,6 +16,7 @@ import pytest
 
 from live.conftest import eventually
 from live.load import connect, drain
+from tests.patience import PATIENCE_S
 from warren.admin import Admin
 from warren.connection import Connection
 from warren.errors import Unavailable
@@ -23,7 +24,7 @@ from warren.local import LocalCluster
 from warren.membership import QueueMembers
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
-WAIT_S = 60.0
+WAIT_S = PATIENCE_S
 NODES = ["node-0", "node-1", "node-2"]
 CLASSIC = {"x-queue-type": "classic"}
 QUORUM = {"x-queue-type": "quorum"}

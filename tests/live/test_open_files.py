@@ -10,6 +10,7 @@ import pika
 import pytest
 
 from live.conftest import eventually
+from tests.patience import PATIENCE_S
 from warren import local
 from warren.local import LocalCluster
 
@@ -28,7 +29,7 @@ def limited(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, soft: int, h
 
 def flood(port: int, count: int) -> list[socket.socket]:
     """Connections, of which the node may close some at once."""
-    return [socket.create_connection(("127.0.0.1", port), timeout=20) for _ in range(count)]
+    return [socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) for _ in range(count)]
 
 
 def test_a_flood_of_connections_leaves_files_for_the_log(

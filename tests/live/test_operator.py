@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from live.conftest import eventually
+from tests.patience import PATIENCE_S
 from tests.warm_nodes import COLD_NODES
 from warren import Connection, Producer
 from warren.cli.app import app
@@ -168,7 +169,7 @@ def test_leaders_are_spread_while_clients_publish(warren: Shell) -> None:
         thread.start()
     moved = warren("queues", "rebalance", *WAIT)
     for thread in held:
-        thread.join(60)
+        thread.join(PATIENCE_S)
     assert "leaders then" in moved.stdout
     leads = [node["leaders"] for node in warren.json("nodes", "list")]
     assert sum(leads) == 12 and max(leads) - min(leads) <= 1, leads

@@ -17,6 +17,7 @@ from pika.exceptions import (
 
 from live.conftest import eventually
 from tests.message_properties import EVERY
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.live
 
@@ -102,7 +103,7 @@ def test_messages_keep_their_order(channel, queue_name):
         channel.basic_publish("", queue_name, body)
     channel.basic_qos(prefetch_count=50)
     seen = []
-    for method, _, body in channel.consume(queue_name, inactivity_timeout=20):
+    for method, _, body in channel.consume(queue_name, inactivity_timeout=PATIENCE_S):
         assert method is not None, f"nothing more after {len(seen)}"
         seen.append(body)
         channel.basic_ack(method.delivery_tag)

@@ -13,6 +13,7 @@ import pika
 import pytest
 
 from live.conftest import Broker, eventually
+from tests.patience import PATIENCE_S
 from warren.admin import Admin
 from warren.connection import Connection
 from warren.errors import AccessRefused, NotFound, PeerError
@@ -203,7 +204,7 @@ def test_the_command_line(admin: Admin, broker: Broker) -> None:
             env={"WARREN_URI": broker.cluster.uri, "COLUMNS": "200", "TERM": "dumb"},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
             check=False,
         )
 

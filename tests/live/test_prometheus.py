@@ -17,6 +17,7 @@ from proton.reactor import AtMostOnce
 from proton.utils import BlockingConnection, SendException
 
 from live.conftest import eventually
+from tests.patience import PATIENCE_S
 from warren.admin import Admin
 from warren.local import LocalCluster
 
@@ -41,7 +42,7 @@ def address(cluster: LocalCluster, node: int) -> tuple[str, int]:
 
 def get(cluster: LocalCluster, node: int, path: str = "/metrics") -> str:
     host, port = address(cluster, node)
-    with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=20) as answer:
+    with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=PATIENCE_S) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
         return str(answer.read().decode())
 

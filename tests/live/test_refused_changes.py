@@ -10,6 +10,7 @@ from pika.exceptions import ChannelClosedByBroker
 
 from live.conftest import eventually
 from live.load import connect
+from tests.patience import PATIENCE_S
 from warren.admin import Admin
 from warren.connection import Connection
 from warren.errors import AccessRefused, Conflict, NotFound, PeerError, Unavailable
@@ -24,7 +25,9 @@ NODES = ["node-0", "node-1", "node-2"]
 @pytest.fixture
 def admin(cluster: LocalCluster) -> Iterator[Admin]:
     """Asks whichever node answers; `q` has three members, `one` one."""
-    with Connection(Address(hosts=cluster.address.hosts, request_timeout_s=20)) as connection:
+    with Connection(
+        Address(hosts=cluster.address.hosts, request_timeout_s=PATIENCE_S)
+    ) as connection:
         found = Admin(connection)
         found.declare_queue("q", arguments=QUORUM)
         found.declare_queue("one", arguments={**QUORUM, "x-quorum-initial-group-size": 1})
@@ -86,7 +89,7 @@ def test_a_change_that_would_lose_the_majority(cluster: LocalCluster, admin: Adm
                 hosts=tuple(
                     ("127.0.0.1", cluster.node(name).amqp_port) for name in (leader, other)
                 ),
-                request_timeout_s=20,
+                request_timeout_s=PATIENCE_S,
             )
         )
     )

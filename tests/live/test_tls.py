@@ -20,6 +20,7 @@ import pytest
 from tests.certificates import Authority, Certificate
 from tests.live.conftest import eventually
 from tests.live.test_ready import wait_for
+from tests.patience import PATIENCE_S
 from warren import Admin, ClaimReader, Connection, Producer
 from warren.errors import TlsError, Unavailable
 from warren.local import LocalCluster
@@ -80,14 +81,16 @@ class TlsBroker:
         options = pika.SSLOptions(self.context(given), "localhost")
         return pika.BlockingConnection(
             pika.ConnectionParameters(
-                "127.0.0.1", self.port, ssl_options=options, socket_timeout=20, **settings
+                "127.0.0.1", self.port, ssl_options=options, socket_timeout=PATIENCE_S, **settings
             )
         )
 
     def address(self, **tls: Any) -> Address:
         options = {"ca_file": str(self.authority.cert), **tls}
         return Address(
-            hosts=(("127.0.0.1", self.port),), request_timeout_s=20, tls=ClientTls(**options)
+            hosts=(("127.0.0.1", self.port),),
+            request_timeout_s=PATIENCE_S,
+            tls=ClientTls(**options),
         )
 
     def logged(self, text: str) -> None:
@@ -135,7 +138,7 @@ def test_pika_publishes_and_consumes_large_messages(
         for body in bodies:
             channel.basic_publish("", name, body)
         got = []
-        for method, _, body in channel.consume(name, inactivity_timeout=20):
+        for method, _, body in channel.consume(name, inactivity_timeout=PATIENCE_S):
             got.append(body)
             channel.basic_ack(method.delivery_tag)
             if len(got) == len(bodies):
@@ -344,7 +347,7 @@ def test_a_node_without_a_plain_port(tmp_path: Path) -> None:
                 socket.create_connection(("127.0.0.1", node.plain_port))
         finally:
             process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE_S) == 0
 
 
 def test_a_node_whose_certificates_cannot_be_used_does_not_start(tmp_path: Path) -> None:

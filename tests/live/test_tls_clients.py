@@ -15,6 +15,7 @@ import pytest
 
 from tests.certificates import run
 from tests.live.test_tls import TlsBroker, by_common_name
+from tests.patience import PATIENCE_S
 from warren.admin import Admin
 from warren.connection import Connection
 
@@ -63,11 +64,11 @@ def test_aio_pika_with_certificates_of_both_sides(node: TlsBroker, mechanism: st
             for body in bodies:
                 await channel.default_exchange.publish(aio_pika.Message(body), queue.name)
             for body in bodies:
-                message = await queue.get(timeout=20)
+                message = await queue.get(timeout=PATIENCE_S)
                 assert message.body == body
                 await message.ack()
 
-    asyncio.run(asyncio.wait_for(work(), 60))
+    asyncio.run(asyncio.wait_for(work(), PATIENCE_S))
 
 
 def test_aio_pika_without_a_certificate_is_refused(node: TlsBroker) -> None:
@@ -77,7 +78,7 @@ def test_aio_pika_without_a_certificate_is_refused(node: TlsBroker) -> None:
         with pytest.raises((aio_pika.exceptions.AMQPError, ConnectionError, OSError)):
             await aio_pika.connect(url)
 
-    asyncio.run(asyncio.wait_for(work(), 60))
+    asyncio.run(asyncio.wait_for(work(), PATIENCE_S))
     node.logged("it has given no certificate, and one is required")
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from live.conftest import eventually
 from live.load import Load
+from tests.patience import PATIENCE_S
 from warren.admin import Admin
 from warren.local import LocalCluster, spawn_node
 from warren.local_node import LocalNode, new_nodes, write_config
@@ -69,7 +70,7 @@ def test_a_twin_is_not_let_in_and_publishing_goes_on_when_the_leader_dies(
         twin_of(cluster, index, tmp_path / "twin") as (twin, process),
     ):
         load.goes_on()
-        assert process.wait(60), "it ends with an error"
+        assert process.wait(PATIENCE_S), "it ends with an error"
         assert "another process that has a copy of it" in twin.log_file.read_text()
         assert not (twin.data_dir / "ready.json").exists(), "it has served no client"
         cluster.kill(leader)

@@ -13,6 +13,7 @@ import threading
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from tests.patience import PATIENCE_S
 from warren_broker.amqp10 import connection_requests as asks
 from warren_broker.amqp10.connection import Connection10
 from warren_broker.block.block import Block
@@ -319,7 +320,7 @@ class FakeNode:
         if not self._stopping:
             self._stopping = True
             self._waker.send(b"x")
-            self._thread.join(10)
+            self._thread.join(PATIENCE_S)
             assert not self._thread.is_alive()
             self._wakes.close()  # here: the thread may see `_stopping` before it is woken
             self._waker.close()

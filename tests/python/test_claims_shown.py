@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from tests.patience import PATIENCE_S
 from warren import Admin, ClaimReader, Producer
 from warren.claims import fetch_claim
 from warren.cli.app import app
@@ -29,7 +30,7 @@ def shown(cluster: LocalCluster, *words: str) -> str:
 
 def described(cluster: LocalCluster, number: int) -> dict[str, Any]:
     """What is shown once claim `number` is; nothing waits for the note in the queue's log."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         (reader,) = json.loads(shown(cluster, "read", "--json"))
         if (reader["read_by"] or {}).get("number") == number:

@@ -34,7 +34,7 @@ def world() -> FakeCluster:
 @pytest.fixture
 def place(world: FakeCluster) -> Iterator[str]:
     made = FakeNode(world, seed=1)
-    yield f"amqp://guest:guest@{made.host}/?request_timeout=5"
+    yield f"amqp://guest:guest@{made.host}/?request_timeout=60"
     made.kill()
 
 

@@ -29,7 +29,7 @@ def place() -> Iterator[str]:
     world.script = {m.GetMembersRequest: [shown]}
     world.queues[NAME] = FakeQueue(NAME)
     made = FakeNode(world, seed=1)
-    yield f"amqp://guest:guest@{made.host}/?request_timeout=5"
+    yield f"amqp://guest:guest@{made.host}/?request_timeout=60"
     made.kill()
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from python.fake_broker import FakeCluster, FakeNode
+from tests.patience import PATIENCE_S
 from warren.admin import Admin
 from warren.claims import (
     Claim,
@@ -318,13 +319,13 @@ def test_slices_that_are_read_later_send_one_message_ahead(cluster: FakeCluster)
         slices = [ClaimSlice("q", "r", 1, first, first + 20) for first in range(0, 80, 20)]
         fetched = fetch_slices(connection, slices)
         pieces = [next(fetched)]
-        wire = connection.wire(time.monotonic() + 10)
+        wire = connection.wire(time.monotonic() + PATIENCE_S)
 
         def receivers() -> list[int]:
             found = wire._handlers.values()
             return [len(each.messages) for each in found if isinstance(each, _Receiver)]
 
-        wire.run(lambda: receivers()[1:] == [1, 1, 1], time.monotonic() + 10)
+        wire.run(lambda: receivers()[1:] == [1, 1, 1], time.monotonic() + PATIENCE_S)
         with pytest.raises(DeadlinePassed):
             wire.run(lambda: max(receivers()[1:]) > 1, time.monotonic() + 0.2)
         pieces += fetched
@@ -475,7 +476,7 @@ def test_links_that_this_listener_lacks_are_refused(node: FakeNode, address: str
 
 
 def test_a_request_above_the_limit_is_refused_and_the_next_one_works(node: FakeNode) -> None:
-    with connect(node, timeout=5) as connection:
+    with connect(node) as connection:
         with pytest.raises(TooLarge, match="4194304 is the limit"):
             connection.request("PUT", "/queues/x", {"arguments": {"x": "y" * (5 << 20)}})
         assert Admin(connection).queues()

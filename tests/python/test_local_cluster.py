@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.patience import PATIENCE_S
 from tests.python.test_sinks import stage
 from warren import Admin, ClaimReader, Connection, Producer, StageWriter
 from warren.claims import browse
@@ -165,7 +166,7 @@ def test_nodes_end_with_the_program_that_started_them(tmp_path: Path) -> None:
     assert ended.returncode == -signal.SIGKILL
     left = LocalCluster(directory=tmp_path, detached=True)
     assert left.pid(0)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while left.is_running(0):
         assert time.monotonic() < deadline, "the node has outlived its program"
         time.sleep(0.02)

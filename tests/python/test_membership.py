@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from python.fake_broker import FakeCluster, FakeNode
+from tests.patience import PROMPTLY_S
 from warren.admin import Admin
 from warren.connection import Connection
 from warren.errors import (
@@ -57,7 +58,7 @@ def world() -> FakeCluster:
 @pytest.fixture
 def admin(world: FakeCluster) -> Iterator[Admin]:
     made = FakeNode(world, seed=1)
-    with Connection(f"amqp://guest:guest@{made.host}/?request_timeout=5") as connection:
+    with Connection(f"amqp://guest:guest@{made.host}/?request_timeout=60") as connection:
         yield Admin(connection)
     made.kill()
 
@@ -215,7 +216,7 @@ def test_a_critical_node_is_an_answer_and_no_reason_to_ask_elsewhere(
     world.script = {m.CheckQuorumCriticalRequest: [m.Criticality(critical)]}
     began = time.monotonic()
     assert admin.quorum_critical("w-4") == critical and not critical.safe
-    assert time.monotonic() - began < 4, "it was asked again and again"
+    assert time.monotonic() - began < PROMPTLY_S, "it was asked again and again"
     world.script[m.CheckQuorumCriticalRequest] = [
         errors.Unavailable("no majority"),
         m.Criticality(v.QuorumCritical("w-4", False, (), 0)),

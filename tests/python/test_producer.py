@@ -33,7 +33,7 @@ def node(cluster: FakeCluster) -> Iterator[FakeNode]:
 
 
 def connect(*nodes: FakeNode) -> Connection:
-    return Connection(f"amqp://{','.join(each.host for each in nodes)}/?request_timeout=10")
+    return Connection(f"amqp://{','.join(each.host for each in nodes)}/?request_timeout=60")
 
 
 def rows(connection: Connection, queue: str) -> list[tuple[bytes, properties.Properties]]:

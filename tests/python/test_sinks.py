@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from warren import Admin, ClaimReader, Connection, StageWriter, stages
 from warren.claims import browse
 from warren.errors import BatchConflict, BatchPast, ClaimLost, Fenced, NotFound, StageLost
@@ -224,7 +225,7 @@ def expired_claim(connection: Connection, queue: str) -> tuple[ClaimReader, int]
     reader = ClaimReader(connection, queue, "driver")
     first = reader.register().settled + 1
     assert reader.open(first, max_messages=100, max_bytes=1 << 20, ttl_ms=1).messages == 100
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while Admin(connection).queue(queue).messages_ready != 100:
         assert time.monotonic() < deadline, "the claim does not expire"
     return reader, first

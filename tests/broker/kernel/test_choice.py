@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 WORK = """
 import sys
 if {without}:
@@ -46,7 +48,7 @@ def run(
         env=env,
         text=True,
         capture_output=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
 

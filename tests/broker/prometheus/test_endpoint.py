@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from warren_broker.prometheus import endpoint
 from warren_broker.prometheus.endpoint import SCRAPERS_MAX, _Handler, _Server
 
@@ -31,13 +32,13 @@ def server() -> Iterator[_Server]:
 def scrape(server: _Server) -> bytes:
     """One scrape."""
     url = f"http://127.0.0.1:{server.server_port}/metrics"
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
         return cast(bytes, answer.read())
 
 
 def ended(server: _Server) -> bool:
     """Whether a connection is ended without an answer."""
-    with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as sock:
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=PATIENCE_S) as sock:
         try:
             sock.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
             return sock.recv(1) == b""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tests.patience import PATIENCE_S
 from warren_broker.server.listener import AmqpListener
 from warren_raft.runtime.loop import Loop
 
@@ -19,13 +20,13 @@ class ListeningWorld:
         self.listener = AmqpListener(self.loop, ("127.0.0.1", 0), 10_000, 10)
 
     def connect(self) -> socket.socket:
-        made = socket.create_connection(("127.0.0.1", self.listener.port), 2)
+        made = socket.create_connection(("127.0.0.1", self.listener.port), PATIENCE_S)
         made.settimeout(2)
         return made
 
     def until(self, holds: Callable[[], Any]) -> None:
-        """Turn the loop until the condition holds; fail after 10 seconds."""
-        deadline = time.monotonic() + 10
+        """Turn the loop until the condition holds; fail after PATIENCE_S."""
+        deadline = time.monotonic() + PATIENCE_S
 
         def look() -> None:
             if holds() or time.monotonic() > deadline:

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from warren_broker.shovel.process import FETCH, ShovelProcess
-
-PATIENCE_S = 60.0
 
 
 def test_a_long_definition_does_not_hold_up_the_node(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,10 +26,11 @@ from pyspark_warren.amqp.spool_offset import SpoolOffset
 from pyspark_warren.amqp.stream_reader import SpoolPartition, SpoolStreamReader
 from pyspark_warren.decode import ARROW_TYPES
 from pyspark_warren.options import parse_options
+from tests.patience import PATIENCE_S
 
 STEPS = ("initial", "latest", "offset_log", "in_write", "written", "commit_log", "settled")
 SCHEMA = pa.schema([(name, ARROW_TYPES[name]) for name in ("body", "message_id", "position")])
-EMPTY_S = 60.0
+EMPTY_S = PATIENCE_S
 
 
 class Died(Exception):
@@ -140,7 +141,7 @@ class Query:
         if self.driver is not None:
             self.driver.close()
             if self.driver.receiver is not None:
-                self.driver.receiver.join(30)
+                self.driver.receiver.join(PATIENCE_S)
         self.driver = None
 
     def abandon(self) -> None:
@@ -154,7 +155,7 @@ class Query:
         for each in self.abandoned:
             each.close()
             if each.receiver is not None:
-                each.receiver.join(30)
+                each.receiver.join(PATIENCE_S)
         self.abandoned = []
 
     def run(self, most: int | None, trigger: str = "available") -> None:

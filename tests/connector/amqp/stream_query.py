@@ -15,6 +15,7 @@ from pyspark_warren.amqp.streams.offset import StreamOffset
 from pyspark_warren.amqp.streams.read import read_offsets
 from pyspark_warren.decode import ARROW_TYPES
 from pyspark_warren.options import Options, parse_options
+from tests.patience import PATIENCE_S
 
 SCHEMA = pa.schema([(name, ARROW_TYPES[name]) for name in ("body", "message_id", "position")])
 Row = tuple[bytes, int]
@@ -154,7 +155,7 @@ class StreamQuery:
 def wait_for_first(stream: Stream, above: int) -> int:
     """Wait until retention has removed what precedes an offset; return the first one there is."""
     ends = StreamEnds(stream.options())
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     try:
         while True:
             first = ends.first()

@@ -23,13 +23,14 @@ from pyspark_warren.amqp.connection import named, open_blocking, parameters
 from pyspark_warren.amqp.detect import detect
 from pyspark_warren.options import Options, parse_options
 from tests.certificates import Authority
+from tests.patience import PROMPTLY_S
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 
 def given(hosts: str, **more: str) -> Options:
     return parse_options(
-        {"hosts": hosts, "broker": "amqp", "requestTimeout": "5s", **more}, "write"
+        {"hosts": hosts, "broker": "amqp", "requestTimeout": "2m", **more}, "write"
     )
 
 
@@ -76,7 +77,7 @@ def test_a_refused_login_fails_at_once(
     begun = time.monotonic()
     with pytest.raises(errors.BrokerRefusedError, match=says) as caught:
         open_blocking(given(rabbitmq.hosts, **more), "reading queue 'q'")
-    assert time.monotonic() - begun < 4
+    assert time.monotonic() - begun < PROMPTLY_S
     assert "reading queue 'q'" in str(caught.value) and "wr0ng" not in str(caught.value)
 
 
@@ -87,7 +88,7 @@ def test_nobody_answers_until_the_time_is_over() -> None:
         errors.BrokerUnavailableError, match=rf"{hosts}.*[Rr]efused.*requestTimeout"
     ):
         open_blocking(given(hosts, requestTimeout="1s"))
-    assert 0.5 < time.monotonic() - begun < 4
+    assert 0.5 < time.monotonic() - begun < PROMPTLY_S
 
 
 def test_other_protocols_are_named() -> None:
@@ -204,7 +205,7 @@ def test_a_refused_certificate_fails_at_once_and_names_the_option(
     ):
         with pytest.raises(errors.BrokerRefusedError, match=says):
             open_blocking(replace(options, **wrong))
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < PROMPTLY_S
     with pytest.raises(errors.OptionError, match="cannot read certFile='/nowhere'"):
         open_blocking(replace(options, cert_file="/nowhere"))
     with pytest.raises(errors.WarrenSparkError, match="TLS"):

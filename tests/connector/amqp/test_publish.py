@@ -19,6 +19,7 @@ from pyspark_warren import errors
 from pyspark_warren.amqp.publish import write_published
 from pyspark_warren.options import parse_options
 from pyspark_warren.writer import Attempt, WrittenPart
+from tests.patience import PROMPTLY_S
 from warren.admin import Admin
 from warren.local import LocalCluster
 from warren.stages import SinkDriver
@@ -192,7 +193,7 @@ def test_a_wrong_password(rabbitmq: OneRabbitMQ) -> None:
     begun = time.monotonic()
     with pytest.raises(errors.BrokerRefusedError, match="refuses the login") as caught:
         write(rabbitmq.hosts, [batch(b"a")], routingKey="q", password="wr0ng")
-    assert "wr0ng" not in str(caught.value) and time.monotonic() - begun < 5
+    assert "wr0ng" not in str(caught.value) and time.monotonic() - begun < PROMPTLY_S
 
 
 def test_rows_of_the_queue_that_they_are_published_to(rabbitmq: OneRabbitMQ) -> None:
@@ -271,7 +272,7 @@ def test_a_row_that_ends_every_connection_is_not_sent_for_ever(
             rows = [batch(b"0 "), batch(b"1 " + bytes(1 << 20))]
             write(relay.hosts, rows, routingKey=queue.name, requestTimeout="2s")
         assert 2 < relay.made < 200
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - begun < PROMPTLY_S
 
 
 def test_a_broker_that_confirms_nothing(rabbitmq: OneRabbitMQ, queue: Declared) -> None:
@@ -286,7 +287,7 @@ def test_a_broker_that_confirms_nothing(rabbitmq: OneRabbitMQ, queue: Declared) 
         begun = time.monotonic()
         with pytest.raises(errors.BrokerUnavailableError, match="no confirm .*1 rows are unconf"):
             write(relay.hosts, rows(), routingKey=queue.name, confirmTimeout="2s")
-        assert 3 <= time.monotonic() - begun < 10
+        assert 3 <= time.monotonic() - begun < PROMPTLY_S
 
 
 def test_a_broker_that_blocks_publishers(rabbitmq: OneRabbitMQ, queue: Declared) -> None:

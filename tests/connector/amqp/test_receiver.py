@@ -18,12 +18,11 @@ from connector.amqp.rabbitmq import OneRabbitMQ
 from connector.amqp.relay import Relay
 from pyspark_warren import errors
 from pyspark_warren.amqp.lanes import Lane
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 BOTH = pytest.mark.parametrize("mode", ["commit", "spool"])
-WARNED_S = 60
-"""Patience for a warning, on a machine with much other work."""
 
 
 @pytest.fixture
@@ -138,7 +137,7 @@ def test_a_receiver_that_stood_still_does_nothing_after_its_successor(
         query.stop()
         old = query.abandoned[0].receiver
         assert old is not None
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         with pytest.raises(errors.FencedError, match="taken over"):
             while time.monotonic() < deadline:
                 old.wait(lambda: False, 0.2)
@@ -238,7 +237,7 @@ def test_a_message_near_its_delivery_limit_is_warned_of(
     with Query(queue, tmp_path, deliveryLimit="5") as query:
         query.run(100)
         lane = lane_of(query)
-        warned = lane.wait(lambda: "deliveryLimit" in lane.warning, WARNED_S)
+        warned = lane.wait(lambda: "deliveryLimit" in lane.warning, PATIENCE_S)
         assert warned, (lane.end, lane.warning, query.offsets)
         assert "returned 4 times" in lane.warning
         query.finish()
@@ -275,6 +274,6 @@ def test_the_broker_takes_back_what_is_not_acknowledged_in_time(
     with Query(queue, tmp_path, consumerTimeout="2s") as query:
         query.dies("offset_log", 1, 50)
         lane = lane_of(query)
-        assert lane.wait(lambda: "consumerTimeout" in lane.warning, WARNED_S)
-        assert lane.wait(lambda: lane.recognised >= 100, 30), lane.down_text
+        assert lane.wait(lambda: "consumerTimeout" in lane.warning, PATIENCE_S)
+        assert lane.wait(lambda: lane.recognised >= 100, PATIENCE_S), lane.down_text
         query.finish(50)

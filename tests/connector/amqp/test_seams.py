@@ -21,6 +21,7 @@ from pyspark_warren.amqp.lanes import Lane
 from pyspark_warren.amqp.spool_driver import SpoolDriver
 from pyspark_warren.amqp.stream_reader import SpoolStreamReader
 from pyspark_warren.options import parse_options
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
@@ -57,7 +58,7 @@ def test_once_ends_while_messages_keep_coming(rabbitmq: OneRabbitMQ, tmp_path: P
             for _ in range(2):
                 began = time.monotonic()
                 query.run(None, "once")
-                assert time.monotonic() - began < 30
+                assert time.monotonic() - began < PATIENCE_S
         finally:
             stopped.set()
             thread.join()
@@ -90,7 +91,7 @@ def test_a_consumer_that_gets_nothing_is_told_why(rabbitmq: OneRabbitMQ, tmp_pat
         channel.basic_consume(queue.name, lambda *_: None)
         connection.process_data_events(0)
         queue.publish(5)
-        with Query(queue, tmp_path, requestTimeout="3s") as query:
+        with Query(queue, tmp_path, requestTimeout="15s") as query:
             with pytest.raises(errors.BrokerUnavailableError, match="4 messages ready"):
                 query.run(10)
 
@@ -136,7 +137,7 @@ def test_a_delivery_limit_drops_no_row_of_the_spool(rabbitmq: OneRabbitMQ, tmp_p
             wait_for_deliveries(query.driver.receiver, 60 if life else 30)
             os.kill(query.pid, signal.SIGKILL)
             query.stop()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE_S
         while queue.ready() and time.monotonic() < deadline:
             time.sleep(0.1)
         assert queue.ready() == 0
@@ -203,7 +204,7 @@ def test_two_drivers_on_one_checkpoint(rabbitmq: OneRabbitMQ, tmp_path: Path) ->
         first.abandon()
         first.run(10)
         with pytest.raises(errors.FencedError, match="stop one of them"):
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + PATIENCE_S
             while time.monotonic() < deadline:
                 queue.publish(1)
                 driver.latest(first.offsets[1][1], 10)

@@ -26,6 +26,7 @@ from pyspark_warren.errors import BrokerRefusedError, CheckpointError, OptionErr
 from pyspark_warren.figures import progress
 from pyspark_warren.offset import Offset
 from pyspark_warren.options import parse_options
+from tests.patience import PATIENCE_S
 
 
 class QueuesQuery(Query):
@@ -66,7 +67,7 @@ class QueuesQuery(Query):
         driver.close()
         for each in driver.drivers.values():
             if each.receiver is not None:
-                each.receiver.join(30)
+                each.receiver.join(PATIENCE_S)
 
     def _made(self) -> Any:
         options = parse_options(self.given, "read", "stream")

@@ -21,6 +21,7 @@ from pyspark_warren.amqp.streams.offset import StreamOffset
 from pyspark_warren.amqp.streams.plan import OffsetSlice
 from pyspark_warren.amqp.streams.read import read_offsets
 from pyspark_warren.offset import Offset
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
@@ -115,7 +116,7 @@ def test_an_empty_stream_has_no_batch_and_is_waited_for(stream: Stream) -> None:
         start = query.recover()
         assert driver.latest(start, 10) == start
         stream.publish(1)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while (end := driver.latest(start, 10)) == start:
             assert time.monotonic() < deadline
         query.step(start, end)
@@ -199,7 +200,7 @@ def test_offsets_without_a_message_are_passed_over(rabbitmq: OneRabbitMQ) -> Non
 
 def test_a_stream_that_was_declared_again_is_noticed(stream: Stream) -> None:
     stream.publish(10)
-    with StreamQuery(stream, requestTimeout="2s") as query:
+    with StreamQuery(stream, requestTimeout="5s") as query:
         query.run()
         stream.delete()
         with pytest.raises(errors.BrokerRefusedError, match="no queue"):
@@ -216,7 +217,7 @@ def test_a_stream_that_was_declared_again_is_noticed(stream: Stream) -> None:
 def test_a_batch_of_a_stream_that_is_gone_fails_by_name(stream: Stream) -> None:
     """It does not wait for offsets that never come."""
     stream.publish(10)
-    with StreamQuery(stream, requestTimeout="2s") as query:
+    with StreamQuery(stream, requestTimeout="5s") as query:
         query.die_at = 1
         with pytest.raises(Died):
             query.run()

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from warren_raft.storage.format import RECORD_HEADER_BYTES, Damaged, decode_head, decode_record
 
 ROUNDS = 4
-DEADLINE_S = 30.0
 SCRIPT = Path(__file__).with_name("crash_node.py")
 RAFT = Path(__file__).parents[3] / "raft"
 
@@ -73,7 +73,7 @@ class Processes:
         self.nodes = {name: Process(self, name) for name in names}
 
     def listen(self) -> tuple[str, bytes]:
-        node, line = self.said.get(timeout=DEADLINE_S)
+        node, line = self.said.get(timeout=PATIENCE_S)
         if line.startswith(b"ack "):
             self.acknowledged.append(line[4:])
             self.last_ack[node] = time.monotonic()
@@ -97,7 +97,7 @@ class Processes:
         path = self.root / f"{node}.dump"
         path.unlink(missing_ok=True)
         self.nodes[node].tell(b"dump")
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + PATIENCE_S
         while not path.exists():
             assert time.monotonic() < deadline
             self.listen()
@@ -136,7 +136,7 @@ def test_nothing_acknowledged_is_lost_when_leaders_are_killed(tmp_path: Path) ->
         cluster.acknowledging_leader(100)
         for process in cluster.nodes.values():
             process.tell(b"quiet")
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             states = [cluster.dump(node) for node in sorted(cluster.nodes)]
             if states[0] == states[1] == states[2] and cluster.said.empty():

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.raft.runtime.kit import until
 from warren_raft.runtime.loop import Listener, Loop, LoopStage, listen
 from warren_raft.runtime.net.stream import Stream
@@ -195,7 +196,7 @@ def test_a_job_that_blocks_leaves_the_loop_to_another_thread() -> None:
 
     def job() -> Callable[[], None]:
         ran.append(("job", threading.get_ident()))
-        assert released.wait(20)
+        assert released.wait(PATIENCE_S)
         return outcome
 
     loop.at_turn_end(LoopStage.SYNC, lambda: loop.wait_for(job))
@@ -232,7 +233,7 @@ def test_what_a_job_raises_ends_the_loop(late: bool, where: str) -> None:
 
     def job() -> Callable[[], None]:
         if late:
-            assert replaced.wait(20)
+            assert replaced.wait(PATIENCE_S)
         if where == "job":
             fail()
         return fail
@@ -256,7 +257,7 @@ def test_the_second_thread_is_replaced_like_the_first() -> None:
             loop.at_turn_end(LoopStage.SYNC, lambda: loop.wait_for(lambda: job(number + 1)))
         else:
             released.set()
-        assert released.wait(20)
+        assert released.wait(PATIENCE_S)
         return lambda: done(number)
 
     def done(number: int) -> None:

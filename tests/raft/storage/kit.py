@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
 from warren_raft.index_set import Indexes
 from warren_raft.storage.files import Files
 from warren_raft.storage.format import FIRST_RECORD, decode_head, encode_file_header
@@ -19,7 +20,7 @@ from warren_raft.storage.opened_log import open_log
 from warren_raft.storage.snapshot import Snapshot
 from warren_raft.types import Entry, EntryKind, HardState
 
-WAIT_S = 10
+WAIT_S = PATIENCE_S
 ALONE = LogCallbacks(full=lambda error: None, closed=lambda: None, damaged=lambda damage: False)
 """No other member has an entry that is damaged here."""
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.raft.storage.kit import Disk, before_there_were_links
 from warren_raft.errors import StorageError
 from warren_raft.index_set import Indexes
@@ -143,7 +144,7 @@ class Life:
         self.disk.store.synced_mark.beat()
         self.disk.store.synced_mark.beat()
         while self.disk.store.synced_mark.busy:
-            self.disk.posted.get(timeout=10)()
+            self.disk.posted.get(timeout=PATIENCE_S)()
 
     def restart(self) -> None:
         self.disk.close()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.raft.storage.kit import ALONE, Disk, vote
 from warren_raft.storage import wal
 from warren_raft.storage.errors import WriteFailed
@@ -68,7 +69,7 @@ class Turning(Disk):
 
     def await_thread(self, done: list[bool]) -> None:
         while not done:
-            self.posted.get(timeout=20)()
+            self.posted.get(timeout=PATIENCE_S)()
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import subprocess
 import threading
 from collections.abc import Callable
 
+from tests.patience import PATIENCE_S
 from warren_raft.runtime.loop import Loop
 from warren_raft.runtime.net.dial import Connector
 
@@ -120,7 +121,7 @@ def main() -> None:
         thread = threading.Thread(target=machine.answer, args=(made,), daemon=True)
         thread.start()
         found[name] = outcome(THERE)
-        thread.join(10)
+        thread.join(PATIENCE_S)
     found["this machine"] = outcome("127.0.0.1")
     print(json.dumps(found))
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.certificates import Authority, run
+from tests.patience import PATIENCE_S
 from tests.raft.runtime.kit import until
 from warren_raft.runtime.loop import Loop
 from warren_raft.runtime.net import tls
@@ -124,7 +125,7 @@ def test_a_reader_that_stops_is_felt_and_then_forgotten(files: TlsFiles) -> None
     go = threading.Event()
 
     def work(wrapped: ssl.SSLSocket) -> int:
-        go.wait(10)
+        go.wait(PATIENCE_S)
         size = 0
         while size < 10_000_000:
             size += len(wrapped.recv(1 << 20))
@@ -257,7 +258,7 @@ def test_versions_below_1_2_are_refused(files: TlsFiles) -> None:
     context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1
     found = world.client(lambda wrapped: None, context)
     assert "below 1.2" in refused(world)
-    world.thread.join(10)
+    world.thread.join(PATIENCE_S)
     assert isinstance(found[0], ssl.SSLError)
 
 
@@ -268,7 +269,7 @@ def test_a_client_without_the_certificate_that_is_required(
     world = World(required)
     found = world.client(lambda wrapped: wrapped.recv(1), trusting(files))
     assert "has given no certificate" in refused(world)
-    world.thread.join(10)
+    world.thread.join(PATIENCE_S)
     assert "CERTIFICATE_REQUIRED" in str(found[0]), "the alert arrives"
 
 
