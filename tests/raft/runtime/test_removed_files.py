@@ -23,6 +23,7 @@ from warren_raft.runtime.host import Host
 from warren_raft.runtime.repair import LINES_PER_FILE_MAX
 from warren_raft.runtime.scrub import Scrub
 from warren_raft.storage.catalog import Segment
+from warren_raft.storage.manifest import NAME
 
 
 def at_rest(cluster: Cluster, host: Host) -> None:
@@ -74,7 +75,7 @@ def test_a_segment_that_was_removed_is_written_again(
 
 
 def test_the_scrub_finds_what_was_removed(tmp_path: Path) -> None:
-    """A segment, an index and a snapshot; none of them is read meanwhile."""
+    """A segment, an index, a snapshot and the manifest; none of them is read meanwhile."""
     cluster = compacted(tmp_path)
     host = cluster.hosts[leader(cluster)]
     at_rest(cluster, host)
@@ -83,7 +84,8 @@ def test_the_scrub_finds_what_was_removed(tmp_path: Path) -> None:
     assert held(host, gone.id)
     other = next(one for one in logs.log_files.segments if one is not gone)
     snapshot = logs.snapshot_path(store_of(host))
-    removed = [gone.data, other.index, snapshot]
+    manifest = logs.directory.path / NAME
+    removed = [gone.data, other.index, snapshot, manifest]
     forget_memory(host)
     for path in removed:
         path.unlink()
@@ -92,7 +94,7 @@ def test_the_scrub_finds_what_was_removed(tmp_path: Path) -> None:
     until(cluster.loop, lambda: host._scrub.rounds, 30)
     until(cluster.loop, lambda: all(one not in logs.log_files.segments for one in (gone, other)))
     until(cluster.loop, lambda: not (logs.compactor.damaged or logs.compactor.snapshots_damaged))
-    assert logs.snapshot_path(store_of(host)).exists()
+    until(cluster.loop, lambda: logs.snapshot_path(store_of(host)).exists() and manifest.exists())
     assert host.repair.healed and check_live(cluster) > 20
     check_after_restart(cluster)
 
