@@ -188,6 +188,42 @@ def waits(broker, channel, connection, queue: str, wait_s: int) -> bool:
     return in_time
 
 
+def test_dead_letters_have_what_consumers_have_annotated(addresses, channel, queue_name):
+    """As in RabbitMQ: headers over 0.9.1, annotations over 1.0."""
+    for strategy in ("at-most-once", "at-least-once"):
+        annotated_letters(addresses[0], channel, f"{queue_name}.{strategy}", strategy)
+
+
+def annotated_letters(address: str, channel: Any, queue: str, strategy: str) -> None:
+    letters = f"{queue}.letters"
+    declare(channel, letters)
+    named = {"dead_letter_exchange": "", "dead_letter_routing_key": letters}
+    declare(channel, queue, overflow="reject-publish", dead_letter_strategy=strategy, **named)
+    with connected(address) as connection:
+        publish(connection, queue, "one", "two")
+        receiver = connection.create_receiver(f"/queues/{queue}", credit=1)
+        for _ in "ab":
+            receiver.receive()
+            delivery = receiver.fetcher.unsettled[0]
+            delivery.local.undeliverable = True
+            delivery.local.annotations = {symbol("x-opt-why"): "busy", symbol("x-opt-n"): 7}
+            receiver.settle(Delivery.MODIFIED)
+        receiver.close()
+        eventually(lambda: counts(channel, letters) == 2, "they are dead-lettered", WAIT_S)
+        _, properties, _ = channel.basic_get(letters, auto_ack=True)
+        assert properties.headers["x-opt-why"] == "busy" and properties.headers["x-opt-n"] == 7
+        assert properties.headers["x-first-death-reason"] == "rejected"
+        again = connection.create_receiver(f"/queues/{letters}", credit=1)
+        message = again.receive(timeout=WAIT_S)
+        assert message.body == "two"
+        assert message.annotations[symbol("x-opt-why")] == "busy"
+        assert message.annotations[symbol("x-opt-n")] == 7
+        again.accept()
+        again.close()
+    for each in (queue, letters):
+        channel.queue_delete(each)
+
+
 LOSING = """
 import os, sys
 from proton.utils import BlockingConnection

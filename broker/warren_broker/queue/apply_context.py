@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -23,9 +23,13 @@ from warren_broker.queue.effects import (
     LettersGone,
     SetTimer,
 )
+from warren_broker.queue.modify_command import Pairs
 from warren_broker.queue.ranges import COUNT_MASK, Held
 from warren_broker.queue.relay_state import name_of
 from warren_broker.queue.state import Consumer, ConsumerKey, QueueState, SeenUplink
+
+_Dead: TypeAlias = tuple[DeathReason, int, list[tuple[int, int, int]], list[tuple[int, int, Pairs]]]
+"""reason, delivery count, runs, annotations: a DeadLetter that grows."""
 
 
 class QueueContext:
@@ -43,6 +47,7 @@ class QueueContext:
     purges_letters  a purge drops letters, too
     answers_drain  a drain is answered with its consumer's deliveries so far
     notes_forgotten  the epochs of runs that are forgotten are noted
+    annotates_deaths  dead letters keep the annotations of their messages
     tells_links    links are told whether their consumers are active
     """
 
@@ -59,6 +64,7 @@ class QueueContext:
         "_reconfigured",
         "_tells_active",
         "_timer_before",
+        "annotates_deaths",
         "answers_drain",
         "block",
         "counted_deaths",
@@ -86,7 +92,7 @@ class QueueContext:
         self.counted_deaths = self.purges_letters = version >= 10
         self.answers_drain = version >= 11
         self.notes_forgotten = version >= 12
-        self.tells_links = version >= 20
+        self.annotates_deaths = self.tells_links = version >= 20
         self.uplink: SeenUplink | None = None
         self._timer_before = state.timer_ms
         self._active_before = state.active
@@ -94,7 +100,7 @@ class QueueContext:
         self._deliveries: dict[ConsumerKey, list[Delivery]] = {}
         self._drained: list[Drained] = []
         self._cancelled: list[CancelConsumer] = []
-        self._dead: list[tuple[DeathReason, int, list[tuple[int, int, int]]]] = []
+        self._dead: list[_Dead] = []
         self._died: dict[DeathReason, int] = {}
         self._dropped: dict[DeathReason, int] = {}
         self._letters_gone: list[LettersGone] = []
@@ -173,7 +179,10 @@ class QueueContext:
             self._died[reason] = self._died.get(reason, 0) + last - first + 1
             return
         if not self._dead or self._dead[-1][:2] != (reason, failures):
-            self._dead.append((reason, failures, []))
+            self._dead.append((reason, failures, [], []))
+        if self.annotates_deaths:
+            for offset, pairs in self.state.annotations.of_run(index, first, last):
+                self._dead[-1][3].append((index, first + offset, pairs))
         runs = self._dead[-1][2]
         if runs and runs[-1][0] == index and runs[-1][2] + 1 == first:
             runs[-1] = (index, runs[-1][1], last)
@@ -218,8 +227,8 @@ class QueueContext:
                 effects[:0] = self._active_is()
         effects += self._drained
         effects += self._cancelled
-        for reason, count, runs in self._dead:
-            effects.append(DeadLetter(reason, tuple(runs), count))
+        for reason, count, runs, notes in self._dead:
+            effects.append(DeadLetter(reason, tuple(runs), count, tuple(notes)))
         if self._dropped:
             effects.append(Dropped(tuple(self._dropped.items())))
         effects += self._letters_gone

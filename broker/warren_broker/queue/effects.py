@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from warren_broker.queue.commands import ConsumerId, Delivery, MsgIds, UplinkId
+from warren_broker.queue.modify_command import Pairs
 
 DeathReason: TypeAlias = Literal["rejected", "expired", "maxlen", "delivery_limit"]
 
@@ -61,11 +62,13 @@ class DeadLetter(msgspec.Struct, frozen=True, array_like=True, tag="dead_letter"
     """Publish messages to the dead letter exchange, at most once; runs are (index, first, last).
 
     delivery_count  failed deliveries of each of them, which the dead letter shows
+    annotations     (index, ordinal, annotations) of those that consumers have annotated
     """
 
     reason: DeathReason
     runs: tuple[tuple[int, int, int], ...]
     delivery_count: int = 0
+    annotations: tuple[tuple[int, int, Pairs], ...] = ()
 
 
 class Dropped(msgspec.Struct, frozen=True, array_like=True, tag="dropped"):

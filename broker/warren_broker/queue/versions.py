@@ -46,8 +46,8 @@ gets a new number here, and the handlers of the old version stay.
     consumer may be answered with NotYet. No log of an older version has a filter
 19  the registrations of each reader are counted (RegisterReader.counted). Commands of an older
     version lack the field, and are not
-20  links are told whether their consumers are the single active ones (ActiveIs). Logs of older
-    versions do not have the effect
+20  links are told whether their consumers are the single active ones (ActiveIs), and dead letters
+    have the annotations of their messages (DeadLetter). Logs of older versions have neither effect
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def test_a_message_larger_than_the_bound_passes() -> None:
 
 
 def test_the_memory_of_a_client_that_does_not_read() -> None:
-    """60 sessions, with more than 8 MiB of messages for each; before: 480 MB."""
+    """60 sessions, with more than 8 MiB of messages for each; before: 550 MB."""
     client = opened()
     for number in range(60):
         session(client, 100 + number, settled=number % 2 == 0)

@@ -141,6 +141,33 @@ def test_what_is_undeliverable_here_is_dead_lettered(failed: bool) -> None:
     assert queue.of(DeadLetter) == [DeadLetter("rejected", ((1, 0, 0),), int(failed))]
 
 
+def test_a_dead_letter_has_the_annotations_of_its_message() -> None:
+    """Before: the letter was published as its message had been."""
+    queue = holding(3, dead_letter_exchange="dlx")
+    note = (("x-opt-a", b"\x54\x01"),)
+    queue.do(Modify(1, ((1, 1),), annotations=note))
+    queue.do(Modify(1, ((3, 3),), discard=True, annotations=(("x-b", b"1"),)))
+    both = (("x-b", b"1"), *note)
+    assert queue.of(DeadLetter) == [
+        DeadLetter("rejected", ((1, 1, 1),), 0, ((1, 1, both),)),
+    ]
+    queue.do(c.Discard(1, ((0, 0), (2, 2)), True))
+    assert queue.of(DeadLetter) == [DeadLetter("rejected", ((1, 0, 0), (1, 2, 2)), 1)]
+    assert not queue.state.annotations
+
+
+def test_letters_that_stay_keep_their_annotations() -> None:
+    settings = {"dead_letter_strategy": "at-least-once", "overflow": "reject-publish"}
+    queue = holding(dead_letter_exchange="dlx", **settings)
+    note = (("x-opt-a", b"\x54\x01"),)
+    queue.do(Modify(1, HELD, discard=True, annotations=note))
+    assert queue.state.letters.count == 1
+    queue.state = queue.machine.restore(queue.digest())
+    assert queue.state.annotations.blocks == {1: {0: note}}
+    queue.do(c.SettleLetters(((1, 0, 0),)))
+    assert not queue.state.annotations
+
+
 def test_a_classic_queue_takes_neither_annotations_nor_time() -> None:
     queue = holding(kind="classic", delivery_limit=-1)
     queue.do(Modify(1, HELD, True, annotations=(("x-a", b"1"),), ready_ms=queue.now + 700))

@@ -70,7 +70,7 @@ def carried_out_then(effect: Any) -> Any:
         return ["deliver", effect.uplink, effect.consumer, deliveries]
     if not isinstance(effect, DeadLetter):
         return effect
-    assert not effect.delivery_count, effect
+    assert not effect.delivery_count and not effect.annotations, effect
     return ["dead_letter", effect.reason, effect.runs]
 
 

@@ -29,6 +29,8 @@ Annotation: TypeAlias = bool | int | str | bytes
 _SIZED = struct.Struct(">BI")
 _LONG = struct.Struct(">Bq")
 _LENGTH = struct.Struct(">I")
+_MAP = struct.Struct(">4sII")
+_ANNOTATIONS = 0x72
 _SECTIONS = SECTIONS.encode()
 _TYPE = frozenset({"type"})
 _USER_ID = frozenset({"user_id"})
@@ -60,7 +62,9 @@ def encode_message(
     assert form == FORM_AMQP091, form
     given = _NONE
     if annotations:
-        given = {name.encode("ascii"): _encoded(value) for name, value in annotations.items()}
+        given = {
+            name.encode("ascii"): encode_annotation(value) for name, value in annotations.items()
+        }
     counts = (
         -1 if priority is None else priority,
         -1 if ttl_ms is None else ttl_ms,
@@ -229,10 +233,33 @@ def _kept(
     )
 
 
-def _encoded(value: Annotation) -> bytes:
+def encode_annotation(value: Annotation) -> bytes:
+    """Return a value with its constructor."""
     if isinstance(value, bool):
         return b"\x41" if value else b"\x42"
     if isinstance(value, int):
         return _LONG.pack(0x81, value)
     code, raw = (0xB1, value.encode()) if isinstance(value, str) else (0xB0, value)
     return _SIZED.pack(code, len(raw)) + raw
+
+
+def annotated_sections(sections: bytes, given: Mapping[str, Annotation]) -> bytes:
+    """Return what was kept of a message (`with_sections`), with these annotations among its own.
+
+    As it is, when it has no annotations (then the headers are shown), or is malformed.
+    """
+    data = memoryview(sections)
+    try:
+        there = read_sections(data).sections.get(_ANNOTATIONS)
+    except MalformedSections:
+        return sections
+    if there is None:
+        return sections
+    begin, first, end, count = there
+    names = {name.encode("ascii"): value for name, value in given.items()}
+    entries = [entry for name, entry in map_entries(data, first, count) if name not in names]
+    for name, value in names.items():
+        entries.append(b"\xa3%c%b%b" % (len(name), name, encode_annotation(value)))
+    content = b"".join(entries)
+    head = _MAP.pack(b"\x00\x53\x72\xd1", len(content) + 4, 2 * len(entries))
+    return sections[:begin] + head + content + sections[end:]

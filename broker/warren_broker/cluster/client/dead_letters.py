@@ -11,6 +11,7 @@ from warren_broker.amqp091.wire import properties
 from warren_broker.amqp091.wire.fields import Field, Timestamp
 from warren_broker.amqp091.wire.fitting import HEADER_FRAME_BYTES, shortened
 from warren_broker.block.block import Block
+from warren_broker.cluster.client.letter_annotations import annotate
 from warren_broker.cluster.client.publisher import Publisher
 from warren_broker.cluster.client.queues import QueueClients
 from warren_broker.counters import Strategy
@@ -26,6 +27,7 @@ from warren_broker.kernel import (
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.effects import DeadLetter
+from warren_broker.queue.modify_command import Pairs
 from warren_broker.routing.sender_selected import is_unused, place_further_keys
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.storage.errors import EntryDamaged
@@ -162,6 +164,7 @@ class DeadLetters:
         block = cluster.stored.get(queue.group, index)
         now_s = cluster.loop.clock.epoch_ms() // 1000
         letters = Letters(queue, config, self._properties_max)
+        notes = {ordinal: pairs for at, ordinal, pairs in effect.annotations if at == index}
         for i in range(first, last + 1):
             cluster.set_aside.attempt(
                 queue.group,
@@ -172,6 +175,7 @@ class DeadLetters:
                 effect.reason,
                 now_s,
                 effect.delivery_count,
+                notes.get(i, ()),
             )
             if letters.table.size_bytes(0, letters.table.count) > TABLE_BYTES_MAX:
                 self._send(letters)
@@ -208,10 +212,19 @@ class Letters:
         self.flags = 0
         self._properties_max = properties_max
 
-    def add(self, block: Block, i: int, reason: str, died_s: int, failures: int = 0) -> None:
+    def add(
+        self,
+        block: Block,
+        i: int,
+        reason: str,
+        died_s: int,
+        failures: int = 0,
+        annotations: Pairs = (),
+    ) -> None:
         """Add one message that died at that time; nothing has been added when it raises.
 
-        failures  how often its delivery failed in this queue
+        failures     how often its delivery failed in this queue
+        annotations  of consumers of this queue
         """
         config = self._config
         stored = bytes(block.properties(i))
@@ -219,6 +232,7 @@ class Letters:
         if raw != stored:
             self.unreadable.append(i)
         headers: dict[str, Any] = dict(properties.headers(raw))
+        annotate(headers, annotations)
         exchange, key = block.route(i)
         listed = _keys(headers.get("CC"))
         if not listed:

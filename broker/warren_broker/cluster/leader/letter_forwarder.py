@@ -179,13 +179,15 @@ class LetterForwarder:
     def _make(self, queue: QueueRecord, config: QueueConfig, attempted: list[Underway]) -> None:
         """Make the letters and publish them, in tables of bounded size."""
         cluster = self._owner.queues.cluster
+        state = cluster.host.state(self._group)
         letters, rows = Letters(queue, config, self._owner.properties_max), list[Underway]()
         for one in attempted:
             letter = one.letter
             block = self._block(one)
             if block is None:
                 continue
-            died = (letter.died_ms // 1000, letter.delivery_count)
+            notes = state.annotations.blocks.get(letter.entry, {}).get(letter.ordinal, ())
+            died = (letter.died_ms // 1000, letter.delivery_count, notes)
             said = (block, letter.ordinal, letter.reason, *died)
             if cluster.set_aside.attempt(self._group, _where(letter), letters.add, *said):
                 rows.append(one)

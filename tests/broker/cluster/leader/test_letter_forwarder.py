@@ -17,6 +17,7 @@ from warren_broker.cluster.leader.set_aside import SetAsideCounts
 from warren_broker.config import Queues
 from warren_broker.counters import Counters
 from warren_broker.kernel import MessageTable, Selection
+from warren_broker.queue.annotations import Annotations
 from warren_broker.queue.commands import SettleLetters
 from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.effects import LettersDue, LettersGone
@@ -44,6 +45,7 @@ class World:
         }
         self.config = QueueConfig("/", "q", **settings)
         self.letters = LetterQueue()
+        self.annotations = Annotations()
         self.routes = ["target"]
         self.stores: list[str] = []
         self.exchanges = {""}
@@ -59,7 +61,9 @@ class World:
             node_id="a",
             is_leader=lambda group: self.leading,
             term=lambda group: self.term,
-            state=lambda group: SimpleNamespace(config=self.config, letters=self.letters),
+            state=lambda group: SimpleNamespace(
+                config=self.config, letters=self.letters, annotations=self.annotations
+            ),
             repair=SimpleNamespace(when=lambda group, index, call: self.healed.append(call)),
         )
         self.cluster: Any = SimpleNamespace(
