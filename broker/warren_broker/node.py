@@ -308,7 +308,9 @@ def host_config(settings: NodeConfig) -> HostConfig:
         },
         data_dir=settings.data_dir,
         advertise=parse_address(own) if own is not None else None,
-        raft=RaftConfig(commit_delay_ms=raft.commit_delay_ms),
+        raft=RaftConfig(
+            commit_delay_ms=raft.commit_delay_ms, last_copy_delay_ms=raft.last_copy_delay_ms
+        ),
         heartbeat_ms=raft.heartbeat_ms,
         suspect_after_ms=raft.suspect_after_ms,
         wal_file_bytes=raft.wal_max_size_bytes,

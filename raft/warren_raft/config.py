@@ -15,6 +15,7 @@ class RaftConfig:
     election_backoff_max   the timeout doubles per failed attempt, at most this many times
     new_group_delay_ms     in a new group the members that are not preferred wait this much longer
     commit_delay_ms        a follower that is sent no entries learns that late what is committed
+    last_copy_delay_ms     followers beyond a majority are sent small appends that late; 0: at once
     retransmit_ms          the leader repeats a message that was not answered for that long
     append_bytes_max       payload of one AppendEntries; one entry is sent even if larger
     probe_bytes_max        payload of an AppendEntries that probes the follower's log
@@ -33,6 +34,7 @@ class RaftConfig:
     election_backoff_max: int = 4
     new_group_delay_ms: int = 1_000
     commit_delay_ms: int = 0
+    last_copy_delay_ms: int = 0
     retransmit_ms: int = 1_000
     append_bytes_max: int = 1 << 20
     probe_bytes_max: int = 1 << 16
@@ -50,6 +52,7 @@ class RaftConfig:
         assert self.election_backoff_max >= 0, self.election_backoff_max
         assert self.new_group_delay_ms >= 0, self.new_group_delay_ms
         assert 0 <= self.commit_delay_ms < self.retransmit_ms, self.commit_delay_ms
+        assert 0 <= self.last_copy_delay_ms < self.retransmit_ms, self.last_copy_delay_ms
         assert 0 < self.probe_bytes_max <= self.append_bytes_max, self.probe_bytes_max
         assert self.inflight_messages_max > 0, self.inflight_messages_max
         assert self.inflight_bytes_max >= self.append_bytes_max, self.inflight_bytes_max

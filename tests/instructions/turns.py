@@ -238,15 +238,22 @@ class Traffic:
 
 
 class Measured:
-    """Calls per message, of the queue's leader and of one follower.
+    """Calls per message, of the queue's leader and of its followers.
 
-    turns  of the event loops, by node
+    follower  the one that completes the majority
+    last      the other one, which is sent several messages at a time
+    turns     of the event loops, by node
     """
 
     def __init__(self, made: Cluster, leader: str) -> None:
         self.leader = leader
-        self.follower = next(name for name in NODES if name != leader)
-        self.roles = {"leader": made.calls[leader], "follower": made.calls[self.follower]}
+        others = [name for name in NODES if name != leader]
+        self.last, self.follower = sorted(others, key=lambda name: made.calls[name].total())
+        self.roles = {
+            "leader": made.calls[leader],
+            "follower": made.calls[self.follower],
+            "last": made.calls[self.last],
+        }
         self.turns = made.turns
 
     def per_message(self, role: str) -> float:

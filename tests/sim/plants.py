@@ -388,6 +388,18 @@ def commit_told_with_entries_only() -> list[Replacement]:
     return [(leader, "fan_out", forgetful)]
 
 
+def last_copies_not_sent() -> list[Replacement]:
+    """Followers beyond a majority are sent nothing more, as no commit needs them."""
+    feed = leader.feed
+
+    def thrifty(node: NodeState, lead: Any, to: str, progress: Any, told_now: int) -> bool:
+        if progress in lead.late.followers and not progress.probing:
+            return False
+        return feed(node, lead, to, progress, told_now)
+
+    return [(leader, "feed", thrifty)]
+
+
 def _in_tables(*pairs: Callable[..., Any]) -> list[Replacement]:
     """Replace handlers in the node's tables: old, new, old, new …"""
     from warren_raft.core import raft_node as module
@@ -430,6 +442,7 @@ PLANTS = by_name(
     snapshot_leaves_the_membership,
     snapshot_over_a_longer_log,
     commit_told_with_entries_only,
+    last_copies_not_sent,
 )
 
 

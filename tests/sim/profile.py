@@ -70,12 +70,14 @@ KINDS = (
 )
 
 
-def with_commit_delay(config: RaftConfig) -> RaftConfig:
-    """Return the settings with a delay of commit messages that follows from them: none, or some.
+def with_delays(config: RaftConfig) -> RaftConfig:
+    """Return the settings with delays of messages that follow from them: none, or some.
 
-    Not drawn: a world's other draws stay as they are.
+    Of commits, and of the last copies, which may be the longer one. Not drawn: a world's other
+    draws stay as they are.
     """
-    return replace(config, commit_delay_ms={300: 10, 200: 40}.get(config.retransmit_ms, 0))
+    commit_ms, copies_ms = {300: (10, 3), 200: (40, 60)}.get(config.retransmit_ms, (0, 0))
+    return replace(config, commit_delay_ms=commit_ms, last_copy_delay_ms=copies_ms)
 
 
 def draw(rng: Random) -> Profile:
@@ -106,7 +108,7 @@ def draw(rng: Random) -> Profile:
         snapshot_every=rng.choice((0, 0, 5, 20)),
         spares=rng.choice((0, 0, 1, 2)),
         change_every_ms=rng.choice((0, 0, 150, 400, 1_000)),
-        config=with_commit_delay(
+        config=with_delays(
             RaftConfig(
                 election_delay_ms=(10, 120),
                 election_timeout_ms=(250, 500),

@@ -47,18 +47,42 @@ def fan_out(node: NodeState, lead: Leadership, crowded: Container[NodeId]) -> No
     if lead.reads.asked and log.committed >= lead.first:
         read_rounds.begin_round(node, lead)
     told_now = told_at_once(node, lead)
-    untold = False
+    late = lead.late
+    gathers: bool | None = None
+    untold = waits = False
     for member, progress in lead.progress.items():
         if progress.paused or progress.snapshotting or member in crowded:
             continue
         if progress.next > log.last and progress.commit_sent >= told_now and not progress.probing:
             untold |= progress.commit_sent < log.committed  # most often: it was sent everything
-        else:
-            untold |= feed(node, lead, member, progress, told_now)
+            continue
+        if progress in late.followers and progress.commit_sent >= told_now:
+            if gathers is None:
+                gathers = may_gather(node, lead, crowded)
+            if gathers and not progress.probing:
+                waits = True
+                continue
+        untold |= feed(node, lead, member, progress, told_now)
+    if waits or late.due_ms is not None or late.size_bytes:
+        late.wait(waits, log, node.config, node.now_ms)
     if not untold:
         lead.commit_due_ms = None
     elif lead.commit_due_ms is None:
         lead.commit_due_ms = node.now_ms + node.config.commit_delay_ms
+
+
+def may_gather(node: NodeState, lead: Leadership, crowded: Container[NodeId]) -> bool:
+    """Return whether new entries may gather for the followers in `lead.late`.
+
+    Not while what is sent at once might not make a majority, or a member is waited for.
+    """
+    return bool(
+        node.config.last_copy_delay_ms
+        and not lead.unsettled
+        and lead.transfer_to is None
+        and not crowded
+        and lead.late.may_wait(node.log, lead.counting, node.now_ms)
+    )
 
 
 def feed(
@@ -170,6 +194,8 @@ def on_append_reply(node: NodeState, message: AppendReply) -> None:
     else:
         assert message.index <= node.log.last, (message.index, node.log.last)
         if progress.accepted(message.index, message.commit, node.now_ms):
+            if progress in lead.late.followers:
+                lead.late.overtaken(lead.counting, progress)
             advance_commit(node, lead)
             leader_transfer.hand_over(node, lead)
     if lead.unsettled:
@@ -284,8 +310,9 @@ def on_read_index(node: NodeState, message: ReadIndex) -> None:
 def deadline(node: NodeState, lead: Leadership) -> int | None:
     """Return when something unanswered must be repeated or aborted; None: nothing is pending."""
     due: int | None = lead.confirm_due_ms
-    if lead.commit_due_ms is not None and (due is None or lead.commit_due_ms < due):
-        due = lead.commit_due_ms
+    for at in (lead.commit_due_ms, lead.late.due_ms):
+        if at is not None and (due is None or at < due):
+            due = at
     for progress in lead.progress.values():
         if not progress.paused and progress.waiting:
             at = progress.waiting_since + node.config.retransmit_ms

@@ -11,6 +11,7 @@ from __future__ import annotations
 from warren_raft.core import leader_transfer, read_rounds
 from warren_raft.core.membership import WHAT, Change, Demote, Promote, changed, encode
 from warren_raft.core.progress import Progress
+from warren_raft.core.quorum import majority
 from warren_raft.core.role_state import Leadership
 from warren_raft.core.state import NodeState
 from warren_raft.core.transitions import become_follower
@@ -132,6 +133,7 @@ def count(node: NodeState, lead: Leadership) -> None:
             absent += 1
     lead.counting = tuple(counting)
     lead.absent = [0] * absent
+    lead.late.choose(lead.counting, majority(len(members.voters)) - node.is_voter, node.group)
     lead.unsettled = bool(
         absent
         or not node.is_voter

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from warren_raft.core.last_copies import LastCopies
 from warren_raft.core.progress import Progress
+from warren_raft.core.quorum import majority
 from warren_raft.core.read_index import PendingReads
 from warren_raft.messages import WireEntry
 from warren_raft.types import Index, Membership, NodeId
@@ -35,6 +37,7 @@ class Leadership:
     transfer_by_ms  when the transfer is aborted
     commit_due_ms   when the followers that do not know what is committed are told; None: all do
     confirm_due_ms  when the round of reads is repeated; None: no round is open
+    late            the followers beyond a majority, which are sent small appends later
     wire            the last batch built, shared by followers at the same index:
                     (first, last of the log, bytes_max) and (entries, size)
     """
@@ -45,6 +48,7 @@ class Leadership:
         "confirm_due_ms",
         "counting",
         "first",
+        "late",
         "progress",
         "reads",
         "transfer_by_ms",
@@ -65,6 +69,7 @@ class Leadership:
         self.transfer_by_ms = 0
         self.commit_due_ms: int | None = None
         self.confirm_due_ms: int | None = None
+        self.late = LastCopies(last)
         self.wire_key: tuple[Index, Index, int] = (0, 0, 0)
         self.wire: tuple[tuple[WireEntry, ...], int] = ((), 0)
 
@@ -81,4 +86,5 @@ class Leadership:
         for progress in self.counting:
             (voter,) = (v for v in members.voters if self.progress.get(v) is progress)
             assert progress.member == members.id_of(voter), (voter, progress.member)
+        self.late.check(self.counting, majority(len(members.voters)) - votes)
         self.reads.check()

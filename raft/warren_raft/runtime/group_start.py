@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
+from warren_raft.config import RaftConfig
 from warren_raft.core.raft_node import RaftNode
 from warren_raft.errors import StorageError
 from warren_raft.machine import GroupSpec, Machine
@@ -65,7 +66,7 @@ def begin_group(
         members,
         store.hard_state,
         store,
-        config.raft if spec.group != METADATA_GROUP else replace(config.raft, commit_delay_ms=0),
+        config.raft if spec.group != METADATA_GROUP else _at_once(config.raft),
         rng,
         now_ms,
         spec.preferred,
@@ -74,6 +75,11 @@ def begin_group(
         store.configs(),
     )
     return Group(spec.group, node, store, machine, spec.volatile, config.retained_bytes_max)
+
+
+def _at_once(config: RaftConfig) -> RaftConfig:
+    """Return the settings of the metadata group: every node is to know definitions soon."""
+    return replace(config, commit_delay_ms=0, last_copy_delay_ms=0)
 
 
 def known_members(snapshot: Snapshot, version: int) -> Membership:

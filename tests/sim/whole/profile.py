@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Literal
 
-from sim.profile import with_commit_delay
+from sim.profile import with_delays
 from sim.whole import swarm, windows
 from warren_raft.config import RaftConfig
 
@@ -472,7 +472,7 @@ def _dies(queues: tuple[QueuePlan, ...]) -> bool:
 
 def _config(rng: Random) -> RaftConfig:
     small = rng.random() < 0.3
-    return with_commit_delay(
+    return with_delays(
         RaftConfig(
             append_bytes_max=300 if small else 1 << 20,
             probe_bytes_max=100 if small else 1 << 16,
