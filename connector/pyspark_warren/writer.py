@@ -15,6 +15,7 @@ from pyspark_warren.feedback_loop import refuse_read_queues
 from pyspark_warren.option_spec import AMQP
 from pyspark_warren.options import Options
 from pyspark_warren.port import BrokerPort, WriterPort
+from warren.outgoing import SEND_WINDOW_BYTES
 from warren.stages import SinkDriver, StagedPart, StageKey
 from warren_broker.arguments import DURATION_MS_MAX
 from warren_broker.kernel.properties import EXPIRATION_MS_MAX
@@ -65,6 +66,17 @@ class WrittenPart:
     stages: tuple[StagedPart, ...]
 
 
+def keep_freed_memory() -> None:
+    """Have this process use the memory of freed blocks again; once is enough.
+
+    1. Two blocks of 2 MiB are sent and freed.  2. glibc gives 4 MiB of free memory at the end of
+    its heap back to the system.  3. The next block is new memory again, 512 page faults, which
+    take longer than making it. Once a larger piece was freed, glibc keeps twice as much
+    (mallopt(3), M_MMAP_THRESHOLD). Other allocators take no notice.
+    """
+    bytearray(SEND_WINDOW_BYTES)
+
+
 def write_staged(
     broker: BrokerPort, options: Options, attempt: Attempt, rows: Iterator[pa.RecordBatch]
 ) -> WrittenPart:
@@ -107,6 +119,7 @@ def _write(
     open_writer: Callable[[str, int], WriterPort],
     id_prefix: str | None,
 ) -> tuple[int, tuple[StagedPart, ...]]:
+    keep_freed_memory()
     writers: dict[str, WriterPort] = {}
     read: set[str] = set()
     count = 0

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import os
+import platform
+import subprocess
+import sys
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
@@ -291,3 +295,37 @@ def test_rabbitmq_takes_an_expiration_of_ten_years(mode: None) -> None:
 def test_a_delivery_mode_beyond_32_bits_was_an_error_of_arrow(mode: None) -> None:
     with pytest.raises(SchemaError, match=r"delivery_mode: 1099511627776 is not between 0 and 255"):
         encoded({"delivery_mode": pa.array([2**40])})
+
+
+FAULTS = """
+import resource, sys
+import pyarrow as pa
+from pyspark_warren.blocks import blocks_of
+from pyspark_warren.encode import encode_rows
+from pyspark_warren.writer import keep_freed_memory
+if {keeps}:
+    keep_freed_memory()
+rows = pa.record_batch({{"body": pa.array([b"x" * 1024] * 4000)}})
+for _ in range(6):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for block in blocks_of(encode_rows(rows, None, "q", True), 4 << 20):
+        pass
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators keep it, or do not")
+def test_each_block_was_new_memory() -> None:
+    """A block of 2 MiB has 512 pages."""
+    faults = {}
+    for keeps in (False, True):
+        done = subprocess.run(
+            [sys.executable, "-c", FAULTS.format(keeps=keeps)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        faults[keeps] = int(done.stdout)
+    assert faults[True] < 64, faults
