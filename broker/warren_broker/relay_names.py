@@ -4,6 +4,10 @@
 and NUMBER, the message's name (`queue.relays`).  3. The relay publishes it with RELAYED before all
 other headers, on a connection with the capability CAPABILITY; the header ends with the connection.
 Nodes that do so announce the same capability.
+
+Over AMQP 1.0 the messages stay as they are: names are in the delivery tags. A link of a relay has
+the property ARGUMENT: its name where it receives, true where it sends. A tag is three or four
+numbers of 64 bits: one of the sender's own, then origin and number, and from a relay the floor.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ ORIGIN: Final = "x-relay-origin"
 NUMBER: Final = "x-relay-number"
 RELAYED: Final = "x-relayed"
 _NAMES: Final = struct.Struct(">QQQ")
+_DELIVERED_TAG: Final = struct.Struct(">QQQ")
+_RELAYED_TAG: Final = struct.Struct(">QQQQ")
 _FIELD: Final = b"%c%bx%b" % (len(RELAYED), RELAYED.encode(), _NAMES.size.to_bytes(4, "big"))
 _FIELD_BYTES: Final = len(_FIELD) + _NAMES.size
 
@@ -32,6 +38,31 @@ class RelayedName(NamedTuple):
 def packed(name: RelayedName) -> bytes:
     """Return the value of the header RELAYED."""
     return _NAMES.pack(*name)
+
+
+def delivered_tag(own: int, origin: int, number: int) -> bytes:
+    """Return the tag of a delivery to a relay over AMQP 1.0."""
+    return _DELIVERED_TAG.pack(own, origin, number)
+
+
+def name_in_delivered_tag(tag: bytes) -> tuple[int, int]:
+    """Return (origin, number) of a delivery to a relay; zeros: it has no name."""
+    if len(tag) != _DELIVERED_TAG.size:
+        return 0, 0
+    _, origin, number = _DELIVERED_TAG.unpack(tag)
+    return origin, number
+
+
+def relayed_tag(own: int, name: RelayedName) -> bytes:
+    """Return the tag of a message that a relay publishes over AMQP 1.0."""
+    return _RELAYED_TAG.pack(own, *name)
+
+
+def name_in_relayed_tag(tag: bytes) -> RelayedName | None:
+    """Return the name of a message that a relay publishes; None: it has none."""
+    if len(tag) != _RELAYED_TAG.size:
+        return None
+    return RelayedName(*_RELAYED_TAG.unpack(tag)[1:])
 
 
 def split_name(properties: bytes) -> tuple[bytes, RelayedName | None]:

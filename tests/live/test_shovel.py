@@ -352,8 +352,7 @@ def test_each_message_comes_once_when_the_node_of_a_shovel_between_clusters_is_k
     found = [body for _, body in taken(broker, "shovel-near")]
     assert sorted(found) == sorted(bodies[0]), "none is lost, none comes twice"
     found = [body for _, body in taken(broker, "shovel-near-10")]
-    assert set(found) == set(bodies[1])
-    assert len(found) - count <= 3 * prefetch, "only what was under way may come twice"
+    assert sorted(found) == sorted(bodies[1]), "nor does one over AMQP 1.0"
 
 
 def check_static(far: Admin) -> None:

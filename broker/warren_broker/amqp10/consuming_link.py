@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from warren_broker import relay_names
 from warren_broker.amqp10.activity import Activity
 from warren_broker.amqp10.addresses import QueueSource
 from warren_broker.amqp10.connection_requests import AnyAnswer
@@ -32,8 +33,10 @@ from warren_broker.amqp10.wire.proton import Delivery, Link, symbol
 from warren_broker.block.block import Block
 from warren_broker.errors import ContentTooLarge, InvalidArgument, Refusal
 from warren_broker.queue import commands
+from warren_broker.queue.delivery_parts import rest_of
 from warren_broker.queue.modify_command import Pairs
 
+RELAY_NAME_MAX: Final = 4_096
 PRIORITY: Final = "rabbitmq:priority"
 CONSUMER_TIMEOUT: Final = "rabbitmq:consumer-timeout"
 REPORT_MESSAGES: Final = 1_024
@@ -87,6 +90,7 @@ class ConsumingLink(LinkPart):
         self._retired: list[RetiredConsumer] = []
         self._queue = "" if source is None else source.queue
         self._said = wanted(link)
+        self._relay = relay_of(link)
         self._filters: FilterSet = read_filters(link)
         self._temporary: TemporaryQueue | None = None
         if source is None:
@@ -96,7 +100,7 @@ class ConsumingLink(LinkPart):
 
     def _consume(self, queue: str) -> None:
         self._queue = queue
-        said = (*self._said, self._filters.filter)
+        said = (*self._said, self._filters.filter, self._relay)
         request = Consume(queue, self.link.name, self.settled, *said)
         self.host.ask(request, self._rejoined if self._held.consumer else self._answered)
 
@@ -236,9 +240,9 @@ class ConsumingLink(LinkPart):
         """Handle the outcome of a delivery."""
         if self.ended or not (delivery.settled or delivery.remote_state in _OUTCOMES):
             return
-        tag = int(delivery.tag)
         for held in (self._held, *(retired.held for retired in self._retired)):
-            if tag in held.by_tag:
+            tag = held.tag_of(delivery)
+            if tag >= 0:
                 break
         else:
             return  # an earlier event of this pass has settled it
@@ -357,9 +361,7 @@ class ConsumingLink(LinkPart):
                 at += 1
                 wrote = True
             if at <= run.last:
-                first_id = run.first_msg_id + at - run.first
-                rest = msgspec.structs.replace(run, first_msg_id=first_id, first=at)
-                self._waiting.appendleft((rest, block))
+                self._waiting.appendleft((rest_of(run, at - run.first), block))
                 break
         if wrote and (self.settled or self._drained_at >= 0) and not self.ended:
             self.host.flush_later(self)
@@ -406,7 +408,10 @@ class ConsumingLink(LinkPart):
             )
             return
         tag = self._held.first_tag + msg_id
-        delivery = self._outbox.write(b"%d" % tag, pieces, size)
+        named = b"%d" % tag
+        if run.number:
+            named = relay_names.delivered_tag(tag, run.origin, run.number + at - run.first)
+        delivery = self._outbox.write(named, pieces, size)
         if self.settled:
             deliveries.settle(delivery)
             self._unreported += 1
@@ -452,6 +457,18 @@ def wanted(link: Link) -> tuple[int, int | None]:
     said = read_map("link properties", lambda: link.remote_properties)
     priority = _integer(said, PRIORITY, -(1 << 31), (1 << 31) - 1)
     return priority or 0, _integer(said, CONSUMER_TIMEOUT, 1, (1 << 32) - 1)
+
+
+def relay_of(link: Link) -> str:
+    """Return the relay's name that an attach gives, "" for none; raises InvalidArgument."""
+    said = read_map("link properties", lambda: link.remote_properties)
+    name = said.get(symbol(relay_names.ARGUMENT), "")
+    if not isinstance(name, str) or len(name) > RELAY_NAME_MAX:
+        raise InvalidArgument(
+            f"link property {relay_names.ARGUMENT}: give a string of {RELAY_NAME_MAX} characters "
+            "at most"
+        )
+    return str(name)
 
 
 def _integer(said: Mapping[Any, Any], key: str, least: int, most: int) -> int | None:

@@ -85,6 +85,10 @@ class HeldDeliveries:
             deliveries.settle_as(delivery, state)
         return self._note(outcome, tag - self.first_tag)
 
+    def tag_of(self, delivery: Delivery) -> int:
+        """Return the tag of a delivery that is held; -1: it is not."""
+        return self._tags.get(deliveries.handle_of(delivery), -1)
+
     def outcome(self, tag: int, delivery: Delivery) -> bool:
         """Take the client's outcome and settle the delivery.
 

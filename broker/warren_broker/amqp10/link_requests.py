@@ -10,6 +10,7 @@ import msgspec
 from warren_broker.errors import Refusal
 from warren_broker.management.resource import Request
 from warren_broker.queue.modify_command import Pairs
+from warren_broker.relay_names import RelayedName
 
 if TYPE_CHECKING:
     from warren_broker.kernel import MessageTable
@@ -25,6 +26,7 @@ class Consume(Request, frozen=True):
     settled     what is delivered counts as accepted
     timeout_ms  how long it may hold a message; None: as the queue says
     filter      see `commands.Checkout`
+    relay       its name, of a relay (`relay_names`); "": it is none
     """
 
     queue: str
@@ -33,6 +35,7 @@ class Consume(Request, frozen=True):
     priority: int = 0
     timeout_ms: int | None = None
     filter: bytes = b""
+    relay: str = ""
 
 
 class GrantCredit(Request, frozen=True):
@@ -98,12 +101,14 @@ class PublishMessages(Request, frozen=True):
 
     settled    the client waits for no outcome
     anonymous  a refused message is skipped; False: it is the last one that is looked at
+    names      of a relay's messages, by position
     """
 
     table: MessageTable
     flags: int
     settled: bool
     anonymous: bool
+    names: dict[int, RelayedName] = {}
 
 
 class OpenReplies(Request, frozen=True):

@@ -33,11 +33,13 @@ from warren_broker.amqp10.link_requests import (
 from warren_broker.amqp10.message.received import MessageReader, ReceivedMessage
 from warren_broker.amqp10.wire import deliveries
 from warren_broker.amqp10.wire.deliveries import ACCEPTED, RELEASED, Handle, handle_of
+from warren_broker.amqp10.wire.fields import read_map
 from warren_broker.amqp10.wire.proton import Condition, Delivery, Link, symbol
 from warren_broker.block.layout import PRIORITY_DEFAULT, TTL_NONE
 from warren_broker.errors import ContentTooLarge, Refusal, SyntaxRefused
 from warren_broker.kernel import MessageTable, Route, split_sections
 from warren_broker.kernel.section_types import MalformedSections
+from warren_broker.relay_names import ARGUMENT, RelayedName, name_in_relayed_tag
 
 MESSAGES_CREDIT: Final = 2_000
 """Messages that the client may send, and those that wait for their queues, together."""
@@ -66,6 +68,8 @@ class PublishingLink(IncomingLink):
         self._temporary: TemporaryQueue | None = None
         self._anonymous = isinstance(target, AnonymousTarget)
         self._settled = link.remote_snd_settle_mode == Link.SND_SETTLED
+        self._is_relays = is_relays(link)
+        self._names: dict[int, RelayedName] = {}
         self._opened = False
         self._number = 0
         self._unanswered = self._since_flow = 0
@@ -180,6 +184,10 @@ class PublishingLink(IncomingLink):
                 self._refused(None if settled else delivery, refusal)
                 return
         self._bodies.append(body)
+        if self._is_relays:
+            name = name_in_relayed_tag(deliveries.tag_of(delivery))
+            if name is not None:
+                self._names[len(self._gathered)] = name
         size = len(data)
         self.host.in_flight_bytes += size
         if settled:
@@ -251,6 +259,7 @@ class PublishingLink(IncomingLink):
         gathered, self._gathered = self._gathered, []
         table, self._table = self._table, MessageTable()
         flags, self._flags = self._flags, 0
+        names, self._names = self._names, {}
         self._unanswered += len(gathered)
         self._since_flow += len(gathered)
         left = array("B", bytes(len(gathered)))
@@ -267,7 +276,7 @@ class PublishingLink(IncomingLink):
             self.wake()
 
         settled = all(delivery is None for delivery, _ in gathered)
-        self.host.ask(PublishMessages(table, flags, settled, self._anonymous), outcomes)
+        self.host.ask(PublishMessages(table, flags, settled, self._anonymous, names), outcomes)
         self.grant()
 
     # ------------------------------------------------------------ outcomes
@@ -337,6 +346,12 @@ class PublishingLink(IncomingLink):
             return
         self.host.faults.append(LinkFault(self.link.name, refusal))
         self._reject(delivery, condition_of(refusal))
+
+
+def is_relays(link: Link) -> bool:
+    """Return whether an attach says that the link is of a relay (`relay_names`)."""
+    said = read_map("link properties", lambda: link.remote_properties)
+    return bool(said.get(symbol(ARGUMENT)))
 
 
 def rejection(by: RejectedBy) -> Condition:

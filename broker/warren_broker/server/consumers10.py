@@ -15,6 +15,7 @@ from warren_broker.kernel import MessageTable
 from warren_broker.queue import commands
 from warren_broker.queue.filter_commands import NotYet
 from warren_broker.queue.modify_command import Modify
+from warren_broker.server.client091 import draw_origin
 from warren_broker.server.client_counts import ClientCounts
 from warren_broker.server.connection_log import ConnectionLog
 
@@ -79,6 +80,8 @@ class Consumers10:
             no_ack=request.settled,
             timeout_ms=request.timeout_ms,
             filter=request.filter,
+            relay=request.relay,
+            origin=draw_origin() if request.relay else 0,
         )
         self._sessions[consumer] = (session, request.queue, request.settled)
         config = self._broker.definitions.config(queue)

@@ -110,6 +110,7 @@ class _PublishedRun:
             asker.guard(confirmed),
             request.flags,
             tap=tap,
+            names=request.names,
         )
 
     def _taken(self, positions: Iterable[int]) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from pika.adapters.utils.nbio_interface import AbstractStreamProtocol
 from pika.adapters.utils.selector_ioloop_adapter import SelectorIOServicesAdapter
 
+from warren_broker import relay_names
 from warren_broker.amqp10.wire.engine import SESSION_WINDOW_BYTES, Engine
 from warren_broker.amqp10.wire.proton import Condition, Event, Link, Session, Terminus, symbol
 from warren_broker.certificate_login import EXTERNAL
@@ -102,8 +103,11 @@ class Endpoint10:
 
     @property
     def knows_relays(self) -> bool:
-        """See `ends.End`: over AMQP 1.0 messages have no names."""
-        return False
+        """See `ends.End`."""
+        if self._engine is None:
+            return False
+        offered = self._engine.connection.remote_offered_capabilities
+        return relay_names.CAPABILITY in map(str, offered or ())
 
     # ------------------------------------------------------------ connecting
 

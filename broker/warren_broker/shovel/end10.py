@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from warren_broker.amqp10.wire.proton import Condition, Delivery, Link, Session
-from warren_broker.relay_names import RelayedName
+from warren_broker.amqp10.wire.deliveries import Handle, begin, handle_of, settle, tag_of
+from warren_broker.amqp10.wire.proton import Condition, Delivery, Link, Session, symbol
+from warren_broker.relay_names import ARGUMENT, RelayedName, name_in_delivered_tag, relayed_tag
 from warren_broker.shovel.connection10 import Endpoint10
 from warren_broker.shovel.definition import ShovelEnd
 from warren_broker.shovel.end091 import SOURCE_KEY, TARGET_KEY
@@ -55,20 +56,14 @@ class Source10(Endpoint10):
         self._last = self._limit = 0
         self._delivered: Callable[[Received], None] = lambda received: None
         self._wanted, self._stopped = True, False
+        self._relay = ""
+        self._counts_held = False
         self._on_stopped: Callable[[], None] | None = None
         self._on_left: Callable[[], None] | None = None
 
     def find(self, found: Callable[[int], None]) -> None:
-        """See `ends.SourceEnd`: the address must be there, and nothing tells how much it has."""
-
-        def make(session: Session, name: str) -> Link:
-            link = session.receiver(name)
-            link.source.address = self._address
-            link.snd_settle_mode = Link.SND_UNSETTLED
-            link.rcv_settle_mode = Link.RCV_FIRST
-            return link
-
-        self.attach(make, lambda: found(0))
+        """See `ends.SourceEnd`: nothing tells how much there is, nor whether there is anything."""
+        found(0)
 
     def sees(self, probe: str, answer: Callable[[bool], None]) -> None:
         """See `ends.SourceEnd`: it cannot know."""
@@ -81,12 +76,25 @@ class Source10(Endpoint10):
         begun: Callable[[], None],
         relay: str,
     ) -> None:
-        """See `ends.SourceEnd`."""
-        assert not relay, relay
+        """See `ends.SourceEnd`; the address must be there."""
         self._delivered = delivered
         self._limit = limit
-        self._give_credit()
-        begun()
+        self._relay = relay
+
+        def make(session: Session, name: str) -> Link:
+            link = session.receiver(name)
+            link.source.address = self._address
+            link.snd_settle_mode = Link.SND_UNSETTLED
+            link.rcv_settle_mode = Link.RCV_FIRST
+            if relay:
+                link.properties = {symbol(ARGUMENT): relay}
+            return link
+
+        def attached() -> None:
+            self._give_credit()
+            begun()
+
+        self.attach(make, attached)
 
     def want(self, wanted: bool) -> None:
         """See `ends.SourceEnd`."""
@@ -119,7 +127,11 @@ class Source10(Endpoint10):
             done()
 
     def return_(self, tag: int) -> None:
-        """See `ends.SourceEnd`: it goes back when the connection is closed."""
+        """See `ends.SourceEnd`."""
+        delivery = self._held.pop(tag, None)
+        if delivery is not None and not self._ended:
+            self._settle(delivery, Delivery.RELEASED)
+            self.flush_later()
 
     def acknowledge(self, tag: int, multiple: bool) -> None:
         """See `ends.SourceEnd`."""
@@ -130,15 +142,18 @@ class Source10(Endpoint10):
         self.flush_later()
 
     def fail_held(self) -> None:
-        """See `ends.SourceEnd`."""
+        """See `ends.SourceEnd`; what a relay holds stays its own, and is counted."""
+        if self._relay:
+            self._counts_held = True
+            return
         for delivery in self._held.values():
             delivery.local.failed = True
             self._settle(delivery, Delivery.MODIFIED)
         self._held.clear()
 
     def close(self, done: Callable[[], None] = lambda: None) -> None:
-        """See `ends.End`: what is held goes back uncounted."""
-        if not self._ended:
+        """See `ends.End`: what is held goes back uncounted, or stays with the relay."""
+        if not self._ended and not self._relay:
             for delivery in self._held.values():
                 self._settle(delivery, Delivery.RELEASED)
         self._held.clear()
@@ -146,6 +161,9 @@ class Source10(Endpoint10):
 
     def leave(self, left: Callable[[], None]) -> None:
         """Detach, and wait for the answer: what was on its way is not counted then."""
+        if self._counts_held:
+            left()
+            return
         if self._is_attached:
             self.link.close()
         if not self._is_attached or self.link.state & Link.REMOTE_CLOSED:
@@ -195,13 +213,18 @@ class Source10(Endpoint10):
         if self.link.credit < 0:
             words = f"a message more than the {self._limit} that there was credit for"
             self._end_link("amqp:link:transfer-limit-exceeded", words)
-        elif self._stopped:
+        elif self._stopped and not self._relay:
             self._settle(delivery, Delivery.RELEASED)
             self.on_credit()
         else:
             self._last += 1
             self._held[self._last] = delivery
-            self._delivered(Received10(self._last, data))
+            name = (0, 0)
+            if self._relay:
+                name = name_in_delivered_tag(tag_of(handle_of(delivery)))
+            self._delivered(Received10(self._last, data, *name))
+            if self._stopped:
+                self.on_credit()
 
     def _refuse_size(self, delivery: Any) -> None:
         """Count the message as failed, none of the others, and end the link."""
@@ -255,7 +278,8 @@ class Target10(Endpoint10):
         self._confirms = confirms
         self._tell_accepted = accepted
         self._tell_refused = refused
-        self._unsent: deque[tuple[int, Prepared10]] = deque()
+        self._unsent: deque[tuple[int, Prepared10, RelayedName | None]] = deque()
+        self._numbers: dict[Handle, int] = {}
         self._accepted: list[int] = []
         self._refused: list[int] = []
         self._moved_s = time.monotonic()
@@ -272,6 +296,8 @@ class Target10(Endpoint10):
             link = session.sender(name)
             link.target.address = self._address
             link.snd_settle_mode = Link.SND_UNSETTLED if self._confirms else Link.SND_SETTLED
+            if self.knows_relays:
+                link.properties = {symbol(ARGUMENT): True}
             return link
 
         self.attach(make, found)
@@ -291,7 +317,7 @@ class Target10(Endpoint10):
         """See `ends.TargetEnd`; it is sent as soon as there is credit."""
         if not self._unsent and int(self.link.credit) <= 0:
             self._moved_s = time.monotonic()
-        self._unsent.append((number, prepared))
+        self._unsent.append((number, prepared, name))
         self.on_credit()
 
     def on_credit(self) -> None:
@@ -301,18 +327,21 @@ class Target10(Endpoint10):
         self._moved_s = time.monotonic()
         limit = int(self.link.remote_max_message_size)
         while self._unsent and int(self.link.credit) > 0:
-            number, prepared = self._unsent.popleft()
+            number, prepared, name = self._unsent.popleft()
             size = sum(map(len, prepared.pieces))
             if limit and size > limit:
                 self.refuses = True
                 self.fail(f"{SIZE_EXCEEDED}: a message of {size:,} bytes; it takes {limit:,}")
                 return
-            delivery = self.link.delivery(str(number))
+            own = b"%d" % number
+            made = begin(handle_of(self.link), own if name is None else relayed_tag(number, name))
+            self._numbers[made] = number
             for piece in prepared.pieces:
                 self.link.stream(bytes(piece))
             self.link.advance()
             if not self._confirms:
-                delivery.settle()
+                del self._numbers[made]
+                settle(made)
         self.flush_later()
 
     def unsent_bytes(self) -> int:
@@ -326,7 +355,7 @@ class Target10(Endpoint10):
             return
         if self._confirms:
             done = self._accepted if state == Delivery.ACCEPTED else self._refused
-            done.append(int(delivery.tag))
+            done.append(self._numbers.pop(handle_of(delivery)))
         delivery.settle()
 
     def on_pass(self) -> None:

@@ -7,14 +7,14 @@ the other protocol (docs/compatibility.md).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from warren_broker.amqp10.message.sent import encode_message
 from warren_broker.block.layout import FORM_AMQP091
 from warren_broker.kernel import read_sections
 from warren_broker.kernel.section_types import MalformedSections
 from warren_broker.shovel.message_properties import MessageProperties
-from warren_broker.shovel.sections import annotation
+from warren_broker.shovel.sections import annotation, first_acquirer
 
 EXCHANGE: Final = "x-exchange"
 ROUTING_KEY: Final = "x-routing-key"
@@ -60,18 +60,25 @@ class Received091:
             exchange=(self.exchange or "").encode(),
             routing_key=(self.routing_key or "").encode(),
         )
-        return Received10(self.tag, b"".join(parts))
+        return Received10(self.tag, b"".join(parts), self.origin, self.number)
 
 
 @dataclass(slots=True)
 class Received10:
-    """A delivery over AMQP 1.0; data: its sections as they came. It has no name."""
+    """A delivery over AMQP 1.0; data: its sections as they came.
+
+    origin, number  its name, of a relay (`relay_names`); 0: it has none
+    """
 
     tag: int
     data: bytes
-    origin: ClassVar[int] = 0
-    number: ClassVar[int] = 0
-    redelivered: ClassVar[bool] = False
+    origin: int = 0
+    number: int = 0
+
+    @property
+    def redelivered(self) -> bool:
+        """Whether it was delivered before."""
+        return not first_acquirer(self.data)
 
     def as_10(self) -> Received10:
         """Return it as it is."""
@@ -89,6 +96,8 @@ class Received10:
             False,
             properties,
             b"".join(view[start:end] for start, end in read.pieces),
+            self.origin,
+            self.number,
         ).as_091()
 
 

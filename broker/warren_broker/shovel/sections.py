@@ -85,6 +85,13 @@ def annotation(data: bytes, name: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
+def first_acquirer(data: bytes) -> bool:
+    """Return what the header says of it; raises MalformedSections."""
+    there = _split(data)[0].get(HEADER)
+    fields: Any = () if there is None else _value(data, HEADER, there)
+    return len(fields) > _KEPT_HEADER_FIELDS and bool(fields[_KEPT_HEADER_FIELDS])
+
+
 def message_id(data: bytes) -> str:
     """Return the message-id as text, "" for none; raises MalformedSections."""
     there = _split(data)[0].get(BARE_PROPERTIES)

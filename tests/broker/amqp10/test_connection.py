@@ -259,7 +259,7 @@ def test_open_tells_what_clients_of_rabbitmq_look_for(
         "cluster_name": "c",
     }
     offered = connection.remote_offered_capabilities
-    assert [str(name) for name in offered] == ["LINK_PAIR_V1_0", "ANONYMOUS-RELAY"]
+    assert [str(name) for name in offered] == ["LINK_PAIR_V1_0", "ANONYMOUS-RELAY", "warren_relays"]
     assert transport.remote_max_frame_size == told
     assert transport.remote_idle_timeout == 30.0
     assert transport.remote_channel_max == 63

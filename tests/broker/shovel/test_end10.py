@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from proton import Condition, Delivery, Event, Message, Terminus
+from proton import Condition, Delivery, Event, Message, Terminus, symbol
 
 from tests.broker.amqp10.test_endings import transfer
 from warren_broker.amqp10.wire.engine import Engine
@@ -51,6 +51,7 @@ class Peer:
         self.link: Any = None
         self.hostname = ""
         self.closed = self.aborted = False
+        self.capabilities: list[str] = []
         self.drains = self.detaches = True
         self.ended: Any = None
         self.outcomes: list[tuple[Any, bool]] = []
@@ -102,6 +103,7 @@ class Peer:
         for event in self._engine.events():
             if event.type == Event.CONNECTION_REMOTE_OPEN:
                 self.hostname = event.connection.remote_hostname
+                event.connection.offered_capabilities = [symbol(one) for one in self.capabilities]
                 event.connection.open()
             elif event.type == Event.SESSION_REMOTE_OPEN:
                 event.session.incoming_capacity = 64 << 20
@@ -337,8 +339,10 @@ def test_the_peers_words_end_a_source(
     source: Source10, failures: list[str], refusing: bool
 ) -> None:
     peer = Peer(source, refusing)
-    attached: list[int] = []
-    source._opened = lambda: source.find(attached.append)
+    attached: list[bool] = []
+    source._opened = lambda: source.consume(
+        1, lambda received: None, lambda: attached.append(True), ""
+    )
     peer.connect()
     assert bool(attached) is not refusing
     peer.end_link("amqp:not-found", "no queue 'a'")

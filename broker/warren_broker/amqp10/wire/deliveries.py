@@ -112,6 +112,20 @@ def peer_outcome(delivery: Handle) -> int:
     return int(lib.pn_delivery_remote_state(delivery))
 
 
+def tag_of(delivery: Handle) -> bytes:
+    """Return a delivery's tag."""
+    tag = lib.pn_delivery_tag(delivery)
+    return bytes(ffi.buffer(tag.start, tag.size))
+
+
+def begin(link: Handle, tag: bytes) -> Handle:
+    """Begin a delivery on a sending link; its tag may be any bytes."""
+    given = ffi.new("pn_bytes_t *")
+    named = ffi.from_buffer(tag)
+    given.start, given.size = named, len(tag)
+    return lib.pn_delivery(link, given[0])  # which copies the tag
+
+
 def settle(delivery: Handle) -> None:
     """Settle a delivery, without an outcome of this end, and forget it."""
     lib.pn_delivery_settle(delivery)

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from warren_broker import relay_names
 from warren_broker.amqp10.wire.deliveries import Handle
 from warren_broker.amqp10.wire.endings import Endings
 from warren_broker.amqp10.wire.proton import (
@@ -29,8 +30,8 @@ CLIENT_FRAME_SIZE = 1 << 17
 """Bytes: RabbitMQ's limit, told to clients that take smaller frames than MAX_FRAME_SIZE."""
 CLIENT_WINDOW_FRAMES = 400
 """RabbitMQ's incoming window, for the same clients."""
-OFFERED_CAPABILITIES = ("LINK_PAIR_V1_0", "ANONYMOUS-RELAY")
-"""Capabilities offered to clients: links in pairs (`/management`), the null target."""
+OFFERED_CAPABILITIES = ("LINK_PAIR_V1_0", "ANONYMOUS-RELAY", relay_names.CAPABILITY)
+"""Capabilities offered to clients: links in pairs (`/management`), the null target, relays."""
 SESSION_WINDOW_BYTES = 64 << 20
 """Bytes that the peer may send on one session ahead of reading."""
 CHANNEL_MAX = 63
