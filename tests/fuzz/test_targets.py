@@ -6,10 +6,15 @@ import os
 import random
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 
+from tests.broker.amqp091 import peer
+from tests.broker.kernel import frames as f
+from tests.fuzz import text_targets
 from tests.fuzz.targets import TARGETS
+from warren_broker.amqp091.connection import Connection
 
 CHANGED = 1500
 CHANGED_CONNECTIONS = 300
@@ -50,6 +55,20 @@ def test_a_target_without_the_fuzzer(name: str) -> None:
             target.play(data)
         except Exception as error:
             raise AssertionError(f"{name}: {data.hex()}") from error
+
+
+def test_a_connection_of_the_fuzzer_is_open() -> None:
+    """Else all of its inputs would end in the handshake."""
+    closed: list[bool] = []
+
+    class Watched(Connection):
+        def receive(self, data: bytes) -> None:
+            super().receive(data)
+            closed.append(self.state.phase != "running" or 1 not in self.state.channels)
+
+    with mock.patch.object(peer, "Connection", Watched):
+        text_targets.connection091(f.publish(1, b"", b"q", b"body"))
+    assert closed == [True, True, True, True, False, False]
 
 
 def test_nothing_is_fuzzed_without_the_tools() -> None:
