@@ -194,7 +194,7 @@ def on_append_reply(node: NodeState, message: AppendReply) -> None:
     else:
         assert message.index <= node.log.last, (message.index, node.log.last)
         if progress.accepted(message.index, message.commit, node.now_ms):
-            if progress in lead.late.followers:
+            if message.index > node.log.committed and progress in lead.late.followers:
                 lead.late.overtaken(lead.counting, progress)
             advance_commit(node, lead)
             leader_transfer.hand_over(node, lead)

@@ -90,26 +90,20 @@ class LogView:
     def slice(self, first: Index, last: Index, bytes_max: int) -> Sequence[Entry]:
         """Return entries from `first` to at most `last`, at least one, cut after bytes_max of data.
 
-        Empty: see `LogReader.entries`.
+        May stop early where the store ends and the tail begins; empty: see `LogReader.entries`.
         """
         assert 0 < first <= last <= self.last, (first, last, self.last)
-        found: Sequence[Entry] = ()
-        size = 0
         if first < self.tail_first:
-            found = self.store.entries(first, min(last, self.tail_first - 1), bytes_max)
-            if last < self.tail_first or not found or found[-1].index + 1 < self.tail_first:
-                return found
-            size = sum([len(entry.data) for entry in found])
-            first = self.tail_first
+            return self.store.entries(first, min(last, self.tail_first - 1), bytes_max)
         start = first - self.tail_first
         stop = last + 1 - self.tail_first
+        size = 0
         for at in range(start, stop):
             size += len(self.tail[at].data)
             if size > bytes_max:
-                stop = at if found else max(at, start + 1)
+                stop = max(at, start + 1)
                 break
-        rest = self.tail[start:stop]
-        return [*found, *rest] if found else rest
+        return self.tail[start:stop]
 
     def hint(self, index: Index, term: Term) -> tuple[Index, Term]:
         """Return the highest index at or below `index` with a term of at most `term`, and its term.

@@ -19,8 +19,8 @@ from warren_raft.types import METADATA_GROUP, Entry, GroupId, NodeId
 TURN_MS_MAX = 50
 """Applying stops after that long in one turn and continues in the next one."""
 SPARE_MS = 4
-"""A timer that would fire as soon as that, and that much too early, is set again: what fires for
-nothing is a turn for nothing."""
+"""A timer that would fire as soon as that, and that much too early, is set again: one for the last
+copies (`core.last_copies`) is set with most messages, and its turn would be for nothing."""
 OUTBOX_BYTES = 4 << 20
 """With that many bytes of entries to be sent, they are sent before the next group is looked at."""
 
@@ -290,11 +290,13 @@ class ReadyLoop:
             return
         timer = group.timer
         if timer is not None and timer.active:
-            spare_ms = deadline - group.timer_ms
-            if 0 <= spare_ms < SPARE_MS:
+            early_ms = deadline - group.timer_ms
+            if early_ms >= 0 and not (
+                early_ms >= SPARE_MS
+                and group.node.config.last_copy_delay_ms
+                and group.timer_ms - self._clock.epoch_ms() < SPARE_MS
+            ):
                 return  # it fires early enough, and is set again then
-            if spare_ms > 0 and group.timer_ms - self._clock.epoch_ms() >= SPARE_MS:
-                return  # it may be that far off again by then
             timer.cancel()
         group.timer_ms = deadline
         delay = deadline - self._clock.epoch_ms()
