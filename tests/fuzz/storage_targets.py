@@ -344,7 +344,7 @@ def states_seeds() -> Iterator[bytes]:
 
 TARGETS = (
     Target("peer-frames", peer_frames, peer_frames_seeds),
-    Target("peers", peers, peers_seeds),
-    Target("files", files, files_seeds),
-    Target("states", states, states_seeds),
+    Target("peers", peers, peers_seeds, heads=(1,)),
+    Target("files", files, files_seeds, heads=(1, 1 + SEAL_HEADER_BYTES)),
+    Target("states", states, states_seeds, heads=(1,)),
 )

@@ -33,12 +33,14 @@ class Target:
     play      of one input; raises for a finding
     seeds     inputs made by the encoders, from which the fuzzer begins
     compiled  the kernel's C code plays it: with AddressSanitizer, which takes most of the time
+    heads     where MessagePack may begin in an input, which is changed by `reshape`, too
     """
 
     name: str
     play: Callable[[bytes], None]
     seeds: Callable[[], Iterable[bytes]]
     compiled: bool = False
+    heads: tuple[int, ...] = ()
 
 
 def with_twin(data: bytes) -> bool:

@@ -13,6 +13,7 @@ import pytest
 from tests.broker.amqp091 import peer
 from tests.broker.kernel import frames as f
 from tests.fuzz import text_targets
+from tests.fuzz.reshape import reshaped
 from tests.fuzz.targets import TARGETS
 from warren_broker.amqp091.connection import Connection
 
@@ -57,12 +58,30 @@ def test_a_target_without_the_fuzzer(name: str) -> None:
             raise AssertionError(f"{name}: {data.hex()}") from error
 
 
+@pytest.mark.parametrize("name", [name for name in TARGETS if TARGETS[name].heads])
+def test_messagepack_with_other_values(name: str) -> None:
+    target, chance = TARGETS[name], random.Random(name)
+    seeds = list(target.seeds())
+    made = 0
+    for _ in range(CHANGED):
+        data = chance.choice(seeds)
+        for _ in range(chance.choice((1, 1, 2, 4))):
+            found = reshaped(chance, data, chance.choice(target.heads))
+            made += found is not None
+            data = data if found is None else found
+        try:
+            target.play(data)
+        except Exception as error:
+            raise AssertionError(f"{name}: {data.hex()}") from error
+    assert made > CHANGED / 4
+
+
 def test_a_connection_of_the_fuzzer_is_open() -> None:
     """Else all of its inputs would end in the handshake."""
     closed: list[bool] = []
 
     class Watched(Connection):
-        def receive(self, data: bytes) -> None:
+        def receive(self, data: bytes | bytearray | memoryview) -> None:
             super().receive(data)
             closed.append(self.state.phase != "running" or 1 not in self.state.channels)
 

@@ -9,12 +9,14 @@ import importlib
 import importlib.abc
 import importlib.util
 import os
+import random
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from tests.fuzz.instruments import COMPILED, SANITIZED
+from tests.fuzz.reshape import reshaped
 
 PREFIX = "warren_broker.kernel.compiled."
 PACKAGES = ["warren_broker", "warren_raft"]
@@ -44,7 +46,18 @@ def main(arguments: list[str]) -> None:
     with atheris.instrument_imports(include=PACKAGES, exclude=TWINS):
         module = importlib.import_module(arguments[0])  # alone: the others take time to load
     (target,) = (each for each in module.TARGETS if each.name == arguments[1])
-    atheris.Setup([sys.argv[0], *arguments[2:]], target.play)
+
+    def changed(data: bytes, size_max: int, seed: int) -> bytes:
+        chance = random.Random(seed)
+        if chance.random() < 0.5:
+            made = reshaped(chance, data, chance.choice(target.heads))
+            if made is not None and len(made) <= size_max:
+                return made
+        found: bytes = atheris.Mutate(data, size_max)
+        return found
+
+    own = {"custom_mutator": changed} if target.heads else {}
+    atheris.Setup([sys.argv[0], *arguments[2:]], target.play, **own)
     atheris.Fuzz()
 
 
