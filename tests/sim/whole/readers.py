@@ -12,8 +12,7 @@ from warren_broker.amqp091 import requests
 from warren_broker.block.block import Block
 from warren_broker.cluster.client.reads import ReadFailed, cut_runs
 from warren_broker.errors import ClaimNotOpen, Refusal
-from warren_broker.queue import commands
-from warren_broker.queue.claim import CALLS_KEPT_MAX
+from warren_broker.queue import claim, commands
 
 if TYPE_CHECKING:
     from sim.whole.process import Process
@@ -131,8 +130,9 @@ class Reader(OneAtATime):
     def registered(self, book: Book, reply: commands.ReaderReply) -> None:
         """It knows where it was, and how often its own drivers have registered."""
         asked, calls = book.registers[self.name], set(book.registers[self.name])
-        # A request that is repeated is one start, as long as the reader remembers its name.
-        most = len(calls) if len(calls) <= CALLS_KEPT_MAX else len(asked)
+        # A request that is repeated is one start, as long as the reader remembers its name; a world
+        # may have it remember fewer (`windows`).
+        most = len(calls) if len(calls) <= claim.CALLS_KEPT_MAX else len(asked)
         require(1 <= reply.starts <= most, "starts of others count", reply, asked)
         if self.name not in book.forgotten:
             before = book.started.get(self.number, 0)
