@@ -24,6 +24,8 @@ from warren_broker.shovel.uris import ShovelUri
 SIZE_EXCEEDED: Final = "amqp:link:message-size-exceeded"
 ANSWER_S: Final = 1.0
 """How long the peer may take to answer a drain, or a detach."""
+OVERRUN_BYTES: Final = 64 << 20
+"""Of messages that a source may send without credit, until it has been given some again."""
 BLOCKED_S: Final = 1.0
 """A destination that gives no credit for so long counts as blocked."""
 
@@ -31,8 +33,10 @@ BLOCKED_S: Final = 1.0
 class Source10(Endpoint10):
     """See `ends.SourceEnd`. A delivery's tag here is its number on the link, from 1 on.
 
-    A message that is larger than the node takes, or one more than there is credit for, ends the
-    link as the specification says. The first alone is counted as failed.
+    A message that is larger than the node takes, or OVERRUN_BYTES more than there is credit for,
+    end the link as the specification says. The first alone is counted as failed. RabbitMQ 3.10
+    sends a whole queue now and then, whatever the credit: ended at once, that would count as a
+    failed delivery of each message.
 
     When it stops, it drains the link, so that nothing is under way; and it detaches before it
     closes the connection: what a link held then, or was on its way to it, is not counted as failed.
@@ -58,6 +62,7 @@ class Source10(Endpoint10):
         self._wanted, self._stopped = True, False
         self._relay = ""
         self._counts_held = False
+        self._overrun_bytes = 0
         self._on_stopped: Callable[[], None] | None = None
         self._on_left: Callable[[], None] | None = None
 
@@ -210,8 +215,9 @@ class Source10(Endpoint10):
         data = bytes(self._part)
         self._part.clear()
         self.link.advance()
-        if self.link.credit < 0:
-            words = f"a message more than the {self._limit} that there was credit for"
+        self._overrun_bytes = self._overrun_bytes + len(data) if self.link.credit < 0 else 0
+        if self._overrun_bytes > OVERRUN_BYTES:
+            words = f"{self._overrun_bytes:,} bytes more than there was credit for"
             self._end_link("amqp:link:transfer-limit-exceeded", words)
         elif self._stopped and not self._relay:
             self._settle(delivery, Delivery.RELEASED)

@@ -300,16 +300,17 @@ def test_a_message_above_the_limit_is_counted_alone_and_ends_the_link(
     assert len(found) == 1 and peer.closed
 
 
-def test_messages_that_there_is_no_credit_for_end_the_link(
-    source: Source10, failures: list[str]
+def test_messages_that_there_is_no_credit_for_end_the_link_in_the_end(
+    source: Source10, failures: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before: they were held, however many."""
+    """Before: they were held, however many. RabbitMQ 3.10 sends some now and then."""
+    monkeypatch.setattr("warren_broker.shovel.end10.OVERRUN_BYTES", 2 * len(BARE))
     peer, found = consuming(source, 2)
-    for number in range(2):
+    for number in range(4):
         source.received(transfer(0, number))
-    assert not failures
-    source.received(transfer(0, 2))
-    assert len(found) == 2 and "amqp:link:transfer-limit-exceeded" in failures[0]
+    assert not failures and len(found) == 4
+    source.received(transfer(0, 4))
+    assert len(found) == 4 and "amqp:link:transfer-limit-exceeded" in failures[0]
     source.close()
     peer.turn()
     assert peer.ended.name == "amqp:link:transfer-limit-exceeded" and peer.closed
