@@ -67,8 +67,6 @@ class Reader(OneAtATime):
                 self.name, self.lost, self.call, expires_ms=expires_ms, counted=True
             )
             book.registers.setdefault(self.name, []).append(self.call)
-            if expires_ms or queue.life:
-                book.forgotten.add(self.name)
             self.ask(process, register, lambda reply: self.registered(book, reply))
         elif self.silent():
             self.busy = False
@@ -134,10 +132,6 @@ class Reader(OneAtATime):
         # may have it remember fewer (`windows`).
         most = len(calls) if len(calls) <= claim.CALLS_KEPT_MAX else len(asked)
         require(1 <= reply.starts <= most, "starts of others count", reply, asked)
-        if self.name not in book.forgotten:
-            before = book.started.get(self.number, 0)
-            require(reply.starts > before, "a start is forgotten", reply, before)
-        book.started[self.number] = reply.starts
         self.call = ""
         self.calls += 1
         self.epoch = reply.epoch
