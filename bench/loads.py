@@ -143,8 +143,11 @@ def _profiled(
 
 def found_wrong(one: dict[str, Any]) -> str:
     """Describe what one run of a load found wrong, or why it has no figures; empty: nothing."""
-    failed = f"no figures of {one['peer']}: {one['failed']}" if "failed" in one else ""
-    return failed or generator.faults(one)
+    if "failed" in one:  # without the command, which is as long as a table is wide
+        return (
+            f"no figures of {one['peer']}: it {one['failed'][one['failed'].find('ended with') :]}"
+        )
+    return generator.faults(one)
 
 
 def page(results: list[dict[str, Any]], path: Path) -> None:

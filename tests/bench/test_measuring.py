@@ -68,14 +68,14 @@ def test_a_load_has_a_row_for_each_figure_and_says_what_was_wrong():
 def test_a_run_without_figures_leaves_the_others_their_rows():
     each = LOADS[5]
     good = {"peer": "Warren", "round": 0, "name": each.name, "consumed_per_s": 400.0}
-    bad = {"peer": "Rabbit", "round": 0, "name": each.name, "failed": "ended with 1: login refused"}
+    bad = {"peer": "Rabbit", "round": 0, "name": each.name, "failed": "run ended with 1: refused"}
     expected = {
         "load": "1 KB, window 100",
         "figure": "msg/s",
         "Warren": "400",
         "Rabbit": "-",
         "Warren / Rabbit": "-",
-        "found wrong": "no figures of Rabbit: ended with 1: login refused",
+        "found wrong": "no figures of Rabbit: it ended with 1: refused",
     }
     assert rows([good, bad]) == [expected]
 
