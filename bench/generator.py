@@ -17,7 +17,7 @@ class Missing(Exception):
     """A missing prerequisite of a measurement; the text says how to install it."""
 
 
-class Failed(Exception):
+class Failed(RuntimeError):
     """The generator ended without a report: its arguments, exit code, and last words."""
 
 

@@ -175,12 +175,19 @@ class Endpoint:
         self._failed: Callable[[str], None] | None = failed
         self._connection: Any = None
         self._on_closed: Callable[[], None] | None = None
+        self._given_up = False
         self.refuses = False
         """Whether the broker has closed the channel or the connection for what was sent on it."""
         self.channel: Any = None
 
     def open(self, ioloop: Any, opened: Callable[[], None]) -> None:
         """Connect and open the channel; raises InvalidArgument."""
+
+        def connection_opened(made: Any) -> None:
+            if self._given_up:
+                made.close()
+            else:
+                made.channel(on_open_callback=channel_opened)
 
         def channel_opened(channel: Any) -> None:
             self.channel = channel
@@ -193,7 +200,7 @@ class Endpoint:
 
         self._connection = pika.SelectConnection(
             connection_parameters(self.key, self.uri, self._own, self._name),
-            on_open_callback=lambda made: made.channel(on_open_callback=channel_opened),
+            on_open_callback=connection_opened,
             on_open_error_callback=self._closed,
             on_close_callback=self._closed,
             custom_ioloop=ioloop,
@@ -218,6 +225,12 @@ class Endpoint:
         self._failed = None
         made = self._connection
         if made is None or made.is_closed:
+            done()
+            return
+        if not (made.is_open or made.is_closing):
+            # pika 1.4 ends in an assertion when it is to give up a connection that it opens: that
+            # one is closed once it is open, or ends with its time limit or this process.
+            self._given_up = True
             done()
             return
         self._on_closed = done

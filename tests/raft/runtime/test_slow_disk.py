@@ -377,7 +377,8 @@ def test_a_follower_whose_disk_hangs_holds_nothing_up_and_keeps_little(tmp_path:
         began = time.monotonic()
         cluster.write("a")
         took.append(time.monotonic() - began)
-    assert max(took) < HANG_MS / 1000, max(took)
+    # A machine with other work may hold up a few; that disk would hold up each of them.
+    assert sorted(took)[-10] < HANG_MS / 1000, sorted(took)[-10:]
     cluster.until(lambda: a.disk_slow("c"))
     assert cluster.leader(1) is a
     # One message more than the bound may be taken before it is noticed.

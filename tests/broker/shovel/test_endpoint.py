@@ -1,0 +1,55 @@
+"""A connection of a shovel that is closed at any time."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+from pika.adapters.select_connection import IOLoop
+
+from tests.patience import PATIENCE_S
+from warren_broker.shovel.endpoint import Endpoint, OwnNode
+from warren_broker.shovel.uris import parse_shovel_uri
+
+PROTOCOL_HEADER_BYTES = 8
+
+
+@pytest.fixture
+def silent() -> Iterator[socket.socket]:
+    """A broker that accepts connections, and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(PATIENCE_S)
+        yield listener
+
+
+def run_for(ioloop: IOLoop, seconds: float) -> None:
+    """Run the loop for a while."""
+    ioloop.call_later(seconds, ioloop.stop)
+    ioloop.start()
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_connection_that_is_not_open_yet_is_given_up(silent: socket.socket, ends: bool) -> None:
+    """A shovel that was deleted while it connected ended in an assertion of pika."""
+    host, port = silent.getsockname()
+    uri = parse_shovel_uri("src-uri", f"amqp://{host}:{port}")
+    own = OwnNode("amqp", host, port, 16 << 20)
+    failures: list[str] = []
+    endpoint = Endpoint("src-uri", uri, own, "shovel s", failures.append)
+    ioloop = IOLoop()
+    endpoint.open(ioloop, lambda: failures.append("opened"))
+    run_for(ioloop, 0.2)
+    with silent.accept()[0] as peer:
+        peer.settimeout(PATIENCE_S)
+        while len(peer.recv(PROTOCOL_HEADER_BYTES, socket.MSG_PEEK)) < PROTOCOL_HEADER_BYTES:
+            run_for(ioloop, 0.05)
+        closed: list[bool] = []
+        endpoint.close(lambda: closed.append(True))
+        assert closed, "nothing is waited for: there is nothing to be written"
+        if not ends:
+            run_for(ioloop, 0.2)
+    run_for(ioloop, 0.2)  # the broker hangs up
+    endpoint.close(lambda: closed.append(True))
+    assert len(closed) == 2
+    assert not failures
