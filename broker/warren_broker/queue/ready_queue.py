@@ -350,6 +350,7 @@ class Order:
     def load(self, lanes: Iterable[tuple[int, int, Iterable[bytes]]]) -> None:
         """Load what `dump` returned into an empty object."""
         for lane, count, chunks in lanes:
+            assert 0 <= lane < PRIORITIES, lane  # of a damaged state: `mask` would fill the memory
             self.lanes[lane] = Backlog(chunks)
             self.mask |= 1 << lane
             self.counts[lane] = count

@@ -23,6 +23,7 @@ from warren_broker.queue.commands import (
     Settle,
 )
 from warren_broker.queue.effects import CancelConsumer, Drained
+from warren_broker.queue.ready_queue import PRIORITIES, Order
 
 
 def consume(queue: Queue, consumer: int = 1, prefetch: int = 0, **how: Any) -> None:
@@ -372,3 +373,10 @@ def test_a_classic_queue_has_returned_messages_in_their_old_place() -> None:
     assert queue.ready() == [(index, i) for i in range(6)]
     later = queue.put(1)
     assert queue.ready()[-1] == (later, 0)
+
+
+@pytest.mark.parametrize("lane", [-1, PRIORITIES, 1 << 35])
+def test_a_lane_that_there_is_not_is_refused_before_it_takes_memory(lane: int) -> None:
+    """A snapshot of 556 bytes took 3.5 GB: found by the fuzzer."""
+    with pytest.raises(AssertionError, match=str(lane)):
+        Order().load([(lane, 1, [])])
