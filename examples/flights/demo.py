@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import data
+import demo_report
 import proof
-import report
 from proof import Check
 from publisher import QUEUE, Publisher
 from rich.console import Console
@@ -139,7 +139,7 @@ class Demo:
         self.publisher = Publisher(
             [("127.0.0.1", node.amqp_port) for node in cluster.nodes], self.flights
         )
-        self.story = report.Story()
+        self.story = demo_report.Story()
         self.began = time.monotonic()
         self.read = 0
         self.alerts = 0
@@ -379,7 +379,7 @@ def run(options: argparse.Namespace) -> int:
                     demo.job.kill()
         path = Path(options.report).absolute()
         path.parent.mkdir(parents=True, exist_ok=True)
-        report.write(
+        demo_report.write(
             path,
             "Warren: a year of flights, with two kills",
             demo.story,

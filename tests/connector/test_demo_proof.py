@@ -20,10 +20,10 @@ def demo() -> Iterator[Any]:
     sys.path.insert(0, str(FLIGHTS))
     try:
         import data
+        import demo_report
         import proof
-        import report
 
-        yield {"data": data, "proof": proof, "report": report}
+        yield {"data": data, "proof": proof, "report": demo_report}
     finally:
         sys.path.remove(str(FLIGHTS))
 

@@ -235,3 +235,11 @@ def test_an_archive_that_cannot_be_made_stops_nothing(
     assert spark_archive.spark_environment(make=True) == env
     assert "are not archived" in capfd.readouterr().out
     assert not list(tmp_path.glob("*.jsa*"))
+
+
+def test_no_module_of_an_example_has_the_name_of_a_folder_that_is_made():
+    """After the demo there was a folder `report`, and mypy took it for a module of that name."""
+    ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
+    made = {line.strip("/") for line in ignored if line.endswith("/")}
+    assert "report" in made
+    assert not made & {path.stem for path in (ROOT / "examples").rglob("*.py")}
