@@ -19,6 +19,7 @@ import hashlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +37,8 @@ INPUT_BYTES_MAX = 4096
 INPUT_SECONDS_MAX = 20
 MEMORY_MB_MAX = 3072
 TAIL_LINES = 40
+INTERRUPTED = 72
+"""libFuzzer's exit code after a signal that asked it to end."""
 _STATUS = re.compile(r"^#(\d+)\s.*?cov: (\d+) ft: (\d+) corp: (\d+)/", re.MULTILINE)
 _RATE = re.compile(r"^stat::average_exec_per_sec:\s*(\d+)", re.MULTILINE)
 _EXECUTED = re.compile(r"^stat::number_of_executed_units:\s*(\d+)", re.MULTILINE)
@@ -113,15 +116,20 @@ def fuzz(target: Target, seconds: int, runs: int, seed: int) -> Played:
     code, text = _work(target, *bounds, f"-runs={runs or -1}", f"-seed={seed}", str(folder))
     if not code and target.compiled:
         code, twin_text = _work(target, "-runs=0", str(folder), twin="always")
-        if code:
+        if is_finding(code):
             _tell(target, twin_text)
-    elif code:
+    elif is_finding(code):
         _tell(target, text)
     executed, rate, status = _EXECUTED.search(text), _RATE.search(text), _STATUS.findall(text)
     number, covered, features, corpus = map(int, status[-1]) if status else (0, 0, 0, 0)
     executions = int(executed.group(1)) if executed else number
     per_second = int(rate.group(1)) if rate else 0
-    return Played(executions, covered, features, corpus, per_second, bool(code))
+    return Played(executions, covered, features, corpus, per_second, is_finding(code))
+
+
+def is_finding(code: int) -> bool:
+    """Return whether a worker that ended with this code found something; not: it was stopped."""
+    return code not in (0, INTERRUPTED, -signal.SIGTERM, -signal.SIGINT)
 
 
 def add_up(target: Target, done: Played) -> None:

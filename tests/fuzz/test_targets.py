@@ -12,7 +12,7 @@ import pytest
 
 from tests.broker.amqp091 import peer
 from tests.broker.kernel import frames as f
-from tests.fuzz import text_targets
+from tests.fuzz import run, text_targets
 from tests.fuzz.reshape import reshaped
 from tests.fuzz.targets import TARGETS
 from warren_broker.amqp091.connection import Connection
@@ -105,3 +105,8 @@ def test_nothing_is_fuzzed_without_the_tools() -> None:
         )
         assert done.returncode == code, done.stderr
         assert "nothing was fuzzed: no clang" in done.stdout
+
+
+def test_a_fuzzer_that_was_stopped_has_found_nothing() -> None:
+    assert [run.is_finding(code) for code in (0, 72, -15, -2)] == [False] * 4
+    assert [run.is_finding(code) for code in (1, 71, 77, -6, -9, -11)] == [True] * 6
