@@ -28,6 +28,8 @@ class Book:
     claimed    body -> the newest claim it was in, its acquired count there
     released   claims that were released, or may have been; expired: not by their reader
     registers  reader -> the name of each request of its drivers to register, once per request
+    started    driver -> how often its reader had registered when it did last
+    forgotten  readers that may be forgotten, and start again
     swept      a purge or deletion has begun: what was sent until it was done may be lost
     """
 
@@ -42,6 +44,8 @@ class Book:
         self.delivered: dict[bytes, int] = {}
         self.settled: dict[bytes, int] = {}
         self.registers: dict[str, list[str]] = {}
+        self.started: dict[int, int] = {}
+        self.forgotten: set[str] = set()
         self.carried: dict[bytes, int] = {}
         self.annotated: dict[bytes, int] = {}
         self.rejected: dict[bytes, bool] = {}

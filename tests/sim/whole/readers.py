@@ -67,7 +67,10 @@ class Reader(OneAtATime):
                 self.name, self.lost, self.call, expires_ms=expires_ms, counted=True
             )
             book.registers.setdefault(self.name, []).append(self.call)
-            self.ask(process, register, lambda reply: self.registered(book, reply))
+            if expires_ms or queue.life:
+                book.forgotten.add(self.name)
+            asked = self.call
+            self.ask(process, register, lambda reply: self.registered(book, asked, reply))
         elif self.silent():
             self.busy = False
         elif name in book.claims and name not in book.released and self.rng.random() < 0.7:
@@ -125,13 +128,18 @@ class Reader(OneAtATime):
             return True
         return False
 
-    def registered(self, book: Book, reply: commands.ReaderReply) -> None:
+    def registered(self, book: Book, call: str, reply: commands.ReaderReply) -> None:
         """It knows where it was, and how often its own drivers have registered."""
         asked, calls = book.registers[self.name], set(book.registers[self.name])
         # A request that is repeated is one start, as long as the reader remembers its name; a world
         # may have it remember fewer (`windows`).
         most = len(calls) if len(calls) <= claim.CALLS_KEPT_MAX else len(asked)
         require(1 <= reply.starts <= most, "starts of others count", reply, asked)
+        # A request that was repeated is answered twice: the second answer is to no new start.
+        if call == self.call and self.name not in book.forgotten:
+            before = book.started.get(self.number, 0)
+            require(reply.starts > before, "a start is forgotten", reply, before)
+            book.started[self.number] = reply.starts
         self.call = ""
         self.calls += 1
         self.epoch = reply.epoch
