@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import random
-import socket
-from contextlib import ExitStack
-
 from bench.generator import Missing
+from warren.errors import UsageError
+from warren.ports import ReservedPorts
+
+_RESERVED = ReservedPorts()
 
 
 def free_ports(count: int) -> int:
-    """Return the first of `count` consecutive free ports, below the ephemeral range."""
-    for first in random.sample(range(12_000, 30_000, 16), 500):
-        try:
-            with ExitStack() as held:
-                for port in range(first, first + count):
-                    held.enter_context(socket.create_server(("127.0.0.1", port)))
-        except OSError:
-            continue
-        return first
-    raise Missing(f"{count} free ports in a row between 12000 and 30000 on loopback")
+    """Return the first of `count` consecutive free ports; they are this process's until it ends."""
+    try:
+        return _RESERVED.take_row(count)
+    except UsageError as error:
+        raise Missing(str(error)) from None

@@ -28,6 +28,7 @@ from warren.local_node import (
     write_config,
     write_state,
 )
+from warren.ports import ReservedPorts
 from warren.uri import Address
 from warren_broker.node_files import LISTENING_FILE, READY_FILE
 
@@ -72,15 +73,19 @@ class LocalCluster:
             self._temporary.name if self._temporary else str(directory)
         ).absolute()
         self._detached = detached
+        self._ports = ReservedPorts()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._guards: dict[str, subprocess.Popen[bytes]] = {}
         if (self.directory / STATE_FILE).exists():
             state = read_state(self.directory)
             self.nodes, self._next = state.nodes, state.next
+            for node in self.nodes:
+                self._ports.mark(node.amqp_port)
+                self._ports.mark(node.peers_port)
             self._pids, self._settings = dict(state.pids), dict(state.settings)
         else:
             self.directory.mkdir(parents=True, exist_ok=True)
-            self.nodes = new_nodes(range(nodes), self.directory, port)
+            self.nodes = new_nodes(range(nodes), self.directory, self._ports, port)
             self._next = nodes
             self._pids, self._settings = {}, dict(settings or {})
             self._configure()
@@ -233,7 +238,7 @@ class LocalCluster:
         """
         if len(self.nodes) == NODES_MAX:
             raise UsageError(f"a local cluster has 1 to {NODES_MAX} nodes")
-        (node,) = new_nodes((self._next,), self.directory)
+        (node,) = new_nodes((self._next,), self.directory, self._ports)
         founded = any(each.data_dir.exists() for each in self.nodes)
         self.nodes = (*self.nodes, node)
         self._next += 1

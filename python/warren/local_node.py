@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-import random
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from warren.errors import UsageError
+from warren.ports import ReservedPorts
 
 STATE_FILE = "cluster.json"
 PEERS_PORT_OFFSET = 20_000
 """RabbitMQ's ports: 5672 for clients, 25672 between nodes."""
 PORT_MAX = 65_535 - PEERS_PORT_OFFSET
-FREE_PORTS = range(10_240, 32_768)
-"""Where any free port is looked for: below those that Linux gives to outgoing connections."""
-PORTS_TRIED_MAX = 200
 
 
 class PortTaken(UsageError):
@@ -95,52 +91,26 @@ def write_state(directory: Path, state: State) -> None:
 
 
 def new_nodes(
-    numbers: Sequence[int], directory: Path, port: int | None = None
+    numbers: Sequence[int], directory: Path, reserved: ReservedPorts, port: int | None = None
 ) -> tuple[LocalNode, ...]:
-    """Return nodes on ports that are free now.
+    """Return nodes on ports that are free now, and stay so while `reserved` is there.
 
     port  the first one's client port, 1 to PORT_MAX, raises PortTaken; the others get the next
           ones if they are free. None: any free ports
     """
     if port is not None and not 1 <= port <= PORT_MAX - len(numbers):
         raise UsageError(f"port {port}: from 1 to {PORT_MAX - len(numbers)} is possible")
-    held: list[socket.socket] = []
-    try:
-        nodes = []
-        for i, number in enumerate(numbers):
-            amqp = _take(held, None if port is None else port + i)
-            if port is not None and i == 0 and amqp != port:
-                raise PortTaken(f"port {port} is taken by another program; give another --port")
-            peers = _take(held, None if port is None else port + i + PEERS_PORT_OFFSET)
-            place = directory / f"node-{number}"
-            nodes.append(LocalNode(place.name, amqp, peers, str(place)))
-    finally:
-        for each in held:
-            each.close()
+    nodes = []
+    for i, number in enumerate(numbers):
+        amqp = reserved.take(None if port is None else port + i)
+        if port is not None and i == 0 and amqp != port:
+            raise PortTaken(f"port {port} is taken by another program; give another --port")
+        peers = reserved.take(None if port is None else port + i + PEERS_PORT_OFFSET)
+        place = directory / f"node-{number}"
+        nodes.append(LocalNode(place.name, amqp, peers, str(place)))
     for node in nodes:
         Path(node.directory).mkdir(exist_ok=True)
     return tuple(nodes)
-
-
-def _take(held: list[socket.socket], port: int | None) -> int:
-    """Bind that port, or any free one if it is taken; return its number.
-
-    1. A port is free, and is released for the node to listen on.  2. Any program connects
-    somewhere, and the system gives it that port.  3. The node cannot start; or, later, not start
-    again.  So none of the ports is taken that the system gives away.
-    """
-    drawn = random.SystemRandom().sample(FREE_PORTS, PORTS_TRIED_MAX)
-    for each in ([] if port is None else [port]) + drawn:
-        try:
-            made = socket.create_server(("127.0.0.1", each))
-        except OSError:
-            continue
-        held.append(made)
-        return each
-    raise UsageError(
-        f"{PORTS_TRIED_MAX} ports between {FREE_PORTS.start} and {FREE_PORTS.stop - 1} are all "
-        "taken; end what listens there"
-    )
 
 
 def write_config(node: LocalNode, nodes: Sequence[LocalNode], settings: Mapping[str, Any]) -> None:

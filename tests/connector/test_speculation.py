@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -12,6 +11,8 @@ from pathlib import Path
 import pyspark
 import pytest
 from spark_world.runs import World
+
+from bench.ports import free_ports
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -41,8 +42,7 @@ def spark_process(world: World, name: str, *arguments: str) -> Iterator[Path]:
 @contextmanager
 def cluster(world: World) -> Iterator[str]:
     """A master and two workers on hosts of their own: Spark speculates on another host only."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_ports(1)
     url = f"spark://127.0.0.1:{port}"
     deploy = "org.apache.spark.deploy"
     with ExitStack() as stack:

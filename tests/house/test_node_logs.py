@@ -12,9 +12,10 @@ def test_a_failure_shows_the_ends_of_the_nodes_logs(pytester: pytest.Pytester) -
     pytester.makepyfile(
         """
         from warren.local_node import new_nodes
+        from warren.ports import ReservedPorts
 
         def test_it(tmp_path):
-            for number, node in enumerate(new_nodes(range(2), tmp_path)):
+            for number, node in enumerate(new_nodes(range(2), tmp_path, ReservedPorts())):
                 said = "".join(f"node {number} line {line}\\n" for line in range(100))
                 node.log_file.write_text(said)
             assert False

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import gc
 import os
-import socket
 import sys
 import tempfile
 import threading
@@ -31,6 +30,7 @@ import pamqp.commands as spec
 from tests.broker.kernel import frames
 from tests.live.raw_client import RawClient, method
 from tools.environment import ROOT
+from warren.ports import ReservedPorts
 from warren_broker import config, node
 from warren_raft.runtime.loop import Loop
 from warren_raft.storage import wal
@@ -65,12 +65,6 @@ class HandClock:
         return self.now
 
 
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as held:
-        made = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [each.getsockname()[1] for each in made]
-
-
 class Cluster:
     """Three nodes that take their turns in this thread.
 
@@ -81,8 +75,8 @@ class Cluster:
         self.clock = HandClock()
         self.calls: dict[str, Calls] = {name: Counter() for name in NODES}
         self.turns: Counter[str] = Counter()
-        ports = _free_ports(len(NODES))
-        peers = {name: f"127.0.0.1:{port}" for name, port in zip(NODES, ports, strict=True)}
+        self.reserved = ReservedPorts()
+        peers = {name: f"127.0.0.1:{self.reserved.take()}" for name in NODES}
         self.nodes: dict[str, node.Node] = {}
         for name in NODES:
             settings = config.NodeConfig(

@@ -19,6 +19,7 @@ from tests.patience import PATIENCE_S
 from warren.admin import Admin
 from warren.local import LocalCluster, node_environment
 from warren.local_node import LocalNode, new_nodes
+from warren.ports import ReservedPorts
 from warren_raft.storage.identity import Identity
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
@@ -347,7 +348,7 @@ def test_a_node_moves_to_another_address(tmp_path: Path) -> None:
         fill(cluster)
         cluster.stop_node(2)
         node = cluster.node(2)
-        (place,) = new_nodes((99,), tmp_path)
+        (place,) = new_nodes((99,), tmp_path, ReservedPorts())
         text = node.config_file.read_text()
         assert node.peers_address in text
         node.config_file.write_text(text.replace(node.peers_address, place.peers_address))

@@ -21,6 +21,7 @@ from tests.patience import PATIENCE_S
 from warren.admin import Admin
 from warren.local import LocalCluster, spawn_node
 from warren.local_node import LocalNode, new_nodes, write_config
+from warren.ports import ReservedPorts
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 QUEUE = "kept"
@@ -43,7 +44,7 @@ def twin_of(
     """A second process of that node with a copy of its directory, on ports of its own."""
     original = cluster.node(index)
     place.mkdir()
-    (ports,) = new_nodes((9,), place)
+    (ports,) = new_nodes((9,), place, ReservedPorts())
     twin = dataclasses.replace(ports, name=original.name)
     cluster.stop_node(index)
     shutil.copytree(original.data_dir, twin.data_dir)

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -18,6 +17,7 @@ from warren.admin import Admin
 from warren.connection import Connection
 from warren.errors import WarrenError
 from warren.local import LocalNode, _toml, guard, spawn_node
+from warren.ports import ReservedPorts
 from warren.uri import Address
 
 START_S = 60.0
@@ -51,7 +51,13 @@ class Nodes:
         self.paused: set[int] = set()
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._guards: dict[int, subprocess.Popen[bytes]] = {}
-        ports = _ports(count) if not network.can_cut else [(AMQP_PORT, PEERS_PORT)] * count
+        self._reserved = ReservedPorts()
+        ports = [
+            (AMQP_PORT, PEERS_PORT)
+            if network.can_cut
+            else (self._reserved.take(), self._reserved.take())
+            for _ in range(count)
+        ]
         self.nodes = tuple(
             LocalNode(f"node-{i}", amqp, peers, str(directory / "nodes" / f"node-{i}"))
             for i, (amqp, peers) in enumerate(ports)
@@ -261,12 +267,3 @@ class Nodes:
         path = self.nodes[i].log_file
         text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
         return "\n".join(text.splitlines()[-LOG_TAIL_LINES:])
-
-
-def _ports(count: int) -> list[tuple[int, int]]:
-    """Ports of loopback that are free now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2 * count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return list(zip(ports[::2], ports[1::2], strict=True))

@@ -12,7 +12,8 @@ import pytest
 
 from warren.errors import NotFound, UsageError
 from warren.local import LocalCluster
-from warren.local_node import FREE_PORTS, PORT_MAX, PortTaken, new_nodes, write_config
+from warren.local_node import PORT_MAX, PortTaken, new_nodes, write_config
+from warren.ports import FREE_PORTS, ReservedPorts
 from warren_broker.config import load
 
 by_hand = importlib.import_module("warren.cli.local_cluster")
@@ -26,7 +27,7 @@ def free_port() -> int:
 
 def test_the_first_node_takes_the_port_it_is_told_to(tmp_path: Path) -> None:
     port = free_port()
-    first, second = new_nodes((0, 1), tmp_path, port)
+    first, second = new_nodes((0, 1), tmp_path, ReservedPorts(), port)
     assert (first.amqp_port, first.peers_port) == (port, port + 20_000)
     assert second.amqp_port != first.amqp_port
 
@@ -37,16 +38,16 @@ def test_a_port_that_is_taken_is_refused_for_the_first_node_only(tmp_path: Path)
         if taken > PORT_MAX - 10:
             pytest.skip(f"the system gave a port above {PORT_MAX}")
         with pytest.raises(PortTaken, match=str(taken)):
-            new_nodes((0, 1), tmp_path, taken)
-        _, second = new_nodes((0, 1), tmp_path, taken - 1)
+            new_nodes((0, 1), tmp_path, ReservedPorts(), taken)
+        _, second = new_nodes((0, 1), tmp_path, ReservedPorts(), taken - 1)
         assert second.amqp_port != taken
     for port in (0, -1, 60_000):
         with pytest.raises(UsageError, match="is possible"):
-            new_nodes((0,), tmp_path, port)
+            new_nodes((0,), tmp_path, ReservedPorts(), port)
 
 
 def test_any_port_is_none_that_the_system_gives_to_outgoing_connections(tmp_path: Path) -> None:
-    nodes = new_nodes(range(20), tmp_path)
+    nodes = new_nodes(range(20), tmp_path, ReservedPorts())
     ports = [port for node in nodes for port in (node.amqp_port, node.peers_port)]
     assert len(set(ports)) == 40 and set(ports) <= set(FREE_PORTS)
 
@@ -57,7 +58,7 @@ def test_a_configuration_is_what_the_broker_reads(tmp_path: Path) -> None:
         "peers": {"another": "127.0.0.1:1"},
         "default_user": 'wi"th\\',
     }
-    nodes = new_nodes((0, 1), tmp_path)
+    nodes = new_nodes((0, 1), tmp_path, ReservedPorts())
     write_config(nodes[0], nodes, settings)
     read = load(nodes[0].config_file, {})
     assert (read.node, read.limits.message_size_max) == ("node-0", 1000)

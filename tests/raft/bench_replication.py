@@ -8,12 +8,12 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import shutil
-import socket
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+from warren.ports import ReservedPorts
 from warren_raft.machine import Applied, GroupSpec, Meta
 from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.host import Host
@@ -86,15 +86,6 @@ class Load(NullObserver):
             self.propose(group)
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [sock.getsockname()[1] for sock in sockets]
-    for sock in sockets:
-        sock.close()
-    return ports
-
-
 def run_node(node: str, ports: dict[str, int], root: str, options: dict[str, Any]) -> None:
     """One process; the leader prints and ends, the others are ended."""
     loop = Loop()
@@ -148,7 +139,8 @@ def main() -> None:
     parser.add_argument("--profile", default="", help="node whose profile is printed")
     options = vars(parser.parse_args())
     root = tempfile.mkdtemp(prefix="warren-bench-")
-    ports = dict(zip(NODES, free_ports(3), strict=True))
+    reserved = ReservedPorts()
+    ports = {node: reserved.take() for node in NODES}
     context = multiprocessing.get_context("spawn")
     nodes = [context.Process(target=run_node, args=(node, ports, root, options)) for node in NODES]
     try:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from spark_world.runs import POLL_S
 
+from bench.ports import free_ports
 from sparks import venvs
 
 START_S = 180
@@ -111,13 +112,6 @@ def executors(worker: Process) -> list[int]:
     return found
 
 
-def free_port() -> int:
-    """Return a port of loopback that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def is_served(port: int) -> bool:
     """Return whether a process listens on that port of loopback."""
     try:
@@ -147,7 +141,7 @@ def standalone(version: str, java_home: str, directory: Path) -> Iterator[Place]
     driver = venvs.session(version)
     run = str(venvs.spark_home(driver) / "bin" / "spark-class")
     deploy = "org.apache.spark.deploy"
-    port = free_port()
+    port = free_ports(1)
     master = f"spark://127.0.0.1:{port}"
     with ExitStack() as stack:
 
@@ -179,7 +173,7 @@ def standalone(version: str, java_home: str, directory: Path) -> Iterator[Place]
 def connect(version: str, java_home: str, directory: Path, client_version: str) -> Iterator[Place]:
     """A Spark Connect server, and a client without a JVM and without Warren."""
     venv, client = venvs.session(version, "pyspark[connect]"), venvs.client(client_version)
-    port = free_port()
+    port = free_ports(1)
     env = with_java(venvs.bare_environment(venv), java_home)
     env |= {"PYSPARK_PYTHON": str(venv / "bin" / "python"), "SPARK_NO_DAEMONIZE": "1"}
     env |= {"SPARK_LOG_DIR": str(directory), "SPARK_PID_DIR": str(directory)}

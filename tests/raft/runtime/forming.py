@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import socket
 from pathlib import Path
 from typing import Any
 
 from tests.raft.runtime.kit import Listing, Recorder, until
+from warren.ports import ReservedPorts
 from warren_raft.machine import GroupSpec
 from warren_raft.runtime.bootstrap import BootstrapPlan
 from warren_raft.runtime.config import HostConfig
@@ -17,12 +17,6 @@ from warren_raft.runtime.loop import Loop
 ABC = ("a", "b", "c")
 
 
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
 class Nodes:
     """Nodes as a broker starts them: each finds its cluster, then begins with group 0."""
 
@@ -30,7 +24,8 @@ class Nodes:
         self.loop = Loop()
         self.root = root
         self.names = names
-        self.ports = {name: free_port() for name in "abcde"}
+        self.reserved = ReservedPorts()
+        self.ports = {name: self.reserved.take() for name in "abcde"}
         self.hosts: dict[str, Host] = {}
         self.found: dict[str, BootstrapPlan] = {}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import queue
 import random
-import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.patience import PATIENCE_S
+from warren.ports import ReservedPorts
 from warren_raft.storage.format import RECORD_HEADER_BYTES, Damaged, decode_head, decode_record
 
 ROUNDS = 4
@@ -62,11 +62,9 @@ class Processes:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
         names = ("a", "b", "c")
-        self.ports = {n: s.getsockname()[1] for n, s in zip(names, sockets, strict=True)}
-        for sock in sockets:
-            sock.close()
+        self.reserved = ReservedPorts()
+        self.ports = {name: self.reserved.take() for name in names}
         self.said: queue.Queue[tuple[str, bytes]] = queue.Queue()
         self.acknowledged: list[bytes] = []
         self.last_ack: dict[str, float] = {}
