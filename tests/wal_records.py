@@ -5,7 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
+from warren_raft.storage import synced_mark
 from warren_raft.storage.format import Damaged, decode_head, decode_record
+from warren_raft.storage.wal import file_number
 
 
 def records_end(path: Path) -> int:
@@ -18,6 +20,20 @@ def records_end(path: Path) -> int:
         while at < len(data):
             at = decode_record(head.salt, data, at).end
     return at
+
+
+def synced_end(path: Path) -> int:
+    """Up to where a start takes damage to that file of a stopped node for damage, not a torn end.
+
+    Of the newest file that is what the mark says; of the others, where their records end.
+    """
+    marks = [synced_mark.decode(each.read_bytes()) for each in _mark_files(path) if each.exists()]
+    newest = max(marks, default=synced_mark.SyncedMark(), key=lambda mark: mark[:2])
+    return newest.end if newest.file == file_number(path.name) else records_end(path)
+
+
+def _mark_files(path: Path) -> tuple[Path, Path]:
+    return path.with_name(synced_mark.NAME), path.parent.with_name(synced_mark.NAME)
 
 
 def records_held(root: Path, pattern: str = "**/wal/*.wal") -> int:

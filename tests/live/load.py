@@ -13,12 +13,15 @@ from pika.exceptions import AMQPConnectionError, AMQPError
 
 from live.conftest import eventually
 from tests.patience import PATIENCE_S
+from warren.admin import Admin
+from warren.errors import Unavailable
 from warren.local import LocalCluster
 
 PAUSE_S = 0.05
 EVERY_S = 0.005
 """A publisher's pause after each message: as fast as they can, a few take the whole machine."""
-QUIET_S = 5
+QUIET_S = 0.5
+"""Nothing came for so long: there may be nothing."""
 
 
 def connect(cluster: LocalCluster, node: int) -> pika.BlockingConnection:
@@ -38,18 +41,31 @@ def connect(cluster: LocalCluster, node: int) -> pika.BlockingConnection:
         raise AMQPConnectionError(*failure.args) from failure
 
 
+def _is_empty(cluster: LocalCluster, queue: str) -> bool:
+    try:
+        with cluster.connect() as connection:
+            return Admin(connection).queue(queue).messages == 0
+    except Unavailable:
+        return False  # it has no leader, say
+
+
 def drain(cluster: LocalCluster, queue: str, node: int, count: int | None = None) -> list[bytes]:
     """Take and acknowledge what the queue delivers through that node.
 
-    count  stop after that many; None: when nothing has come for some seconds
+    count  stop after that many; None: when the queue has no messages, delivered ones included
     """
     got: list[bytes] = []
     with connect(cluster, node) as connection:
         channel = connection.channel()
         channel.basic_qos(prefetch_count=500)
+        deadline = time.monotonic() + PATIENCE_S
         for method, _, body in channel.consume(queue, inactivity_timeout=QUIET_S):
             if method is None:
-                break
+                # Nothing comes from a node that hangs, either.
+                if _is_empty(cluster, queue):
+                    break
+                assert time.monotonic() < deadline, f"{queue!r} delivers nothing; {len(got)} came"
+                continue
             got.append(body)
             channel.basic_ack(method.delivery_tag)
             if len(got) == count:

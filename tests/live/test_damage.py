@@ -9,9 +9,9 @@ from pathlib import Path
 import pika
 import pytest
 
-from tests.live.conftest import eventually
+from tests.live.conftest import DEADLINE_S, eventually
 from tests.live.test_full_disk import consume, declare, uri_of
-from tests.wal_records import records_end
+from tests.wal_records import synced_end
 from warren.admin import Admin
 from warren.errors import WarrenError
 from warren.local import LocalCluster
@@ -31,27 +31,36 @@ def publish(uri: str, queue: str, first: int, count: int) -> None:
             channel.basic_publish("", queue, b"%d " % number + b"x" * BODY)
 
 
-def take(uri: str, queue: str, keep: int) -> list[int]:
-    """Acknowledge all but every keep-th message, in order; returns those that stay."""
+def take(uri: str, queue: str, count: int, keep: int) -> list[int]:
+    """Of the count messages there are acknowledge all but those with multiples of keep.
+
+    Returns the others, which stay. A node with a slow disk may deliver nothing for seconds: when
+    this ended then, most messages stayed, no file was rewritten, and no segment was ever there.
+    """
     stay = []
     with pika.BlockingConnection(pika.URLParameters(uri)) as connection:
         channel = connection.channel()
-        channel.basic_qos(prefetch_count=COUNT)
-        for method, _, body in channel.consume(queue, inactivity_timeout=1):
-            if method is None:
-                break
+        channel.basic_qos(prefetch_count=count)
+        delivered = channel.consume(queue, inactivity_timeout=DEADLINE_S)
+        for number_taken, (method, _, body) in enumerate(delivered, 1):
+            assert method is not None, f"{number_taken - 1} of {count} messages came"
             number = int(body.split(b" ", 1)[0])
             if number % keep:
                 channel.basic_ack(method.delivery_tag)
             else:
                 stay.append(number)
+            if number_taken == count:
+                break
     return stay
 
 
 def flip(path: Path, rng: random.Random, low: float = 0.2, high: float = 0.8) -> None:
-    """One bit somewhere in the middle."""
+    """One bit somewhere in the middle; of a file of the log, in what the node knows to be synced.
+
+    What follows that in a node that was killed is a torn end if it is damaged.
+    """
     data = bytearray(path.read_bytes())
-    size = records_end(path) if path.suffix == ".wal" else len(data)
+    size = synced_end(path) if path.suffix == ".wal" else len(data)
     at = rng.randrange(int(size * low), int(size * high))
     data[at] ^= 1 << rng.randrange(8)
     path.write_bytes(data)
@@ -81,7 +90,7 @@ def settled(cluster: LocalCluster, node: int) -> bool:
     data = cluster.nodes[node].data_dir
     try:
         return all(path(data).exists() for path in KINDS.values())
-    except (IndexError, ValueError):
+    except (IndexError, ValueError, FileNotFoundError):  # one may be removed while it is looked at
         return False
 
 
@@ -89,7 +98,7 @@ def fill(cluster: LocalCluster) -> list[int]:
     """A queue with some messages left of many; their numbers."""
     declare(uri_of(cluster, 0), "q")
     publish(uri_of(cluster, 0), "q", 0, COUNT)
-    left = take(uri_of(cluster, 0), "q", 7)
+    left = take(uri_of(cluster, 0), "q", COUNT, 7)
     publish(uri_of(cluster, 0), "q", COUNT, COUNT // 2)
     left += range(COUNT, COUNT + COUNT // 2)
     return left
@@ -154,7 +163,7 @@ def test_files_that_are_removed_under_a_running_node(cluster: LocalCluster) -> N
     assert gone
     for path in gone:
         path.unlink()
-    stay = take(uri_of(cluster, node), "q", 70)  # so that most of it is to be rewritten
+    stay = take(uri_of(cluster, node), "q", len(left), 70)  # so that most of it is to be rewritten
     publish(uri_of(cluster, node), "q", 70_001, COUNT)
     eventually(lambda: "; rewriting " in cluster.log(node), "its entries come from the others", 60)
     assert consume(uri_of(cluster, node), "q") == stay + list(range(70_001, 70_001 + COUNT))
