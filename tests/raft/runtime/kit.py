@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tests.patience import PATIENCE_S
 from warren_raft.machine import Applied, GroupSpec, Meta
 from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.host import Host
@@ -80,7 +81,7 @@ class Recorder(NullObserver):
         return [event[0] for event in self.events]
 
 
-def until(loop: Loop, condition: Callable[[], Any], seconds: float = 60.0) -> None:
+def until(loop: Loop, condition: Callable[[], Any], seconds: float = PATIENCE_S) -> None:
     """Turn until the condition holds; fails at the deadline."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -163,7 +164,7 @@ class Cluster:
         assert leader is not None
         return leader
 
-    def until(self, condition: Callable[[], Any], seconds: float = 60.0) -> None:
+    def until(self, condition: Callable[[], Any], seconds: float = PATIENCE_S) -> None:
         until(self.loop, condition, seconds)
 
     def close(self) -> None:

@@ -233,13 +233,13 @@ def test_what_a_job_raises_ends_the_loop(late: bool, where: str) -> None:
 
     def job() -> Callable[[], None]:
         if late:
+            loop.post(replaced.set)  # this thread is here: another one does it
             assert replaced.wait(PATIENCE_S)
         if where == "job":
             fail()
         return fail
 
     replaced = threading.Event()
-    loop.call_later(50, replaced.set)
     loop.at_turn_end(LoopStage.SYNC, lambda: loop.wait_for(job))
     with pytest.raises(ValueError, match=where):
         loop.run()

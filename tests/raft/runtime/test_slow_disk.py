@@ -165,7 +165,11 @@ HANG_MS = 400
 
 
 class HangingFiles(Files):
-    """A sync does not return while `hangs`; each takes at least `sync_s`."""
+    """A sync does not return while `hangs`; each takes `sync_s`, however slow the disk is.
+
+    No power fails here, so nothing needs to be on the disk: a busy machine's own syncs take longer
+    than HANG_MS, and every node's disk would be suspect.
+    """
 
     def __init__(self) -> None:
         self.released = threading.Event()
@@ -180,7 +184,6 @@ class HangingFiles(Files):
     def sync_data(self, fd: int) -> None:
         self.never.wait(self.sync_s)
         self.released.wait()
-        super().sync_data(fd)
 
 
 class HangingCluster(Cluster):
@@ -280,10 +283,13 @@ def test_a_small_write_that_hangs_on_the_loop_s_thread_holds_the_loop_for_a_mome
     cluster = HangingCluster(tmp_path)
     a, loop = cluster.hosts["a"], cluster.loop
     main, gaps, seen = threading.get_ident(), [], [time.monotonic()]
+    meanwhile: list[float] = []
 
     def step() -> None:
         gaps.append(time.monotonic() - seen[-1])
         seen.append(time.monotonic())
+        if not cluster.files["a"].released.is_set():
+            meanwhile.append(seen[-1])
         leader = cluster.leader(1)
         if leader not in (None, a):
             cluster.files["a"].hang(False)
@@ -307,7 +313,7 @@ def test_a_small_write_that_hangs_on_the_loop_s_thread_holds_the_loop_for_a_mome
     loop.call_later(20_000, loop.stop)
     loop.run()
     assert hung, "the write that hangs was not on the loop's thread"
-    assert cluster.leader(1) is not a and len(gaps) > 20
+    assert cluster.leader(1) is not a and len(meanwhile) > 5
     assert max(gaps) < HANG_MS / 1000, "the loop stood for as long as it takes to be suspected"
     assert "another thread runs the event loop" in caplog.text
     assert "does not answer" in caplog.text and "answers again" in caplog.text
