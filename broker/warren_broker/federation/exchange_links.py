@@ -40,14 +40,11 @@ CLEANUP_NEVER: Final = "never"
 class ExchangeLinks(Supervisor):
     """Runs a process for each upstream of each federated exchange that is this node's."""
 
+    watch_ms = BINDINGS_MS
+
     def __init__(self, cluster: Cluster, definitions: Definitions, cluster_name: str) -> None:
         super().__init__(cluster, definitions, cluster_name)
         self._told_bindings: dict[Key, object] = {}
-
-    def start(self, scheme: str, host: str, port: int, message_bytes_max: int) -> None:
-        """See Supervisor."""
-        super().start(scheme, host, port, message_bytes_max)
-        self._look_at_bindings()
 
     # ------------------------------------------------------------ which ones
 
@@ -146,10 +143,8 @@ class ExchangeLinks(Supervisor):
 
     # ------------------------------------------------------------ bindings
 
-    def _look_at_bindings(self) -> None:
+    def watch(self) -> None:
         """Tell each process the bindings of its exchange, when they are others than before."""
-        if self._own is None:
-            return
         for key, shovel in self._here.items():
             if shovel.process is None:
                 continue
@@ -167,4 +162,3 @@ class ExchangeLinks(Supervisor):
             ]
             packed = base64.b64encode(msgspec.msgpack.encode(bound))
             shovel.process.tell_all(BINDINGS + packed + b"\n")
-        self._cluster.loop.call_later(BINDINGS_MS, self._look_at_bindings)

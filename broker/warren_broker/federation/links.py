@@ -44,14 +44,11 @@ def has_demand(state: QueueState) -> bool:
 class FederationLinks(Supervisor):
     """Runs a process for each upstream of each federated queue that is led here."""
 
+    watch_ms = DEMAND_MS
+
     def __init__(self, cluster: Cluster, definitions: Definitions, cluster_name: str) -> None:
         super().__init__(cluster, definitions, cluster_name)
         self._told_demand: dict[Key, tuple[object, bool]] = {}
-
-    def start(self, scheme: str, host: str, port: int, message_bytes_max: int) -> None:
-        """See Supervisor."""
-        super().start(scheme, host, port, message_bytes_max)
-        self._look_at_demand()
 
     # ------------------------------------------------------------ which ones
 
@@ -122,10 +119,8 @@ class FederationLinks(Supervisor):
 
     # ------------------------------------------------------------ demand
 
-    def _look_at_demand(self) -> None:
+    def watch(self) -> None:
         """Tell each process when the demand of its queue has changed."""
-        if self._own is None:
-            return
         told, self._told_demand = self._told_demand, {}
         for key, link in self._here.items():
             if link.process is None:
@@ -137,7 +132,6 @@ class FederationLinks(Supervisor):
             if before != now and link.process.tell(FETCH if now[1] else PAUSE):
                 before = now
             self._told_demand[key] = before
-        self._cluster.loop.call_later(DEMAND_MS, self._look_at_demand)
 
     def _demand(self, group: int) -> bool:
         host = self._cluster.host

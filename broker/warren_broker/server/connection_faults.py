@@ -44,9 +44,8 @@ def guarded(
 
 
 def guarded_call(client: Failing, call: Callable[..., Any]) -> Callable[..., None]:
-    """Guard a function that is passed on as a callback."""
+    """Guard a function that is passed on as a callback: one for each run of publishes."""
 
-    @functools.wraps(call)
     def guard(*args: Any, **values: Any) -> None:
         try:
             call(*args, **values)

@@ -70,7 +70,13 @@ def _is_another(known: ManagedShovel, parameter: Parameter) -> bool:
 
 
 class Supervisor(ABC):
-    """Compares what runs on this node with what should run, and starts what has ended again."""
+    """Compares what runs on this node with what should run, and starts what has ended again.
+
+    watch_ms  interval of `watch`, which is called only while anything runs here: a node without
+              shovels and links does not wake for them
+    """
+
+    watch_ms: int | None = None
 
     def __init__(self, cluster: Cluster, definitions: Definitions, cluster_name: str) -> None:
         self._cluster = cluster
@@ -79,6 +85,7 @@ class Supervisor(ABC):
         self._own: dict[str, Any] | None = None
         self._here: dict[Key, ManagedShovel] = {}
         self._leader_ms = 0
+        self._watching = False
 
     @abstractmethod
     def wanted(self) -> dict[Key, Parameter]:
@@ -103,6 +110,10 @@ class Supervisor(ABC):
     def leaving(self, key: Key, shovel: ManagedShovel) -> None:
         """Prepare for that it is not wanted on this node any more; its process is stopped next."""
         log.debug("%s leaves this node", self.named(shovel.parameter))
+
+    def watch(self) -> None:
+        """Tell the processes what has changed; see watch_ms."""
+        raise AssertionError(f"{type(self).__name__} has nothing to watch")
 
     def candidates(self) -> list[str]:
         """Return the nodes that may run what has no place of its own, as far as this one knows."""
@@ -166,7 +177,16 @@ class Supervisor(ABC):
             elif starts:
                 starts -= 1
                 running += self._run(known)
-        self._cluster.loop.call_later(LOOK_MS, self._look)
+        # In step with the other supervisors of this node: all of them look in one turn.
+        self._cluster.loop.call_later(LOOK_MS - self._now_ms() % LOOK_MS, self._look)
+        if self.watch_ms is not None and not self._watching:
+            self._watch(self.watch_ms)
+
+    def _watch(self, every_ms: int) -> None:
+        self._watching = self._own is not None and bool(self._here)
+        if self._watching:
+            self.watch()
+            self._cluster.loop.call_later(every_ms, lambda: self._watch(every_ms))
 
     def _may_run(self) -> bool:
         """Return whether this node is not cut off."""

@@ -104,6 +104,41 @@ def links(monkeypatch: pytest.MonkeyPatch) -> Links:
     return made
 
 
+def test_a_node_without_links_does_not_wake_to_watch_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thirty wake-ups a second, half of an idle node's, were for links that there were not."""
+    watched = []
+
+    class Watched(Links):
+        watch_ms = LOOK_MS
+
+        def watch(self) -> None:
+            watched.append(self.now_ms)
+
+        def look(self) -> None:
+            self.now_ms += LOOK_MS
+            due, self.timers = self.timers, []
+            for call in due:
+                call()
+
+    monkeypatch.setattr(supervisor, "ShovelProcess", Process)
+    links = Watched()
+    links.names = []
+    links.start("amqp", "localhost", 5672, 16 << 20)
+    links.look()
+    assert watched == [] and len(links.timers) == 1
+    links.names = ["one"]
+    for _ in range(2):
+        links.look()
+    assert watched == [2 * LOOK_MS, 3 * LOOK_MS] and len(links.timers) == 2
+    links.names = []
+    for _ in range(2):
+        links.look()
+    assert len(watched) == 2 and len(links.timers) == 1, "the last one has left"
+    links.stop()
+    links.look()
+    assert links.timers == []
+
+
 def test_many_links_start_at_a_bounded_rate_and_the_rest_waits_in_words(links: Links) -> None:
     looks = 1
     assert len(Process.started) == STARTS_PER_LOOK and len(links.infos()) == NEW_PER_LOOK
