@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 from warren_raft.storage import manifest, segment, snapshot, wal
 from warren_raft.storage.errors import LogDamaged, LogNewer
-from warren_raft.storage.files import Files
+from warren_raft.storage.files import Files, is_bad_medium
 from warren_raft.storage.format import Damaged, Data, Newer
 from warren_raft.storage.identity import Directory
 from warren_raft.storage.manifest import Manifest
@@ -24,6 +25,22 @@ def damaged(path: Path, offset: int, damage: Damaged) -> LogDamaged:
     """Return the error to raise for bytes of that file that cannot be read."""
     kind = LogNewer if isinstance(damage, Newer) else LogDamaged
     return kind(path, offset, str(damage))
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Raise LogDamaged for that file where the disk cannot read it.
+
+    1. A sector of a file of the log goes bad, which a disk reports, other than a flipped bit.
+    2. The node restarts, and cannot read the file.  3. If that ended the node, each start would end
+    there, although the other members can repair it. Other errors, as of permissions, end the start.
+    """
+    try:
+        yield
+    except OSError as error:
+        if not is_bad_medium(error):
+            raise
+        raise LogDamaged(path, 0, f"the disk cannot read it: {error.strerror}") from error
 
 
 @dataclass(slots=True)
@@ -70,7 +87,8 @@ class Catalog:
 
 def _decoded(files: Files, path: Path, decode: Callable[[Data], T]) -> T:
     try:
-        return decode(files.read(path))
+        with reading(path):
+            return decode(files.read(path))
     except Damaged as damage:
         raise damaged(path, 0, damage) from None
 

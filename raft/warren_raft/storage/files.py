@@ -20,6 +20,8 @@ The system takes longer to gather small buffers than it takes to copy them; with
 the other way round.
 """
 FULL = (errno.ENOSPC, errno.EDQUOT)
+BAD_MEDIUM = (errno.EIO, errno.ENODATA, errno.EUCLEAN, errno.EBADMSG)
+"""A read fails with these where the disk cannot read a sector, or the file system is damaged."""
 
 
 class SyncFailed(OSError):
@@ -33,6 +35,11 @@ class SyncFailed(OSError):
 def is_full(error: OSError) -> bool:
     """Return whether a write found no space, not a sync: the write may be repeated."""
     return error.errno in FULL and not isinstance(error, SyncFailed)
+
+
+def is_bad_medium(error: OSError) -> bool:
+    """Return whether a read failed because of what is on the disk: the file is damaged there."""
+    return error.errno in BAD_MEDIUM
 
 
 @contextmanager
@@ -98,7 +105,11 @@ class Files:
 
     def read(self, path: Path) -> bytes:
         """Read a whole file."""
-        return path.read_bytes()
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            error.filename = str(path)  # a read, unlike an open, does not name it
+            raise
 
     def write_whole(self, path: Path, data: bytes) -> None:
         """Write a file atomically: after a crash it has the old content (or none) or the new."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from warren_raft.storage import file_chain, manifest, synced_mark
-from warren_raft.storage.catalog import Catalog, Segment, damaged, read_catalog
+from warren_raft.storage.catalog import Catalog, Segment, damaged, read_catalog, reading
 from warren_raft.storage.errors import GroupAlone, LogDamaged
 from warren_raft.storage.files import Files
 from warren_raft.storage.format import (
@@ -181,7 +181,8 @@ def _head(files: Files, directory: Directory, number: int) -> Head:
     path = directory.wal / file_name(number)
     fd = files.open_read(path)
     try:
-        head = decode_head(files.read_at(fd, 0, FIRST_RECORD))
+        with reading(path):
+            head = decode_head(files.read_at(fd, 0, FIRST_RECORD))
     except Damaged as damage:
         raise damaged(path, 0, damage) from None
     finally:
@@ -290,7 +291,8 @@ class _File:
         self.path = directory / file_name(head.number)
         self.into = recovered
         self.memtable = memtable
-        self.data = memoryview(files.read(self.path))
+        with reading(self.path):
+            self.data = memoryview(files.read(self.path))
         self.ended = True  # whether the last record's batch has its BATCH_END
         self.position = (0, 0)
         self.offset = head.first_record

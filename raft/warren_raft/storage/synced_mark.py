@@ -36,7 +36,7 @@ from typing import NamedTuple
 
 from warren_raft.checksum import crc32
 from warren_raft.storage.background_writer import BackgroundWriter
-from warren_raft.storage.files import Files, is_full
+from warren_raft.storage.files import Files, is_bad_medium, is_full
 from warren_raft.storage.identity import SYNCED, Directory
 from warren_raft.storage.wal import Wal
 
@@ -91,7 +91,12 @@ def decode(data: bytes) -> SyncedMark:
 def read(files: Files, directory: Path) -> SyncedMark:
     """Read the file in that folder; SyncedMark() when it is missing or damaged."""
     path = directory / NAME
-    return decode(files.read(path)) if files.exists(path) else SyncedMark()
+    try:
+        return decode(files.read(path)) if files.exists(path) else SyncedMark()
+    except OSError as error:
+        if not is_bad_medium(error):
+            raise
+        return SyncedMark()
 
 
 def read_both(files: Files, directory: Directory) -> list[SyncedMark]:

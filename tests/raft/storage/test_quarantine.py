@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import queue
 from pathlib import Path
 
@@ -112,6 +114,85 @@ def test_with_peers_everything_is_set_aside(
     opened = start(tmp_path)  # and from then on it is named at each start
     opened.close()
     assert "damaged/0001 holds" in caplog.text and str(path) in caplog.text
+
+
+class BadSectors(Files):
+    """The disk cannot read some files, once or as long as they have their names."""
+
+    def __init__(self, number: int, *bad: Path) -> None:
+        self.number = number
+        self.bad = bad
+        self.opened: dict[int, Path] = {}
+
+    def _read(self, path: Path) -> None:
+        if path in self.bad:
+            raise OSError(self.number, os.strerror(self.number))
+
+    def open_read(self, path: Path) -> int:
+        fd = super().open_read(path)
+        self.opened[fd] = path
+        return fd
+
+    def read(self, path: Path) -> bytes:
+        self._read(path)
+        return super().read(path)
+
+    def read_at(self, fd: int, offset: int, length: int) -> bytes:
+        self._read(self.opened[fd])
+        return super().read_at(fd, offset, length)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EUCLEAN])
+@pytest.mark.parametrize("kind", sorted(WHOLE))
+def test_a_file_that_the_disk_cannot_read_is_damaged(
+    tmp_path: Path, kind: str, number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each start ended with the error of the read, which did not even name the file."""
+    a_life(tmp_path)
+    path = WHOLE[kind](tmp_path)
+    opened = start(tmp_path, BadSectors(number, path))
+    assert opened.recovered.groups == {}
+    opened.close()
+    assert str(path) in caplog.text and "the disk cannot read it" in caplog.text
+    assert (tmp_path / "damaged" / "0001" / path.relative_to(tmp_path)).exists()
+
+
+def test_a_snapshot_that_the_disk_cannot_read_condemns_its_group(tmp_path: Path) -> None:
+    a_life(tmp_path)
+    snapshot = next((tmp_path / "snapshots").glob("*.snap"))
+    opened = start(tmp_path, BadSectors(errno.EIO, snapshot))
+    assert set(opened.recovered.condemned) == {1} and set(opened.recovered.groups) == {2}
+    opened.close()
+
+
+def test_marks_that_the_disk_cannot_read_are_as_damaged_ones(tmp_path: Path) -> None:
+    a_life(tmp_path)
+    marks = tmp_path / "synced", tmp_path / "wal" / "synced"
+    opened = start(tmp_path, BadSectors(errno.EIO, marks[0]))
+    assert len(opened.recovered.groups) == 2
+    opened.close()
+    opened = start(tmp_path, BadSectors(errno.EIO, *marks))
+    assert opened.recovered.groups == {}
+    opened.close()
+
+
+@pytest.mark.parametrize("kind", sorted(WHOLE))
+def test_a_file_that_may_not_be_read_ends_the_start_and_is_named(tmp_path: Path, kind: str) -> None:
+    """Nothing of the disk is wrong: the operator has to give the node its permissions."""
+    a_life(tmp_path)
+    path = WHOLE[kind](tmp_path)
+    before = everything(tmp_path)
+    with pytest.raises(PermissionError):
+        start(tmp_path, BadSectors(errno.EACCES, path))
+    assert everything(tmp_path) == before
+
+
+def test_node_json_that_the_disk_cannot_read_is_named(tmp_path: Path) -> None:
+    a_life(tmp_path)
+    (tmp_path / "node.json").unlink()
+    (tmp_path / "node.json").symlink_to("/proc/self/mem")  # there is nothing at its beginning
+    with pytest.raises(OSError, match="Input/output error: .*node.json"):
+        start(tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["wal, in the middle", "manifest"])
