@@ -160,6 +160,9 @@ class Limits(_Table):
     unfinished_bytes_max: int = Field(
         128 * MIB, ge=MIB, description="a connection's messages that are not complete"
     )
+    transaction_bytes_max: int = Field(
+        64 * MIB, ge=MIB, description="a connection's publishes that wait for tx.commit"
+    )
     frame_max: int = Field(131_072, ge=FRAME_BYTES_MIN, le=16 * MIB)
     channel_max: int = Field(2047, ge=1, le=65_535)
     connections_max: int = Field(10_000, ge=1)

@@ -149,7 +149,7 @@ class Connection:
                     f"{method.name} on channel {raw.channel} before connection.open"
                 )
             else:
-                self._on_channel(raw.channel, method)
+                self._on_channel(raw.channel, method, len(raw.args))
         except Refusal as refusal:
             self.state.close(refusal, at=code)
 
@@ -163,7 +163,7 @@ class Connection:
             )
         handler(self.state, method)
 
-    def _on_channel(self, number: int, method: Method) -> None:
+    def _on_channel(self, number: int, method: Method, argument_bytes: int) -> None:
         if method.code >> 16 == 10:
             raise errors.CommandInvalid(f"{method.name} on channel {number}; it belongs on 0")
         channel = self._channel(number)
@@ -175,7 +175,7 @@ class Connection:
             elif isinstance(method, methods.ChannelCloseOk):
                 self.state.free(channel)
             return
-        item_order.take(channel, method)
+        item_order.take(channel, method, argument_bytes)
 
     def _channel(self, number: int) -> Channel | None:
         """Return the channel, created if it is new; None: the connection is being closed."""

@@ -16,6 +16,7 @@ class ConnectionConfig(msgspec.Struct, frozen=True):
     heartbeat_s         heartbeat interval offered to the client, in seconds; 0: none
     message_bytes_max   a larger message closes its channel
     unfinished_bytes_max  bytes of incomplete messages over all channels; more closes the connection
+    transaction_bytes_max publishes that wait for tx.commit, over all channels
     handshake_ms        time allowed from the first byte to connection.open
     closing_ms          time allowed between close and close-ok
     waiting_bytes_max   bytes that wait for the broker's answers; above, `wants_input` is False
@@ -28,6 +29,7 @@ class ConnectionConfig(msgspec.Struct, frozen=True):
     heartbeat_s: int = 60
     message_bytes_max: int = 16 * 1024 * 1024
     unfinished_bytes_max: int = 128 * 1024 * 1024
+    transaction_bytes_max: int = 64 * 1024 * 1024
     handshake_ms: int = 10_000
     closing_ms: int = 10_000
     waiting_bytes_max: int = 16 * 1024 * 1024

@@ -10,20 +10,21 @@ from __future__ import annotations
 from typing import Any
 
 from warren_broker.amqp091 import consume, declare, publish, requests
-from warren_broker.amqp091.state import Channel, ChannelItem, TableRun, Then, size_bytes
+from warren_broker.amqp091.state import Channel, ChannelItem, TableRun, Then, to_wait
 from warren_broker.amqp091.wire import methods
 from warren_broker.amqp091.wire.methods import Method
 from warren_broker.errors import ChannelMisused, CommandInvalid, NotImplementedHere, Refusal
 from warren_broker.kernel import AckRun
 
 
-def take(channel: Channel, item: ChannelItem) -> None:
-    """Handle an item now, or after the items before it."""
+def take(channel: Channel, item: ChannelItem, argument_bytes: int = 0) -> None:
+    """Handle an item now, or after the items before it; argument_bytes: of a method."""
     if channel.state in ("closing", "ending"):
         return
     if channel.waiting or channel.inbox:
-        channel.inbox.append(item)
-        channel.waits(size_bytes(item))
+        waiting, size = to_wait(item, argument_bytes)
+        channel.inbox.append((waiting, size))
+        channel.waits(size)
         return
     _carry_out(channel, item)
 
@@ -46,8 +47,8 @@ def answered(channel: Channel, token: requests.Token, result: Any, then: Then, a
 def go_on(channel: Channel) -> None:
     """Handle the items that waited, up to the next that needs an answer."""
     while channel.inbox and not channel.waiting and channel.state in ("new", "open"):
-        item = channel.inbox.popleft()
-        channel.waits(-size_bytes(item))
+        item, size = channel.inbox.popleft()
+        channel.waits(-size)
         _carry_out(channel, item)
 
 

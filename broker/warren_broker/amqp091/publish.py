@@ -42,7 +42,7 @@ def publish(channel: Channel, item: TableRun) -> None:
         mandatory = True in [entries[route].mandatory for route in routes]
         checked = CheckedRun(table, first, last, mandatory, item.run.flags)
         if channel.tx is not None:
-            channel.tx.publishes.append(checked)
+            channel.publish_later(channel.tx, checked)
         else:
             _hand_over(channel, checked)
     if refusal is not None:
@@ -146,11 +146,11 @@ def _tx_commit(channel: Channel, method: methods.TxCommit) -> None:
 
     tx.commit = channel.hold(committed)
     channel.publishes.forget()
-    for run in tx.publishes:
+    for run in channel.take_publishes(tx):
         _hand_over(channel, run)
     for kind, held in tx.acks:
         consume.settle(channel, kind, held)
-    tx.publishes, tx.acks = [], []
+    tx.acks = []
     channel.connection.publishes.to_commit.append(channel)
 
 
@@ -170,6 +170,7 @@ def finished_commit(
 
 def _tx_rollback(channel: Channel, method: methods.TxRollback) -> None:
     tx = _transaction(channel)
+    channel.take_publishes(tx)
     channel.deliveries.put_back([run for _, held in tx.acks for run in held])
     channel.tx = Transaction()
     channel.send(methods.TxRollbackOk())

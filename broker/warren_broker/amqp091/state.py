@@ -20,6 +20,7 @@ from warren_broker.amqp091.confirms import CheckedRun, Publishes, PublishLedger
 from warren_broker.amqp091.connection_config import FRAME_BYTES_MAX_FIRST, ConnectionConfig
 from warren_broker.amqp091.delivery_tags import DeliveryLedger, Held
 from warren_broker.amqp091.heartbeat import Liveness
+from warren_broker.amqp091.kept_runs import own_table, run_bytes
 from warren_broker.amqp091.wire import codec, methods
 from warren_broker.amqp091.wire.methods import Method
 from warren_broker.errors import Refusal
@@ -31,6 +32,10 @@ Then: TypeAlias = Callable[[Any], None]
 """Called with a result that is no Refusal."""
 _NO_LIMIT = 1 << 31
 """The scanner's frame_max when none was negotiated."""
+ITEM_BYTES = 256
+"""Counted for each method, run or range that waits, beside what it carries."""
+DECODED = 32
+"""Octets of memory for each octet of a method's arguments: a table of many small values."""
 
 
 class TableRun(msgspec.Struct, frozen=True):
@@ -79,11 +84,13 @@ class Transaction:
     """The publishes and acknowledgements that wait for tx.commit.
 
     publishes  not yet numbered
-    acks       (kind of kernel.items, what it settles)
+    size_bytes the memory that these take, see `ConnectionState.transaction_bytes`
+    acks       (kind of kernel.items, what it settles): at most what the client was delivered
     commit     the commit's token: it is answered when all publishes are; 0: no commit in progress
     """
 
     publishes: list[CheckedRun] = field(default_factory=list)
+    size_bytes: int = 0
     acks: list[tuple[int, Held]] = field(default_factory=list)
     commit: requests.Token = 0
 
@@ -94,6 +101,7 @@ class Channel:
     state     `new`: before channel.open; `open`; `closing`: channel.close was sent, everything but
               the client's close or close-ok is dropped; `ending`: the client closed it
     waiting   token of the answer that everything in `inbox` waits for; 0: none
+    inbox     items with the memory that each takes; inbox_bytes is the sum
     at        code of the method being handled, for a close's class and method id
     past      cancelled consumers that may still hold deliveries: number to queue
     getters   queue to the number that basic.get uses there
@@ -131,7 +139,7 @@ class Channel:
         self.state: Literal["new", "open", "closing", "ending"] = "new"
         self.waiting: requests.Token = 0
         self.at = 0
-        self.inbox: deque[ChannelItem] = deque()
+        self.inbox: deque[tuple[ChannelItem, int]] = deque()
         self.inbox_bytes = 0
         self.last_queue = ""
         self.prefetch = 0
@@ -185,6 +193,29 @@ class Channel:
         self.inbox_bytes += size_bytes
         self.connection.waiting_bytes += size_bytes
 
+    # -------------------------------------------------------------- transactions
+
+    def publish_later(self, tx: Transaction, run: CheckedRun) -> None:
+        """Keep a run for the commit; raises PreconditionFailed when the bound is exceeded."""
+        table, first, last = own_table(run.table, run.first, run.last)
+        size, connection = run_bytes(table, first, last), self.connection
+        limit = connection.config.transaction_bytes_max
+        if connection.transaction_bytes + size > limit:
+            raise errors.PreconditionFailed(
+                f"transactions of this connection hold {connection.transaction_bytes} bytes, and "
+                f"{size} more were published; {limit} is the limit "
+                "(limits.transaction_bytes_max): commit more often"
+            )
+        connection.transaction_bytes += size
+        tx.size_bytes += size
+        tx.publishes.append(CheckedRun(table, first, last, run.mandatory, run.flags))
+
+    def take_publishes(self, tx: Transaction) -> list[CheckedRun]:
+        """Return and forget what a transaction has kept."""
+        self.connection.transaction_bytes -= tx.size_bytes
+        taken, tx.publishes, tx.size_bytes = tx.publishes, [], 0
+        return taken
+
     # -------------------------------------------------------------- its end
 
     def all_consumers(self) -> tuple[tuple[ConsumerId, str], ...]:
@@ -208,6 +239,8 @@ class Channel:
         self.connection.forget(self)
         self.close_replies()
         self.held_back.clear()
+        if self.tx is not None:
+            self.take_publishes(self.tx)
 
     def close_replies(self) -> None:
         """Cancel the direct reply-to consumer, if there is one."""
@@ -223,11 +256,21 @@ class Channel:
         self.past = {number: queue for number, queue in self.past.items() if number in holding}
 
 
-def size_bytes(item: ChannelItem) -> int:
-    """Return the memory that a waiting item takes."""
+def to_wait(item: ChannelItem, argument_bytes: int) -> tuple[ChannelItem, int]:
+    """Return an item as it waits, and the memory that it takes.
+
+    argument_bytes  of a method
+    """
     if isinstance(item, TableRun):
-        return item.table.size_bytes(item.run.first, item.run.last)
-    return 64
+        run = item.run
+        table, first, last = own_table(item.table, run.first, run.last)
+        if table is not item.table:
+            route = 0 if run.route >= 0 else run.route
+            item = TableRun(table, PublishRun(run.channel, first, last, route, run.flags))
+        return item, run_bytes(table, first, last)
+    if isinstance(item, AckRun):
+        return item, ITEM_BYTES * len(item.ranges)
+    return item, ITEM_BYTES + DECODED * argument_bytes
 
 
 @dataclass(slots=True)
@@ -269,6 +312,7 @@ class ConnectionState:
     to_report           no_ack consumers to report to their queues when the output is taken
     faults              refusals that closed a channel or the connection, for the log
     waiting_bytes       in the inboxes of its channels
+    transaction_bytes   kept for the commits of its channels
     confirmed           messages confirmed to the client since `Connection.take_confirmed`
     traced_vhosts       the view's; looked at for each run of deliveries
 
@@ -301,6 +345,7 @@ class ConnectionState:
         "sessions",
         "to_report",
         "traced_vhosts",
+        "transaction_bytes",
         "user",
         "vhost",
         "view",
@@ -335,6 +380,7 @@ class ConnectionState:
         self.to_report: dict[ConsumerId, ChannelConsumer] = {}
         self.faults: list[ChannelFault] = []
         self.waiting_bytes = 0
+        self.transaction_bytes = 0
         self.confirmed = 0
         self.scanner = FrameScanner(
             min(config.frame_max or FRAME_BYTES_MAX_FIRST, FRAME_BYTES_MAX_FIRST),
