@@ -38,14 +38,16 @@ def test_two_links_on_two_nodes_hear_of_each_change(broker, addresses, channel, 
     assert first.active() == [True]
 
 
-def test_a_link_is_told_after_its_first_credit(addresses, channel, queue_name):
+def test_a_link_that_waits_is_told_after_its_first_credit(addresses, channel, queue_name):
     declare(channel, queue_name, single_active_consumer=True)
-    with WatchedLink(addresses[1], queue_name, credit=0) as link:
-        for _ in range(10):
-            link.turn()
-        assert link.said == []
-        link.receiver.flow(1)
-        link.until([True])
+    with WatchedLink(addresses[0], queue_name, credit=0) as active:
+        active.until([True])
+        with WatchedLink(addresses[1], queue_name, credit=0) as link:
+            for _ in range(10):
+                link.turn()
+            assert link.said == []
+            link.receiver.flow(1)
+            link.until([False])
 
 
 def test_a_queue_without_a_single_active_consumer_says_true(addresses, channel, queue_name):

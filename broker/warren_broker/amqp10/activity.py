@@ -16,8 +16,9 @@ ACTIVE: Final = "rabbitmq:active"
 class Activity:
     """Tells a client by flows with the property `rabbitmq:active`.
 
-    The first one follows the client's first credit; another one follows each change. Consumers of
-    queues without a single active one are always active.
+    A consumer that becomes the single active one is told so at once; otherwise the first flow
+    follows the client's first credit. Another one follows each change. Consumers of queues without
+    a single active one are always active.
 
     credited  the client has given credit
     """
@@ -29,19 +30,21 @@ class Activity:
         self._address: LinkAddress | None = None
         self._active: bool | None = None  # None: not known, or not to be told
         self._told: bool | None = None
+        self._at_once = False
 
     def attach(self, accept: Callable[[], None]) -> None:
         """Have the attach answered, and note where flows go."""
         self._address = self._host.flows.attach(accept)
 
-    def change(self, active: bool | None) -> None:
-        """Note the state."""
+    def change(self, active: bool | None, *, single: bool = False) -> None:
+        """Note the state; single: the queue has a single active consumer, and says which."""
         self._active = active
+        self._at_once |= single and active is True
 
     @property
     def due(self) -> bool:
         """Whether the client is to be told."""
-        return self.credited and self._active not in (None, self._told)
+        return (self.credited or self._at_once) and self._active not in (None, self._told)
 
     @property
     def ends(self) -> bool:

@@ -160,7 +160,7 @@ class ConsumingLink(LinkPart):
 
     def tell_active(self, active: bool) -> None:
         """Note whether the queue has it as its single active consumer."""
-        self._activity.change(active)
+        self._activity.change(active, single=True)
         self.wake()
 
     def cancelled(self, refusal: Refusal) -> None:

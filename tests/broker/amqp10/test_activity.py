@@ -106,14 +106,20 @@ def test_each_change_is_told_and_nothing_is_told_twice() -> None:
     assert said(turned(client)) == [False, True]
 
 
-def test_a_change_before_the_first_credit_is_told_as_it_is_then() -> None:
+def test_one_that_becomes_the_single_active_one_is_told_before_its_first_credit() -> None:
+    """As in RabbitMQ: a client may give credit to active consumers alone."""
     client = opened()
     receiver = link(client, None)
     client.connection.tell_active(CONSUMER, False)
+    assert said(turned(client)) == [], "it waits, and has given no credit"
     client.connection.tell_active(CONSUMER, True)
-    assert said(turned(client)) == []
+    ((_, fields),) = flows(turned(client))
+    assert (fields[COUNT], fields[CREDIT]) == (0, 0)
+    assert fields[PROPERTIES] == {symbol("rabbitmq:active"): True}
     receiver.flow(1)
-    assert said(turned(client)) == [True]
+    assert said(turned(client)) == []
+    client.connection.tell_active(CONSUMER, False)
+    assert said(turned(client)) == [False]
 
 
 def test_the_flow_is_of_the_link_and_the_session_that_it_says() -> None:
