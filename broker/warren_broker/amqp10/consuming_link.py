@@ -392,12 +392,12 @@ class ConsumingLink(LinkPart):
                 block.body(at),
                 exchange=route[0],
                 routing_key=route[1],
-                first_acquirer=not run.acquired_count,
+                acquired_count=run.acquired_count,
                 delivery_count=run.delivery_count,
                 annotations={key: _DECODE(value) for key, value in notes},
             )
         else:
-            pieces = self._writer.encode(block, at, not run.acquired_count, run.delivery_count)
+            pieces = self._writer.encode(block, at, run.acquired_count, run.delivery_count)
         size = sum(map(len, pieces))
         limit = self._size_max
         if limit and size > limit:

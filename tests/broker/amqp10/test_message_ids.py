@@ -115,14 +115,14 @@ def test_what_is_put_in_equals_a_conversion_in_full(seed: int) -> None:
             assert (properties, body) == (bytes(full.properties), bytes(full.body))
             block = Block.decode(encode([body], [properties], ROUTE, 4, None))
             count = rng.randrange(2)
-            sent = b"".join(map(bytes, writer.encode(block, 0, not count, count)))
+            sent = b"".join(map(bytes, writer.encode(block, 0, count, count)))
             whole = encode_message(
                 block.form,
                 properties,
                 body,
                 exchange=b"",
                 routing_key=b"q",
-                first_acquirer=not count,
+                acquired_count=count,
                 delivery_count=count,
             )
             assert sent == b"".join(map(bytes, whole))
@@ -149,14 +149,14 @@ def test_the_third_message_of_a_run_is_not_converted_in_full(
     assert last["hits"] == 4
     block = Block.decode(encode([b""] * 6, stored, ROUTE, 4, None))
     for at in range(2):
-        writer.encode(block, at, True, 0)
+        writer.encode(block, at, 0, 0)
 
     def never(*_: object) -> None:
         raise AssertionError("converted in full")
 
     monkeypatch.setattr("warren_broker.amqp10.message.sent._head", never)
     for at in range(2, 6):
-        writer.encode(block, at, True, 0)
+        writer.encode(block, at, 0, 0)
 
 
 def test_properties_of_an_amqp091_client_with_a_like_id_are_converted_as_they_are() -> None:
@@ -168,7 +168,7 @@ def test_properties_of_an_amqp091_client_with_a_like_id_are_converted_as_they_ar
             writer = MessageWriter()
             for properties in (*run, other, run[0]):
                 block = Block.decode(encode([b"b"], [properties], ROUTE, 4, None))
-                sent = b"".join(map(bytes, writer.encode(block, 0, True, 0)))
+                sent = b"".join(map(bytes, writer.encode(block, 0, 0, 0)))
                 whole = encode_message(block.form, properties, b"b", exchange=b"", routing_key=b"q")
                 assert sent == b"".join(map(bytes, whole)), at
 
@@ -179,7 +179,7 @@ def test_a_link_of_unlike_messages_stops_looking() -> None:
         data = Message(body=b"", inferred=True, id=number + 1, subject="s" * number).encode()
         properties = read(reader, bytearray(data), {})[0]
         block = Block.decode(encode([b""], [properties], ROUTE, 4, None))
-        writer.encode(block, 0, True, 0)
+        writer.encode(block, 0, 0, 0)
     assert reader._unlike == writer._unlike == UNLIKE_MAX + 1
 
 

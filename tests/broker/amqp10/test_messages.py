@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -71,10 +72,10 @@ def test_a_message_as_sent() -> None:
         exchange=b"ex",
         routing_key=b"key",
         ttl_ms=1500,
-        first_acquirer=False,
+        acquired_count=5,
         delivery_count=3,
         annotations={
-            "x-delivery-count": 3,
+            "x-delivery-count": 30,
             "x-opt-a": "text",
             "x-opt-b": True,
             "x-opt-c": b"\xff",
@@ -88,12 +89,31 @@ def test_a_message_as_sent() -> None:
     assert dict(found.annotations or {}) == {
         "x-exchange": "ex",
         "x-routing-key": "key",
+        "x-acquired-count": 5,
         "x-delivery-count": 3,
         "x-opt-a": "text",
         "x-opt-b": True,
         "x-opt-c": b"\xff",
         "x-opt-d": False,
     }
+
+
+def annotations_of(pieces: Iterable[Any]) -> dict[str, Any]:
+    found = Message()
+    found.decode(b"".join(map(bytes, pieces)))
+    return dict(found.annotations or {})
+
+
+def test_a_message_that_was_delivered_before_says_how_often() -> None:
+    """As over AMQP 0.9.1, and as RabbitMQ does; a count of 0 is not there."""
+    route = {"x-exchange": "", "x-routing-key": "q"}
+    raw = properties.encode(properties.Properties(message_id="m"))
+    block = Block.decode(encode_block([b"data"] * 2, [raw] * 2, ROUTE, 4, None))
+    writer = MessageWriter()
+    for at, acquired, failed in ((0, 0, 0), (0, 1, 0), (1, 1, 0), (1, 3, 2), (0, 0, 0)):
+        counts = {"x-acquired-count": acquired, "x-delivery-count": failed}
+        expected = {**route, **{name: count for name, count in counts.items() if count}}
+        assert annotations_of(writer.encode(block, at, acquired, failed)) == expected
 
 
 # ------------------------------------------------------------------ kept as they came
@@ -390,9 +410,9 @@ def test_a_writer_that_compares_writes_what_one_that_does_not_writes(
 ) -> None:
     routes = ((b"", b"q"), (b"ex", b"key"))
     writer = MessageWriter()
-    for raw, body, route, first, count in [each for one in sent for each in (one, one)]:
+    for raw, body, route, acquired, count in [each for one in sent for each in (one, one)]:
         block = Block.decode(encode_block([body], [raw], routes[route], 4, None))
-        written = b"".join(map(bytes, writer.encode(block, 0, first, count)))
+        written = b"".join(map(bytes, writer.encode(block, 0, acquired, count)))
         exchange, key = routes[route]
         expected = encode_message(
             block.form,
@@ -400,7 +420,7 @@ def test_a_writer_that_compares_writes_what_one_that_does_not_writes(
             body,
             exchange=exchange,
             routing_key=key,
-            first_acquirer=first,
+            acquired_count=acquired,
             delivery_count=count,
         )
         assert written == b"".join(map(bytes, expected))

@@ -48,7 +48,7 @@ def encode_message(
     routing_key: bytes,
     priority: int | None = None,
     ttl_ms: int | None = None,
-    first_acquirer: bool = True,
+    acquired_count: int = 0,
     delivery_count: int = 0,
     annotations: Mapping[str, Annotation] | None = None,
 ) -> list[Buffer]:
@@ -56,19 +56,22 @@ def encode_message(
 
     exchange, routing_key  for the annotations x-exchange and x-routing-key
     priority, ttl_ms       for the header; None: as the message was published
-    delivery_count         unsuccessful deliveries before this one, as the header counts them
-    annotations            set by the broker, instead of those of the message with their names
+    acquired_count         deliveries before this one
+    delivery_count         unsuccessful ones among them, as the header counts them
+    annotations            set by the broker, instead of those of the message with their names;
+                           the counts are set by it, too
     """
     assert form == FORM_AMQP091, form
-    given = _NONE
+    given = _counted(acquired_count, delivery_count)
     if annotations:
-        given = {
+        told = {
             name.encode("ascii"): encode_annotation(value) for name, value in annotations.items()
         }
+        given = {**told, **given}
     counts = (
         -1 if priority is None else priority,
         -1 if ttl_ms is None else ttl_ms,
-        first_acquirer,
+        acquired_count == 0,
         delivery_count,
     )
     return _parts(_head(bytes(properties), body, (exchange, routing_key), counts, given), body)
@@ -102,12 +105,12 @@ class MessageWriter:
         self._unlike = 0  # messages in a row that differed from the one before in more than the id
 
     def encode(
-        self, block: Block, at: int, first_acquirer: bool, delivery_count: int
+        self, block: Block, at: int, acquired_count: int, delivery_count: int
     ) -> list[Buffer]:
         """Encode message `at` of a block as `encode_message` does, without annotations."""
         properties, body = bytes(block.properties(at)), block.body(at)
         route = block.route(at)
-        rest = (block.form, route, first_acquirer, delivery_count)
+        rest = (block.form, route, acquired_count, delivery_count)
         key = (properties, rest)
         if key == self._key:
             return [self._sections, _data_head(len(body)), body]
@@ -115,9 +118,10 @@ class MessageWriter:
         made = None if ids is None else ids.sections(properties)
         if made is not None and ENCODED_TYPE not in properties:
             return [made, _data_head(len(body)), body]
-        counts = (-1, -1, first_acquirer, delivery_count)
+        counts = (-1, -1, acquired_count == 0, delivery_count)
         assert block.form == FORM_AMQP091, block.form
-        head = _head(properties, body, route, counts, _NONE)
+        given = _counted(acquired_count, delivery_count)
+        head = _head(properties, body, route, counts, given)
         if head.lengths or head.footer or ENCODED_TYPE in properties:
             self._key = ()
         elif len(properties) > REMEMBERED_BYTES_MAX:
@@ -136,6 +140,14 @@ class MessageWriter:
             return
         self._unlike += 1
         self._rest, self._ids = rest, SentIds(properties, sections)
+
+
+def _counted(acquired_count: int, delivery_count: int) -> dict[bytes, bytes]:
+    """Return the annotations of a message that was delivered before, each unless it is 0."""
+    if not (acquired_count or delivery_count):
+        return _NONE
+    counts = ((b"x-acquired-count", acquired_count), (b"x-delivery-count", delivery_count))
+    return {name: encode_annotation(count) for name, count in counts if count}
 
 
 class _Head(NamedTuple):
