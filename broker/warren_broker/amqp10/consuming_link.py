@@ -16,7 +16,7 @@ from warren_broker.amqp10.connection_requests import AnyAnswer
 from warren_broker.amqp10.dynamic_nodes import TEMPORARY_QUEUE, TemporaryQueue, describe
 from warren_broker.amqp10.filter_set import FilterSet, read_filters
 from warren_broker.amqp10.held_deliveries import HeldDeliveries
-from warren_broker.amqp10.link import LinkHost, LinkPart, accept_attach
+from warren_broker.amqp10.link import LinkHost, LinkPart, accept_attach, tell_outcomes
 from warren_broker.amqp10.link_requests import (
     Consume,
     Consuming,
@@ -115,6 +115,7 @@ class ConsumingLink(LinkPart):
 
     def _accept(self) -> None:
         accept_attach(self.link)
+        tell_outcomes(self.link)
         self._filters.answer(self.link)
         if self._temporary is not None:
             describe(self.link.source, self._temporary.name, TEMPORARY_QUEUE)

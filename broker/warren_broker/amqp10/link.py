@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from warren_broker.amqp091.wire.fitting import HEADER_FRAME_BYTES
 from warren_broker.amqp10.addresses import BLOCKS_CAPABILITY, WARREN_ANSWERS
@@ -14,11 +14,26 @@ from warren_broker.amqp10.fetched_ahead import FetchedAhead
 from warren_broker.amqp10.wire.deliveries import Handle
 from warren_broker.amqp10.wire.fields import read_map
 from warren_broker.amqp10.wire.link_flows import LinkFlows
-from warren_broker.amqp10.wire.proton import Condition, Data, Delivery, Link, Terminus, symbol
+from warren_broker.amqp10.wire.proton import (
+    UNDESCRIBED,
+    Array,
+    Condition,
+    Data,
+    Delivery,
+    Link,
+    Terminus,
+    symbol,
+)
 from warren_broker.amqp10.wire.send_ahead import SendAhead
 from warren_broker.errors import InvalidArgument, NotImplementedHere, Refusal
 
 _FORMER_LINK_NAME = re.compile(r"(?:link|management)-[0-9]+", re.ASCII)
+OUTCOMES: Final = (
+    "amqp:accepted:list",
+    "amqp:rejected:list",
+    "amqp:released:list",
+    "amqp:modified:list",
+)
 OnAnswer: TypeAlias = Callable[[AnyAnswer], None]
 
 
@@ -182,6 +197,13 @@ def accept_attach(link: Link, max_message_size: int = 0, paired: bool = False) -
     if paired:
         link.properties = {symbol("paired"): True}
     link.open()
+
+
+def tell_outcomes(link: Link) -> None:
+    """Say in the answer to a consumer's attach how its source hands out messages."""
+    link.source.distribution_mode = Terminus.DIST_MODE_MOVE
+    link.source.outcomes.clear()
+    link.source.outcomes.put_object(Array(UNDESCRIBED, Data.SYMBOL, *map(symbol, OUTCOMES)))
 
 
 def announces_blocks(link: Link) -> bool:
