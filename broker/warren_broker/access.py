@@ -212,6 +212,6 @@ def _not_default(name: str) -> None:
 
 def _other_user(table: MessageTable, at: int, user: str) -> errors.Refusal:
     given = properties.decode(table.properties_of(at)).user_id
-    return errors.PreconditionFailed(
+    return errors.OtherUserId(
         f"user_id property set to '{given}' but authenticated user was '{user}'"
     )

@@ -161,6 +161,12 @@ class BatchDiffers(PreconditionFailed):
     condition = "warren:batch-conflict"
 
 
+class OtherUserId(PreconditionFailed):
+    """A message with the `user_id` of another user than its publisher."""
+
+    condition = "amqp:unauthorized-access"
+
+
 class InvalidArgument(PreconditionFailed):
     """An argument with an invalid type or value; in 0.9.1 the same as an inequivalent one."""
 

@@ -498,7 +498,10 @@ def test_a_user_id_is_the_users_own(at: int) -> None:
         refusal = attempt(operation, EVERYTHING, tags=tags)
         assert (refusal is None) is allowed, (given, tags)
         if refusal is not None:
-            assert type(refusal) is errors.PreconditionFailed
+            assert isinstance(refusal, errors.PreconditionFailed)
+            assert refusal.reply_code == 406
+            if attempt is try10:
+                assert refusal.condition == "amqp:unauthorized-access"
             assert refusal.detail == (
                 f"user_id property set to '{given}' but authenticated user was 'guest'"
             )
