@@ -141,7 +141,8 @@ def _declare_queue(asker: Asker, request: requests.DeclareQueueRequest, answer: 
 
 
 def _get_queue(asker: Asker, request: requests.GetQueueRequest, answer: Answer) -> None:
-    queue = asker.queue(request.name, store=True)
+    asker.access.read_queue(request.name)
+    queue = asker.broker.queues.find(asker.vhost, request.name)  # another connection's, too
 
     def counted(stat: Any) -> None:
         answer(stat if isinstance(stat, errors.Refusal) else _info(asker, queue, stat))

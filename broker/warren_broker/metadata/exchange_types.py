@@ -62,6 +62,11 @@ def check_kind(kind: str, choosing: bool, keeping: bool = False) -> None:
         raise PreconditionFailed(f"unknown exchange type '{kind}'")
 
 
+def is_kind(kind: str) -> bool:
+    """Return whether any exchange may have this type."""
+    return kind in (*KINDS, *CHOOSING_KINDS, *KEEPING_KINDS, UPSTREAM_KIND)
+
+
 def check_arguments(kind: str, arguments: Arguments) -> None:
     """Raise PreconditionFailed for arguments that an exchange of this type cannot have."""
     if kind == RECENT_HISTORY:
