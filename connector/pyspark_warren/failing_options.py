@@ -95,6 +95,14 @@ class FailingValues(Protocol):
         """When messages are acknowledged."""
 
     @property
+    def prefetch(self) -> int:
+        """Most unacknowledged messages of one receiver."""
+
+    @property
+    def receivers(self) -> int:
+        """How many there are."""
+
+    @property
     def starting_offset(self) -> object | None:
         """Given for a stream; None: a queue."""
 
@@ -123,6 +131,22 @@ def refuse_failing(options: FailingValues, told: str) -> None:
             f"tell whether queue {options.queue!r} has a dead letter exchange, and without one the "
             "broker drops what is rejected. See that it has one (x-dead-letter-exchange, or "
             "dead-letter-exchange of a policy), then set dropRejected=true"
+        )
+
+
+def check_room(options: FailingValues, waiting: int) -> None:
+    """Raise OptionError when messages that wait, unacknowledged, keep all others from coming.
+
+    1. A message fails alone, and waits until a batch passes behind it.  2. The broker delivers no
+    more than the prefetch. When as many wait, nothing comes that could pass: the query would stand
+    still, and no error would say why.
+    """
+    room = options.prefetch * options.receivers
+    if waiting >= room:
+        raise OptionError(
+            f"option prefetch={options.prefetch} (receivers={options.receivers}): {waiting} "
+            "messages that failed alone wait until another one passes (isolatePoison), and the "
+            f"broker delivers no other beside them; give a prefetch above {waiting}"
         )
 
 

@@ -18,7 +18,7 @@ from pyspark_warren.amqp.spool.tries import NOT_TRIED, Tries, given_up_file
 from pyspark_warren.amqp.spool_offset import SpoolOffset
 from pyspark_warren.errors import OptionError
 from pyspark_warren.failed_batches import FailedBatch
-from pyspark_warren.failing_options import FAIL
+from pyspark_warren.failing_options import FAIL, check_room
 from pyspark_warren.options import Options
 
 
@@ -53,6 +53,11 @@ class SpoolGivingUp:
         """Note that this run begins the batch that ends there; its first try is not noted."""
         self._begun = end.batch_of(self._lane)
         return end
+
+    def check_room(self, start: SpoolOffset) -> None:
+        """Raise OptionError when only messages that wait are, and will be, received."""
+        if self.standing(start).parts:
+            check_room(self._options, sum(part.rows for part in self.standing(start).parts))
 
     def plan(self, start: SpoolOffset, end: SpoolOffset) -> tuple[SpoolSlice, ...] | None:
         """Return the slices of a batch that is given up, or was; None: its rows are read.

@@ -238,6 +238,7 @@ class SpoolDriver:
         assert lane is not None, "begin comes first"
         at = start.position(LANE)
         if lane.end <= at:
+            self._giving_up.check_room(start)
             return start
         end = cut_end(at, self._reports(lane, start), rows_max, bytes_max)
         if self._target is not None:

@@ -59,6 +59,35 @@ def test_messages_at_fault_at_the_end_leave_room_for_others(
     world.check()
 
 
+def test_messages_that_wait_and_take_the_whole_prefetch_stopped_the_query_without_a_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing that could pass behind them is delivered."""
+    world = one_batch(monkeypatch, 10, 4, 5, 6, 7, 8, 9, batchTriesMax="1", prefetch="3")
+    with pytest.raises(OptionError, match=r"prefetch=3 .* 3 messages .* a prefetch above 3"):
+        world.until_done()
+    world.given["prefetch"] = "4"
+    with pytest.raises(OptionError, match=r"prefetch=4 .* 4 messages .* a prefetch above 4"):
+        world.until_done()
+    world.given["prefetch"] = "20"
+    world.until_done()
+    world.put(1)
+    world.until_done()
+    world.check()
+
+
+def test_a_smaller_prefetch_amid_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = one_batch(monkeypatch, 4, 1, 2, 3, batchTriesMax="1", prefetch="11")
+    world.until_done()
+    world.put(5)
+    world.given["prefetch"] = "3"
+    with pytest.raises(OptionError, match="prefetch=3"):
+        world.run()
+    world.given["prefetch"] = "11"
+    world.until_done()
+    world.check()
+
+
 @pytest.mark.parametrize(
     ("bad", "tries", "every"), [((2,), 2, 3), ((2,), 1, 1), ((1, 3), 1, 7)], ids=str
 )
