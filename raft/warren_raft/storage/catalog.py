@@ -29,15 +29,19 @@ def damaged(path: Path, offset: int, damage: Damaged) -> LogDamaged:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Raise LogDamaged for that file where the disk cannot read it.
+    """Raise LogDamaged for that file where the disk cannot read it, or a directory has its name.
 
     1. A sector of a file of the log goes bad, which a disk reports, other than a flipped bit.
     2. The node restarts, and cannot read the file.  3. If that ended the node, each start would end
-    there, although the other members can repair it. Other errors, as of permissions, end the start.
+    there, although the other members can repair it. Other errors, as of permissions, end the start,
+    and name the file.
     """
     try:
         yield
     except OSError as error:
+        error.filename = str(path)
+        if isinstance(error, IsADirectoryError):
+            raise LogDamaged(path, 0, "it is a directory") from error
         if not is_bad_medium(error):
             raise
         raise LogDamaged(path, 0, f"the disk cannot read it: {error.strerror}") from error

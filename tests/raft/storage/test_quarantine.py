@@ -157,6 +157,18 @@ def test_a_file_that_the_disk_cannot_read_is_damaged(
     assert (tmp_path / "damaged" / "0001" / path.relative_to(tmp_path)).exists()
 
 
+@pytest.mark.parametrize("kind", sorted(WHOLE))
+def test_a_directory_in_the_place_of_a_file_is_damage(tmp_path: Path, kind: str) -> None:
+    a_life(tmp_path)
+    path = WHOLE[kind](tmp_path)
+    path.unlink()
+    path.mkdir()
+    opened = start(tmp_path)
+    assert opened.recovered.groups == {}
+    opened.close()
+    assert (tmp_path / "damaged" / "0001" / path.relative_to(tmp_path)).is_dir()
+
+
 def test_a_snapshot_that_the_disk_cannot_read_condemns_its_group(tmp_path: Path) -> None:
     a_life(tmp_path)
     snapshot = next((tmp_path / "snapshots").glob("*.snap"))
@@ -182,8 +194,9 @@ def test_a_file_that_may_not_be_read_ends_the_start_and_is_named(tmp_path: Path,
     a_life(tmp_path)
     path = WHOLE[kind](tmp_path)
     before = everything(tmp_path)
-    with pytest.raises(PermissionError):
+    with pytest.raises(PermissionError) as no:
         start(tmp_path, BadSectors(errno.EACCES, path))
+    assert str(path) in str(no.value)
     assert everything(tmp_path) == before
 
 
