@@ -163,6 +163,12 @@ class Limits(_Table):
     transaction_bytes_max: int = Field(
         64 * MIB, ge=MIB, description="a connection's publishes that wait for tx.commit"
     )
+    undelivered_bytes_max: int = Field(
+        64 * MIB, ge=MIB, description="a connection's deliveries that its client has not read"
+    )
+    unsettled_max: int = Field(
+        100_000, ge=1, description="deliveries that a 1.0 connection has not settled"
+    )
     frame_max: int = Field(131_072, ge=FRAME_BYTES_MIN, le=16 * MIB)
     channel_max: int = Field(2047, ge=1, le=65_535)
     connections_max: int = Field(10_000, ge=1)

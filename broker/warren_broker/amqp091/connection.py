@@ -348,7 +348,7 @@ class Connection:
             to_confirm.clear()
         if state.to_report:
             self._report()
-        pieces, state.pieces = state.pieces, []
+        pieces, state.pieces, state.pieces_bytes = state.pieces, [], 0
         if state.out:
             pieces.append(state.out)
             state.out = bytearray()
@@ -384,6 +384,11 @@ class Connection:
         """Return and clear the requests to be carried out, in order."""
         taken, self.state.requests = self.state.requests, []
         return taken
+
+    @property
+    def output_bytes(self) -> int:
+        """The bytes of frames that `take_output` would return."""
+        return len(self.state.out) + self.state.pieces_bytes
 
     @property
     def wants_output(self) -> bool:

@@ -339,6 +339,7 @@ class ConnectionState:
         "out",
         "phase",
         "pieces",
+        "pieces_bytes",
         "publishes",
         "requests",
         "scanner",
@@ -373,6 +374,7 @@ class ConnectionState:
         self.consumers: dict[ConsumerId, ChannelConsumer] = {}
         self.out = bytearray()
         self.pieces: list[bytes | bytearray | memoryview] = []  # sent before `out`
+        self.pieces_bytes = 0
         self.requests: list[requests.ClientRequest] = []
         self.asked: dict[requests.Token, Asked] = {}
         self._last_token = 0
@@ -414,10 +416,13 @@ class ConnectionState:
     def send_pieces(self, pieces: list[bytes | memoryview]) -> int:
         """Send frames in pieces, of which the views stay as they are; return their bytes."""
         if self.out:
+            self.pieces_bytes += len(self.out)
             self.pieces.append(self.out)
             self.out = bytearray()
         self.pieces += pieces
-        return sum(map(len, pieces))
+        size_bytes = sum(map(len, pieces))
+        self.pieces_bytes += size_bytes
+        return size_bytes
 
     def new_token(self) -> requests.Token:
         """Return a token that this connection has never used."""

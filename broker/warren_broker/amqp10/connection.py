@@ -15,6 +15,7 @@ from warren_broker.amqp10.addresses import (
     parse_source,
     parse_target,
 )
+from warren_broker.amqp10.connection_bounds import DISCARDED_MAX, LINKS_MAX, ConnectionBounds
 from warren_broker.amqp10.connection_requests import (
     AnyAnswer,
     AnyRequest,
@@ -72,9 +73,6 @@ from warren_broker.management.resource import Token
 from warren_broker.queue import commands
 from warren_broker.sasl_login import Logins
 
-LINKS_MAX = 1024
-DISCARDED_MAX = 4_096
-"""Messages to a link that this end has detached: twice what any link is given credit for."""
 VHOST_PREFIX = "vhost:"
 DEFAULT_VHOST = "/"
 REQUESTS_HELD_MAX = 256
@@ -112,6 +110,7 @@ class Connection10:
         self.in_flight_bytes = 0
         self.unfinished_bytes = 0
         self.fetched = FetchedAhead(self.limits.send_ahead_bytes_max)
+        self.bounds = ConnectionBounds(self.limits.undelivered_bytes_max, self.limits.unsettled_max)
         self.short = False
         self.consumers: dict[int, ConsumingLink | RetiredConsumer] = {}
         self.reply_links: dict[str, RepliesLink] = {}
@@ -288,6 +287,7 @@ class Connection10:
         self._links.clear()
         self._engine.on_delivery.clear()
         self.ahead.clear()
+        self.bounds.clear()
         self.consumers.clear()
         self.reply_links.clear()
         self.target_links.clear()

@@ -86,7 +86,7 @@ class ConsumingLink(LinkPart):
         self._draining = False  # the queue was asked
         self._drained_at = -1  # where the queue's answer to a drain said that the old credit ends
         self._unreported = self._unreported_bytes = 0
-        self._held = HeldDeliveries(0, 0, host.tell)
+        self._held = HeldDeliveries(0, 0, host.tell, host.bounds)
         self._retired: list[RetiredConsumer] = []
         self._queue = "" if source is None else source.queue
         self._said = wanted(link)
@@ -137,18 +137,24 @@ class ConsumingLink(LinkPart):
         self.consumer = answer.consumer
         first_tag = self._held.first_tag + self._next_msg_id
         self._next_msg_id = 0
-        self._held = HeldDeliveries(answer.consumer, first_tag, self.host.tell)
+        self._held = HeldDeliveries(answer.consumer, first_tag, self.host.tell, self.host.bounds)
         self.host.consumers[answer.consumer] = self
         self._activity.change(answer.active)
         return True
 
     # ------------------------------------------------------------ from the queue
 
+    @property
+    def waits_to_write(self) -> bool:
+        """Whether messages wait for credit, the session's window or the connection's bounds."""
+        return bool(self._waiting)
+
     def deliver(self, delivery: commands.Delivery, block: Block) -> None:
         """Take messages from the queue."""
         if not self.ended:
             self.missed(delivery.first_msg_id)
             self._next_msg_id = delivery.first_msg_id + delivery.last - delivery.first + 1
+            self.host.bounds.undelivered_bytes += _kept_bytes(delivery, block)
             self._waiting.append((delivery, block))
             self.wake()
 
@@ -182,7 +188,7 @@ class ConsumingLink(LinkPart):
         self.host.consumers[self.consumer] = retired
         self._retired.append(retired)
         self._held.give_back(tuple(_ids(run) for run, _ in self._waiting))
-        self._waiting.clear()
+        self._drop_waiting()
         self.consumer, self._granted = 0, (0, 0)
         self._draining, self._drained_at = False, -1
         if msg_ids:
@@ -217,8 +223,13 @@ class ConsumingLink(LinkPart):
         """End the consumer: the client has ended the link or its session."""
         self._end(failed=self.session_ended)
 
-    def _end(self, *, failed: bool) -> None:
+    def _drop_waiting(self) -> None:
+        bounds = self.host.bounds
+        bounds.undelivered_bytes -= sum(_kept_bytes(*each) for each in self._waiting)
         self._waiting.clear()
+
+    def _end(self, *, failed: bool) -> None:
+        self._drop_waiting()
         self.consumer = 0
         for held in (*(retired.held for retired in self._retired), self._held):
             self.host.consumers.pop(held.consumer, None)
@@ -349,24 +360,31 @@ class ConsumingLink(LinkPart):
     # ------------------------------------------------------------ writing
 
     def wake(self) -> bool:
-        """Write what credit and the send-ahead bound allow."""
-        wrote = False
-        room_on = self.host.ahead.has_room
+        """Write what credit and the connection's bounds allow."""
+        wrote, bounds = False, self.host.bounds
         while self._waiting and not self.ended:
             run, block = self._waiting.popleft()
+            bounds.undelivered_bytes -= _kept_bytes(run, block)
             notes = dict(run.annotations)
             at = run.first
-            while at <= run.last and not self.ended and self._outbox.has_room(room_on):
+            while at <= run.last and not self.ended and self._may_write():
                 msg_id = run.first_msg_id + at - run.first
                 self._write(msg_id, run, block, at, notes.get(msg_id))
                 at += 1
                 wrote = True
             if at <= run.last:
-                self._waiting.appendleft((rest_of(run, at - run.first), block))
+                rest = rest_of(run, at - run.first)
+                bounds.undelivered_bytes += _kept_bytes(rest, block)
+                self._waiting.appendleft((rest, block))
                 break
         if wrote and (self.settled or self._drained_at >= 0) and not self.ended:
             self.host.flush_later(self)
         return self._report_active() or wrote
+
+    def _may_write(self) -> bool:
+        if not self.settled and not self.host.bounds.may_send(len(self._held.by_tag)):
+            return False
+        return self._outbox.has_room(self.host.ahead.has_room)
 
     def _report_active(self) -> bool:
         """Tell the client that its consumer has become active, or is not any more, if it is due.
@@ -427,6 +445,7 @@ class RetiredConsumer:
     def __init__(self, part: ConsumingLink, held: HeldDeliveries) -> None:
         self.held = held
         self._part = part
+        self.waits_to_write = False  # what comes is given back at once
 
     def deliver(self, delivery: commands.Delivery, block: Block) -> None:
         """Give messages back that were on their way."""
@@ -447,6 +466,11 @@ class RetiredConsumer:
         self.held.release(msg_ids)
         self._part.flow()
         return False
+
+
+def _kept_bytes(run: commands.Delivery, block: Block) -> int:
+    """Return the memory that a run keeps while it waits."""
+    return block.kept_bytes(run.first, run.last + 1)
 
 
 def _ids(run: commands.Delivery) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from warren_broker.amqp10.connection_bounds import ConnectionBounds
 from warren_broker.amqp10.connection_requests import AnyRequest
 from warren_broker.amqp10.link_requests import (
     EndConsumer,
@@ -45,13 +46,14 @@ class HeldDeliveries:
 
     consumer   its number; first_tag: the delivery tag of its message 0, tags count over all
                consumers of a link
-    by_tag     the deliveries that the client has not settled; `_tags` has their tags
+    by_tag     the deliveries that the client has not settled; `_tags` has their tags, `_bounds`
+               counts them with those of the connection's other consumers
     overdue    tags of those that were released because the client held them for too long: they are
                in the queue again
     ended      the queue was told to take back everything
     """
 
-    def __init__(self, consumer: int, first_tag: int, tell: Tell) -> None:
+    def __init__(self, consumer: int, first_tag: int, tell: Tell, bounds: ConnectionBounds) -> None:
         self.consumer = consumer
         self.first_tag = first_tag
         self.by_tag: dict[int, Handle] = {}
@@ -59,10 +61,12 @@ class HeldDeliveries:
         self.overdue: set[int] = set()
         self.ended = False
         self._tell = tell
+        self._bounds = bounds
         self._outcomes: dict[Outcome, list[tuple[int, int]]] = {}
 
     def sent(self, tag: int, delivery: Handle) -> None:
         """Note a delivery that was sent."""
+        self._bounds.unsettled += 1
         self.by_tag[tag] = delivery
         self._tags[delivery] = tag
 
@@ -79,6 +83,7 @@ class HeldDeliveries:
         if tag < 0:
             return None
         del self.by_tag[tag]
+        self._bounds.unsettled -= 1
         if deliveries.is_settled(delivery):
             deliveries.settle(delivery)
         else:
@@ -102,7 +107,8 @@ class HeldDeliveries:
             self._modify(tag, delivery)
         else:  # settled without an outcome: that of the source, released
             noted = self._note(_OUTCOMES.get(int(state), "released"), tag - self.first_tag)
-        self.by_tag.pop(tag, None)
+        if self.by_tag.pop(tag, None) is not None:
+            self._bounds.unsettled -= 1
         self._tags.pop(deliveries.handle_of(delivery), None)
         if not delivery.settled:
             delivery.update(state)
@@ -170,6 +176,7 @@ class HeldDeliveries:
 
     def forget(self) -> None:
         """Drop the handles of all deliveries: their link has ended."""
+        self._bounds.unsettled -= len(self.by_tag)
         self.by_tag.clear()
         self._tags.clear()
 

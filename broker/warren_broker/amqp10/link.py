@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from warren_broker.amqp091.wire.fitting import HEADER_FRAME_BYTES
 from warren_broker.amqp10.addresses import BLOCKS_CAPABILITY, WARREN_ANSWERS
+from warren_broker.amqp10.connection_bounds import ConnectionBounds
 from warren_broker.amqp10.connection_requests import AnyAnswer, AnyRequest
 from warren_broker.amqp10.fetched_ahead import FetchedAhead
 from warren_broker.amqp10.wire.deliveries import Handle
@@ -49,6 +50,8 @@ class Limits10:
     in_flight_bytes_max  blocks passed on and not answered; above it nothing more is read
     send_ahead_bytes_max messages fetched, over all links, or written, over all sessions, ahead of
                          the client's reading
+    undelivered_bytes_max deliveries that wait to be written, over all links of consumers
+    unsettled_max        deliveries, not bytes, that the client has not settled, over the same
     """
 
     block_bytes_max: int = 32 << 20
@@ -58,6 +61,8 @@ class Limits10:
     unfinished_bytes_max: int = 128 << 20
     in_flight_bytes_max: int = 32 << 20
     send_ahead_bytes_max: int = 8 << 20
+    undelivered_bytes_max: int = 64 << 20
+    unsettled_max: int = 100_000
 
 
 class LinkFault(NamedTuple):
@@ -74,6 +79,7 @@ class LinkHost(Protocol):
     in_flight_bytes   of blocks that were passed on and not answered, over all links
     unfinished_bytes  of incomplete blocks, over all links
     fetched           what links that fetch hold, over all of them
+    bounds            what consumers hold, over all links
     short             a resource alarm is set: no block is accepted, no credit given for one
     consumers         the links of consumers, by the consumers' numbers
     reply_links       the links that get replies, by the names to which these are published
@@ -88,6 +94,7 @@ class LinkHost(Protocol):
     in_flight_bytes: int
     unfinished_bytes: int
     fetched: FetchedAhead
+    bounds: ConnectionBounds
     short: bool
     consumers: dict[int, Any]
     reply_links: dict[str, Any]

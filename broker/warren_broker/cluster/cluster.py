@@ -498,6 +498,8 @@ class Cluster:
             )
         blobs = iter(parts)
         for delivery, term in zip(message.deliveries, message.terms, strict=True):
+            if not client.takes(message.consumer):
+                return
             if not term:
                 block = Block.decode(bytes(next(blobs)))
                 client.delivered(message.consumer, _moved(delivery), block)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from warren_broker import errors
@@ -25,6 +25,7 @@ from warren_broker.queue.commands import Delivery
 from warren_broker.server.connection_faults import guarded, guarded_call
 from warren_broker.server.login import log_in
 from warren_broker.server.protocol_client import ProtocolClient
+from warren_broker.server.unread_deliveries import UnreadDeliveries
 from warren_raft.runtime.net.stream import Stream
 
 TICK_MS = 1000
@@ -35,8 +36,7 @@ HANG_UP_MS_MAX = 30_000
 class Client091(ProtocolClient):
     """An AMQP 0.9.1 connection.
 
-    Deliveries wait in `_held` while the socket's output is congested: they are ranges of blocks, so
-    that a slow consumer takes little memory.
+    Deliveries wait in `_held` while the socket's output is congested.
     _deleting  unanswered queue.delete; cancelled consumers are reported after the answer
     Invariant: `_held` is empty or the stream is congested.
     """
@@ -44,7 +44,11 @@ class Client091(ProtocolClient):
     def __init__(self, broker: Broker, config: ConnectionConfig, stream: Stream, peer: str) -> None:
         super().__init__("0.9.1", broker, stream, peer)
         self._session = Connection(config, broker, broker.ids)
-        self._held: deque[tuple[int, Delivery, Block]] = deque()
+        self._held = UnreadDeliveries(
+            config.undelivered_bytes_max,
+            partial(_unsent, self._session, stream),
+            partial(_resume, broker),
+        )
         self._ended = False
         self._deleting = 0
         self._cancelled_later: list[int] = []
@@ -128,6 +132,8 @@ class Client091(ProtocolClient):
         if output:
             self._stream.write(output)
             self._counts.confirmed(self._session.take_confirmed())
+            if not self._stream.congested:
+                self._held.ask_again()
         if self._session.closed and not self._ended:
             self._ended = True
             self._log.ended(self._session.state.close_reason)
@@ -142,8 +148,9 @@ class Client091(ProtocolClient):
     def drained(self) -> None:
         """Write the deliveries that were held back while the socket was congested."""
         while self._held and not self._stream.congested:
-            self._session.deliver(*self._held.popleft())
+            self._session.deliver(*self._held.take())
             self._stream.write(self._session.take_output())
+        self._held.ask_again()
         self._flush_later()
 
     def _pace(self) -> None:
@@ -167,7 +174,7 @@ class Client091(ProtocolClient):
         if known is not None:
             self._counts.delivered(consumer, known.no_ack, delivery)
         if self._held or self._stream.congested:
-            self._held.append((consumer, delivery, block))
+            self._held.add(consumer, delivery, block)
             return
         self._session.deliver(consumer, delivery, block)
         self._flush_later()
@@ -201,11 +208,8 @@ class Client091(ProtocolClient):
         Otherwise they would stay checked out until the channel ends, or be lost with no_ack. They
         are at most the consumer's prefetch or window.
         """
-        if any(held[0] == consumer for held in self._held):
-            for number, delivery, block in self._held:
-                if number == consumer:
-                    self._session.deliver(number, delivery, block)
-            self._held = deque(held for held in self._held if held[0] != consumer)
+        for held in self._held.take_of((consumer,)):
+            self._session.deliver(*held)
 
     def _carry_out(self) -> None:
         session = self._session
@@ -290,9 +294,7 @@ class Client091(ProtocolClient):
         self._events.channel_created(request.session, request.channel)
 
     def _session_down(self, request: requests.SessionDownRequest) -> None:
-        gone = {consumer for consumer, _ in request.consumers}
-        if self._held:
-            self._held = deque(held for held in self._held if held[0] not in gone)
+        self._held.take_of(consumer for consumer, _ in request.consumers)
         self._counts.channel_closed(request.session)
         self._events.channel_closed(request.session)
         self._broker.consuming.session_down(request.session, request.failed)
@@ -466,7 +468,12 @@ class Client091(ProtocolClient):
             answer(result)
 
         self._broker.consuming.checkout(
-            queue, command, self, guarded_call(self, done), request.cancel_on_failover
+            queue,
+            command,
+            self,
+            guarded_call(self, done),
+            request.cancel_on_failover,
+            has_room=self._held.has_room,
         )
 
     def _cancel(self, request: requests.CancelRequest) -> None:
@@ -572,3 +579,13 @@ _HANDLERS: dict[type, Callable[[Client091, Any], None]] = {
     requests.OpenRepliesRequest: Client091._open_replies,
     requests.CloseRepliesRequest: Client091._close_replies,
 }
+
+
+def _unsent(session: Connection, stream: Stream) -> int:
+    """Return the bytes that were written for a client and have not left."""
+    return session.output_bytes + stream.out_bytes
+
+
+def _resume(broker: Broker, consumer: int) -> None:
+    """Ask for what a consumer had no room for."""
+    broker.consuming.resume(consumer)

@@ -63,6 +63,8 @@ class Client10(ProtocolClient):
                     BLOCK_BYTES, settings.message_size_max + settings.frame_max + COLUMNS_BYTES
                 ),
                 unfinished_bytes_max=settings.unfinished_bytes_max,
+                undelivered_bytes_max=settings.undelivered_bytes_max,
+                unsettled_max=settings.unsettled_max,
                 message_bytes_max=settings.message_size_max,
                 properties_bytes_max=settings.frame_max - HEADER_FRAME_BYTES,
             ),
@@ -153,6 +155,7 @@ class Client10(ProtocolClient):
             if output:
                 self._stream.write(output)
             self._run_requests()  # links with room again fetch more
+            self._consumers.ask_again()
             if output and not self._stream.congested:
                 self._flush_later()
                 return

@@ -46,6 +46,7 @@ class Consumers10:
         self.deliver = guard(self._deliver)
         self.cancelled = guard(self._cancelled)
         self._sessions: dict[int, tuple[int, str, bool]] = {}
+        self._refused: dict[int, None] = {}  # consumers that had no room for more
         self._reply_names: set[str] = set()
 
     # ------------------------------------------------------------ for the queues
@@ -64,6 +65,26 @@ class Consumers10:
         if known is not None:
             self._connection.cancelled(consumer, _why(reason, known[1]))
             self._carry_out()
+
+    def _has_room(self, consumer: int) -> bool:
+        """Return whether a link may be given more; else its queue is asked again later."""
+        connection = self._connection
+        link = connection.consumers.get(consumer)
+        if link is None or connection.bounds.takes(link):
+            return True
+        self._refused[consumer] = None
+        return False
+
+    def ask_again(self) -> None:
+        """Ask for what was refused, if there is room."""
+        if not self._refused:
+            return
+        connection = self._connection
+        for consumer in list(self._refused):
+            link = connection.consumers.get(consumer)
+            if link is None or connection.bounds.takes_again(link):
+                del self._refused[consumer]
+                self._broker.consuming.resume(consumer)
 
     # ------------------------------------------------------------ for the links
 
@@ -115,6 +136,7 @@ class Consumers10:
             missed=asker.guard(missed),
             timed_out=asker.guard(timed_out),
             activity=asker.guard(told_active),
+            has_room=self._has_room,
         )
 
     def credit(self, asker: Asker, request: link_requests.GrantCredit, answer: Answer) -> None:
@@ -166,6 +188,7 @@ class Consumers10:
 
     def _end(self, consumer: int, failed: bool) -> None:
         known = self._sessions.pop(consumer, None)
+        self._refused.pop(consumer, None)
         if known is not None:
             self._broker.consuming.session_down(known[0], failed)
 
@@ -199,6 +222,7 @@ class Consumers10:
             self._close_replies(name)
         for consumer in list(self._sessions):
             self._end(consumer, failed=True)
+        self._refused.clear()
         # what refers to the client would keep it in memory until the garbage collector comes by
         self._carry_out = self.deliver = self.cancelled = _nothing
 

@@ -78,6 +78,8 @@ def broker_of(loop: Loop) -> Any:
             limits=SimpleNamespace(
                 heartbeat_s=60,
                 unfinished_bytes_max=1 << 27,
+                undelivered_bytes_max=1 << 26,
+                unsettled_max=100_000,
                 message_size_max=1 << 24,
                 frame_max=1 << 17,
             ),

@@ -63,11 +63,12 @@ class Consumers:
         missed: Callable[[int], None] | None = None,
         timed_out: Callable[[commands.MsgIds, int | None], None] | None = None,
         activity: Callable[[bool], None] | None = None,
+        has_room: Callable[[int], bool] | None = None,
     ) -> None:
         """Add a consumer; `done` is called before its first message.
 
         cancel_on_failover  cancel it when another node begins to lead the queue
-        missed, timed_out, activity  see `LocalConsumer`
+        missed, timed_out, activity, has_room  see `LocalConsumer`
         """
         number = command.consumer
         client = self._remember(number, command.session, queue)
@@ -85,6 +86,7 @@ class Consumers:
             missed=missed,
             timed_out=timed_out,
             activity=activity,
+            has_room=has_room,
         )
 
         def joined(reply: Any) -> None:
@@ -103,6 +105,13 @@ class Consumers:
                 done(requests.RequestDone())
 
         self._queues.ask(queue, command, joined)
+
+    def resume(self, consumer: int) -> None:
+        """Ask for what a consumer had no room for."""
+        client = self._client(consumer)
+        local = None if client is None else client.consumers.get(consumer)
+        if client is not None and local is not None and local.left_out:
+            client.resume(local)
 
     def queue_of(self, consumer: int) -> QueueRecord | None:
         """Return the queue of a consumer, unless either has ended."""

@@ -103,6 +103,9 @@ class LocalConsumer:
     timed_out    told what it held for too long, and timeout_ms, instead of `Receiver.cancelled`:
                  ranges of msg_ids, none when they are not known. None: not wanted
     activity     told whether it is the queue's single active one. None: not wanted
+    has_room     asked before each delivery; False: `Consumers.resume` is called when there is room.
+                 None: there is always room
+    left_out     it had no room, and deliveries were dropped that the queue holds for it
     active_index of the entry of which `activity` was told last
     """
 
@@ -121,6 +124,8 @@ class LocalConsumer:
     timed_out: Callable[[MsgIds, int | None], None] | None = None
     activity: Callable[[bool], None] | None = None
     active_index: int = 0
+    has_room: Callable[[int], bool] | None = None
+    left_out: bool = False
 
 
 class GroupClient:
@@ -335,6 +340,7 @@ class GroupClient:
                 if local.missed is not None:
                     local.missed(reply.first_msg_id)
 
+        local.left_out = False
         self.command(Resume(local.consumer, local.next_msg_id), resumed)
 
     # ------------------------------------------------------------ back from it
@@ -365,14 +371,29 @@ class GroupClient:
             if self._held_back:
                 self._touch()
 
+    def takes(self, consumer: int) -> bool:
+        """Return whether deliveries to a consumer are looked at: it is here, and has room for more.
+
+        1. It has no room for message 5, which is dropped.  2. It has room again when 6 comes: that
+        is dropped as well, as 5 is missing.  3. Both come with the answer to its `resume`.
+        """
+        local = self.consumers.get(consumer)
+        if local is None:
+            return False
+        if local.no_ack or local.has_room is None:
+            return True
+        if not local.left_out:
+            local.left_out = not local.has_room(consumer)
+        return not local.left_out
+
     def delivered(self, consumer: int, delivery: Delivery, block: Block) -> None:
         """Pass messages on to a consumer; they may be repeated, or earlier ones be missing.
 
         block  the block to which delivery.first and delivery.last refer
         """
         local = self.consumers.get(consumer)
-        if local is None:
-            return  # cancelled here while it was on its way; `leave` has returned it
+        if local is None or not self.takes(consumer):
+            return  # cancelled here while it was on its way: `leave` has returned it
         first_id = delivery.first_msg_id
         end_id = first_id + delivery.last - delivery.first + 1
         if end_id <= local.next_msg_id:

@@ -7,16 +7,19 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
-from warren_broker.block.block import FORM_AMQP10, Block, BlockError, encode
+from warren_broker.block.block import (
+    BLOCK_OVERHEAD_BYTES,
+    FORM_AMQP10,
+    Block,
+    BlockError,
+    encode,
+)
 from warren_broker.block.layout import CODEC_NONE, HEADER_BYTES
 from warren_broker.kernel import check_structure
 from warren_broker.queue.codec import LENGTH_BYTES, block_offset
 from warren_raft.storage.errors import EntryDamaged
 
 log = logging.getLogger(__name__)
-BLOCK_OVERHEAD_BYTES = 1_600
-"""Overhead of a block beside its bytes: its object, views, routes, and its place in the cache. A
-message of 100 bytes that was published alone takes sixteen times of that."""
 SMALL_BYTES_MAX = 8 << 10
 """An entry up to this size is read again rather than decoded and kept, where `entries` is asked."""
 ReadData: TypeAlias = Callable[[int, Iterable[int]], Iterator[bytes | EntryDamaged]]

@@ -311,6 +311,8 @@ class LeaderEffects:
             client = cluster.client(group)
             if client is not None:
                 for delivery in effect.deliveries:
+                    if not client.takes(effect.consumer):
+                        return  # the block is not even read
                     block = stored.for_delivery(group, delivery.index, delivery.last)
                     client.delivered(effect.consumer, delivery, block)
             return

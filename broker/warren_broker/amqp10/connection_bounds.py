@@ -1,0 +1,81 @@
+"""What a connection's consumers may make its node hold, over all links."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+LINKS_MAX: Final = 1_024
+"""Links of a connection."""
+DISCARDED_MAX: Final = 4_096
+"""Messages to a link that this end has detached: twice what any link is given credit for."""
+
+
+LINKS_BEYOND_MAX: Final = 4
+"""Links that may each have taken messages beyond the bound of bytes."""
+
+
+class BoundedLink(Protocol):
+    """The link of a consumer."""
+
+    @property
+    def waits_to_write(self) -> bool:
+        """Whether it has messages that are not written."""
+        ...
+
+
+class ConnectionBounds:
+    """Deliveries of all consumers of a connection.
+
+    1. A client gives credit for millions of messages, and does not read, or does not settle.
+    2. The queue gives them at once. Those that are not written keep their blocks in memory, and
+    each that is written and not settled keeps some hundred bytes of the engine's. So both are
+    bounded over all links. What is refused stays with the queue, which is asked again
+    (`GroupClient.resume`).
+    3. The client holds as much as it may on one link, or has closed the window of its session, and
+    waits for a message on another one. So a link that holds nothing takes a delivery beyond the
+    bound of bytes (LINKS_BEYOND_MAX links at a time), and sends one beyond that of unsettled ones.
+    Replayed by tests/broker/amqp10/test_connection_bounds.py
+
+    undelivered_bytes  of deliveries that wait for the client's credit, window or reading
+    unsettled          deliveries that were sent and that the client has not settled
+    """
+
+    __slots__ = (
+        "_beyond",
+        "_undelivered_max",
+        "_unsettled_max",
+        "undelivered_bytes",
+        "unsettled",
+    )
+
+    def __init__(self, undelivered_bytes_max: int, unsettled_max: int) -> None:
+        self._undelivered_max = undelivered_bytes_max
+        self._unsettled_max = unsettled_max
+        self._beyond: set[BoundedLink] = set()
+        self.undelivered_bytes = 0
+        self.unsettled = 0
+
+    def takes(self, link: BoundedLink) -> bool:
+        """Return whether a link takes its queue's messages now."""
+        if self.undelivered_bytes < self._undelivered_max:
+            return True
+        if not self._may_exceed(link):
+            return False
+        self._beyond.add(link)
+        return True
+
+    def takes_again(self, link: BoundedLink) -> bool:
+        """Return whether it is worth asking for what a link has refused."""
+        return 2 * self.undelivered_bytes <= self._undelivered_max or self._may_exceed(link)
+
+    def _may_exceed(self, link: BoundedLink) -> bool:
+        self._beyond = {each for each in self._beyond if each.waits_to_write}
+        return not link.waits_to_write and len(self._beyond) < LINKS_BEYOND_MAX
+
+    def clear(self) -> None:
+        """Forget the links: the connection is freed."""
+        self._beyond.clear()
+
+    def may_send(self, held: int) -> bool:
+        """Return whether a link of which the client holds so many deliveries may send one more."""
+        return self.unsettled < self._unsettled_max or not held

@@ -1,0 +1,90 @@
+"""Deliveries to an AMQP 0.9.1 client that does not read as fast as its queues give."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+from warren_broker.block.block import Block
+from warren_broker.queue.commands import Delivery
+
+Unread: TypeAlias = "tuple[int, Delivery, Block]"
+"""Consumer, messages, and the block that holds them."""
+
+
+class UnreadDeliveries:
+    """What waits for the socket, and the consumers that were refused more meanwhile.
+
+    1. A client has a prefetch of 65,535, or many consumers, and does not read.  2. The queues give
+    all of that at once, and each message is in memory until the client reads it. So above the bound
+    nothing more is taken; the queue holds it for the consumer, and is asked to send it again when
+    there is room (`GroupClient.resume`). Consumers without acknowledgements cannot wait: the queue
+    has forgotten what it sent them. Their own window bounds them.
+    Replayed by tests/live/test_bounds.py
+
+    unsent  returns the bytes that were written for the client and have not left
+    resume  asks a consumer's queue for what was refused
+
+    Invariant: while consumers wait in `_refused`, `ask_again` is called when bytes have left
+    """
+
+    def __init__(
+        self, bytes_max: int, unsent: Callable[[], int], resume: Callable[[int], None]
+    ) -> None:
+        self._bytes_max = bytes_max
+        self._unsent = unsent
+        self._resume = resume
+        self._waiting: deque[Unread] = deque()
+        self._waiting_bytes = 0
+        self._refused: dict[int, None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, consumer: int, delivery: Delivery, block: Block) -> None:
+        """Append messages that cannot be written yet."""
+        self._waiting.append((consumer, delivery, block))
+        self._waiting_bytes += block.kept_bytes(delivery.first, delivery.last + 1)
+
+    def take(self) -> Unread:
+        """Remove and return the first ones."""
+        found = self._waiting.popleft()
+        self._waiting_bytes -= found[2].kept_bytes(found[1].first, found[1].last + 1)
+        return found
+
+    def take_of(self, consumers: Iterable[int]) -> list[Unread]:
+        """Remove and return those of some consumers, which have ended."""
+        ended = set(consumers)
+        waiting = list(self._waiting)
+        self.clear(refused=False)
+        found: list[Unread] = []
+        for each in waiting:
+            if each[0] in ended:
+                found.append(each)
+            else:
+                self.add(*each)
+        for consumer in ended:
+            self._refused.pop(consumer, None)
+        return found
+
+    def clear(self, *, refused: bool = True) -> None:
+        """Forget what waits, and the consumers that were refused more."""
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        if refused:
+            self._refused.clear()
+
+    def has_room(self, consumer: int) -> bool:
+        """Return whether a consumer may be given more; else its queue is asked again later."""
+        if self._waiting_bytes + self._unsent() < self._bytes_max:
+            return True
+        self._refused[consumer] = None
+        return False
+
+    def ask_again(self) -> None:
+        """Ask for what was refused, if half of the bound has become free."""
+        if self._refused and 2 * (self._waiting_bytes + self._unsent()) <= self._bytes_max:
+            refused, self._refused = self._refused, {}
+            for consumer in refused:
+                self._resume(consumer)
