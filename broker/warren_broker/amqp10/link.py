@@ -13,7 +13,7 @@ from warren_broker.amqp10.connection_bounds import ConnectionBounds
 from warren_broker.amqp10.connection_requests import AnyAnswer, AnyRequest
 from warren_broker.amqp10.fetched_ahead import FetchedAhead
 from warren_broker.amqp10.wire.deliveries import Handle
-from warren_broker.amqp10.wire.fields import read_map
+from warren_broker.amqp10.wire.fields import read_map, repeat_address
 from warren_broker.amqp10.wire.link_flows import LinkFlows
 from warren_broker.amqp10.wire.proton import (
     UNDESCRIBED,
@@ -272,11 +272,13 @@ def source_address(link: Link) -> str | None:
 
 
 def refuse_attach(link: Link, refusal: Refusal) -> None:
-    """Answer an attach with no terminus, then the error (specification 2.6.3)."""
+    """Answer an attach without the terminus of this end, then the error (specification 2.6.3)."""
     if link.is_receiver:
         link.target.type = Terminus.UNSPECIFIED
+        repeat_address(link.source, link.remote_source)
     else:
         link.source.type = Terminus.UNSPECIFIED
+        repeat_address(link.target, link.remote_target)
     link.open()
     link.condition = condition_of(refusal)
     link.close()

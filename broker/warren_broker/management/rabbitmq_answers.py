@@ -8,8 +8,19 @@ from __future__ import annotations
 from typing import Any
 
 from warren_broker.amqp10.wire.proton import UNDESCRIBED, Array, Data
-from warren_broker.errors import NotFound, PreconditionFailed, Refusal, ResourceLocked
-from warren_broker.management.queues import BindRequest, DeclareExchangeRequest, GetQueueRequest
+from warren_broker.errors import (
+    InvalidArgument,
+    NotFound,
+    PreconditionFailed,
+    Refusal,
+    ResourceLocked,
+)
+from warren_broker.management.queues import (
+    BindRequest,
+    DeclareExchangeRequest,
+    DeclareQueueRequest,
+    GetQueueRequest,
+)
 from warren_broker.management.resource import Answer, ManagementRequest
 from warren_broker.metadata.exchange_types import is_kind
 
@@ -24,7 +35,7 @@ def as_rabbitmq(request: ManagementRequest, result: Any, answer: Answer) -> Answ
     if isinstance(result, Refusal):
         if isinstance(result, NotFound) and isinstance(request, GetQueueRequest):
             return status, result.detail.removeprefix("no ") + " not found"
-        return 400 if _is_of_the_request(request, result) else status, result.detail
+        return _status(request, result, status), result.detail
     if isinstance(body, dict) and isinstance(body.get("replicas"), list):
         replicas = Array(UNDESCRIBED, Data.STRING, *body["replicas"])
         arguments = {QUEUE_TYPE: body["type"], **body["arguments"]}
@@ -34,10 +45,14 @@ def as_rabbitmq(request: ManagementRequest, result: Any, answer: Answer) -> Answ
     return status, body
 
 
-def _is_of_the_request(request: ManagementRequest, refusal: Refusal) -> bool:
-    """Return whether RabbitMQ takes the request itself for the fault (400)."""
-    if isinstance(request, BindRequest):
-        return isinstance(refusal, NotFound | ResourceLocked)
+def _status(request: ManagementRequest, refusal: Refusal, status: int) -> int:
+    """Return the status with which RabbitMQ refuses a request; `status`: the same as here."""
+    if isinstance(refusal, ResourceLocked):
+        return 400
+    if isinstance(request, BindRequest) and isinstance(refusal, NotFound):
+        return 400
+    if isinstance(request, DeclareQueueRequest) and isinstance(refusal, InvalidArgument):
+        return 409
     if isinstance(request, DeclareExchangeRequest) and not is_kind(request.kind):
-        return isinstance(refusal, PreconditionFailed)
-    return isinstance(refusal, ResourceLocked)
+        return 400 if isinstance(refusal, PreconditionFailed) else status
+    return status

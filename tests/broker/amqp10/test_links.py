@@ -115,8 +115,12 @@ def test_the_answer_to_an_attach_says_how_messages_are_handed_out() -> None:
 def test_a_missing_queue_is_an_attach_without_source_and_a_detach() -> None:
     client = opened()
     client.answers[asks.Consume] = errors.no_queue("q", "/")
-    receiver = consumer(client, credit=0)
+    receiver = client.session.receiver("r")
+    receiver.source.address, receiver.target.address = "/queues/q", "here"
+    receiver.open()
+    client.turn()
     assert receiver.remote_source.address is None
+    assert receiver.remote_target.address == "here", "the client's own end is repeated"
     assert receiver.state & receiver.REMOTE_CLOSED
     assert receiver.remote_condition.name == "amqp:not-found"
     assert receiver.remote_condition.description == "no queue 'q' in vhost '/'"

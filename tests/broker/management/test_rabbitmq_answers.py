@@ -33,6 +33,8 @@ INEQUIVALENT = errors.PreconditionFailed("inequivalent arg 'type'")
         (GetQueueRequest("q"), MISSING, 404),
         (DeclareQueueRequest("q"), LOCKED, 400),
         (DeclareQueueRequest("q"), INEQUIVALENT, 409),
+        (DeclareQueueRequest("q"), errors.InvalidArgument("invalid arg 'x-expires'"), 409),
+        (ManagementRequest(), errors.InvalidArgument("a key of the body"), 400),
         (DeclareExchangeRequest("x", kind="fanout"), INEQUIVALENT, 409),
         (DeclareExchangeRequest("x", kind="none"), errors.PreconditionFailed("unknown type"), 400),
     ],

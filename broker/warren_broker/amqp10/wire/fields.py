@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from warren_broker.amqp10.wire.proton import Connection, Link, ProtonException, ffi, lib
+from warren_broker.amqp10.wire.proton import (
+    Connection,
+    Link,
+    ProtonException,
+    Terminus,
+    ffi,
+    lib,
+)
 from warren_broker.errors import InvalidArgument, SyntaxRefused
 
 _TERMINUS_FIELDS: Final = {
@@ -46,6 +53,15 @@ def _check(what: str, data: Any) -> None:
         return
     why = "it ends too early" if code else "an array has other elements than it says"
     raise SyntaxRefused(f"{what}: the encoded value cannot be read: {why}")
+
+
+def repeat_address(here: Terminus, there: Terminus) -> None:
+    """Answer a terminus of the client with its address alone, which may be any bytes, or none."""
+    given = there._impl
+    if lib.pn_terminus_get_type(given) == Terminus.UNSPECIFIED:
+        here.type = Terminus.UNSPECIFIED
+    else:
+        lib.pn_terminus_set_address(here._impl, lib.pn_terminus_get_address(given))
 
 
 def read_map(what: str, read: Callable[[], Any]) -> dict[Any, Any]:
