@@ -152,7 +152,7 @@ def crashes(options: argparse.Namespace) -> int:
 
 
 def poison(options: argparse.Namespace) -> int:
-    """Run Spark with one message of 1,000 that fails, and a kill in the search: parquet, queue."""
+    """Run Spark with one message of 1,000 that fails, and a kill in the search: --broker NAME."""
     prepare()
     env = spark_archive.spark_environment(make=True)
     return run_module("poison.run", options, env, "tests/connector", "tests", ".")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from poison.run import Search
+from poison.run import ClaimSearch
 
 from warren.local import LocalCluster
 
@@ -20,8 +20,8 @@ def cluster_size() -> int:
 def test_one_message_is_dead_lettered_and_the_others_are_written_once(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
-    search = Search(cluster, tmp_path, "queue", poison=2)
-    bodies = search.world.publish(3)  # delivered in the order 2, 1, 0
+    search = ClaimSearch(cluster, tmp_path, "queue", poison=2)
+    bodies = search.publish(3)  # delivered in the order 2, 1, 0
     # Three messages, the one that is a part, and it alone: after the other part of two has passed.
     assert search.failures() == 3
-    search.check(set(bodies))
+    search.check(bodies)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from poison.run import SpoolSearch
 from spark_world.rabbit import RabbitWorld
 
 from connector.amqp.rabbitmq import OneRabbitMQ
@@ -31,6 +32,15 @@ def test_a_driver_and_a_task_killed_in_one_query(rabbitmq: OneRabbitMQ, tmp_path
     assert world.killed
     world.check_exact()
     assert world.offsets()["lanes"] == {"0": len(world.bodies)}
+
+
+def test_one_message_at_fault_is_dead_lettered(rabbitmq: OneRabbitMQ, tmp_path: Path) -> None:
+    """`build.py poison --broker amqp` has 1,000, and a kill."""
+    search = SpoolSearch(rabbitmq, tmp_path, poison=1)
+    bodies = search.publish(3)
+    # Three messages, the two with it, and it alone: after the third has passed behind it.
+    assert search.failures() == 4
+    search.check(bodies)
 
 
 def test_a_stream_as_a_stream_and_as_a_table(

@@ -77,7 +77,7 @@ class CrashWorld:
     def rows(self) -> list[tuple[bytes, str | None]]:
         """Return body and message_id of each row that has arrived."""
         if self.sink == "parquet":
-            return [(body, None) for body in _parquet(self.out)]
+            return [(body, None) for body in of_file_sink(self.out)]
         if self.sink == "foreach":
             return [(body, None) for body in _of_folders(self.out / "second")]
         if isinstance(self.runs, RealWorld):
@@ -116,7 +116,7 @@ def _of_folders(parent: Path) -> list[bytes]:
     return found
 
 
-def _parquet(directory: Path) -> list[bytes]:
+def of_file_sink(directory: Path) -> list[bytes]:
     """Return the bodies in the files that the log of Spark's file sink names."""
     names = set()
     for log in (directory / "_spark_metadata").glob("*"):

@@ -143,13 +143,26 @@ class RabbitWorld(Runs):
             assert time.monotonic() < deadline, self.counts()
             time.sleep(0.1)
 
-    def published(self) -> list[tuple[bytes, str | None]]:
-        """Return body and message_id of what is in the target; it stays there."""
+    def declare_with_letters(self, dead: str) -> None:
+        """Declare the source again, with a queue of that name for its dead letters."""
+        arguments = {
+            "x-queue-type": "quorum",
+            "x-dead-letter-exchange": "",
+            "x-dead-letter-routing-key": dead,
+        }
+        with pika.BlockingConnection(self._parameters) as connection:
+            channel = connection.channel()
+            channel.queue_declare(dead, durable=True)
+            channel.queue_delete(self.queue)
+            channel.queue_declare(self.queue, durable=True, arguments=arguments)
+
+    def published(self, queue: str = "") -> list[tuple[bytes, str | None]]:
+        """Return body and message_id of what is in the target, or a queue; it stays there."""
         found = []
         with pika.BlockingConnection(self._parameters) as connection:
             channel = connection.channel()
             while True:
-                method, properties, body = channel.basic_get(self.target)
+                method, properties, body = channel.basic_get(queue or self.target)
                 if method is None:
                     return found
                 found.append((body, properties.message_id))
