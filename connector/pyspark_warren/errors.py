@@ -25,7 +25,7 @@ class CheckpointError(WarrenSparkError):
 
 
 class CheckpointBehindError(CheckpointError):
-    """Claims that the checkpoint does not have as read are settled: it is an older copy."""
+    """Claims or rows that the checkpoint does not have as read are settled: an older copy."""
 
     condition = "WARREN_CHECKPOINT_BEHIND"
 

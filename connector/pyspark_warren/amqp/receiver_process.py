@@ -147,6 +147,7 @@ class SpoolReceiver:
             seen=self._seen,
             acked_when_spooled=options.ack_mode == "spool",
             decided=self.decided,
+            known=self._may_ack,
         )
         return LaneWriter.take_over(
             open_place(options.spool_location), self._reader, self._lane, use

@@ -20,6 +20,7 @@ from pyspark_warren.amqp.giving_up import SpoolGivingUp
 from pyspark_warren.amqp.lanes import Lane, LaneCounts
 from pyspark_warren.amqp.plan import SpoolSlice, cut_end, slices
 from pyspark_warren.amqp.spool.files import stretches
+from pyspark_warren.amqp.spool.lane import describe
 from pyspark_warren.amqp.spool.store import SpoolPlace, open_place
 from pyspark_warren.amqp.spool_offset import SpoolOffset
 from pyspark_warren.driver import BATCH_MESSAGES_MAX
@@ -203,9 +204,14 @@ class SpoolDriver:
         """Return the end of a batch without rows for a reader that no checkpoint knows.
 
         It puts the reader's name into the checkpoint before anything is received under it: the
-        spool of a name that is lost would stay for ever.
+        rows of a name that is lost would stay for ever. The spool is described before: a checkpoint
+        that finds none has lost it.
         """
         self._look()
+        place = self._spool()
+        with place.named("describing the spool"):
+            place.store.make(place.reader_folder(start.reader))
+            describe(place, start.reader, start.vhost, start.queue)
         return start.at({LANE: 0})
 
     def begin(self, start: SpoolOffset) -> Lane:

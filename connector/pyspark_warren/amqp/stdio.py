@@ -37,6 +37,7 @@ _CONDITIONS: Final = {
     for kind in (
         errors.BrokerRefusedError,
         errors.BrokerUnavailableError,
+        errors.CheckpointBehindError,
         errors.FencedError,
         errors.OptionError,
         errors.SpoolError,

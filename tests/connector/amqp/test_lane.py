@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pyspark_warren.amqp.spool.lane import describe
 from pyspark_warren.amqp.spool.store import SpoolPlace
-from pyspark_warren.errors import FencedError, SpoolError, SpoolLostError
+from pyspark_warren.errors import (
+    CheckpointBehindError,
+    FencedError,
+    SpoolError,
+    SpoolLostError,
+)
 from tests.connector.amqp.spooling import USE, bodies, place, rows, take_over
 
 
@@ -84,6 +91,28 @@ def test_a_spool_that_was_moved_away_is_no_new_beginning(where: SpoolPlace) -> N
         take_over(where, USE.__class__("/", "flights", seen=42))
     writer = take_over(where, USE.__class__("/", "flights", seen=42, accept_loss=True))
     assert list(writer.take(writer.begin_session(), rows([b"a"]))) == [42]
+
+
+def test_a_spool_that_was_removed_before_the_first_row_was_read(where: SpoolPlace) -> None:
+    """The checkpoint is at 0, and with ackMode=spool the rows were acknowledged."""
+    known = replace(USE, known=True)
+    with pytest.raises(SpoolLostError, match="nothing of reader 'spark-1', which the checkpoint"):
+        take_over(where, known)
+    where.store.make(where.reader_folder("spark-1"))
+    describe(where, "spark-1", "/", "flights")
+    assert take_over(where, known).end == 0
+
+
+def test_an_older_copy_of_the_checkpoint_does_not_take_the_lane_over(where: SpoolPlace) -> None:
+    writer = take_over(where)
+    session = writer.begin_session()
+    for body in (b"a", b"b", b"c"):
+        writer.take(session, rows([body]))
+    writer.settle(2)
+    with pytest.raises(CheckpointBehindError, match="settled up to row 2, .* up to row 1"):
+        take_over(where, replace(USE, seen=1, known=True))
+    assert list(writer.take(session, rows([b"d"]))) == [3]
+    assert take_over(where, replace(USE, seen=2, known=True)).end == 4
 
 
 def test_a_spool_of_another_queue_and_foreign_files_are_refused(where: SpoolPlace) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import signal
 import threading
 import time
@@ -188,10 +189,48 @@ def test_the_spool_is_moved(rabbitmq: OneRabbitMQ, tmp_path: Path) -> None:
         old = query.given["spoolLocation"]
         query.given["spoolLocation"] = str(tmp_path / "other")
         queue.publish(3)
-        with pytest.raises(errors.SpoolLostError, match="lacks rows"):
+        with pytest.raises(errors.SpoolLostError, match="nothing of reader"):
             query.run(10)
         query.given["spoolLocation"] = old
         query.finish(10)
+
+
+def test_a_spool_that_was_removed_before_its_first_row_was_read(
+    rabbitmq: OneRabbitMQ, tmp_path: Path
+) -> None:
+    """The messages are acknowledged, and no offset names a row: they were lost without a word."""
+    queue = Queue(rabbitmq)
+    queue.publish(20)
+    with Query(queue, tmp_path, ackMode="spool") as query:
+        query.dies("latest", 1, 10)
+        query.stop()
+        assert query.offsets[-1][1].position("0") == 0
+        queue.check_empty()
+        shutil.move(tmp_path / "spool", tmp_path / "away")
+        with pytest.raises(errors.SpoolLostError, match="nothing of reader"):
+            query.run(10)
+        query.stop()
+        shutil.rmtree(tmp_path / "spool", ignore_errors=True)
+        shutil.move(tmp_path / "away", tmp_path / "spool")
+        query.finish(10)
+
+
+def test_an_older_copy_of_the_checkpoint_does_not_disturb_the_query(
+    rabbitmq: OneRabbitMQ, tmp_path: Path
+) -> None:
+    queue = Queue(rabbitmq)
+    queue.publish(90)
+    with Query(queue, tmp_path) as query, Query(queue, tmp_path) as copy:
+        query.run(30)
+        copy.offsets, copy.commits = query.offsets[:2], 2
+        copy.sink = {number: query.sink[number] for number in range(2)}
+        with pytest.raises(errors.CheckpointBehindError, match="older copy"):
+            copy.run(30)
+        queue.publish(10)
+        assert query.driver is not None
+        lane = query.driver.receiver
+        assert lane is not None and lane.wait(lambda: lane.end == 100, PATIENCE_S)
+        query.finish(30)
 
 
 def test_two_drivers_on_one_checkpoint(rabbitmq: OneRabbitMQ, tmp_path: Path) -> None:

@@ -28,7 +28,12 @@ from pyspark_warren.amqp.spool.layout import (
 )
 from pyspark_warren.amqp.spool.rows import SCHEMA, read_identities, write_rows
 from pyspark_warren.amqp.spool.store import Fill, SpoolPlace
-from pyspark_warren.errors import FencedError, SpoolError, SpoolLostError
+from pyspark_warren.errors import (
+    CheckpointBehindError,
+    FencedError,
+    SpoolError,
+    SpoolLostError,
+)
 
 log = logging.getLogger("pyspark_warren")
 
@@ -48,6 +53,7 @@ class LaneUse:
     acked_when_spooled   ackMode=spool: rows are acknowledged before they are settled
     accept_loss          continue although rows are missing
     decided              single rows of which something is decided
+    known                a checkpoint names the reader, so its spool was described before
     """
 
     vhost: str
@@ -57,6 +63,7 @@ class LaneUse:
     acked_when_spooled: bool = False
     accept_loss: bool = False
     decided: DecidedRows = NONE_DECIDED
+    known: bool = False
 
 
 class LaneWriter:
@@ -89,14 +96,19 @@ class LaneWriter:
         use: LaneUse,
         token: str = "",
     ) -> LaneWriter:
-        """Become the owner of a lane; raises FencedError, SpoolError, SpoolLostError.
+        """Become the owner of a lane.
 
-        token  16 hexadecimal digits; drawn when empty
+        token   16 hexadecimal digits; drawn when empty
+        raises  FencedError, SpoolError, SpoolLostError; CheckpointBehindError before anything is
+                taken over
         """
         folder = LaneFolder(place, reader, lane, use.accept_loss)
         with place.named("taking over"):
+            if use.known:
+                _check_is_there(place, reader)
+                _check_not_behind(folder, use.seen)
             place.store.make(folder.path)
-            _check_description(place, reader, use)
+            describe(place, reader, use.vhost, use.queue)
             epoch = folder.claim(token or secrets.token_hex(8))
             _check_owner(folder, epoch)
             try:
@@ -339,10 +351,41 @@ def _check_owner(folder: LaneFolder, epoch: Epoch) -> None:
         )
 
 
-def _check_description(place: SpoolPlace, reader: str, use: LaneUse) -> None:
-    """Write what the spool is of, or check it."""
+def _check_is_there(place: SpoolPlace, reader: str) -> None:
+    """Raise SpoolLostError when a reader that a checkpoint names has no spool.
+
+    1. ackMode=spool: messages are acknowledged, and no offset names a row yet.  2. The spool is
+    removed.  3. A new one would begin at the position of the checkpoint, 0, as if nothing were
+    missing. So a spool is described before a checkpoint names its reader.
+    """
+    if DESCRIPTION not in place.store.sizes(place.reader_folder(reader)):
+        raise SpoolLostError(
+            f"the spool at {place.shown} has nothing of reader {reader!r}, which the checkpoint "
+            "names: it was removed or moved, or spoolLocation was changed. Restore it; or start "
+            "the query with a new checkpoint: what was not acknowledged is delivered again"
+        )
+
+
+def _check_not_behind(folder: LaneFolder, seen: int) -> None:
+    """Raise CheckpointBehindError when rows are settled that the checkpoint has not read.
+
+    It is an older copy. The query that is ahead, if it runs, keeps the lane. Its owner may change
+    the folder meanwhile: what is wrong with the files is found by `take_over`, as their owner.
+    """
+    with contextlib.suppress(SpoolError, SpoolLostError):
+        settled = folder.read().settled
+        if settled > seen:
+            raise CheckpointBehindError(
+                f"the spool's lane {folder.path!r} is settled up to row {settled}, and the "
+                f"checkpoint has read up to row {seen}: it is an older copy. Use the newest copy "
+                "of the checkpoint, or a new one with a spool of its own"
+            )
+
+
+def describe(place: SpoolPlace, reader: str, vhost: str, queue: str) -> None:
+    """Write what a reader's spool is of into its folder, or check it; raises SpoolError."""
     folder = place.reader_folder(reader)
-    mine = {"format": SPOOL_FORMAT, "queue": use.queue, "reader": reader, "vhost": use.vhost}
+    mine = {"format": SPOOL_FORMAT, "queue": queue, "reader": reader, "vhost": vhost}
     if DESCRIPTION in place.store.sizes(folder):
         with place.store.open(f"{folder}/{DESCRIPTION}") as source:
             data = source.read()
