@@ -22,6 +22,7 @@ CONNECTION: Final[tuple[Spec, ...]] = (
         str,
         None,
         "amqp://user:password@host:port/vhost, or amqps:// for TLS; instead of hosts",
+        secret=True,
     ),
     Spec(
         "hosts",
@@ -32,7 +33,7 @@ CONNECTION: Final[tuple[Spec, ...]] = (
     ),
     Spec("vhost", "vhost", str, "/", "virtual host"),
     Spec("user", "user", str, "guest", "user name"),
-    Spec("password", "password", str, "guest", "password; never printed"),
+    Spec("password", "password", str, "guest", "password; never printed", secret=True),
     Spec(
         "passwordFile",
         "password_file",
@@ -46,6 +47,7 @@ CONNECTION: Final[tuple[Spec, ...]] = (
         parse_variable,
         None,
         "environment variable that holds the password, on the driver and on executors",
+        secret=True,
     ),
     Spec("tls", "tls", parse_bool, False, "true: connect with TLS; the port is then 5671"),
     Spec(

@@ -102,6 +102,12 @@ class BrokerRefusedError(WarrenSparkError):
     condition = "WARREN_REFUSED"
 
 
+class TokenError(WarrenSparkError):
+    """The token endpoint refuses the client, or answers something else than a token."""
+
+    condition = "WARREN_TOKEN"
+
+
 class UnsupportedError(WarrenSparkError):
     """A feature that this version does not have."""
 

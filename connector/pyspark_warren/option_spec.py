@@ -23,6 +23,7 @@ class Spec:
     where             "read", "write" or "both"
     how               "batch" or "stream": it is refused in the other one; "both"
     broker            WARREN or AMQP: it is refused with a broker of the other kind; EITHER
+    secret            no error shows its value
     """
 
     name: str
@@ -35,7 +36,13 @@ class Spec:
     maximum: int | None = None
     how: str = "both"
     broker: str = EITHER
+    secret: bool = False
 
 
 INT_MAX: Final = 2**31 - 1
 DAY_MS: Final = TIME_UNITS_MS["d"]
+
+
+def secret_names(option: str) -> tuple[str, str, str]:
+    """Return the names of the options that say a secret, of which at most one is given."""
+    return option, f"{option}File", f"{option}Env"

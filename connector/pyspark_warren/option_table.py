@@ -10,11 +10,13 @@ from pyspark_warren.claim_options import CLAIMS
 from pyspark_warren.connection_options import CONNECTION
 from pyspark_warren.failing_options import FAILING
 from pyspark_warren.filter_options import FILTER
+from pyspark_warren.oauth_options import OAUTH
 from pyspark_warren.option_spec import Spec
 from pyspark_warren.sink_options import SINK
 
 SPECS: Final[tuple[Spec, ...]] = (
     *CONNECTION,
+    *OAUTH,
     *CLAIMS,
     *FAILING,
     *AMQP_SOURCE,

@@ -12,7 +12,8 @@ from pyspark_warren.columns import COLUMNS, CORRUPT_DEFAULT, STATE_COLUMNS
 from pyspark_warren.errors import OptionError, UnsupportedError
 from pyspark_warren.failing_options import check_failing, refuse_failing
 from pyspark_warren.filter_options import check_filter
-from pyspark_warren.option_spec import AMQP, AUTO, EITHER, WARREN, Spec
+from pyspark_warren.oauth_options import BASIC, OAUTH, check_oauth
+from pyspark_warren.option_spec import AMQP, AUTO, EITHER, WARREN, Spec, secret_names
 from pyspark_warren.option_table import SPECS
 from pyspark_warren.option_values import (
     END,
@@ -29,7 +30,7 @@ from warren_broker.certificate_login import EXTERNAL
 
 _OURS_TO_IGNORE: Final = frozenset({"queryname", "path", "mergeschema"})
 """Options that Spark itself adds."""
-PASSWORD_OPTIONS: Final = ("password", "passwordFile", "passwordEnv")
+PASSWORD_OPTIONS: Final = secret_names("password")
 """At most one of them is given, and none beside a uri with a password."""
 NO_TABLES: Final = (
     "CREATE TABLE … USING warren is not supported: Spark keeps a table's options in its catalog "
@@ -72,6 +73,16 @@ class Options:
     broker: str
     password_file: str | None = None
     password_env: str | None = None
+    oauth_token_endpoint: str | None = field(default=None, repr=False)
+    oauth_client_id: str | None = None
+    oauth_client_secret: str | None = field(default=None, repr=False)
+    oauth_client_secret_file: str | None = None
+    oauth_client_secret_env: str | None = None
+    oauth_scope: str | None = None
+    oauth_audience: str | None = None
+    oauth_client_auth: str = BASIC
+    oauth_ca_file: str | None = None
+    token_file: str | None = None
     tls: bool = False
     ca_file: str | None = None
     cert_file: str | None = None
@@ -166,6 +177,8 @@ class Options:
     def addresses(self) -> str:
         """Return hosts and user as text, for messages."""
         user = "its certificate's user" if self.sasl_mechanism == EXTERNAL else self.user
+        if self.token_file is not None or self.oauth_token_endpoint is not None:
+            user = "its token's user"
         return ",".join(f"{host}:{port}" for host, port in self.hosts) + f" as {user}"
 
     def address(self) -> Address:
@@ -213,6 +226,7 @@ def parse_options(given: Mapping[str, str], where: str, how: str = "both") -> Op
     _apply_tls(values, lower_names, given)
     _apply_uri(values, lower_names)
     _check_password(lower_names, values["sasl_mechanism"])
+    check_oauth(values, lower_names, PASSWORD_OPTIONS)
     _check(values, where, given)
     if how == "stream" and values.get("mode") == "dropmalformed":
         _check_dropping(values)
@@ -277,8 +291,7 @@ def _check_kind_of_queue(options: Options) -> None:
 
 
 def _parsed(spec: Spec, text: str) -> Any:
-    secret = spec.field in ("password", "password_env", "uri") or "@" in text
-    shown = "" if secret else f"={text!r}"
+    shown = "" if spec.secret or "@" in text else f"={text!r}"
     try:
         value = spec.parse(text)
     except ValueError as wrong:
@@ -373,7 +386,7 @@ def _apply_uri(values: dict[str, Any], given: set[str]) -> None:
     values["user"] = address.user
     if address.password == unsaid.password:  # the text says one: the default is not the empty one
         values["password"] = address.password
-        for spelled in PASSWORD_OPTIONS:
+        for spelled in (*PASSWORD_OPTIONS, *(spec.name for spec in OAUTH)):
             if spelled.lower() in given:
                 raise OptionError(f"option uri has a password; leave out {spelled}, or that one")
     if address.tls is not None:

@@ -1,68 +1,58 @@
-"""Where the password comes from: an option, a file, an environment variable.
-
-With a file or a variable the password itself is in no option: Spark does not write it into plans or
-send it with tasks. The driver and each task read it where they run, when they connect.
-"""
+"""The login of a connection: a password, or a token in its place, and where it comes from."""
 
 from __future__ import annotations
 
-import os
-from typing import Final
+from dataclasses import replace
+from typing import Final, NamedTuple
 
-from pyspark_warren.errors import OptionError
 from pyspark_warren.options import Options
+from pyspark_warren.secret import Secret
+from pyspark_warren.tokens import LoginToken, TokenSource, token_source
 from warren.uri import Address
 
-PASSWORD_FILE_BYTES_MAX: Final = 64 << 10
-"""Larger files are another file's path, given by mistake."""
+_USER_DEFAULT: Final = Address().user
+
+
+class LoginAddress(NamedTuple):
+    """An address with the password of one connection.
+
+    token, source  where the password is a token: it, and what gives the next one
+    """
+
+    address: Address
+    token: LoginToken | None = None
+    source: TokenSource | None = None
+
+
+def login_address(options: Options) -> LoginAddress:
+    """Return the address to connect to, with its password; a token may have to be asked for.
+
+    raises  OptionError, which never shows what was read; TokenError, BrokerUnavailableError
+    """
+    address = options.address()
+    source = token_source(options)
+    if source is not None:
+        token = source.token()
+        return LoginAddress(address.with_credentials(_user(options), token.text), token, source)
+    return LoginAddress(address.with_credentials(None, _of_options(options)))
 
 
 def address_with_password(options: Options) -> Address:
-    """Return the address to connect to, with the password of the file or variable if one is given.
-
-    raises  OptionError, which never shows what was read
-    """
-    address = options.address()
-    if options.password_file is not None:
-        return address.with_credentials(None, _of_file(options.password_file))
-    if options.password_env is not None:
-        return address.with_credentials(None, _of_variable(options.password_env))
-    return address
+    """Return the address of `login_address`."""
+    return login_address(options).address
 
 
-def _of_file(path: str) -> str:
-    def wrong(text: str) -> OptionError:
-        return OptionError(
-            f"option passwordFile={path!r}: {text} (on {os.uname().nodename}; the driver and every "
-            "executor read the file under the same path)"
-        )
-
-    try:
-        with open(path, "rb") as stream:
-            data = stream.read(PASSWORD_FILE_BYTES_MAX + 1)
-    except (OSError, ValueError) as cause:
-        reason = cause.strerror if isinstance(cause, OSError) else "not a path"
-        raise wrong(f"cannot be read: {reason}") from None
-    if len(data) > PASSWORD_FILE_BYTES_MAX:
-        raise wrong(f"has more than {PASSWORD_FILE_BYTES_MAX} bytes; give a file with one line")
-    try:
-        text = data.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
-    except UnicodeDecodeError:
-        raise wrong("is not UTF-8") from None
-    if not text:
-        raise wrong("is empty; give the password as its one line")
-    if "\n" in text:
-        raise wrong("has several lines; give the password as its one line")
-    return text
+def without_secrets(options: Options) -> Options:
+    """Return the options for tasks that do not use the broker."""
+    return replace(options, password="", oauth_client_secret=None)
 
 
-def _of_variable(name: str) -> str:
-    found = os.environ.get(name)
-    if not found:
-        state = "not set" if found is None else "empty"
-        raise OptionError(
-            f"option passwordEnv={name!r}: this variable is {state} in the Python process on "
-            f"{os.uname().nodename}; set it before the driver's session starts, "
-            f"and for executors as spark.executorEnv.{name}"
-        )
-    return found
+def _of_options(options: Options) -> str | None:
+    """Return the password of the file or variable; None: it is in the options."""
+    file, variable = options.password_file, options.password_env
+    return Secret("password", "password", None, file, variable).read()
+
+
+def _user(options: Options) -> str:
+    """Return the user to give with a token, which itself says the user: for the broker's log."""
+    return (options.oauth_client_id or "") if options.user == _USER_DEFAULT else options.user

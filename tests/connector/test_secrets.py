@@ -14,7 +14,8 @@ from spark_world.fake import FakeServer
 from pyspark_warren.amqp.connection import parameters
 from pyspark_warren.errors import OptionError
 from pyspark_warren.options import Options, parse_options
-from pyspark_warren.password import PASSWORD_FILE_BYTES_MAX, address_with_password
+from pyspark_warren.password import address_with_password
+from pyspark_warren.secret import SECRET_FILE_BYTES_MAX
 
 SECRET = "geheim-7d1f"
 VARIABLE = "WARREN_TEST_SECRET"
@@ -98,7 +99,7 @@ def test_contradictions_are_refused(given: dict[str, str], says: str) -> None:
         (b"\n", "is empty"),
         (SECRET.encode() + b"\nmore\n", "has several lines"),
         (SECRET.encode() + b"\xff", "is not UTF-8"),
-        (b"x" * (PASSWORD_FILE_BYTES_MAX + 1), "has more than 65536 bytes"),
+        (b"x" * (SECRET_FILE_BYTES_MAX + 1), "has more than 65536 bytes"),
     ],
 )
 def test_a_wrong_file_is_named_and_not_shown(tmp_path: Path, data: bytes | None, says: str) -> None:

@@ -115,6 +115,7 @@ FLOORS: dict[str, int] = {
     "pyspark_warren.option_table": 1,
     "pyspark_warren.option_values": 1,
     "pyspark_warren.connection_options": 1,
+    "pyspark_warren.oauth_options": 1,
     "pyspark_warren.claim_options": 1,
     "pyspark_warren.amqp_options": 1,
     "pyspark_warren.browse_options": 1,

@@ -19,10 +19,11 @@ from pika.adapters.utils.connection_workflow import (
     AMQPConnectorPhaseErrorBase,
 )
 
+from pyspark_warren.amqp.renewing import TokenCredentials
 from pyspark_warren.conditions import named_conditions
 from pyspark_warren.errors import BrokerRefusedError, BrokerUnavailableError, WarrenSparkError
 from pyspark_warren.options import Options
-from pyspark_warren.password import address_with_password
+from pyspark_warren.password import login_address
 from warren.client_tls import alert_failure, client_context, tls_failure
 from warren.errors import ConnectionLost, TlsError, WarrenError
 from warren_broker.certificate_login import EXTERNAL
@@ -47,13 +48,16 @@ def parameters(options: Options, name: str = "pyspark_warren") -> list[pika.Conn
     """Return the parameters of a connection to each host, starting with a random one.
 
     name    the connection's name, which the broker shows
-    raises  OptionError: a file of the TLS options cannot be used, or there is no password
+    raises  OptionError: a file of the TLS options cannot be used, or there is no password;
+            TokenError: there is no token, BrokerUnavailableError: not now
     """
     with named_conditions("preparing a connection"):
-        address = address_with_password(options)
+        address, token, source = login_address(options)
         context = None if address.tls is None else client_context(address.tls)
     if options.sasl_mechanism == EXTERNAL:
         login = pika.credentials.ExternalCredentials()
+    elif token is not None and source is not None:
+        login = TokenCredentials(address.user, token, source)
     else:
         login = pika.PlainCredentials(address.user, address.password)
     first = random.randrange(len(options.hosts))
@@ -103,7 +107,12 @@ def open_any(
     while True:
         lost: WarrenSparkError | None = None
         refused: WarrenSparkError | None = None
-        for one in parameters(options, name):
+        hosts: list[pika.ConnectionParameters] = []
+        try:
+            hosts = parameters(options, name)
+        except BrokerUnavailableError as wrong:  # of the token endpoint
+            lost = wrong
+        for one in hosts:
             left_s = max(0.05, deadline - time.monotonic())
             one.socket_timeout = one.stack_timeout = min(options.connect_timeout_s, left_s)
             try:

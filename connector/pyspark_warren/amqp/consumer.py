@@ -11,9 +11,10 @@ from typing import Final, Protocol
 
 from pyspark_warren.amqp.connection import parameters
 from pyspark_warren.amqp.decided import NONE_DECIDED, PASSED, RELEASED, DecidedRows, Decision
+from pyspark_warren.amqp.renewing import with_token
 from pyspark_warren.amqp.session import ENDS_LIKEWISE, Session
 from pyspark_warren.amqp.spooling import Spooled, SpoolThread
-from pyspark_warren.errors import WarrenSparkError
+from pyspark_warren.errors import BrokerUnavailableError, WarrenSparkError
 from pyspark_warren.options import Options
 
 FILE_ROWS_MAX: Final = 16_384
@@ -218,12 +219,21 @@ class SpoolConsumer:
     # -------------------------------------------------------------- sessions
 
     def connect(self) -> None:
-        """Try the next host."""
+        """Try the next host, when there is a token if one is needed."""
+        if not self._receiver.ending and self._session is None:
+            with_token(self._receiver.options, self._receiver.post, self._connect)
+
+    def _connect(self, failure: WarrenSparkError | None) -> None:
         if self._receiver.ending or self._session is not None:
             return
         options = self._receiver.options
         try:
+            if failure is not None:
+                raise failure
             hosts = parameters(options, f"pyspark_warren receiver {self._index}")
+        except BrokerUnavailableError as wrong:  # of the token endpoint
+            self.ended(wrong)
+            return
         except WarrenSparkError as wrong:
             self._receiver.fail(wrong)
             return

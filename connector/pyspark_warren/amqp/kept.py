@@ -10,25 +10,27 @@ from typing import Any, Final
 import pika
 
 from pyspark_warren.amqp.connection import open_any
+from pyspark_warren.amqp.renewing import keep_renewed
 from pyspark_warren.options import Options
+from pyspark_warren.tokens import Login, login_of
 from warren.errors import ConnectionLost
 from warren.uri import Address
 
 CONNECTION_NAME: Final = "pyspark_warren sink"
 _KEPT_MAX: Final = 8
-_kept: dict[Address, KeptConnection] = {}
+_kept: dict[tuple[Address, Login], KeptConnection] = {}
 """Kept while the process runs, because Spark reuses its Python workers."""
 
 
 def linked(options: Options, doing: str) -> KeptConnection:
     """Return this process's connection to that address, or a new one; raises like `open_any`."""
-    address = options.address()
-    link = _kept.pop(address, None)
+    key = options.address(), login_of(options)
+    link = _kept.pop(key, None)
     if link is None or not link.alive:
         while len(_kept) >= _KEPT_MAX:
             _kept.pop(next(iter(_kept))).close()
         link = open_any(options, doing, KeptConnection, CONNECTION_NAME)
-    _kept[address] = link
+    _kept[key] = link
     return link
 
 
@@ -49,7 +51,7 @@ class KeptConnection:
         self.blocked = ""
         self.connection: Any = pika.SelectConnection(
             one,
-            on_open_callback=lambda _connection: self._opened.set(),
+            on_open_callback=self._on_open,
             on_open_error_callback=self._ended,
             on_close_callback=self._ended,
         )
@@ -104,6 +106,10 @@ class KeptConnection:
         self._failure = self._failure or reason
         self._opened.set()
         self.connection.ioloop.stop()
+
+    def _on_open(self, connection: Any) -> None:
+        keep_renewed(connection)
+        self._opened.set()
 
     def _on_blocked(self, _connection: Any, frame: Any) -> None:
         self.blocked = str(frame.method.reason)

@@ -14,6 +14,7 @@ from pika import exceptions, spec
 from pika.adapters.utils import io_services_utils
 
 from pyspark_warren.amqp.connection import is_no_queue, named
+from pyspark_warren.amqp.renewing import keep_renewed
 from pyspark_warren.errors import (
     BrokerRefusedError,
     BrokerUnavailableError,
@@ -167,6 +168,7 @@ class Session:
         if self._closing:
             self._connection.close()
         else:
+            keep_renewed(connection)
             connection.channel(CHANNEL, on_open_callback=self._channel_opened)
 
     def _channel_opened(self, channel: Any) -> None:

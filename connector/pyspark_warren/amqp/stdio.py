@@ -42,6 +42,7 @@ _CONDITIONS: Final = {
         errors.OptionError,
         errors.SpoolError,
         errors.SpoolLostError,
+        errors.TokenError,
         errors.UnsupportedError,
     )
 }

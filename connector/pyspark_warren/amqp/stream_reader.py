@@ -26,6 +26,7 @@ from pyspark_warren.batch_limit import LimitedStreamReader
 from pyspark_warren.errors import BrokerUnavailableError
 from pyspark_warren.fault_boundary import told, told_rows
 from pyspark_warren.options import Options
+from pyspark_warren.password import without_secrets
 from pyspark_warren.source import arrow_schema
 from pyspark_warren.sql_rows import RowFilter
 from pyspark_warren.surroundings import mint_reader
@@ -139,8 +140,8 @@ class SpoolStreamReader(PositionStreamReader):
         super().__init__(replace(options, spool_location=spool_location(options)), schema)
 
     def __getstate__(self) -> dict[str, Any]:
-        # `read` needs the spool only: the password does not travel with the tasks.
-        return {**super().__getstate__(), "_options": replace(self._options, password="")}
+        # `read` needs the spool only: no secret travels with the tasks.
+        return {**super().__getstate__(), "_options": without_secrets(self._options)}
 
     def _rows(self, partition: Any) -> Iterator[pa.RecordBatch]:
         yield from self._slice(partition.part, self._options.queue)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -185,6 +185,18 @@ class Query:
             start = end
             if trigger == "once":
                 return
+
+    def follow(self, done: Callable[[], bool], most: int) -> None:
+        """Run it with a trigger that waits, in one driver, until `done`."""
+        self.stop()
+        self.driver = made = self._made()
+        start = made.initial()
+        while not done():
+            end = made.latest(start, most)
+            if end != start:
+                self.offsets.append((start, end))
+                self._batch(len(self.offsets) - 1)
+                start = end
 
     def dies(self, step: str, passed: int, most: int | None, trigger: str = "available") -> None:
         """Run it with a driver that dies at that step, when it has passed it so many times."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Callable
 
 import pika
 import pyarrow as pa
@@ -117,6 +118,16 @@ class StreamQuery:
             start = end
             if most is None:
                 return
+
+    def follow(self, done: Callable[[], bool], most: int) -> None:
+        """Run with a trigger that waits, in one driver, until `done`."""
+        driver = self.begin()
+        start = driver.initial()
+        while not done():
+            end = driver.latest(self._stored(start), most)
+            if end != start:
+                self.step(start, end)
+                start = end
 
     def step(self, start: StreamOffset, end: StreamOffset) -> None:
         """Log a batch, write and commit it."""

@@ -284,6 +284,14 @@ def test_tasks_do_not_get_the_password(tmp_path: Path) -> None:
     assert b"s3cret" not in data and str(tmp_path).encode() in data
 
 
+def test_tasks_do_not_get_the_client_s_secret(tmp_path: Path) -> None:
+    given = {"broker": "amqp", "queue": "q", "spoolLocation": str(tmp_path)}
+    given |= {"oauthTokenEndpoint": "https://login.example.com/token", "oauthClientId": "c"}
+    options = parse_options({**given, "oauthClientSecret": "s3cret"}, "read", "stream")
+    data = pickle.dumps(SpoolStreamReader(options, StructType()))
+    assert b"s3cret" not in data and str(tmp_path).encode() in data
+
+
 def test_what_the_source_shows_of_itself_has_no_password(
     rabbitmq: OneRabbitMQ, tmp_path: Path
 ) -> None:

@@ -1,0 +1,210 @@
+"""OAuth 2 tokens as passwords: where they come from, until when they are good, when to renew them.
+
+Each process that logs in (driver, receiver, tasks that use the broker) gets tokens itself, and has
+one at a time for each client: a token that the driver sent with a task might be over when the task
+begins, and nothing could send it the next one. Spark keeps its Python workers, and they keep this.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import msgspec
+
+from pyspark_warren.errors import BrokerUnavailableError, TokenError, WarrenSparkError
+from pyspark_warren.options import Options
+from pyspark_warren.secret import Secret, secret_of_file
+from pyspark_warren.token_endpoint import TokenClient, request_token
+
+log = logging.getLogger("pyspark_warren")
+
+RENEW_SHARE: Final = 0.25
+RENEW_S_MAX: Final = 300.0
+"""A token is renewed when a quarter of its life is left, or five minutes."""
+UNKNOWN_LIFE_S: Final = 300.0
+"""Life of a token of which neither the endpoint nor the token itself says how long it is good."""
+FILE_POLL_S: Final = 10.0
+"""A tokenFile is read again that often, sooner when its token ends sooner."""
+RENEW_RETRY_S: Final = 1.0
+"""Pause after a failure to get a token, while the one before is still good."""
+_SOURCES_MAX: Final = 64
+_TOKEN: Final = re.compile(r"[\x21-\x7e]+")
+"""RFC 6750 and 6749: printable ASCII without spaces. A zero byte would end SASL's password."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoginToken:
+    """A token and its times, of time.monotonic; printing it does not show it."""
+
+    text: str
+    renew_at: float
+    expires_at: float
+
+    def __repr__(self) -> str:
+        return f"LoginToken(renew_at={self.renew_at:.1f}, expires_at={self.expires_at:.1f})"
+
+    @property
+    def expired(self) -> bool:
+        """Whether the broker takes it no longer."""
+        return time.monotonic() >= self.expires_at
+
+
+class TokenSource:
+    """The tokens of one client in this process; callable from any thread.
+
+    One thread at a time asks for the next one, and the others wait for its answer. When there is no
+    next one, the one before is used until it expires.
+
+    fetch  returns a new token, or raises what `token` does
+    """
+
+    def __init__(self, fetch: Callable[[], LoginToken]) -> None:
+        self._fetch = fetch
+        self._lock = threading.Lock()
+        self._current: LoginToken | None = None
+        self._retry_at = 0.0
+
+    @property
+    def ready(self) -> bool:
+        """Whether `token` would answer at once."""
+        return self._usable() is not None
+
+    def token(self) -> LoginToken:
+        """Return a token that is not due to be renewed; may take as long as the endpoint takes.
+
+        raises  TokenError, OptionError: there is none; BrokerUnavailableError: not now
+        """
+        with self._lock:
+            found = self._usable()
+            if found is not None:
+                return found
+            before = self._current
+            try:
+                self._current = made = self._fetch()
+            except WarrenSparkError as wrong:
+                if before is None or before.expired:
+                    raise
+                log.warning("%s; the token before is used until it expires", wrong)
+                self._retry_at = time.monotonic() + RENEW_RETRY_S
+                return before
+            return made
+
+    def _usable(self) -> LoginToken | None:
+        found, now = self._current, time.monotonic()
+        if found is None or found.expired:
+            return None
+        return found if now < found.renew_at or now < self._retry_at else None
+
+
+# ------------------------------------------------------------------ by options
+
+Login: TypeAlias = TokenClient | tuple[str, str] | None
+"""What identifies a source of tokens: a client, or an option and a file; None: no tokens."""
+_sources: dict[Login, TokenSource] = {}
+_sources_lock = threading.Lock()
+
+
+def login_of(options: Options) -> Login:
+    """Return the source of tokens that the options name; connections of others are not shared."""
+    if options.token_file is not None:
+        return "tokenFile", options.token_file
+    if options.oauth_token_endpoint is None:
+        return None
+    assert options.oauth_client_id is not None
+    secret = Secret(
+        "oauthClientSecret",
+        "client's secret",
+        options.oauth_client_secret,
+        options.oauth_client_secret_file,
+        options.oauth_client_secret_env,
+    )
+    return TokenClient(
+        options.oauth_token_endpoint,
+        options.oauth_client_id,
+        secret,
+        options.oauth_scope,
+        options.oauth_audience,
+        options.oauth_client_auth,
+        options.oauth_ca_file,
+    )
+
+
+def token_source(options: Options) -> TokenSource | None:
+    """Return this process's source of tokens for these options; None: they name none."""
+    login = login_of(options)
+    if login is None:
+        return None
+    with _sources_lock:
+        found = _sources.get(login)
+        if found is None:
+            while len(_sources) >= _SOURCES_MAX:
+                _sources.pop(next(iter(_sources)))
+            found = _sources[login] = TokenSource(_fetcher(login))
+        return found
+
+
+def _fetcher(login: TokenClient | tuple[str, str]) -> Callable[[], LoginToken]:
+    if isinstance(login, TokenClient):
+        return lambda: _of_endpoint(login)
+    option, path = login
+    return lambda: _of_file(path, option)
+
+
+def _of_endpoint(client: TokenClient) -> LoginToken:
+    asked_at = time.monotonic()
+    text, life_s = request_token(client)
+    where = f"token endpoint {client.shown}"
+    _check(text, where)
+    if life_s is None:
+        ends = _exp(text)
+        life_s = UNKNOWN_LIFE_S if ends is None else ends - time.time()
+    if life_s <= 0:
+        raise TokenError(
+            f"{where}: the token of its answer has expired, {-life_s:.0f} s ago; compare this "
+            "machine's clock with the endpoint's"
+        )
+    return LoginToken(
+        text, asked_at + life_s - min(RENEW_SHARE * life_s, RENEW_S_MAX), asked_at + life_s
+    )
+
+
+def _of_file(path: str, option: str) -> LoginToken:
+    text = secret_of_file(path, option, "token")
+    _check(text, f"option {option}={path!r}")
+    now, ends = time.monotonic(), _exp(text)
+    left_s = float("inf") if ends is None else ends - time.time()
+    if left_s <= 0:
+        raise BrokerUnavailableError(
+            f"option {option}={path!r}: its token has expired, {-left_s:.0f} s ago; see what is to "
+            "renew it, and this machine's clock"
+        )
+    return LoginToken(text, now + min(FILE_POLL_S, RENEW_SHARE * left_s), now + left_s)
+
+
+def _check(text: str, where: str) -> None:
+    if _TOKEN.fullmatch(text) is None:
+        raise TokenError(f"{where}: its token has other signs than printable ASCII, or spaces")
+
+
+def _exp(text: str) -> float | None:
+    """Return when a JWT expires, in seconds since 1970; None: it is none, or says nothing."""
+    parts = text.split(".")
+    if len(parts) != 3:
+        return None
+    try:
+        data = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
+        return msgspec.json.decode(data, type=_Claims).exp
+    except (binascii.Error, ValueError):
+        return None
+
+
+class _Claims(msgspec.Struct):
+    exp: float | None = None

@@ -1,0 +1,197 @@
+"""When a token is renewed: its life, its end, its file; and by whichever thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from connector.oauth.endpoint import SigningKey
+from pyspark_warren import tokens
+from pyspark_warren.errors import BrokerUnavailableError, OptionError, TokenError
+from pyspark_warren.options import Options, parse_options
+from pyspark_warren.password import without_secrets
+from pyspark_warren.tokens import LoginToken, TokenSource, token_source
+from tests.patience import PROMPTLY_S
+
+
+class Clock:
+    """A clock that a test moves; it stands for both of the module's clocks."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def monotonic(self) -> float:
+        """Return seconds."""
+        return self.now
+
+    def time(self) -> float:
+        """Return seconds."""
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(tokens, "time", made)
+    return made
+
+
+def of_file(path: Path) -> TokenSource:
+    options = parse_options({"queue": "q", "broker": "amqp", "tokenFile": str(path)}, "read")
+    found = token_source(options)
+    assert found is not None
+    return found
+
+
+def test_a_token_is_used_until_it_is_due_and_then_replaced(clock: Clock) -> None:
+    made: list[LoginToken] = []
+
+    def fetch() -> LoginToken:
+        made.append(LoginToken(f"t{len(made)}", clock.now + 75, clock.now + 100))
+        return made[-1]
+
+    source = TokenSource(fetch)
+    assert not source.ready
+    assert source.token().text == "t0" and source.ready
+    clock.now += 74
+    assert source.token().text == "t0"
+    clock.now += 2
+    assert not source.ready
+    assert source.token().text == "t1"
+
+
+def test_a_token_that_cannot_be_replaced_is_used_until_it_expires(clock: Clock) -> None:
+    failures: list[Exception | None] = [None]
+    asked = 0
+
+    def fetch() -> LoginToken:
+        nonlocal asked
+        asked += 1
+        if failures[0] is not None:
+            raise failures[0]
+        return LoginToken("t", clock.now + 75, clock.now + 100)
+
+    source = TokenSource(fetch)
+    source.token()
+    for failure in (BrokerUnavailableError("down"), TokenError("401"), OptionError("file")):
+        failures[0] = failure
+        clock.now += 76
+        asked = 0
+        assert source.token().text == source.token().text == "t"
+        assert asked == 1, "the next attempt is a second later"
+        clock.now += 1.5
+        assert source.token().text == "t" and asked == 2
+        clock.now += 25
+        with pytest.raises(type(failure)):
+            source.token()
+        failures[0] = None
+        assert source.token().text == "t"
+
+
+def test_threads_ask_once_and_wait_for_the_answer() -> None:
+    asked, may_answer = [], threading.Event()
+
+    def fetch() -> LoginToken:
+        asked.append(1)
+        assert may_answer.wait(PROMPTLY_S)
+        return LoginToken("t", time.monotonic() + 60, time.monotonic() + 60)
+
+    source = TokenSource(fetch)
+    found: list[str] = []
+    threads = [threading.Thread(target=lambda: found.append(source.token().text)) for _ in range(8)]
+    for each in threads:
+        each.start()
+    may_answer.set()
+    for each in threads:
+        each.join(PROMPTLY_S)
+    assert (found, len(asked)) == (["t"] * 8, 1)
+
+
+@pytest.mark.parametrize(("life_s", "renewed_s"), [(4, 3), (3600, 3300), (86_400, 86_100)])
+def test_when_an_endpoint_s_token_is_due(
+    monkeypatch: pytest.MonkeyPatch, life_s: float, renewed_s: float
+) -> None:
+    monkeypatch.setattr(tokens, "request_token", lambda client: ("t", life_s))
+    before = time.monotonic()
+    given = {"oauthTokenEndpoint": f"https://a/{life_s}", "oauthClientId": "a"}
+    source = token_source(
+        parse_options({"queue": "q", "broker": "amqp", "oauthClientSecret": "s", **given}, "read")
+    )
+    assert source is not None
+    token = source.token()
+    assert 0 <= token.renew_at - renewed_s - before <= PROMPTLY_S
+    assert 0 <= token.expires_at - life_s - before <= PROMPTLY_S
+
+
+def test_a_token_without_a_life_has_that_of_its_claim_or_five_minutes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    key = SigningKey(tmp_path)
+    for number, (text, life_s) in enumerate(
+        [(key.token(900), 900), ("opaque", 300), ("a.b.c", 300)]
+    ):
+        monkeypatch.setattr(tokens, "request_token", lambda client, text=text: (text, None))
+        given = {"oauthTokenEndpoint": f"https://b/{number}", "oauthClientId": "a"}
+        given |= {"oauthClientSecret": "s", "queue": "q", "broker": "amqp"}
+        source = token_source(parse_options(given, "read"))
+        assert source is not None
+        left_s = source.token().expires_at - time.monotonic()
+        assert life_s - PROMPTLY_S <= left_s <= life_s + 1
+
+
+# ------------------------------------------------------------------ tokenFile
+
+
+def test_a_file_is_read_again(clock: Clock, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    source = of_file(file)
+    with pytest.raises(OptionError, match="tokenFile=.*cannot be read"):
+        source.token()
+    for text in ("one", "two"):
+        file.write_text(f"{text}\n")
+        assert source.token().text == text
+        clock.now += 10.5
+
+
+def test_a_file_that_is_wrong_for_a_moment_does_no_harm(clock: Clock, tmp_path: Path) -> None:
+    """As when it is written in place rather than renamed."""
+    file = tmp_path / "token"
+    file.write_text("one")
+    source = of_file(file)
+    source.token()
+    file.write_text("")
+    clock.now += 11
+    assert source.token().text == "one"
+    file.write_text("two")
+    clock.now += 2
+    assert source.token().text == "two"
+
+
+def test_a_file_with_an_expired_token(tmp_path: Path) -> None:
+    key, file = SigningKey(tmp_path), tmp_path / "token"
+    file.write_text(key.token(-30))
+    with pytest.raises(BrokerUnavailableError, match=r"its token has expired, 3\d s ago") as told:
+        of_file(file).token()
+    assert file.read_text() not in str(told.value)
+    file.write_text(key.token(30))
+    assert of_file(file).token().text == file.read_text()
+    file.write_text("two words")
+    with pytest.raises(TokenError, match="tokenFile=.* other signs") as wrong:
+        tokens._of_file(str(file), "tokenFile")
+    assert "two words" not in str(wrong.value)
+
+
+# ------------------------------------------------------------------ tasks
+
+
+def test_tasks_that_do_not_use_the_broker_get_no_secret() -> None:
+    options: Options = parse_options(
+        {"queue": "q", "broker": "amqp", "spoolLocation": "/s", "oauthClientId": "a"}
+        | {"oauthTokenEndpoint": "https://a/t", "oauthClientSecret": "geheim"},
+        "read",
+        "stream",
+    )
+    assert "geheim" in str(vars(options)) and "geheim" not in str(vars(without_secrets(options)))
