@@ -38,19 +38,21 @@ from warren_broker.block.layout import AREAS
 from warren_broker.queue.describe_command import ReadBy
 
 _CONNECTIONS_MAX = 8
-_connections: dict[Address, Connection] = {}
+_connections: dict[tuple[Address, bool], Connection] = {}
 """Kept while the process runs, because Spark reuses its Python workers. They may end at any
 time, so nothing that must be acknowledged depends on a connection."""
 
 
 def connect(options: Options) -> WarrenBroker:
     """Return this process's connection to that address, or a new one (opened at its first use)."""
-    address = address_with_password(options)
-    connection = _connections.get(address)
+    wanted = address_with_password(options), options.prefer_local
+    connection = _connections.get(wanted)
     if connection is None:
         while len(_connections) >= _CONNECTIONS_MAX:
             _connections.pop(next(iter(_connections))).close()
-        connection = _connections[address] = Connection(address, name="pyspark_warren")
+        address, near = wanted
+        connection = Connection(address, name="pyspark_warren", prefer_near=near)
+        _connections[wanted] = connection
     return WarrenBroker(connection)
 
 

@@ -95,4 +95,13 @@ CONNECTION: Final[tuple[Spec, ...]] = (
         AUTO,
         "warren; amqp: any AMQP 0.9.1 broker, such as RabbitMQ; auto: ask the broker what it is",
     ),
+    Spec(
+        "preferLocal",
+        "prefer_local",
+        parse_bool,
+        True,
+        "a driver or task begins with a node on its own machine, if one of hosts is there; false: "
+        "with any node",
+        broker=WARREN,
+    ),
 )

@@ -91,6 +91,7 @@ class Options:
     sasl_mechanism: str = SASL_PLAIN
     connect_timeout_s: float = 5.0
     heartbeat_s: float = 20.0
+    prefer_local: bool = True
     uri: None = field(default=None, repr=False)
     queue: str = ""
     queues: tuple[str, ...] = ()

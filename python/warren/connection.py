@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +18,7 @@ from warren.errors import (
     WarrenError,
     refusal,
 )
+from warren.near_hosts import first_host
 from warren.uri import Address, as_address
 from warren.wire import LinkHandler, Request, Wire
 from warren_broker.amqp10.wire.deliveries import handle_of, read_message
@@ -44,15 +44,18 @@ class Connection:
 
     where  an Address or a URI, see `warren.uri.parse_uri`
     name   shown by the broker
+    prefer_near  begin with a host that has an address of this machine, if one has
     """
 
-    def __init__(self, where: str | Address, *, name: str = "warren") -> None:
+    def __init__(
+        self, where: str | Address, *, name: str = "warren", prefer_near: bool = False
+    ) -> None:
         self.address = as_address(where)
         self.name = name
         self.lock = RLock()
         self._wire: Wire | None = None
         self._pid = os.getpid()
-        self._turn = random.randrange(len(self.address.hosts))
+        self._turn = first_host(self.address.hosts, prefer_near)
         self._closed = False
         self._refused: set[tuple[str, int]] = set()
 
