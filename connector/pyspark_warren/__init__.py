@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark_warren.datasource import WarrenDataSource as DefaultSource
     from pyspark_warren.figures import batch_log, observed, progress
+    from pyspark_warren.table_function import register
 
-__all__ = ["DefaultSource", "batch_log", "observed", "progress"]
+__all__ = ["DefaultSource", "batch_log", "observed", "progress", "register"]
 
 
 def __getattr__(name: str) -> Any:
@@ -24,4 +25,8 @@ def __getattr__(name: str) -> Any:
         from pyspark_warren import figures
 
         return getattr(figures, name)
+    if name == "register":
+        from pyspark_warren import table_function
+
+        return table_function.register
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -33,9 +33,10 @@ _OURS_TO_IGNORE: Final = frozenset({"queryname", "path", "mergeschema"})
 PASSWORD_OPTIONS: Final = secret_names("password")
 """At most one of them is given, and none beside a uri with a password."""
 NO_TABLES: Final = (
-    "CREATE TABLE … USING warren is not supported: Spark keeps a table's options in its catalog "
-    "and hands none of them to a Python data source that is read or written; use CREATE TEMPORARY "
-    "VIEW … USING warren OPTIONS (…) instead"
+    "CREATE TABLE … USING warren OPTIONS (…) is not supported: Spark keeps the options in its "
+    "catalog and hands none of them to a Python data source that is read or written; use CREATE "
+    "TEMPORARY VIEW … USING warren OPTIONS (…) instead, or CREATE TABLE t (columns) USING warren "
+    "without options, and give them in each statement: FROM t WITH (hosts = '…', queue = '…')"
 )
 _OF_SPOOL: Final = (
     "spoolLocation",
