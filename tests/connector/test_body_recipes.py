@@ -1,0 +1,177 @@
+"""The recipes for JSON, Avro and Protobuf, run from the page's text: message, columns, message."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pika
+import pyspark
+import pytest
+
+from connector.docs_blocks import blocks, placed
+from warren.admin import Admin
+from warren.local import LocalCluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.slow]
+
+HEADING = "JSON, Avro and Protobuf"
+QUEUES = ("flights", "flights.bad", "flights.seconds")
+OTHER_VERSION = "4.2.0"
+"""Of the packages, where PySpark's own version cannot be downloaded."""
+DOWNLOAD_S_MAX = 300
+RUN_S_MAX = 600
+ALONE = """
+from pyspark.sql import SparkSession
+
+spark = (
+    SparkSession.builder.master("local[2]").config("spark.jars", JARS)
+    .config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
+    .config("spark.sql.shuffle.partitions", "1").getOrCreate()
+)
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster_size() -> int:
+    return 1
+
+
+@contextmanager
+def channel_of(cluster: LocalCluster) -> Iterator[Any]:
+    """A channel with confirms; its connection is closed in the end."""
+    parameters = pika.ConnectionParameters("127.0.0.1", cluster.nodes[0].amqp_port)
+    with pika.BlockingConnection(parameters) as connection:
+        opened = connection.channel()
+        opened.confirm_delivery()
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def queues(cluster: LocalCluster) -> None:
+    """The queues of the recipes, empty."""
+    with cluster.connect() as connection:
+        for name in QUEUES:
+            Admin(connection).declare_queue(name, arguments={"x-queue-type": "quorum"})
+            Admin(connection).purge_queue(name)
+
+
+def publish(cluster: LocalCluster, bodies: Sequence[bytes]) -> None:
+    with channel_of(cluster) as opened:
+        for body in bodies:
+            opened.basic_publish("", "flights", body)
+
+
+def taken(cluster: LocalCluster, queue: str) -> list[bytes]:
+    """The bodies of a queue, which is empty then."""
+    found = []
+    with channel_of(cluster) as opened:
+        while (got := opened.basic_get(queue, auto_ack=True))[0] is not None:
+            found.append(got[2])
+    return sorted(found)
+
+
+def package(name: str) -> Path:
+    """The jar of one of Spark's packages for this PySpark; skips where there is none."""
+    if shutil.which("mvn") is None:
+        pytest.skip("Maven is missing")
+    for version in (pyspark.__version__, OTHER_VERSION):
+        place = Path.home() / ".m2" / "repository" / "org" / "apache" / "spark" / name / version
+        jar = place / f"{name}-{version}.jar"
+        artifact = f"-Dartifact=org.apache.spark:{name}:{version}"
+        command = ["mvn", "-q", "-B", "dependency:get", artifact, "-Dtransitive=false"]
+        if not jar.exists():
+            subprocess.run(command, capture_output=True, timeout=DOWNLOAD_S_MAX)
+        if jar.exists():
+            return jar
+    pytest.skip(f"{name} {pyspark.__version__} cannot be downloaded, nor {OTHER_VERSION}")
+
+
+def run_alone(texts: Sequence[str], jar: Path, cluster: LocalCluster, place: Path) -> None:
+    """Run blocks in a session that has a package."""
+    lines = [f"JARS = {str(jar)!r}", ALONE, *(placed(each, cluster.hosts, place) for each in texts)]
+    (place / "recipe.py").write_text("\n".join(lines))
+    done = subprocess.run(
+        [sys.executable, "recipe.py"],
+        cwd=place,
+        env=os.environ | {"PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=RUN_S_MAX,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+def test_json_to_columns_and_back(spark: Any, cluster: LocalCluster, tmp_path: Path) -> None:
+    wrong = [b"{", b"\xff", b"", b'{"flight": "BA7", "delay": "late"}']
+    publish(cluster, [b'{"flight": "LH1", "delay": 3}', *wrong, b'{"flight": "AF2", "delay": -1}'])
+    names = {"spark": spark}
+    for block in blocks(HEADING)[:2]:
+        exec(placed(block, cluster.hosts, tmp_path), names)
+    made = [json.loads(each) for each in taken(cluster, "flights.seconds")]
+    assert made == [{"flight": "AF2", "seconds": -60}, {"flight": "LH1", "seconds": 180}]
+    assert taken(cluster, "flights.bad") == sorted(wrong)
+    assert taken(cluster, "flights") == []
+
+
+def avro(flight: str, delay: int) -> bytes:
+    """A record of the recipe's schema."""
+    zigzag = delay * 2 if delay >= 0 else -delay * 2 - 1
+    assert zigzag < 1 << 14
+    number = bytes([zigzag]) if zigzag < 128 else bytes([zigzag & 127 | 128, zigzag >> 7])
+    return bytes([len(flight) * 2]) + flight.encode() + number
+
+
+def test_avro_to_columns_and_back_also_behind_a_registrys_prefix(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    jar = package("spark-avro_2.13")
+    first, _, plain, framed, _ = blocks(HEADING)
+    cut = avro("LH1", 3)[:-1]
+    publish(cluster, [avro("LH1", 3), cut, avro("AF2", -1)])
+    run_alone([first, plain], jar, cluster, tmp_path)
+    assert taken(cluster, "flights.seconds") == sorted([avro("LH1", 180), avro("AF2", -60)])
+    assert taken(cluster, "flights.bad") == [cut]
+    known, other = b"\x00" + struct.pack(">I", 42), b"\x00" + struct.pack(">I", 43)
+    wrong = [known + cut, other + avro("LH1", 3), avro("LH1", 3)]
+    publish(cluster, [known + avro("LH1", 3), *wrong])
+    definitions = plain[: plain.index("made =")]
+    run_alone([first, definitions, framed], jar, cluster, tmp_path)
+    assert taken(cluster, "flights.seconds") == [known + avro("LH1", 3)]
+    assert taken(cluster, "flights.bad") == sorted(wrong)
+
+
+def descriptor() -> bytes:
+    """What protoc makes of `message Flight { string flight = 1; int32 delay = 2; }`, proto3."""
+
+    def part(number: int, data: bytes | int) -> bytes:
+        if isinstance(data, int):
+            return bytes([number << 3, data])
+        return bytes([number << 3 | 2, len(data)]) + data
+
+    optional, text, int32 = 1, 9, 5
+    fields = [
+        part(1, name) + part(3, number) + part(4, optional) + part(5, kind) + part(10, name)
+        for name, number, kind in ((b"flight", 1, text), (b"delay", 2, int32))
+    ]
+    message = part(1, b"Flight") + b"".join(part(2, each) for each in fields)
+    return part(1, part(1, b"flight.proto") + part(4, message) + part(12, b"proto3"))
+
+
+def test_protobuf_to_columns_and_back(cluster: LocalCluster, tmp_path: Path) -> None:
+    jar = package("spark-protobuf_2.13")
+    first, *_, recipe = blocks(HEADING)
+    (tmp_path / "flight.desc").write_bytes(descriptor())
+    wrong = b"\x0a\x7fLH1"
+    publish(cluster, [b"\x0a\x03LH1\x10\x03", wrong])
+    run_alone([first, recipe], jar, cluster, tmp_path)
+    assert taken(cluster, "flights.seconds") == [b"\x0a\x03LH1\x10\xb4\x01"]
+    assert taken(cluster, "flights.bad") == [wrong]
