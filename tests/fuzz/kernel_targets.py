@@ -180,6 +180,9 @@ def _admitted(kernel: Kernel, block: Block) -> Any:
 def block(data: bytes) -> None:
     """A block, its checksum repaired: decoded, admitted, cut, joined, packed."""
     data = blocks.repaired(data)
+    even = FAST.even_block.even_block(data)
+    if with_twin(data):
+        same("kernels read", even, SLOW.even_block.even_block(data))
     try:
         _unverified(data)
         made = Block.decode(data)

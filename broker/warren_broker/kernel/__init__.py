@@ -1,11 +1,11 @@
 """The code that runs per message: frames to messages, messages to blocks, blocks to frames.
 
 The modules `scan`, `admit`, `assemble`, `column_block`, `deliver`, `delivery_scan`, `digest`,
-`join`, `publisher_ids`, `property_columns`, `property_lists`, `section_values`, `sections_in` and
-`sections_out` are written in Cython's pure Python mode. They run compiled when `kernel/compiled`
-holds the extensions (`build_kernel.py` makes them) and interpreted otherwise, with the same
-results. WARREN_KERNEL=interpreted or compiled selects one; `ACTIVE` is the running one. Signatures
-at a glance:
+`even_block`, `join`, `publisher_ids`, `property_columns`, `property_lists`, `section_values`,
+`sections_in` and `sections_out` are written in Cython's pure Python mode. They run compiled when
+`kernel/compiled` holds the extensions (`build_kernel.py` makes them) and interpreted otherwise,
+with the same results. WARREN_KERNEL=interpreted or compiled selects one; `ACTIVE` is the running
+one. Signatures at a glance:
 
 scan
     FrameScanner(frame_max, message_bytes_max=16 MiB, unfinished_bytes_max=...)
@@ -60,6 +60,10 @@ digest
 
 join
     join(parts, areas) -> bytes           one block of many stored ones, as `block.concat`
+
+even_block
+    even_block(block) -> (form, messages, priority, bytes of each's properties, of its body)
+                                 None: the messages differ, or the block is not a plain one
 
 publisher_ids
     publisher_ids(block) -> list of groups of messages with ids, for queues that drop duplicates
@@ -143,6 +147,7 @@ class Kernel(NamedTuple):
     delivery_scan: Any
     digest: Any
     join: Any
+    even_block: Any
     publisher_ids: Any
     property_columns: Any
     property_lists: Any
@@ -205,6 +210,7 @@ if TYPE_CHECKING:
     )
     from warren_broker.kernel.delivery_scan import Deliveries, DeliveryScanner
     from warren_broker.kernel.digest import content_digest
+    from warren_broker.kernel.even_block import even_block
     from warren_broker.kernel.join import join
     from warren_broker.kernel.properties import (
         readable,
@@ -255,6 +261,7 @@ else:
     with_headers = _kernel.deliver.with_headers
     content_digest = _kernel.digest.content_digest
     join = _kernel.join.join
+    even_block = _kernel.even_block.even_block
     publisher_ids = _kernel.publisher_ids.publisher_ids
     split_properties = _kernel.property_columns.split_properties
     header_entries = _kernel.property_columns.header_entries
@@ -314,6 +321,7 @@ __all__ = [
     "check_structure",
     "content_digest",
     "distinct_routes",
+    "even_block",
     "expirations",
     "first_other_user",
     "fitting",

@@ -20,6 +20,7 @@ MODULES = (
     "delivery_scan",
     "digest",
     "join",
+    "even_block",
     "publisher_ids",
     "property_columns",
     "property_lists",

@@ -9,6 +9,7 @@ from typing import Final
 
 from warren_broker.block.block import FORM_AMQP091, PRIORITY_DEFAULT, Block, BlockError
 from warren_broker.block.layout import TTL_NONE
+from warren_broker.kernel import even_block
 from warren_broker.queue import deduplication, limits, service_order
 from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.block_index import Shape, measure
@@ -25,6 +26,13 @@ def read_shape(block: memoryview, config: QueueConfig) -> Shape:
 
     The bytes of partial runs are exact where the queue has a limit in bytes.
     """
+    highest = min(config.priority_max, PRIORITIES - 1)
+    even = even_block(block)
+    if even is not None:  # most often, and always of one message
+        form, count, priority, head, body = even
+        if not highest or not _tells_priority(form, priority, config):
+            each = body if config.max_length_bytes is not None else head + body
+            return Shape(count, ((0, min(priority, highest)),), each * count, each)
     decoded = Block.outline(block)
     if not decoded.whole and config.priority_default != PRIORITY_DEFAULT:
         decoded = Block.decode(block, verify=False)  # `_lanes` looks at properties
@@ -52,14 +60,13 @@ def _no_bytes(count: int) -> memoryview:
 
 def _lanes(block: Block, config: QueueConfig) -> tuple[tuple[int, int], ...]:
     """Return (first ordinal, lane) of the block's runs, under the queue's priority settings."""
-    highest, default = min(config.priority_max, PRIORITIES - 1), config.priority_default
+    highest = min(config.priority_max, PRIORITIES - 1)
     if highest == 0:
         return ((0, 0),)
     lanes: list[tuple[int, int]] = []
     for first, last, priority in block.priority_runs:
-        if priority == PRIORITY_DEFAULT != default and block.form == FORM_AMQP091:
-            # A block stores 4 for messages without a priority. Only here, on queues with a default
-            # of their own (x-max-priority), their properties have to be read.
+        if _tells_priority(block.form, priority, config):
+            default = config.priority_default
             runs = [
                 (i, priority if _says_priority(block.properties(i)) else default)
                 for i in range(first, last)
@@ -71,6 +78,15 @@ def _lanes(block: Block, config: QueueConfig) -> tuple[tuple[int, int], ...]:
             if not lanes or lanes[-1][1] != lane:
                 lanes.append((at, lane))
     return tuple(lanes)
+
+
+def _tells_priority(form: int, priority: int, config: QueueConfig) -> bool:
+    """Return whether only the properties of messages tell whether they have this priority.
+
+    A block stores PRIORITY_DEFAULT for messages without one; queues with x-max-priority have a
+    default of their own.
+    """
+    return priority == PRIORITY_DEFAULT != config.priority_default and form == FORM_AMQP091
 
 
 def _says_priority(properties: memoryview) -> bool:
