@@ -32,6 +32,33 @@ _Dead: TypeAlias = tuple[DeathReason, int, list[tuple[int, int, int]], list[tupl
 """reason, delivery count, runs, annotations: a DeadLetter that grows."""
 
 
+class _Rare:
+    """What most submissions cause nothing of."""
+
+    __slots__ = (
+        "cancelled",
+        "dead",
+        "died",
+        "drained",
+        "dropped",
+        "expired",
+        "letters_gone",
+        "reconfigured",
+        "tells_active",
+    )
+
+    def __init__(self) -> None:
+        self.tells_active: list[Consumer] = []
+        self.drained: list[Drained] = []
+        self.cancelled: list[CancelConsumer] = []
+        self.dead: list[_Dead] = []
+        self.died: dict[DeathReason, int] = {}
+        self.dropped: dict[DeathReason, int] = {}
+        self.letters_gone: list[LettersGone] = []
+        self.reconfigured = False
+        self.expired: list[Expired] = []
+
+
 class QueueContext:
     """What the handlers of one submission share.
 
@@ -40,72 +67,80 @@ class QueueContext:
     block   the entry's block; None: it has none
     uplink  the submitting uplink; None: a timer or an operator
 
-    What depends on the version of the machine that submitted (`Submission.version`):
-    in_place       messages that come back take their old place in their lane
-    prompt_expiry  a ttl of 0 ends before a get, a count, and a second delivery
-    counted_deaths  dead letters keep their delivery counts
-    purges_letters  a purge drops letters, too
-    answers_drain  a drain is answered with its consumer's deliveries so far
-    notes_forgotten  the epochs of runs that are forgotten are noted
-    annotates_deaths  dead letters keep the annotations of their messages
-    tells_links    links are told whether their consumers are active
+    in_place  messages that come back take their old place in their lane, from version 4 on
     """
 
     __slots__ = (
         "_active_before",
-        "_cancelled",
-        "_dead",
         "_deliveries",
-        "_died",
-        "_drained",
-        "_dropped",
-        "_expired",
-        "_letters_gone",
-        "_reconfigured",
-        "_tells_active",
+        "_rarely",
         "_timer_before",
-        "annotates_deaths",
-        "answers_drain",
+        "_version",
         "block",
-        "counted_deaths",
         "in_place",
         "index",
-        "notes_forgotten",
         "now",
-        "prompt_expiry",
-        "purges_letters",
         "state",
-        "tells_links",
         "uplink",
     )
 
     def __init__(
         self, state: QueueState, index: int, now: int, block: memoryview | None, version: int
     ) -> None:
+        """version: of the machine that submitted (`Submission.version`)."""
         self.state = state
         self.index = index
         self.now = now
         self.block = block
+        self._version = version
         config = state.config
-        self.in_place = version >= 4 and config.kind == "classic" and config.priority_max > 0
-        self.prompt_expiry = version >= 4
-        self.counted_deaths = self.purges_letters = version >= 10
-        self.answers_drain = version >= 11
-        self.notes_forgotten = version >= 12
-        self.annotates_deaths = self.tells_links = version >= 20
+        self.in_place = config.kind == "classic" and version >= 4 and config.priority_max > 0
         self.uplink: SeenUplink | None = None
         self._timer_before = state.timer_ms
         self._active_before = state.active
-        self._tells_active: list[Consumer] = []
         self._deliveries: dict[ConsumerKey, list[Delivery]] = {}
-        self._drained: list[Drained] = []
-        self._cancelled: list[CancelConsumer] = []
-        self._dead: list[_Dead] = []
-        self._died: dict[DeathReason, int] = {}
-        self._dropped: dict[DeathReason, int] = {}
-        self._letters_gone: list[LettersGone] = []
-        self._reconfigured = False
-        self._expired: Expired | None = None
+        self._rarely: _Rare | None = None
+
+    @property
+    def _rare(self) -> _Rare:
+        if self._rarely is None:
+            self._rarely = _Rare()
+        return self._rarely
+
+    @property
+    def prompt_expiry(self) -> bool:
+        """Whether a ttl of 0 ends before a get, a count, and a second delivery."""
+        return self._version >= 4
+
+    @property
+    def counted_deaths(self) -> bool:
+        """Whether dead letters keep their delivery counts."""
+        return self._version >= 10
+
+    @property
+    def purges_letters(self) -> bool:
+        """Whether a purge drops letters, too."""
+        return self._version >= 10
+
+    @property
+    def answers_drain(self) -> bool:
+        """Whether a drain is answered with its consumer's deliveries so far."""
+        return self._version >= 11
+
+    @property
+    def notes_forgotten(self) -> bool:
+        """Whether the epochs of runs that are forgotten are noted."""
+        return self._version >= 12
+
+    @property
+    def annotates_deaths(self) -> bool:
+        """Whether dead letters keep the annotations of their messages."""
+        return self._version >= 20
+
+    @property
+    def tells_links(self) -> bool:
+        """Whether links are told that their consumers are active."""
+        return self._version >= 20
 
     @property
     def config(self) -> QueueConfig:
@@ -133,17 +168,19 @@ class QueueContext:
 
     def drained(self, consumer: Consumer) -> None:
         """Report that the consumer's remaining credit was returned."""
-        self._drained.append(Drained(consumer.uplink, consumer.id, consumer.next_msg_id))
+        self._rare.drained.append(Drained(consumer.uplink, consumer.id, consumer.next_msg_id))
 
     def tell_active(self, consumer: Consumer) -> None:
         """Report whether the consumer is the single active one, although that has not changed."""
         if self.state.config.single_active_consumer:
-            self._tells_active.append(consumer)
+            self._rare.tells_active.append(consumer)
 
-    def _active_is(self) -> list[ActiveIs]:
+    def _active_is(self, rare: _Rare | None) -> list[ActiveIs]:
         """Return what is to be told of the single active consumer: to links, of quorum queues."""
         state = self.state
-        told = {each.key: each for each in self._tells_active}
+        told: dict[ConsumerKey, Consumer] = (
+            {} if rare is None else {each.key: each for each in rare.tells_active}
+        )
         if state.active is not self._active_before:
             for each in (self._active_before, state.active):
                 if each is not None:
@@ -161,7 +198,7 @@ class QueueContext:
         msg_ids: tuple[tuple[int, int], ...] = (),
     ) -> None:
         """Report that a consumer was cancelled by the queue."""
-        self._cancelled.append(CancelConsumer(*key, reason, msg_ids))
+        self._rare.cancelled.append(CancelConsumer(*key, reason, msg_ids))
 
     def dead_letter(
         self, reason: DeathReason, index: int, first: int, last: int, failures: int
@@ -171,19 +208,19 @@ class QueueContext:
         Where the queue keeps its letters, have them forwarded. Without an exchange they are counted
         by the leader. failures: their delivery count
         """
-        config = self.state.config
+        config, rare = self.state.config, self._rare
         if config.dead_letter_exchange is None:
-            self._dropped[reason] = self._dropped.get(reason, 0) + last - first + 1
+            rare.dropped[reason] = rare.dropped.get(reason, 0) + last - first + 1
             return
         if config.keeps_letters:
-            self._died[reason] = self._died.get(reason, 0) + last - first + 1
+            rare.died[reason] = rare.died.get(reason, 0) + last - first + 1
             return
-        if not self._dead or self._dead[-1][:2] != (reason, failures):
-            self._dead.append((reason, failures, [], []))
+        if not rare.dead or rare.dead[-1][:2] != (reason, failures):
+            rare.dead.append((reason, failures, [], []))
         if self.annotates_deaths:
             for offset, pairs in self.state.annotations.of_run(index, first, last):
-                self._dead[-1][3].append((index, first + offset, pairs))
-        runs = self._dead[-1][2]
+                rare.dead[-1][3].append((index, first + offset, pairs))
+        runs = rare.dead[-1][2]
         if runs and runs[-1][0] == index and runs[-1][2] + 1 == first:
             runs[-1] = (index, runs[-1][1], last)
         else:
@@ -191,15 +228,15 @@ class QueueContext:
 
     def letters_gone(self, messages: int, size_bytes: int, dropped: bool = False) -> None:
         """Report letters that have left the queue."""
-        self._letters_gone.append(LettersGone(messages, size_bytes, dropped))
+        self._rare.letters_gone.append(LettersGone(messages, size_bytes, dropped))
 
     def reconfigured(self) -> None:
         """Report that the settings were replaced."""
-        self._reconfigured = True
+        self._rare.reconfigured = True
 
     def expired(self, reason: Literal["expires", "auto_delete"]) -> None:
         """Report that the queue is to be deleted."""
-        self._expired = Expired(reason)
+        self._rare.expired[:] = (Expired(reason),)
 
     def arm(self, at_ms: int) -> None:
         """Ask for a timer at that time unless an earlier one is pending."""
@@ -218,27 +255,31 @@ class QueueContext:
         and before CancelConsumer (a cancelled consumer's last messages are still its own). A
         consumer learns that it is active before its first message.
         """
+        state, rare = self.state, self._rarely
         effects: list[Any] = [
             Deliver(uplink, consumer, tuple(deliveries))
             for (uplink, consumer), deliveries in self._deliveries.items()
         ]
-        if self._tells_active or self.state.active is not self._active_before:
-            if self.tells_links and self.state.config.tells_active:
-                effects[:0] = self._active_is()
-        effects += self._drained
-        effects += self._cancelled
-        for reason, count, runs, notes in self._dead:
-            effects.append(DeadLetter(reason, tuple(runs), count, tuple(notes)))
-        if self._dropped:
-            effects.append(Dropped(tuple(self._dropped.items())))
-        effects += self._letters_gone
-        if self.state.letters.count and (self._died or self._reconfigured):
-            effects.append(LettersDue(tuple(self._died.items()), self._reconfigured))
-        if self._expired is not None:
-            effects.append(self._expired)
-        if self.state.filters.by_id and self.state.filters.behind():
+        if state.active is not self._active_before or (rare is not None and rare.tells_active):
+            if self.tells_links and state.config.tells_active:
+                effects[:0] = self._active_is(rare)
+        if rare is not None:
+            self._add_rare(effects, rare)
+        if state.filters.by_id and state.filters.behind():
             effects.append(FiltersBehind())
-        timer_ms = self.state.timer_ms
+        timer_ms = state.timer_ms
         if timer_ms and timer_ms != self._timer_before:
             effects.append(SetTimer(timer_ms))
         return tuple(effects)
+
+    def _add_rare(self, effects: list[Any], rare: _Rare) -> None:
+        effects += rare.drained
+        effects += rare.cancelled
+        for reason, count, runs, notes in rare.dead:
+            effects.append(DeadLetter(reason, tuple(runs), count, tuple(notes)))
+        if rare.dropped:
+            effects.append(Dropped(tuple(rare.dropped.items())))
+        effects += rare.letters_gone
+        if self.state.letters.count and (rare.died or rare.reconfigured):
+            effects.append(LettersDue(tuple(rare.died.items()), rare.reconfigured))
+        effects += rare.expired

@@ -144,7 +144,6 @@ class Loop:
         self._soon: collections.deque[Callable[[], None]] = collections.deque()
         self._posted: collections.deque[Callable[[], None]] = collections.deque()
         self._stages: tuple[list[Callable[[], None]], ...] = tuple([] for _ in LoopStage)
-        self._sync = self._stages[LoopStage.SYNC]
         self._stopping = False
         self._running = False
         self._over = threading.Event()
@@ -376,14 +375,25 @@ class Loop:
             calls.popleft()()
 
     def _run_stages(self) -> None:
+        gather, raft, deliver, flush, sync, late = self._stages
         for _ in range(ROUNDS_MAX):
-            for stage in self._stages:
-                if stage:
-                    break
+            if gather:
+                stage = gather
+            elif raft:
+                stage = raft
+            elif deliver:
+                stage = deliver
+            elif flush:
+                stage = flush
+            elif sync:
+                sync.pop(0)()  # this thread may be replaced in it: the others stay
+                continue
+            elif late:
+                stage = late
             else:
                 return
-            if stage is self._sync:
-                stage.pop(0)()  # this thread may be replaced in it: the others stay
+            if len(stage) == 1:  # most often, where messages come one at a time
+                stage.pop()()
                 continue
             calls = stage[:]
             stage.clear()
