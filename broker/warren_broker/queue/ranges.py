@@ -38,6 +38,8 @@ def take_ids(held: list[Held], first_id: int, last_id: int) -> list[Held]:
 
     Ids that are not held are ignored. The cost is the runs touched and one move of the list's tail.
     """
+    if held and held[0][0] == first_id and held[0][1] == last_id:
+        return [held.pop(0)]  # most often: the oldest delivery, all of it
     low = bisect_right(held, (first_id + 1,)) - 1 if held else 0
     if low < 0 or (held and held[low][1] < first_id):
         low += 1
