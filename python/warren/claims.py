@@ -21,7 +21,7 @@ from warren_broker.amqp10.wire.fetched import Run, decode_piece
 from warren_broker.arguments import NAME_BYTES_MAX
 from warren_broker.block.layout import AREAS
 from warren_broker.queue.describe_command import ReadBy
-from warren_broker.queue.give_up_command import ORIGINS, Way
+from warren_broker.queue.give_up_command import ORIGINS, AnyWay, Way
 
 CLAIM_MESSAGES_MAX = 1 << 31
 
@@ -79,6 +79,7 @@ class ReaderStep:
 
     settles  settle all claims up to this number; 0: none
     opens    then open this claim, with the limits of `ClaimReader.open`; 0: none
+    ahead    see `ClaimReader.open_ahead`
     """
 
     queue: str
@@ -89,6 +90,7 @@ class ReaderStep:
     max_messages: int = 0
     max_bytes: int = 0
     ttl_ms: int = 0
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,7 @@ class ClaimReader:
                     even when messages have arrived, and it must be settled before the next one
         raises      ClaimLost for any other number (settled, released, expired, too far); Fenced
         """
-        asked = self._opening(number, max_messages, max_bytes, ttl_ms, keep_empty)
+        asked = self._opening(number, max_messages, max_bytes, ttl_ms, {"keep_empty": keep_empty})
         return _claim(self.connection.request(*asked))
 
     def settle_and_open(
@@ -180,6 +182,43 @@ class ClaimReader:
             max_bytes,
             ttl_ms,
         )
+        return self._take(step)
+
+    def open_ahead(
+        self, number: int, *, settles: int, max_messages: int, max_bytes: int, ttl_ms: int = 0
+    ) -> tuple[int, Claim | None]:
+        """Open claim `number` while the one before it is open, if it is full.
+
+        In one round trip with the settlement of all claims up to `settles`; 0: none is settled.
+
+        number   the last settled + 1, or the one after it while that one is open; 0: none is opened
+        returns  the number of messages settled; the claim: not open unless so many messages, or so
+                 many bytes, are ready. None: that was refused
+        raises   as `settle`
+        """
+        step = ReaderStep(
+            self.queue,
+            self.reader,
+            self.registered_epoch(),
+            settles,
+            number,
+            max_messages,
+            max_bytes,
+            ttl_ms,
+            ahead=True,
+        )
+        return self._take(step)
+
+    def withdraw(self, number: int) -> int:
+        """Give the messages of a claim back that was opened ahead; no delivery counts as failed.
+
+        The claim stays open, and empty: its number is not used again. A repeat changes nothing.
+
+        returns  the number of messages that were in the claim
+        """
+        return self._give_up(number, "withdraw", in_row_max=1, drop=False)
+
+    def _take(self, step: ReaderStep) -> tuple[int, Claim | None]:
         (taken,) = take_steps(self.connection, [step])
         if isinstance(taken, WarrenError):
             raise taken
@@ -235,6 +274,9 @@ class ClaimReader:
         returns     the number of messages that were in the claim
         raises      ClaimLost when it is not open, and not settled
         """
+        return self._give_up(number, way, in_row_max=in_row_max, drop=drop)
+
+    def _give_up(self, number: int, way: AnyWay, *, in_row_max: int, drop: bool) -> int:
         body = {
             "epoch": self.registered_epoch(),
             "number": number,
@@ -251,7 +293,7 @@ class ClaimReader:
         return self.epoch
 
     def _opening(
-        self, number: int, max_messages: int, max_bytes: int, ttl_ms: int, keep_empty: bool
+        self, number: int, max_messages: int, max_bytes: int, ttl_ms: int, more: dict[str, bool]
     ) -> Request:
         """Return the request of `open`."""
         if max_messages < 1 or max_bytes < 1:
@@ -263,7 +305,7 @@ class ClaimReader:
             "max_messages": min(max_messages, CLAIM_MESSAGES_MAX),
             "max_bytes": max_bytes,
             "ttl_ms": ttl_ms,
-            "keep_empty": keep_empty,
+            **more,
         }
         return "PUT", self._path(f"/claims/{number}"), body
 
@@ -292,8 +334,9 @@ def _requests(connection: Connection, step: ReaderStep) -> list[Request]:
     reader = ClaimReader(connection, step.queue, step.reader, step.epoch)
     asked = [reader._settling(step.settles)] if step.settles else []
     if step.opens:
-        limits = (step.max_messages, step.max_bytes, step.ttl_ms, False)
-        asked.append(reader._opening(step.opens, *limits))
+        limits = (step.max_messages, step.max_bytes, step.ttl_ms)
+        more = {"ahead": True} if step.ahead else {}
+        asked.append(reader._opening(step.opens, *limits, more))
     return asked
 
 

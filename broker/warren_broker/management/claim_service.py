@@ -45,6 +45,7 @@ def _open_claim(asker: Asker, request: requests.OpenClaimRequest, answer: Answer
         request.ttl_ms,
         uses=True,
         keep_empty=request.keep_empty,
+        ahead=request.ahead,
     )
 
     def opened(reply: commands.ClaimReply | commands.EmptyClaim) -> requests.ClaimOpened:

@@ -11,7 +11,7 @@ from warren_broker.amqp10.wire.proton import ulong
 from warren_broker.errors import InvalidArgument, StageMissing, named
 from warren_broker.management import resource
 from warren_broker.management.resource import Body, ManagementRequest, Names, Query, Result
-from warren_broker.queue.give_up_command import ORIGINS, Way
+from warren_broker.queue.give_up_command import ORIGINS, AnyWay
 
 ATTEMPTS_MAX = 100_000
 QUEUES_MAX = 10_000
@@ -55,12 +55,14 @@ class OpenClaimRequest(ClaimRequest, frozen=True):
     Refused: 409 fenced, 410 claim_lost.
 
     keep_empty  when nothing is ready, open a claim without messages
+    ahead       see `queue.commands.OpenClaim`
     """
 
     max_messages: int
     max_bytes: int
     ttl_ms: int = 0
     keep_empty: bool = False
+    ahead: bool = False
 
 
 class RenewClaimsRequest(ReaderRequest, frozen=True):
@@ -99,7 +101,7 @@ class GiveUpRequest(ClaimRequest, frozen=True):
     fenced, 410 claim_lost, 409 when nothing passes (`queue.give_up_command.GiveUpClaim`).
     """
 
-    way: Way
+    way: AnyWay
     in_row_max: int
     drop: bool = False
 
@@ -182,7 +184,7 @@ class EpochDrawn(Result, frozen=True):
 class ClaimOpened(Result, frozen=True):
     """The content of a claim.
 
-    open    False when nothing was ready, and no claim was opened
+    open    False when nothing was ready, with ahead not enough, and no claim was opened
     origin  of its messages: "ready", or "part" or "alone" of a claim that was given up
     """
 
@@ -215,6 +217,7 @@ class OpenClaimBody(Body, frozen=True):
     max_bytes: resource.Positive
     ttl_ms: resource.Natural = 0
     keep_empty: bool = False
+    ahead: bool = False
 
 
 class RenewBody(Body, frozen=True):
@@ -244,7 +247,7 @@ class GiveUpBody(Body, frozen=True):
 
     epoch: resource.Natural
     number: resource.Positive
-    way: Way
+    way: AnyWay
     in_row_max: resource.Positive
     drop: bool = False
 

@@ -169,8 +169,10 @@ def open_claim(context: QueueContext, command: OpenClaim) -> AnyReply:
         context.state.unused_ms = context.now
     claim = reader.claims.get(command.number)
     if claim is None:
-        if command.number != reader.settled + 1 or command.number <= reader.opened:
+        if not _is_next(reader, command):
             return lost_claim(context, reader, command.number)
+        if command.ahead and not _is_full(context, reader, command):
+            return ClaimReply(command.number, 0, 0, ())
         claim = parts.next_claim(reader, command.number, command.ttl_ms, context.now)
         if claim is not None and claim.expires_ms:
             context.arm(claim.expires_ms)
@@ -181,6 +183,35 @@ def open_claim(context: QueueContext, command: OpenClaim) -> AnyReply:
         return EmptyClaim(claim.number)
     runs = tuple(map(unmarked, claim.runs))
     return ClaimReply(claim.number, claim.messages, claim.size_bytes, runs, claim.origin)
+
+
+def _is_next(reader: ReaderState, command: OpenClaim) -> bool:
+    """Return whether a claim that is not open is the reader's next one.
+
+    A number is never opened twice, also when its claim was taken back (`give_up`): that one stays
+    open, and empty. So a request that arrives late finds the claim that it is about, or a refusal.
+    """
+    if command.number <= reader.opened:
+        return False
+    last = reader.settled
+    if command.ahead and last + 1 in reader.claims:
+        last += 1
+    return command.number == last + 1
+
+
+def _is_full(context: QueueContext, reader: ReaderState, command: OpenClaim) -> bool:
+    """Return whether a claim that is opened ahead has all that it may have.
+
+    1. Claim 7 is being read, and 10 messages are ready.  2. Claim 8 takes them ahead of its time.
+    3. A thousand come until 7 is settled; they have to wait for claim 9.  So what is not full is
+    opened when it is needed, with all that is ready by then. Parts are never opened ahead: whether
+    one is due depends on the claim that is being read.
+    """
+    if reader.parts:
+        return False
+    service_order.dispatch(context)
+    state = context.state
+    return state.order.count >= command.max_messages or state.ready_bytes >= command.max_bytes
 
 
 def lost_claim(context: QueueContext, reader: ReaderState, number: int) -> Refused:
@@ -233,6 +264,8 @@ def _take(context: QueueContext, reader: ReaderState, command: OpenClaim) -> Hel
     )
     reader.claims[command.number] = claim
     reader.opened = command.number
+    if command.ahead:
+        reader.ahead = (command.number, command.epoch)
     context.state.claimed += messages
     if expires_ms:
         context.arm(expires_ms)

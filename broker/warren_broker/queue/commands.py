@@ -269,19 +269,18 @@ class ClaimCommand(QueueCommand, frozen=True, array_like=True):
 class OpenClaim(ClaimCommand, frozen=True, array_like=True, tag="claim"):
     """Open claim `number` with messages from the head; a repeat gets the same answer.
 
-    Reply: ClaimReply; with messages 0 nothing was ready and no claim was opened. EmptyClaim
-    when the claim is open and holds nothing.
+    Reply: ClaimReply; messages 0: nothing was ready, none was opened. EmptyClaim: it holds nothing.
 
-    number        last settled + 1; anything else that is not open is Refused(claim_lost)
+    number        last settled + 1; any other that is not open is Refused(claim_lost), but see ahead
     max_messages  at least 1; a part of a claim that was divided is claimed whole
     max_bytes     bodies and properties, at least 1; one message is taken even if larger
     ttl_ms        0: does not expire
     uses          the command counts as a use of the queue, as a get does; while the claim is open
-                  the queue is in use, as by a consumer (x-expires, if-unused). False: versions 1
-                  and 2
-    keep_empty    when nothing is ready, open a claim without messages: its number is used, a repeat
-                  gets the same answer whatever has arrived since, it is settled or released as any
-                  other. It does not expire, and is no use of the queue. False: versions 1 and 2
+                  the queue is in use, as by a consumer (x-expires, if-unused)
+    keep_empty    when nothing is ready, open a claim without messages, as any other: a repeat gets
+                  the same. It neither expires nor uses the queue. Both False: versions 1 and 2
+    ahead         while claim last settled + 1 is open, open the one after it, if it is full: so
+                  many messages or bytes are ready, and no part. False: versions up to 20
     """
 
     max_messages: int
@@ -289,6 +288,7 @@ class OpenClaim(ClaimCommand, frozen=True, array_like=True, tag="claim"):
     ttl_ms: int = 0
     uses: bool = False
     keep_empty: bool = False
+    ahead: bool = False
 
 
 class RenewClaims(QueueCommand, frozen=True, array_like=True, tag="renew"):

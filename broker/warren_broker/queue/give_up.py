@@ -31,6 +31,12 @@ def give_up(context: QueueContext, command: GiveUpClaim) -> AnyReply:
         return BoundClaim(command.number, claim.binding)
     if not claim.messages:
         return Count(0)
+    # 1. A driver opens claim 8 ahead, and another one takes over.  2. That one finds 8 open, and
+    # takes it back.  3. The first one does not know yet, and gives 8 to Spark, which notes it in
+    # its offset log.  So only the driver that opened a claim ahead takes it back: whether it has
+    # given it to Spark, no other one knows.
+    if command.way == "withdraw" and reader.ahead != (command.number, command.epoch):
+        return Count(0)
     refused = _refused(context, reader, claim, command)
     if refused is not None:
         return refused
@@ -42,8 +48,8 @@ def give_up(context: QueueContext, command: GiveUpClaim) -> AnyReply:
         return Count(claim.messages)
     context.state.claimed -= claim.messages
     for run in claim.runs:
-        if command.way == "release":
-            give_back(context, run, True)
+        if command.way in ("release", "withdraw"):
+            give_back(context, run, command.way == "release")
         else:
             index, first, last, failures, acquired = run
             dead_letter_or_drop(

@@ -7,6 +7,8 @@ from typing import Final, Literal, TypeAlias
 from warren_broker.queue.command_base import QueueCommand
 
 Way: TypeAlias = Literal["divide", "reject", "release"]
+"""What becomes of a batch that fails."""
+AnyWay: TypeAlias = Literal["divide", "reject", "release", "withdraw"]
 Origin: TypeAlias = Literal[0, 1, 2]
 UNDIVIDED: Final = 0
 HALF: Final = 1
@@ -26,7 +28,9 @@ class GiveUpClaim(QueueCommand, frozen=True, array_like=True, tag="give_up"):
                   single message is kept behind all parts, and is a claim again when it is due
                   (`parts.is_due`)
          reject   dead-letter them, as rejected
-         release  return them to the queue, as failed deliveries
+         release   return them to the queue, as failed deliveries
+         withdraw  return them, not as failed: no batch has read the claim. Only that driver may
+                   which opened it ahead; for another one it holds nothing that it could return
     in_row_max  of messages that failed alone, and claims that were rejected, one after another with
                 no claim settled in between: one more is Refused(failed_in_row). Messages that
                 failed alone before are not counted again
@@ -36,6 +40,6 @@ class GiveUpClaim(QueueCommand, frozen=True, array_like=True, tag="give_up"):
     reader: str
     number: int
     epoch: int
-    way: Way
+    way: AnyWay
     in_row_max: int
     drop: bool = False

@@ -10,11 +10,13 @@ passed.
 
 from __future__ import annotations
 
-from warren_broker.queue.give_up_command import ALONE, HALF, UNDIVIDED, Way
+from warren_broker.queue.give_up_command import ALONE, HALF, UNDIVIDED, AnyWay
 
 
-def counts_in_row(way: Way, origin: int, messages: int) -> bool:
+def counts_in_row(way: AnyWay, origin: int, messages: int) -> bool:
     """Return whether giving up such a batch counts in a row: each message once."""
+    if way == "withdraw":
+        return False
     return origin != ALONE and (way == "reject" or messages == 1)
 
 

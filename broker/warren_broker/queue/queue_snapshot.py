@@ -6,7 +6,7 @@ keys are sorted. It holds runs and counts, never a message.
 
 Blocks and ready messages are stored in the packed form of the state (`block_index`,
 `ready_queue`): a snapshot costs some microseconds per thousand blocks. Version 1 of the machine
-wrote format 1, with an array for each block and each run; formats 2 to 14 lack the last fields, and
+wrote format 1, with an array for each block and each run; formats 2 to 15 lack the last fields, and
 up to format 6 the messages that came back have an array for each run. All can still be read.
 """
 
@@ -44,7 +44,7 @@ from warren_broker.queue.state import (
     StagePart,
 )
 
-FORMAT: Final = 15
+FORMAT: Final = 16
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _CONSUMER_FIELDS: Final = (
     "uplink",
@@ -119,6 +119,7 @@ class _Row(msgspec.Struct, array_like=True):
     origins: _OriginsRow | None = None
     filters: _FiltersRow | None = None
     started: list[tuple[str, int]] = []
+    ahead: list[tuple[str, tuple[int, int]]] = []
 
 
 class _RelayRow(msgspec.Struct, array_like=True):
@@ -278,6 +279,7 @@ def snapshot(state: QueueState) -> bytes:
             origins=_origins_row(state),
             filters=_filters_row(state) if state.filters.next_id > 1 else None,
             started=[(of.name, of.starts) for of in readers if of.starts],
+            ahead=[(of.name, of.ahead) for of in readers if of.ahead is not None],
         )
     )
 
@@ -508,6 +510,8 @@ def _load_readers(state: QueueState, row: _Row) -> None:
         state.readers[name].described = described
     for name, starts in row.started:
         state.readers[name].starts = starts
+    for name, ahead in row.ahead:
+        state.readers[name].ahead = ahead
     for name, in_row, passed, parts in row.divided:
         reader = state.readers[name]
         reader.in_row, reader.passed, reader.parts = in_row, passed, parts

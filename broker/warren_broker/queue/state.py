@@ -144,6 +144,7 @@ class ReaderState:
     in_row    messages that failed alone, and claims that were rejected, since a claim was settled
     passed    a claim was settled since parts are there
     starts    how often it has registered, since that is counted
+    ahead     the last claim that was opened ahead, and the epoch of the driver that opened it
 
     Invariants: every number in `claims` is settled < number <= opened; epochs in `calls` ascend
     """
@@ -162,6 +163,7 @@ class ReaderState:
     in_row: int = 0
     passed: bool = False
     starts: int = 0
+    ahead: tuple[int, int] | None = None
 
     @property
     def holds_messages(self) -> bool:

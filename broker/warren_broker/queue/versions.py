@@ -48,6 +48,8 @@ gets a new number here, and the handlers of the old version stay.
     version lack the field, and are not
 20  links are told whether their consumers are the single active ones (ActiveIs), and dead letters
     have the annotations of their messages (DeadLetter). Logs of older versions have neither effect
+21  a claim may be opened while the one before it is open (OpenClaim.ahead), and taken back
+    (GiveUpClaim, way "withdraw"). Commands of an older version lack the field, and that way
 """
 
 from __future__ import annotations
@@ -86,7 +88,7 @@ from warren_broker.queue.relay_commands import EnqueueRelayed
 
 Handler: TypeAlias = Callable[[QueueContext, Any], AnyReply]
 
-VERSION: Final = 20
+VERSION: Final = 21
 
 HANDLERS: Final[Mapping[type, Handler]] = {
     commands.Enqueue: enqueue.enqueue,

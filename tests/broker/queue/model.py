@@ -96,6 +96,7 @@ class Model:
         self.origins: dict[int, int] = {}
         self.in_row, self.passed = 0, False
         self.settled = self.opened = 0
+        self.ahead = 0
         self.bound: dict[int, int] = {}
         self.decided: tuple[int, int] | None = None
         self.published: dict[int, set[int] | None] = {}
@@ -394,17 +395,22 @@ class Model:
     # ---------------------------------------------------------------- claims
 
     def open_claim(
-        self, number: int, count: int, size: int, keep_empty: bool = False
+        self, number: int, count: int, size: int, keep_empty: bool = False, ahead: bool = False
     ) -> list[Message] | None:
         if number in self.claims:
             return self.claims[number]
-        if number != self.settled + 1 or number <= self.opened:
+        following = ahead and number == self.settled + 2 and number - 1 in self.claims
+        if not (number == self.settled + 1 or following) or number <= self.opened:
             return None
-        if self.part_due():
+        if ahead and self.parts:
+            return []
+        if not ahead and self.part_due():
             self.origins[number], self.claims[number] = self.parts.pop(0)
             self.opened = number
             return self.claims[number]
         self.dispatch()
+        if ahead and len(self.ready()) < count and sum(m.size for m in self.ready()) < size:
+            return []
         taken: list[Message] = []
         while len(taken) < count:
             message = self.take()
@@ -419,6 +425,7 @@ class Model:
         if taken or keep_empty:
             self.claims[number] = taken
             self.opened = number
+            self.ahead = number if ahead else self.ahead
         return taken
 
     def settle_claims(self, number: int) -> int:
@@ -443,20 +450,20 @@ class Model:
         held, origin = self.claims.get(number), self.origins.get(number, 0)
         if held is None:
             return 0 if number <= self.settled else "claim_lost"
-        if not held:
+        if not held or (way == "withdraw" and number != self.ahead):
             return 0
         if way == "divide" and origin == 2:
             return "invalid"
         if way == "reject" and not drop and self.config.dead_letter_exchange is None:
             return "invalid"
-        if origin != 2 and (way == "reject" or len(held) == 1):
+        if way != "withdraw" and origin != 2 and (way == "reject" or len(held) == 1):
             if self.in_row >= most:
                 return "failed_in_row"
             self.in_row += 1
         self.claims[number] = []
         for message in held if way != "divide" else ():
-            if way == "release":
-                self.give_back(message, True)
+            if way in ("release", "withdraw"):
+                self.give_back(message, way == "release")
             else:
                 message.failed += 1
                 message.acquired += 1

@@ -350,11 +350,13 @@ class AgainstModel(RuleBasedStateMachine):
         size=st.sampled_from([1, 20, 1000]),
         skip=st.integers(0, 1),
         keep_empty=st.booleans(),
+        ahead=st.booleans(),
     )
-    def open_claim(self, count: int, size: int, skip: int, keep_empty: bool) -> None:
+    def open_claim(self, count: int, size: int, skip: int, keep_empty: bool, ahead: bool) -> None:
         number = self.model.settled + 1 + skip
-        reply = self.both(c.OpenClaim("r", number, 1, count, size, keep_empty=keep_empty))
-        expected = self.model.open_claim(number, count, size, keep_empty)
+        asked = c.OpenClaim("r", number, 1, count, size, keep_empty=keep_empty, ahead=ahead)
+        reply = self.both(asked)
+        expected = self.model.open_claim(number, count, size, keep_empty, ahead)
         if expected is None:
             assert reply.reason == "claim_lost"
         elif number in self.model.claims and not expected:
@@ -369,7 +371,7 @@ class AgainstModel(RuleBasedStateMachine):
             assert reply.messages == len(expected)
         self.end()
 
-    @rule(back=st.integers(0, 2))
+    @rule(back=st.integers(-1, 2))
     def settle_claims(self, back: int) -> None:
         number = max(0, self.model.settled + 1 - back)
         reply = self.both(c.SettleClaims("r", number, 1))
@@ -394,8 +396,8 @@ class AgainstModel(RuleBasedStateMachine):
         self.end()
 
     @rule(
-        ahead=st.integers(0, 1),
-        way=st.sampled_from(["divide", "divide", "reject", "release"]),
+        ahead=st.integers(0, 2),
+        way=st.sampled_from(["divide", "divide", "reject", "release", "withdraw"]),
         most=st.integers(1, 3),
         drop=st.booleans(),
     )

@@ -224,10 +224,24 @@ def a_queue_with_a_counted_reader() -> Queue:
     return queue
 
 
+def a_queue_with_a_claim_ahead() -> Queue:
+    """A reader with two open claims, the second of which its second driver has opened ahead."""
+    queue = a_queue_with_a_counted_reader()
+    queue.do(c.RegisterReader("ahead"))
+    queue.do(c.RegisterReader("ahead"))
+    epoch = queue.state.readers["ahead"].epoch
+    first = queue.state.readers["ahead"].settled + 1
+    queue.put(4)
+    queue.do(c.OpenClaim("ahead", first, epoch, 1, 10**6))
+    queue.do(c.OpenClaim("ahead", first + 1, epoch, 1, 10**6, ahead=True))
+    assert queue.state.readers["ahead"].ahead == (first + 1, epoch)
+    return queue
+
+
 def test_the_bytes_are_what_they_were() -> None:
     # Another layout needs another format, and code that still reads this one.
-    queue = a_queue_with_a_counted_reader()
-    assert queue.digest().hex() == snapshot_bytes.FORMAT_15
+    queue = a_queue_with_a_claim_ahead()
+    assert queue.digest().hex() == snapshot_bytes.FORMAT_16
     assert queue.machine.snapshot(queue.machine.restore(queue.digest())) == queue.digest()
 
 
@@ -249,6 +263,7 @@ def test_the_bytes_are_what_they_were() -> None:
         ("FORMAT_12", a_queue_with_a_divided_claim),
         ("FORMAT_13", a_queue_with_relays),
         ("FORMAT_14", a_queue_with_filters),
+        ("FORMAT_15", a_queue_with_a_counted_reader),
     ],
 )
 def test_what_older_versions_of_the_machine_wrote_is_read(

@@ -24,7 +24,7 @@ EXPIRES_MS = 400
 
 
 class Reader(OneAtATime):
-    """Opens, perhaps opens again, fetches, settles, seldom releases.
+    """Opens, perhaps the next one ahead, opens again, fetches, settles, seldom releases.
 
     Two of one name fence each other: the claims belong to the name, not to the driver.
     epoch    None: not registered with this connection
@@ -73,6 +73,8 @@ class Reader(OneAtATime):
             self.ask(process, register, lambda reply: self.registered(book, asked, reply))
         elif self.silent():
             self.busy = False
+        elif name in book.claims and name not in book.released and self.rng.random() < 0.2:
+            self.open(process, book, self.claim + 1, ahead=True)
         elif name in book.claims and name not in book.released and self.rng.random() < 0.7:
             if self.rng.random() < 0.05:
                 book.released[name] = True
@@ -87,18 +89,23 @@ class Reader(OneAtATime):
             again = commands.ReleaseClaim(self.name, self.claim, self.epoch)
             self.ask(process, again, self.released)
         else:
-            keep_empty = not self.world.calm and self.rng.random() < 0.2
-            open_ = commands.OpenClaim(
-                self.name,
-                self.claim,
-                self.epoch,
-                MESSAGES,
-                10_000,
-                self.world.profile.claim_ttl_ms,
-                uses=False,
-                keep_empty=keep_empty,
-            )
-            self.ask(process, open_, lambda reply: self.opened(process, book, reply))
+            self.open(process, book, self.claim)
+
+    def open(self, process: Process, book: Book, number: int, ahead: bool = False) -> None:
+        """Open a claim."""
+        keep_empty = not ahead and not self.world.calm and self.rng.random() < 0.2
+        asked = commands.OpenClaim(
+            self.name,
+            number,
+            self.epoch or 0,
+            MESSAGES,
+            10_000,
+            self.world.profile.claim_ttl_ms,
+            uses=False,
+            keep_empty=keep_empty,
+            ahead=ahead,
+        )
+        self.ask(process, asked, lambda reply: self.opened(process, book, reply))
 
     def ask(self, process: Process, command: commands.AnyCommand, heard: Any) -> None:
         """A command and what its reply is for."""
@@ -162,7 +169,8 @@ class Reader(OneAtATime):
             for at in range(first, last + 1)
         ]
         require(len(named) == reply.messages, "a claim counts wrongly", reply)
-        self.world.note("claim", self.name, reply.number, reply.messages)
+        ahead = "ahead" if reply.number > self.claim else ""
+        self.world.note("claim", self.name, reply.number, reply.messages, ahead)
         book.claim(self.name, reply.number, reply.runs, named)
         if self.rng.random() < 0.3:
             self.fetch(process, book, reply.number, [body for body, _, _ in named])
