@@ -148,6 +148,19 @@ CLAIMS: Final[tuple[Spec, ...]] = (
         broker=WARREN,
     ),
     Spec(
+        "prefetchClaims",
+        "prefetch_claims",
+        parse_count,
+        1,
+        "claims that are opened while Spark works on the batch before: 1, when a full one is ready "
+        "and batches are short; 0: none",
+        "read",
+        0,
+        1,
+        "stream",
+        broker=WARREN,
+    ),
+    Spec(
         "partitions",
         "partitions",
         parse_count,

@@ -10,6 +10,7 @@ from pyspark_warren.offset import Offset
 from pyspark_warren.options import Options
 from pyspark_warren.plan import Slice, pack
 from pyspark_warren.port import BrokerPort, RenewedReader
+from pyspark_warren.prefetch import PrefetchingDriver, prefetches
 from pyspark_warren.queue_offsets import QueueOffsets
 from pyspark_warren.queues_driver import QueuesDriver
 from pyspark_warren.surroundings import Surroundings
@@ -44,6 +45,9 @@ class ClaimSource(Protocol):
     def backlog(self) -> dict[str, Any]:
         """Return the counts for the query's progress."""
 
+    def stop(self) -> None:
+        """Give back what is held ahead; callable from any thread."""
+
 
 class _Driver(Protocol[_O]):
     """`ClaimDriver` or `QueuesDriver`, with offsets of its own."""
@@ -60,6 +64,9 @@ class _Driver(Protocol[_O]):
 
 def claim_source(broker: BrokerPort, options: Options, surroundings: Surroundings) -> ClaimSource:
     """Make the driver of what the options say."""
+    if prefetches(options):
+        ahead = PrefetchingDriver(broker, options, surroundings)
+        return _Stored(ahead, Offset.from_dict, Offset.to_dict, _one_each, ahead.stop)
     if not options.several:
         one = ClaimDriver(broker, options, surroundings)
         return _Stored(one, Offset.from_dict, Offset.to_dict, _one_each)
@@ -81,6 +88,7 @@ class _Stored(Generic[_O]):
         parse: Callable[[Mapping[str, Any]], _O],
         store: Callable[[_O], dict[str, Any]],
         tasks: Callable[[tuple[Slice, ...]], tuple[tuple[Slice, ...], ...]],
+        stop: Callable[[], None] = lambda: None,
     ) -> None:
         self._driver = driver
         self._parse = parse
@@ -88,6 +96,7 @@ class _Stored(Generic[_O]):
         self._tasks = tasks
         self.prepare_available_now = driver.prepare_available_now
         self.backlog = driver.backlog
+        self.stop = stop
 
     @property
     def attached(self) -> RenewedReader | None:

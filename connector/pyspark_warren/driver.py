@@ -11,6 +11,7 @@ from pyspark_warren.failed_batches import GivingUp, give_back, narrowed_claim, t
 from pyspark_warren.failing_options import RELEASE
 from pyspark_warren.fencing import Fencing
 from pyspark_warren.idle import IdleReader
+from pyspark_warren.known_reader import known_reader
 from pyspark_warren.offset import ClaimInfo, Offset
 from pyspark_warren.options import Options
 from pyspark_warren.pace import Pace
@@ -79,7 +80,7 @@ class ClaimDriver:
         self._giving_up = GivingUp(broker, options)
         self._in_parts: dict[str, int] = {}
         self._budget: int | None = None
-        self._open_at_start: dict[str, int] = {}
+        self._open_at_start: dict[str, range] = {}
 
     # -------------------------------------------------------------- Spark's calls
 
@@ -168,7 +169,7 @@ class ClaimDriver:
             if self.is_older_copy(end, end.claims[0].number - 1):
                 return ()
             self._attach(end.reader)
-            if end.claims[-1].messages and self._gone(end.claims):
+            if end.claims[-1].messages and self._gone(end):
                 return self.plan_of_lost(end, "it expired or was released")
         opened = tuple(
             claim if claim.messages else self._open_planned(claim, end) for claim in claims
@@ -197,13 +198,14 @@ class ClaimDriver:
     def note_open(self, found: Queue) -> None:
         """Remember the claims that an earlier run has left open."""
         self._open_at_start = {
-            reader.name: reader.settled + 1 for reader in found.readers if reader.open_claims
+            reader.name: range(reader.settled + 1, reader.settled + reader.open_claims + 1)
+            for reader in found.readers
         }
         self._in_parts = {reader.name: reader.in_parts for reader in found.readers}
 
     def was_open(self, start: Offset) -> bool:
         """Return whether an earlier run has opened the next claim."""
-        return self._open_at_start.get(start.reader) == start.number + 1
+        return start.number + 1 in self._open_at_start.get(start.reader, ())
 
     def backlog(self) -> dict[str, Any]:
         """Return the queue's counts for the query's progress."""
@@ -232,8 +234,7 @@ class ClaimDriver:
         if offset.reader == self._reader_name:
             return False
         fails = self._options.on_claim_lost == "fail"
-        readers = self._broker.queue(self._options.queue).readers
-        mine = next((each for each in readers if each.name == offset.reader), None)
+        mine = known_reader(self._broker, self._options.queue, offset.reader)
         if mine is None and fails:
             raise ClaimLostError(
                 f"queue {self._options.queue!r}: the checkpoint ends at claim {offset.number} of "
@@ -333,12 +334,19 @@ class ClaimDriver:
             return claim
         return ClaimInfo(claim.number, found.messages, found.size_bytes)
 
-    def _gone(self, claims: tuple[ClaimInfo, ...]) -> bool:
-        """Return whether a claim of a batch that was begun is no longer open."""
-        readers = self._broker.queue(self._options.queue).readers
-        mine = next((each for each in readers if each.name == self._reader_name), None)
-        first, last = claims[0].number, claims[-1].number
-        return mine is None or not mine.settled < first <= last <= mine.settled + mine.open_claims
+    def _gone(self, end: Offset) -> bool:
+        """Return whether a claim of a batch that was begun is no longer open, or is empty."""
+        mine = known_reader(self._broker, self._options.queue, self._reader_name)
+        first, last = end.claims[0].number, end.claims[-1].number
+        if mine is None or not mine.settled < first <= last <= mine.settled + mine.open_claims:
+            return True
+        assert self._reader is not None
+        try:
+            with Fencing(end):  # it was opened, so this only asks what it holds
+                found = self._reader.open(last, max_messages=1, max_bytes=1)
+        except client_errors.ClaimLost:
+            return True
+        return found.messages != end.claims[-1].messages
 
     def _settled_with_batch(self, end: Offset) -> bool:
         """Return whether the sink has published the batch that ends here.
@@ -346,8 +354,7 @@ class ClaimDriver:
         Its claims are settled then, and no later one: the driver has ended between that decision
         and Spark's commit log. Spark runs the batch again, and it reads nothing.
         """
-        readers = self._broker.queue(self._options.queue).readers
-        mine = next((each for each in readers if each.name == end.reader), None)
+        mine = known_reader(self._broker, self._options.queue, end.reader)
         return mine is not None and mine.settled == end.number
 
     @property
@@ -366,8 +373,7 @@ class ClaimDriver:
         """Return the slices of a batch that was begun and is given up, or was; None: it is not."""
         if not end.counts_tries:
             return None
-        readers = self._broker.queue(self._options.queue).readers
-        mine = next((each for each in readers if each.name == end.reader), None)
+        mine = known_reader(self._broker, self._options.queue, end.reader)
         if mine is None:
             return None
         run = (mine.epoch + 1, mine.starts + 1)
@@ -452,9 +458,8 @@ class ClaimDriver:
         self._reader, self._reader_name = reader, name
 
     def _check_standing(self, start: Offset) -> None:
-        """Check that the checkpoint's claims are settled, except that of its last batch."""
-        behind = start.number - (start.claims[0].number - 1 if start.claims else start.number)
-        if not start.number - behind <= self._settled <= start.number:
+        """Check that the checkpoint's claims are settled, except its last, or two (`prefetch`)."""
+        if not start.number - 2 * bool(start.claims) <= self._settled <= start.number:
             raise client_errors.ClaimLost(
                 f"the checkpoint ends at claim {start.number} of reader {start.reader!r}, the "
                 f"broker has settled claims up to {self._settled}: the reader was released, or "

@@ -116,6 +116,7 @@ class Options:
     settle_with_batch: bool = False
     reader_id: str = ""
     poll_interval_ms: int = 100
+    prefetch_claims: int = 1
     browse_max: int = 0
     states: tuple[str, ...] | None = None
     first_index: int = 0

@@ -65,6 +65,17 @@ class ReaderPort(RenewedReader, Protocol):
         Returns the number of messages settled; None for the claim: ask with `open`.
         """
 
+    def open_ahead(
+        self, number: int, *, settles: int, max_messages: int, max_bytes: int, ttl_ms: int = 0
+    ) -> tuple[int, Claim | None]:
+        """Settle the claims up to `settles` (0: none); open `number` (0: none), if it is full.
+
+        Returns the number of messages settled, and the claim; None for the claim: it was refused.
+        """
+
+    def withdraw(self, number: int) -> int:
+        """Give a claim's messages back that was opened ahead; it stays open, and empty."""
+
     def release(self, number: int = 0, *, failed: bool = False) -> int:
         """Give claims back to the queue."""
 

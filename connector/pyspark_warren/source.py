@@ -27,6 +27,7 @@ from pyspark_warren.reader import read_task
 from pyspark_warren.renew import Renewer
 from pyspark_warren.rows import check_columns, check_schema
 from pyspark_warren.surroundings import Surroundings
+from pyspark_warren.termination import before_termination
 
 log = logging.getLogger("pyspark_warren")
 
@@ -52,7 +53,7 @@ class WarrenStreamReader(LimitedStreamReader, SupportsTriggerAvailableNow):
 
     One exists in the query's driver-side process, where it holds a connection; pickled copies
     without one are sent to the executors, which only call `read`. Spark does not call `stop` when
-    a query stops: nothing may depend on it.
+    a query stops, but terminates the process: nothing may depend on either.
     """
 
     def __init__(self, options: Options, schema: StructType, connect: Connect) -> None:
@@ -83,6 +84,7 @@ class WarrenStreamReader(LimitedStreamReader, SupportsTriggerAvailableNow):
         with named_conditions(self._doing):
             end = self._claims().latest(start, self.rows_max(limit))
         self._keep_alive()
+        before_termination(self._claims().stop)
         return end
 
     @told
@@ -122,6 +124,8 @@ class WarrenStreamReader(LimitedStreamReader, SupportsTriggerAvailableNow):
         """Stop; Spark calls it only when the query failed or its JVM ended."""
         if self._renewer is not None:
             self._renewer.stop()
+        if self._driver is not None:
+            self._driver.stop()
 
     # -------------------------------------------------------------- on an executor
 

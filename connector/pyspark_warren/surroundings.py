@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -13,18 +14,25 @@ def mint_reader() -> str:
     return f"spark-{uuid.uuid4().hex}"
 
 
+def start_thread(work: Callable[[], None]) -> None:
+    """Do that in a thread, which ends with its process."""
+    threading.Thread(target=work, name="warren-ahead", daemon=True).start()
+
+
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The clock and the chance of a process.
+    """The clock, the chance and the threads of a process.
 
     clock_ms  monotonic milliseconds
     sleep_s   waits that many seconds
     mint      generates a new reader name
+    beside    does something while the caller continues
     """
 
     clock_ms: Callable[[], int]
     sleep_s: Callable[[float], None]
     mint: Callable[[], str]
+    beside: Callable[[Callable[[], None]], None] = start_thread
 
     @classmethod
     def of_this_process(cls) -> Surroundings:

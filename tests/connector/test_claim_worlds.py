@@ -35,6 +35,7 @@ from warren.admin import Queue, Reader
 from warren.claims import Claim, Registration
 from warren_broker.queue import claim as claims
 from warren_broker.queue import commands as c
+from warren_broker.queue.give_up_command import GiveUpClaim
 
 SEEDS = range(60)
 STEPS = 160
@@ -76,6 +77,7 @@ class MachineReader(TwoAtOnce):
                 more.get("ttl_ms", 0),
                 True,
                 more.get("keep_empty", False),
+                more.get("ahead", False),
             )
         )
         if isinstance(reply, c.EmptyClaim):
@@ -92,6 +94,9 @@ class MachineReader(TwoAtOnce):
         with contextlib.suppress(errors.PeerError):
             self.open(number, **limits)
         return self.settle(number - 1), None
+
+    def withdraw(self, number: int) -> int:
+        return self.world.ask(GiveUpClaim(self.name, number, self.epoch, "withdraw", 1)).messages
 
     def renew(self) -> None:
         self.world.ask(c.RenewClaims(self.name, self.epoch))
@@ -112,6 +117,8 @@ class Checkpoint:
 
 class World:
     """A queue's lives, one query with its checkpoint, and what became of each message."""
+
+    makes: type[ClaimDriver] = ClaimDriver
 
     def __init__(self, seed: int, caplog: pytest.LogCaptureFixture) -> None:
         self.random = random = Random(seed)
@@ -184,6 +191,11 @@ class World:
             for number, claim in reader.claims.items()
         }
 
+    def named(self) -> set[tuple[str, int]]:
+        """The claims in Spark's offset log."""
+        offsets = self.checkpoint.offsets
+        return {(each.reader, claim.number) for each in offsets for claim in each.claims}
+
     def apply(self, command: c.AnyCommand | None) -> Any:
         """One entry; whatever left a claim was committed, or is in the queue again."""
         before = self.claimed()
@@ -198,7 +210,10 @@ class World:
         ready = {(self.life, *name) for name in self.machine.ready()}
         committed = {name for rows in self.checkpoint.rows.values() for name in rows}
         for key, names in before.items():
-            if key in after:
+            if key in after and isinstance(command, GiveUpClaim) and not after[key]:
+                assert ready.issuperset(names), "what is withdrawn is in the queue again"
+                assert key not in self.named(), "a claim of a batch was withdrawn"
+            elif key in after:
                 assert after[key] == names, "a claim's content never changes"
             elif ready.issuperset(names):
                 self.lost.update(names)
@@ -304,7 +319,7 @@ class Run:
         on_loss = world.random.choice(("fail", "continue")) if not world.calm else "continue"
         self.options = parse_options({**world.options, "onClaimLost": on_loss}, "read")
         broker: Any = world  # what a driver asks of one
-        self.driver = ClaimDriver(
+        self.driver = world.makes(
             broker,
             self.options,
             Surroundings(lambda: world.machine.now, lambda seconds: None, self.mint),

@@ -223,6 +223,7 @@ class FakeBroker:
         max_messages: int,
         max_bytes: int,
         keep_empty: bool = False,
+        ahead: bool = False,
     ) -> Claim:
         """Open a claim."""
         state, found = self._reader(queue, reader, epoch), self._queue(queue)
@@ -230,6 +231,10 @@ class FakeBroker:
         if number not in state.claims:
             if number != state.settled + 1 + len(state.claims) or number in state.lost:
                 raise _lost(reader, number)
+            if len(state.claims) > ahead:
+                raise _lost(reader, number)
+            if ahead and len(found.ready) < max_messages:
+                return Claim(number, 0, 0, False)
             taken: list[Message] = []
             while (
                 found.ready
@@ -259,6 +264,15 @@ class FakeBroker:
         state.settled = max(state.settled, number)
         self._queue(queue).acknowledged += done
         return done
+
+    def withdraw(self, queue: str, reader: str, epoch: int | None, number: int) -> int:
+        """Empty a claim, which stays open."""
+        state = self._reader(queue, reader, epoch)
+        self.calls.append(("withdraw", reader, number))
+        back = state.claims[number]
+        state.claims[number] = []
+        self._queue(queue).give_back(back)
+        return len(back)
 
     def renew(self, queue: str, reader: str, epoch: int | None) -> None:
         """Renew the claims."""

@@ -22,6 +22,16 @@ class TwoAtOnce:
         except errors.PeerError:
             return settled, None
 
+    def open_ahead(self, number: int, *, settles: int, **limits: Any) -> tuple[int, Claim | None]:
+        """Settle, then open ahead."""
+        settled = self.settle(settles) if settles else 0
+        if not number:
+            return settled, None
+        try:
+            return settled, self.open(number, **limits, ahead=True)
+        except errors.PeerError:
+            return settled, None
+
 
 class FakeReader(TwoAtOnce):
     """`port.Reader`."""
@@ -38,14 +48,17 @@ class FakeReader(TwoAtOnce):
 
     def open(self, number: int, *, max_messages: int, max_bytes: int, **more: Any) -> Claim:
         """Open a claim."""
-        keep_empty = more.get("keep_empty", False)
-        return self._call(
-            "open", *self._name, self.epoch, number, max_messages, max_bytes, keep_empty
-        )
+        more = {"keep_empty": more.get("keep_empty", False), "ahead": more.get("ahead", False)}
+        limits = (number, max_messages, max_bytes, *more.values())
+        return self._call("open", *self._name, self.epoch, *limits)
 
     def settle(self, number: int) -> int:
         """Acknowledge claims up to `number`."""
         return self._call("settle", *self._name, self.epoch, number)
+
+    def withdraw(self, number: int) -> int:
+        """Empty a claim."""
+        return self._call("withdraw", *self._name, self.epoch, number)
 
     def renew(self) -> None:
         """Renew the claims."""
