@@ -24,7 +24,6 @@ from warren_broker.management.queues import (
 from warren_broker.management.resource import Answer, ManagementRequest
 from warren_broker.metadata.exchange_types import is_kind
 
-
 QUEUE_TYPE = "x-queue-type"
 """RabbitMQ shows it among a queue's arguments, whether the declaration had it or not."""
 

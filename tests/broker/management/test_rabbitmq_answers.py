@@ -6,6 +6,7 @@ import pytest
 from proton import Array
 
 from warren_broker import errors
+from warren_broker.management.queue_values import QueueInfo
 from warren_broker.management.queues import (
     BindingInfo,
     BindRequest,
@@ -14,7 +15,6 @@ from warren_broker.management.queues import (
     GetQueueRequest,
     render_queue,
 )
-from warren_broker.management.queue_values import QueueInfo
 from warren_broker.management.rabbitmq_answers import as_rabbitmq
 from warren_broker.management.resource import ManagementRequest
 
