@@ -123,6 +123,7 @@ class SnapshotPolicy:
         self._config = config
         self._closed = True  # files of the earlier process are complete
         self._asked = False
+        self._missed = False  # a look was due during a cycle, and follows it
         self._beats = 0
         self._batches = 0
         self._pressed = False
@@ -143,7 +144,7 @@ class SnapshotPolicy:
         """Count a heartbeat interval, and look at the groups when that is due."""
         self._beats += 1
         self._store.beat()
-        if self._store.compactor.snapshots_damaged:
+        if self._store.compactor.snapshots_damaged or self._missed:
             self._ask()
         if self._beats >= LOOK_EVERY_BEATS and self._batches != self._store.wal.batches:
             self._beats = 0
@@ -184,8 +185,13 @@ class SnapshotPolicy:
 
     def _look(self) -> None:
         self._asked = False
-        if self.stopped or self._store.compactor.busy:
-            return  # a look follows at the end of the cycle
+        # 1. A cycle rewrites a large file, for a repair or its dead entries.  2. All of a queue is
+        # acknowledged meanwhile, and nothing is written after that.  3. Without this look the queue
+        # keeps its space until something is.
+        # Replayed by tests/raft/runtime/test_snapshot_policy.py
+        self._missed = self._store.compactor.busy
+        if self.stopped or self._missed:
+            return
         if self._pressed and not self._closed:
             self._reclaim()
             return

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
+from tests.disk_use import bytes_held
 from tests.raft.runtime.kit import Cluster, Listing
+from tests.raft.runtime.shelves import GROUP, Shelf, body
 from warren_raft.machine import GroupSpec
 from warren_raft.runtime import snapshot_policy
 from warren_raft.runtime.group import Group
@@ -62,4 +65,37 @@ def test_groups_in_which_nothing_was_applied_are_not_looked_at(
     propose(6, 1)
     host.delete_group(6)
     assert look() == []
+    cluster.close()
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_look_that_falls_into_another_cycle_follows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: bool
+) -> None:
+    """All of a queue is acknowledged while a file is rewritten for a repair, and nothing is written
+    after that: its space stayed taken until something was."""
+    monkeypatch.setattr(snapshot_policy, "LOOK_EVERY_BEATS", 2)
+    cluster = Cluster(tmp_path, ("a",), wal_file_bytes=200_000)
+    host = cluster.hosts["a"]
+    policy, store = host._snapshot_policy, host._logs
+    host.start_group(GroupSpec(GROUP, ("a",)), Shelf())
+    cluster.until(lambda: host.is_leader(GROUP) and not store.compactor.busy)
+    policy._closed = False  # there are no files of an earlier process
+    released = threading.Event()
+    try:
+        store.background_writer.run(released.wait, lambda _: None, lambda error: None)
+        store.compactor.manifest_damaged = True
+        store.compactor.run([])
+        for at in range(200):
+            host.propose(GROUP, body(at))
+        last = host.propose(GROUP, b"thin 1000000")
+        cluster.until(lambda: host.applied_index(GROUP) >= last and store.wal.idle)
+        if closed:
+            store.wal.roll()
+            policy.file_closed()
+        cluster.until(lambda: policy._batches == store.wal.batches and not policy._asked)
+    finally:
+        released.set()
+    cluster.until(lambda: store.groups[GROUP].snapshot_index == last)
+    cluster.until(lambda: bytes_held(tmp_path) < 100_000)
     cluster.close()
