@@ -115,6 +115,17 @@ def test_an_older_copy_of_the_checkpoint_does_not_take_the_lane_over(where: Spoo
     assert take_over(where, replace(USE, seen=2, known=True)).end == 4
 
 
+def test_a_spool_that_is_removed_under_its_receiver_is_no_second_driver(where: SpoolPlace) -> None:
+    writer = take_over(where)
+    session = writer.begin_session()
+    writer.take(session, rows([b"a"]))
+    folder = f"{where.lane_folder('spark-1', '0')}/claims"
+    for name in where.store.sizes(folder):
+        where.store.remove(f"{folder}/{name}")
+    with pytest.raises(SpoolLostError, match="was removed under its receiver"):
+        writer.take(session, rows([b"b"]))
+
+
 def test_a_spool_of_another_queue_and_foreign_files_are_refused(where: SpoolPlace) -> None:
     take_over(where)
     with pytest.raises(SpoolError, match=r"spool\.json says .*flights.*hotels"):

@@ -341,13 +341,18 @@ class _Breaking:
 
 
 def _check_owner(folder: LaneFolder, epoch: Epoch) -> None:
-    """Raise FencedError unless the epoch's claim is the highest one."""
+    """Raise FencedError unless the epoch's claim is the highest one, SpoolLostError: none is."""
     claims = folder.claims()
-    if not claims or claims[-1] != epoch:
-        now = f"epoch {claims[-1].number} has it" if claims else "its claims were removed"
+    if not claims:
+        raise SpoolLostError(
+            f"the spool's lane {folder.path!r} was removed under its receiver. Restore it; or "
+            "start the query with a new checkpoint: what was not acknowledged is delivered again"
+        )
+    if claims[-1] != epoch:
         raise FencedError(
-            f"the spool's lane {folder.path!r} was taken over from epoch {epoch.number}: {now}. "
-            "Two drivers use the checkpoint, or a copy of it: stop one of them"
+            f"the spool's lane {folder.path!r} was taken over from epoch {epoch.number}: epoch "
+            f"{claims[-1].number} has it. Two drivers use the checkpoint, or a copy of it: stop "
+            "one of them"
         )
 
 
