@@ -26,6 +26,7 @@ NO_KEY: Final = (
     "that needs none: routingKey '')"
 )
 _SMALLER_BATCHES: Final = "lower spark.sql.execution.arrow.maxRecordsPerBatch"
+_MICROS: Final = 1_000_000
 _OCTETS: Final = pa.array([bytes((i,)) for i in range(256)], pa.binary())
 _EMPTY: Final = pa.scalar(b"", pa.binary())
 
@@ -246,11 +247,14 @@ def _short_strings(name: str, column: pa.StringArray) -> pa.BinaryArray:
 def _seconds(column: pa.Array) -> pa.Int64Array:
     """Return seconds since the epoch."""
     if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("us", column.type.tz))
-        seconds = pc.divide(column.cast(pa.int64()), 1_000_000)
+        micros = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+        # Arrow's division rounds towards zero, which the last second before 1970 must not.
+        low = pc.min(micros).as_py()
+        low = None if low is None else low // _MICROS
+        seconds = pc.divide(micros, _MICROS)
     else:
         seconds = column.cast(pa.int64())
-    low = pc.min(seconds).as_py()
+        low = pc.min(seconds).as_py()
     if low is not None and low < 0:
         raise SchemaError(
             f"column timestamp: {low} seconds lies before 1970; AMQP 0.9.1 cannot say that"

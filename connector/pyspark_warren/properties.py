@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Mapping
 from decimal import Decimal, DecimalException
 from typing import Any, Final
@@ -157,7 +158,7 @@ def _from_typed(value: Mapping[str, Any]) -> Field:
 
 
 def _seconds(value: Any) -> int:
-    seconds = int(value.timestamp()) if hasattr(value, "timestamp") else int(value)
+    seconds = math.floor(value.timestamp()) if hasattr(value, "timestamp") else int(value)
     if not 0 <= seconds < 2**64:
         raise ValueError(f"timestamp {seconds} is not between 0 and 2^64 seconds")
     return seconds

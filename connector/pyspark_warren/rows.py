@@ -67,7 +67,7 @@ def check_columns(names: Sequence[str], corrupt: str | None = None) -> None:
     """
     for name in names:
         if name not in COLUMNS and name != corrupt:
-            near = difflib.get_close_matches(name, COLUMNS, n=1, cutoff=0.5)
+            near = difflib.get_close_matches(name.lower(), COLUMNS, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]}?" if near else "known ones: " + ", ".join(COLUMNS)
             raise SchemaError(f"unknown column {name!r}; {hint}")
     if corrupt is not None and corrupt not in names and PROPERTY_COLUMNS.intersection(names):

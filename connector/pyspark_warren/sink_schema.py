@@ -29,14 +29,14 @@ def check_sink_schema(columns: Mapping[str, str], options: Options) -> None:
     """
     if "body" not in columns:
         raise SchemaError(
-            f"rows have no column body (they have {', '.join(columns)}); name the "
+            f"rows have no column body, in lower case (they have {', '.join(columns)}); name the "
             "message's bytes or text body, for example with to_json(struct(...))"
         )
     for name, kind in columns.items():
         if name in READ_ONLY:
             continue
         if name not in COLUMNS:
-            near = difflib.get_close_matches(name, COLUMNS, n=1, cutoff=0.5)
+            near = difflib.get_close_matches(name.lower(), COLUMNS, n=1, cutoff=0.5)
             hint = (
                 f"did you mean {near[0]}?"
                 if near

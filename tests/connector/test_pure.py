@@ -416,6 +416,7 @@ def test_offsets_that_do_not_say_their_claims_are_refused() -> None:
         ({"value": "binary"}, "no column body"),
         ({"body": "int"}, "cast it to binary or string"),
         ({"body": "binary", "prioritee": "int"}, "did you mean priority?"),
+        ({"body": "binary", "PRIORITY": "int"}, "did you mean priority?"),
         ({"body": "binary", "headers": "string"}, "map with string keys"),
         ({"body": "binary"}, "routingKey"),
     ],

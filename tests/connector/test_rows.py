@@ -28,6 +28,10 @@ from warren_broker.block.block import Block, encode
 from warren_broker.errors import SyntaxRefused
 from warren_broker.kernel.properties import examine
 
+BEFORE_1970 = {
+    "type": "timestamp",
+    "timestamp": datetime.datetime(1969, 12, 31, 23, 59, 59, 500_000, datetime.UTC),
+}
 DECIMALS = pa.map_(pa.string(), pa.decimal128(38, 10))
 ALL = pa.schema([pa.field(name, kind) for name, kind in ARROW_TYPES.items()])
 
@@ -359,8 +363,9 @@ def test_schemas_of_the_user() -> None:
     check_schema(pa.schema([("headers", pa.map_(pa.string(), pa.string()))]))
     with pytest.raises(SchemaError, match="it is map<string, struct<"):
         check_schema(pa.schema([("headers", pa.map_(pa.string(), pa.int64()))]))
-    with pytest.raises(SchemaError, match="did you mean routing_key"):
-        check_schema(pa.schema([("routingkey", pa.string())]))
+    for name in ("routingkey", "ROUTING_KEY"):
+        with pytest.raises(SchemaError, match="did you mean routing_key"):
+            check_schema(pa.schema([(name, pa.string())]))
     with pytest.raises(SchemaError, match="it is int"):
         check_schema(pa.schema([("priority", pa.string())]))
 
@@ -421,6 +426,18 @@ def test_a_map_of_decimals_is_headers_too() -> None:
         ),
         ({"body": [b""], "routing_key": ["k" * 256]}, "column routing_key: a value of 256 bytes"),
         ({"body": [b""], "timestamp": pa.array([-1], pa.int64())}, "before 1970"),
+        (
+            {"body": [b""], "timestamp": pa.array([-1], pa.timestamp("us", "UTC"))},
+            "-1 seconds lies",
+        ),
+        (
+            {"body": [b"", b""], "timestamp": pa.array([0, -1000], pa.timestamp("ns"))},
+            "-1 seconds lies",
+        ),
+        (
+            {"body": [b""], "headers": pa.array([[("k", BEFORE_1970)]], ARROW_TYPES["headers"])},
+            "timestamp -1 is not between",
+        ),
         ({"body": [b"x" * ((52 << 20) + 1)]}, "limit is 54525952"),
     ],
 )
