@@ -136,7 +136,7 @@ def _target(options: Options) -> str:
 
 
 class WarrenStreamWriter(DataSourceStreamArrowWriter):
-    """A streaming query's sink: a micro-batch appears in its queues entirely, and once."""
+    """A streaming query's sink: a micro-batch appears in each of its queues entirely, and once."""
 
     def __init__(self, options: Options, schema: StructType, connect: Connect) -> None:
         if options.settle_with_batch:

@@ -543,6 +543,31 @@ def test_a_batch_for_a_full_queue_is_refused_and_published_when_there_is_room(
     assert broker.publish_batch(writer.driver, 0, part.stages, 10) == 3
 
 
+def test_a_batch_for_two_queues_is_completed_when_one_of_them_was_full(
+    cluster: LocalCluster, queue: str
+) -> None:
+    given = options(cluster, "write")
+    full = f"{queue}-full"
+    limits = {"x-queue-type": "quorum", "x-overflow": "reject-publish", "x-max-length": 2}
+    with cluster.connect() as connection:
+        Admin(connection).declare_queue(full, arguments=limits)
+    writer, broker = attempt(queue), connect(given)
+    before = pa.record_batch({"body": [b"1", b"2"], "routing_key": [full] * 2})
+    write_direct(broker, given, writer, iter([before]))
+    rows = pa.record_batch({"body": [b"3", b"4"], "routing_key": [queue, full]})
+    part = write_staged(broker, given, writer, iter([rows]))
+    with (
+        pytest.raises(errors.PublishError, match="holds 2 of at most 2"),
+        named_conditions("publishing", publishing=True),
+    ):
+        broker.publish_batch(writer.driver, 0, part.stages, 10)
+    assert [broker.queue(name).messages_ready for name in (queue, full)] == [1, 2]
+    with cluster.connect() as connection:
+        Admin(connection).purge_queue(full)
+    assert broker.publish_batch(writer.driver, 0, part.stages, 10) == 2
+    assert [broker.queue(name).messages_ready for name in (queue, full)] == [1, 1]
+
+
 def test_without_a_majority_it_says_so_in_time(cluster: LocalCluster, queue: str) -> None:
     given = options(cluster, queue=queue, requestTimeout="3s")
     driver = driver_of(given)
