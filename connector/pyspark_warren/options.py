@@ -441,7 +441,7 @@ def _check(values: dict[str, Any], where: str, given: Mapping[str, str]) -> None
             "more, or leave one out"
         )
     corrupt = values.get("corrupt_column", CORRUPT_DEFAULT)
-    if not corrupt or corrupt in COLUMNS or corrupt in STATE_COLUMNS:
+    if not corrupt or corrupt.lower() in (*COLUMNS, *STATE_COLUMNS):
         raise OptionError(
             f"option columnNameOfCorruptRecord={corrupt!r} is "
             f"{'the name of another column' if corrupt else 'empty'}; give a name "

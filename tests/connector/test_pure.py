@@ -85,6 +85,7 @@ def test_values(name: str, text: str, field: str, value: object) -> None:
         ("startingOffset", "1" + "0" * 20, "an offset above"),
         ("endingOffset", "last", "give end, or the offset"),
         ("columnNameOfCorruptRecord", "body", "the name of another column"),
+        ("columnNameOfCorruptRecord", "Body", "the name of another column"),
         ("zzz", "1", "known ones: uri, hosts"),
     ],
 )
