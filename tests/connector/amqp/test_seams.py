@@ -145,6 +145,27 @@ def test_a_delivery_limit_drops_no_row_of_the_spool(rabbitmq: OneRabbitMQ, tmp_p
         query.finish(10)
 
 
+@pytest.mark.parametrize(("ids", "rows"), [(True, 2), (False, 1)], ids=["message_id", "none"])
+def test_an_equal_message_that_was_looked_at(
+    rabbitmq: OneRabbitMQ, tmp_path: Path, ids: bool, rows: int
+) -> None:
+    """Without an id it is taken for the row that it equals: the manual says so."""
+    queue = Queue(rabbitmq)
+    with Query(queue, tmp_path) as query, rabbitmq.connect() as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for number in range(2):
+            known = pika.BasicProperties(message_id=str(number) if ids else None)
+            channel.basic_publish("", queue.name, b"tick", known)
+            if number:
+                looked_at, _, _ = channel.basic_get(queue.name)
+                channel.basic_nack(looked_at.delivery_tag, requeue=True)
+            query.run(10)
+            query.stop()
+        assert bodies(query) == [b"tick"] * rows
+        queue.check_empty()
+
+
 def test_the_mode_of_acknowledgement_and_the_consumers_change(
     rabbitmq: OneRabbitMQ, tmp_path: Path
 ) -> None:
