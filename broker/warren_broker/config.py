@@ -247,7 +247,7 @@ class Raft(_Table):
 
     heartbeat_ms: int = Field(100, ge=10, le=60_000)
     suspect_after_ms: int = Field(2000, ge=20, le=600_000)
-    commit_delay_ms: int = Field(10, ge=0, le=500, description="until followers hear of a commit")
+    commit_delay_ms: int = Field(40, ge=0, le=500, description="until followers hear of a commit")
     last_copy_delay_ms: int = Field(2, ge=0, le=500, description="of copies beyond a majority")
     wal_max_size_bytes: int = Field(64 * MIB, ge=MIB, le=1024 * MIB, description="of one file")
     wal_recycle: bool = Field(True, description="allocate ahead and reuse files; see storage.md")
