@@ -13,9 +13,11 @@ import msgspec
 
 from warren_broker import errors
 from warren_broker.amqp10.caller import Answer, Asker
+from warren_broker.cluster.client.direct_replies import node_of
 from warren_broker.cluster.declaring import Declared, declare_and_count
 from warren_broker.management import queues as requests
 from warren_broker.management.queue_values import (
+    VOLATILE_TYPE,
     BoundInfo,
     ExchangeInfo,
     OverviewNode,
@@ -141,6 +143,9 @@ def _declare_queue(asker: Asker, request: requests.DeclareQueueRequest, answer: 
 
 
 def _get_queue(asker: Asker, request: requests.GetQueueRequest, answer: Answer) -> None:
+    if asker.broker.reply_queue_exists(request.name):
+        answer(_reply_queue(asker, request.name))
+        return
     asker.access.read_queue(request.name)
     queue = asker.broker.queues.find(asker.vhost, request.name)  # another connection's, too
 
@@ -148,6 +153,21 @@ def _get_queue(asker: Asker, request: requests.GetQueueRequest, answer: Answer) 
         answer(stat if isinstance(stat, errors.Refusal) else _info(asker, queue, stat))
 
     asker.broker.queue_counts(queue, False, asker.guard(counted))
+
+
+def _reply_queue(asker: Asker, name: str) -> QueueInfo:
+    """Return what clients are told of a name for replies: it is no queue of the definitions."""
+    return QueueInfo(
+        name,
+        asker.vhost,
+        type=VOLATILE_TYPE,
+        durable=False,
+        exclusive=False,
+        auto_delete=True,
+        leader=node_of(name) or "",
+        replicas=(),
+        consumer_count=1,
+    )
 
 
 @lru_cache(maxsize=16)

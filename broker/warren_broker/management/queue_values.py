@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -54,6 +54,10 @@ class ReaderInfo(msgspec.Struct, frozen=True):
     part_due: bool = False
     failed_in_row: int = 0
     starts: int = 0
+
+
+VOLATILE_TYPE: Final = "rabbit_volatile_queue"
+"""The type of a name for replies, as RabbitMQ shows it."""
 
 
 class QueueInfo(msgspec.Struct, frozen=True):

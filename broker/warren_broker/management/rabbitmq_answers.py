@@ -15,6 +15,7 @@ from warren_broker.errors import (
     Refusal,
     ResourceLocked,
 )
+from warren_broker.management.queue_values import VOLATILE_TYPE
 from warren_broker.management.queues import (
     BindRequest,
     DeclareExchangeRequest,
@@ -23,9 +24,6 @@ from warren_broker.management.queues import (
 )
 from warren_broker.management.resource import Answer, ManagementRequest
 from warren_broker.metadata.exchange_types import is_kind
-
-QUEUE_TYPE = "x-queue-type"
-"""RabbitMQ shows it among a queue's arguments, whether the declaration had it or not."""
 
 
 def as_rabbitmq(request: ManagementRequest, result: Any, answer: Answer) -> Answer:
@@ -37,7 +35,9 @@ def as_rabbitmq(request: ManagementRequest, result: Any, answer: Answer) -> Answ
         return _status(request, result, status), result.detail
     if isinstance(body, dict) and isinstance(body.get("replicas"), list):
         replicas = Array(UNDESCRIBED, Data.STRING, *body["replicas"])
-        arguments = {QUEUE_TYPE: body["type"], **body["arguments"]}
+        arguments = body["arguments"]
+        if body["type"] != VOLATILE_TYPE:  # as RabbitMQ shows them, whatever was declared
+            arguments = {"x-queue-type": body["type"], **arguments}
         body = {**body, "replicas": replicas, "arguments": arguments}
         if not body.get("leader"):
             body.pop("leader", None)

@@ -8,9 +8,11 @@ from __future__ import annotations
 import struct
 
 import pytest
+from proton import Terminus, symbol
 
 from tests.broker.amqp10.stream_fuzz import FRAMES, LOGIN, carry_out
 from tests.broker.amqp10.test_connection import new
+from tests.broker.amqp10.test_links import opened
 from warren_broker.amqp10.connection import Connection10
 
 NULL = b"\x40"
@@ -132,3 +134,21 @@ def test_an_array_without_elements_is_whole(receiver: bool) -> None:
     connection.receive(attach(receiver, terminus(0x28, 10, empty), terminus(0x29, 6, empty)))
     carry_out(connection)
     assert not connection.take_faults() and not connection.failure
+
+
+def test_the_answer_to_an_attach_says_how_messages_are_handed_out() -> None:
+    """Whatever the client's source says: as RabbitMQ answers it."""
+    client = opened()
+    receiver = client.session.receiver("r")
+    receiver.source.address = "/queues/q"
+    receiver.source.distribution_mode = Terminus.DIST_MODE_COPY
+    receiver.source.outcomes.put_object(symbol("amqp:accepted:list"))
+    receiver.open()
+    client.turn()
+    answered = receiver.remote_source
+    assert answered.distribution_mode == Terminus.DIST_MODE_MOVE
+    answered.outcomes.rewind()
+    answered.outcomes.next()
+    kinds = ("accepted", "rejected", "released", "modified")
+    told = answered.outcomes.get_object().elements
+    assert list(told) == [f"amqp:{kind}:list" for kind in kinds]

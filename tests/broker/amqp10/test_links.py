@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from proton import Delivery, Link, Message, Terminus, symbol
+from proton import Delivery, Link, Message, symbol
 
 from tests.broker.amqp10.test_connection import Client, new, send
 from warren_broker import errors
@@ -92,24 +92,6 @@ def test_a_priority_that_is_no_integer_is_refused(value: Any) -> None:
     assert receiver.remote_condition.name == "amqp:invalid-field"
     assert "rabbitmq:priority" in receiver.remote_condition.description
     assert not asked(client, asks.Consume)
-
-
-def test_the_answer_to_an_attach_says_how_messages_are_handed_out() -> None:
-    """Whatever the client's source says: as RabbitMQ answers it."""
-    client = opened()
-    receiver = client.session.receiver("r")
-    receiver.source.address = "/queues/q"
-    receiver.source.distribution_mode = Terminus.DIST_MODE_COPY
-    receiver.source.outcomes.put_object(symbol("amqp:accepted:list"))
-    receiver.open()
-    client.turn()
-    answered = receiver.remote_source
-    assert answered.distribution_mode == Terminus.DIST_MODE_MOVE
-    answered.outcomes.rewind()
-    answered.outcomes.next()
-    kinds = ("accepted", "rejected", "released", "modified")
-    told = answered.outcomes.get_object().elements
-    assert list(told) == [f"amqp:{kind}:list" for kind in kinds]
 
 
 def test_a_missing_queue_is_an_attach_without_source_and_a_detach() -> None:
