@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from differ.known10 import KNOWN10
 from differ.transcripts import Known
 
 COUNTS = r"x-(?:acquired|delivery)-count: \d+"
@@ -15,7 +16,7 @@ KNOWN: tuple[Known, ...] = (
     # ------------------------------------------------------------ counts
     Known(
         "| `x-delivery-count`, `x-acquired-count` | quorum | any queue |",
-        "classic",
+        "^(?!links[.]).*classic",
         warren=((rf", {COUNTS}", ""), (rf"{COUNTS}(?:, )?", ""), (r" headers=\{\}", "")),
     ),
     Known(
@@ -289,4 +290,5 @@ KNOWN: tuple[Known, ...] = (
         rabbitmq=((r"^Connection.Close 541 .*", "refused"),),
         warren=((r"^Channel.Close 404 .*", "refused"),),
     ),
+    *KNOWN10,
 )

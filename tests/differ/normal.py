@@ -15,6 +15,7 @@ from differ.wire import Event
 GENERATED = (
     (re.compile(r"amq\.gen-[\w-]+"), "amq.gen-NAME"),
     (re.compile(r"amq\.ctag-[\w-]+"), "amq.ctag-NAME"),
+    (re.compile(r"amq\.rabbitmq\.reply-to\.[\w.%=+/-]{30,}"), "amq.rabbitmq.reply-to.NAME"),
     (re.compile(r"'127\.0\.0\.1:\d+(?: -> 127\.0\.0\.1:\d+)?'"), "'CONNECTION'"),
 )
 UNSHOWN = {"ticket", "cluster_id", "out_of_band", "known_hosts", "nowait"}

@@ -68,7 +68,7 @@ class Script:
         self.broker = broker
         self.vhost = name
         self.steps: list[Step] = []
-        self._channels: list[Channel] = []
+        self._endings: list[Callable[[], None]] = []
 
     def run(self) -> list[Step]:
         """Run the scenario; return its steps."""
@@ -76,8 +76,8 @@ class Script:
         try:
             SCENARIOS[self.vhost](self)
         finally:
-            for channel in self._channels:
-                channel.hang_up()
+            for hang_up in self._endings:
+                hang_up()
             self.broker.delete_vhost(self.vhost)
         return self.steps
 
@@ -99,8 +99,12 @@ class Script:
         name  prefix of its steps
         """
         made = Channel(self, name, confirm, capabilities, beside)
-        self._channels.append(made)
+        self.ends_with(made.hang_up)
         return made
+
+    def ends_with(self, hang_up: Callable[[], None]) -> None:
+        """Have this done at the scenario's end: a client's connection is ended."""
+        self._endings.append(hang_up)
 
     def wait(self, seconds: float) -> None:
         """Let time pass."""
