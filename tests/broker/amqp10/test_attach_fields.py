@@ -8,11 +8,19 @@ from __future__ import annotations
 import struct
 
 import pytest
-from proton import Terminus, symbol
+from proton import Delivery, Link, Terminus, symbol
 
 from tests.broker.amqp10.stream_fuzz import FRAMES, LOGIN, carry_out
 from tests.broker.amqp10.test_connection import new
-from tests.broker.amqp10.test_links import opened
+from tests.broker.amqp10.test_links import (
+    CONSUMER,
+    asked,
+    consumer,
+    deliver,
+    opened,
+    received,
+)
+from warren_broker.amqp10 import link_requests as asks
 from warren_broker.amqp10.connection import Connection10
 
 NULL = b"\x40"
@@ -152,3 +160,18 @@ def test_the_answer_to_an_attach_says_how_messages_are_handed_out() -> None:
     kinds = ("accepted", "rejected", "released", "modified")
     told = answered.outcomes.get_object().elements
     assert list(told) == [f"amqp:{kind}:list" for kind in kinds]
+
+
+def test_an_outcome_of_a_consumer_that_settles_second_is_settled_by_the_broker() -> None:
+    """RabbitMQ refuses such a link."""
+    client = opened()
+    receiver = consumer(client, rcv_settle_mode=Link.RCV_SECOND)
+    assert receiver.remote_rcv_settle_mode == Link.RCV_SECOND
+    deliver(client, [b"a"])
+    ((delivery, _),) = received(receiver)
+    delivery.update(Delivery.ACCEPTED)
+    client.turn()
+    assert asked(client, asks.SettleMessages) == [
+        asks.SettleMessages(CONSUMER, "accepted", ((0, 0),))
+    ]
+    assert delivery.settled and delivery.remote_state == Delivery.ACCEPTED
