@@ -8,6 +8,8 @@ HEADERS_DDL: Final = (
     "map<string, struct<type: string, string: string, long: bigint, double: double, "
     "boolean: boolean, binary: binary, timestamp: timestamp, json: string>>"
 )
+MICROS_PER_SECOND: Final = 1_000_000
+"""Of Spark's timestamps."""
 HEADERS_TEXT_DDL: Final = "map<string, string>"
 """The other type of the column headers: values as text."""
 COLUMNS: Final[dict[str, str]] = {

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_warren.columns import COLUMNS, HEADERS_DDL
+from pyspark_warren.columns import COLUMNS, HEADERS_DDL, MICROS_PER_SECOND
 from pyspark_warren.properties import NAMES, decode_properties
 from warren_broker import kernel
 from warren_broker.amqp091.wire import fields
@@ -50,8 +50,7 @@ ARROW_TYPES: Final[dict[str, pa.DataType]] = {
 """The Arrow type of every column of a source."""
 HEADERS_TEXT: Final = pa.map_(pa.string(), pa.string())
 """The other type of the column headers."""
-_MICROS: Final = 1_000_000
-_SECONDS_MAX: Final = (2**63 - 1) // _MICROS
+_SECONDS_MAX: Final = (2**63 - 1) // MICROS_PER_SECOND
 
 
 @dataclass(frozen=True)
@@ -202,7 +201,7 @@ def _table(raw: bytes) -> list[tuple[str, dict[str, Any]]] | None:
         if typed["type"] == "timestamp":
             if typed["timestamp"] > _SECONDS_MAX:
                 return None
-            typed = {"type": "timestamp", "timestamp": typed["timestamp"] * _MICROS}
+            typed = {"type": "timestamp", "timestamp": typed["timestamp"] * MICROS_PER_SECOND}
         found[key] = typed
     return list(found.items())
 
@@ -217,7 +216,7 @@ def headers_as(maps: pa.MapArray, wanted: pa.DataType) -> pa.MapArray:
         return maps
     values = maps.items
     longs = values.field("timestamp").cast(pa.int64())
-    seconds = pc.divide(longs, pa.scalar(_MICROS, pa.int64()))
+    seconds = pc.divide(longs, pa.scalar(MICROS_PER_SECOND, pa.int64()))
     raw = values.field("binary").dictionary_encode()
     coded = [base64.b64encode(each).decode("ascii") for each in raw.dictionary.to_pylist()]
     texts = pc.coalesce(

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_warren import arrow_values
+from pyspark_warren.columns import MICROS_PER_SECOND
 from pyspark_warren.errors import SchemaError
 from pyspark_warren.properties import NAMES, encode_headers
 from warren_broker import kernel
@@ -26,7 +27,6 @@ NO_KEY: Final = (
     "that needs none: routingKey '')"
 )
 _SMALLER_BATCHES: Final = "lower spark.sql.execution.arrow.maxRecordsPerBatch"
-_MICROS: Final = 1_000_000
 _OCTETS: Final = pa.array([bytes((i,)) for i in range(256)], pa.binary())
 _EMPTY: Final = pa.scalar(b"", pa.binary())
 
@@ -250,8 +250,8 @@ def _seconds(column: pa.Array) -> pa.Int64Array:
         micros = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
         # Arrow's division rounds towards zero, which the last second before 1970 must not.
         low = pc.min(micros).as_py()
-        low = None if low is None else low // _MICROS
-        seconds = pc.divide(micros, _MICROS)
+        low = None if low is None else low // MICROS_PER_SECOND
+        seconds = pc.divide(micros, MICROS_PER_SECOND)
     else:
         seconds = column.cast(pa.int64())
         low = pc.min(seconds).as_py()

@@ -93,7 +93,7 @@ def _timed_out(connection: Any, address: str) -> Any:
 def test_a_queue_that_expires_detaches_its_publishers_on_every_node(
     addresses, channel, queue_name, policy
 ):
-    """Not while it has a consumer, whose link stays."""
+    """Not while it has a consumer: its link stays."""
     declare(channel, queue_name)
     with connected(addresses[0]) as one, connected(addresses[1]) as two:
         links = [each.create_sender(f"/queues/{queue_name}") for each in (one, two)]
