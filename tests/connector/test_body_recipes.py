@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import shutil
@@ -16,6 +17,9 @@ from typing import Any
 import pika
 import pyspark
 import pytest
+from pyspark.sql.functions import udf
+from pyspark.sql.protobuf import functions
+from pyspark.sql.protobuf.functions import from_protobuf, to_protobuf
 
 from connector.docs_blocks import blocks, placed
 from warren.admin import Admin
@@ -166,12 +170,53 @@ def descriptor() -> bytes:
     return part(1, part(1, b"flight.proto") + part(4, message) + part(12, b"proto3"))
 
 
+PROTOBUF = b"\x0a\x03LH1\x10\x03"
+"""A Flight LH1 with a delay of 3."""
+PROTOBUF_MADE = b"\x0a\x03LH1\x10\xb4\x01"
+"""The same with 180."""
+PROTOBUF_WRONG = b"\x0a\x7fLH1"
+
+
 def test_protobuf_to_columns_and_back(cluster: LocalCluster, tmp_path: Path) -> None:
     jar = package("spark-protobuf_2.13")
     first, *_, recipe = blocks(HEADING)
     (tmp_path / "flight.desc").write_bytes(descriptor())
-    wrong = b"\x0a\x7fLH1"
-    publish(cluster, [b"\x0a\x03LH1\x10\x03", wrong])
+    publish(cluster, [PROTOBUF, PROTOBUF_WRONG])
     run_alone([first, recipe], jar, cluster, tmp_path)
-    assert taken(cluster, "flights.seconds") == [b"\x0a\x03LH1\x10\xb4\x01"]
-    assert taken(cluster, "flights.bad") == [wrong]
+    assert taken(cluster, "flights.seconds") == [PROTOBUF_MADE]
+    assert taken(cluster, "flights.bad") == [PROTOBUF_WRONG]
+
+
+def test_protobuf_but_for_what_sparks_package_does(
+    spark: Any, cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The block with stand-ins for the package's two functions: they take what PySpark's take."""
+
+    def decoded(body: bytes) -> tuple[str | None, int | None]:
+        return ("LH1", body[6]) if body == PROTOBUF else (None, None)
+
+    def encoded(row: Any) -> bytes:
+        return PROTOBUF_MADE if tuple(row) == ("LH1", 180) else b"?"
+
+    def from_stand_in(*given: Any, **named: Any) -> Any:
+        said = inspect.signature(from_protobuf).bind(*given, **named).arguments
+        assert (said["messageName"], said["binaryDescriptorSet"]) == ("Flight", descriptor())
+        assert said["options"] == {"mode": "PERMISSIVE", "emit.default.values": "true"}
+        return udf(decoded, "flight string, delay int")(said["data"])
+
+    def to_stand_in(*given: Any, **named: Any) -> Any:
+        said = inspect.signature(to_protobuf).bind(*given, **named).arguments
+        assert (said["messageName"], said["binaryDescriptorSet"]) == ("Flight", descriptor())
+        return udf(encoded, "binary")(said["data"])
+
+    monkeypatch.setattr(functions, "from_protobuf", from_stand_in)
+    monkeypatch.setattr(functions, "to_protobuf", to_stand_in)
+    monkeypatch.chdir(tmp_path)
+    Path("flight.desc").write_bytes(descriptor())
+    publish(cluster, [PROTOBUF, PROTOBUF_WRONG])
+    first, *_, recipe = blocks(HEADING)
+    names = {"spark": spark}
+    for block in (first, recipe):
+        exec(placed(block, cluster.hosts, tmp_path), names)
+    assert taken(cluster, "flights.seconds") == [PROTOBUF_MADE]
+    assert taken(cluster, "flights.bad") == [PROTOBUF_WRONG]
