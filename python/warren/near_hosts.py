@@ -34,5 +34,6 @@ def _own(family: socket.AddressFamily, address: str | int) -> bool:
 
 def first_host(hosts: Sequence[tuple[str, int]], prefer_near: bool) -> int:
     """Return which host is tried first: one by chance, among the near ones if there are any."""
-    near = [at for at, host in enumerate(hosts) if is_near(host)] if prefer_near else []
+    choice = prefer_near and len(hosts) > 1
+    near = [at for at, host in enumerate(hosts) if is_near(host)] if choice else []
     return random.choice(near) if near else random.randrange(len(hosts))
