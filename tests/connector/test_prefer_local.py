@@ -29,6 +29,7 @@ BODIES = 16
 SIZE = BODY_BYTES * BODIES
 TASK = """
 import json, sys
+from pathlib import Path
 
 import pyarrow as pa
 
