@@ -7,7 +7,8 @@ What a small load costs is such turns, and their cost is the number of functions
 Calls are counted with sys.setprofile: unlike time they are the same on every machine. The clock is
 made by hand, a millisecond per message, so timers and heartbeats come as at 1,000 messages/s.
 
-The compiled kernel's functions are not seen, nor those of the interpreter and of C.
+The compiled kernel's functions are not seen, nor those of the interpreter and of C. With `steps` as
+an argument the interpreter's instructions are counted as well, which takes ten times as long.
 """
 
 from __future__ import annotations
@@ -68,12 +69,14 @@ class HandClock:
 class Cluster:
     """Three nodes that take their turns in this thread.
 
-    calls  by node, while `counting`
+    calls  by node; steps: the interpreter's instructions, by node and function, when counted
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, counts_steps: bool = False) -> None:
         self.clock = HandClock()
         self.calls: dict[str, Calls] = {name: Counter() for name in NODES}
+        self.steps: dict[str, Calls] = {name: Counter() for name in NODES}
+        self.counts_steps = counts_steps
         self.turns: Counter[str] = Counter()
         self.reserved = ReservedPorts()
         peers = {name: f"127.0.0.1:{self.reserved.take()}" for name in NODES}
@@ -123,9 +126,13 @@ class Cluster:
                 calls[frame.f_code] += 1
 
         self.turns[name] += 1
-        sys.setprofile(profile)
+        if self.counts_steps:
+            sys.settrace(_tracer(calls, self.steps[name]))
+        else:
+            sys.setprofile(profile)
         loop.run_turn(0)
         sys.setprofile(None)
+        sys.settrace(None)
         return True
 
     def settle(self) -> None:
@@ -162,8 +169,22 @@ class Cluster:
         return found[0]
 
 
+def _tracer(calls: Calls, steps: Calls) -> Callable[[FrameType, str, Any], Any]:
+    def step(frame: FrameType, event: str, _: Any) -> Any:
+        if event == "opcode":
+            steps[frame.f_code] += 1
+        return step
+
+    def call(frame: FrameType, event: str, _: Any) -> Any:
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        calls[frame.f_code] += 1
+        return step
+
+    return call
+
+
 @contextmanager
-def cluster() -> Iterator[Cluster]:
+def cluster(counts_steps: bool = False) -> Iterator[Cluster]:
     """Yield a cluster on files that are not synced, in a log that is written on the loop."""
     quick = SimpleNamespace(**{**vars(os), "fdatasync": int, "fsync": int})
     with ExitStack() as held:
@@ -175,7 +196,7 @@ def cluster() -> Iterator[Cluster]:
             (node, "Loop", lambda: Loop(clock)),
         ):
             held.enter_context(mock.patch.object(what, name, value))
-        made = Cluster(root)
+        made = Cluster(root, counts_steps)
         made.clock = clock
         held.callback(made.close)
         made.until(lambda: all(each._knows_users for each in made.nodes.values()))
@@ -249,6 +270,8 @@ class Measured:
             "last": made.calls[self.last],
         }
         self.turns = made.turns
+        names = {"leader": leader, "follower": self.follower, "last": self.last}
+        self.steps = {role: made.steps[name] for role, name in names.items()}
 
     def per_message(self, role: str) -> float:
         """Return the calls of a role per message."""
@@ -257,7 +280,10 @@ class Measured:
     def text(self, role: str) -> str:
         """Return the functions that are called most."""
         lines = [f"{role}: {self.per_message(role):,.1f} calls per message"]
-        for code, calls in self.roles[role].most_common(SHOWN):
+        steps = self.steps[role]
+        if steps:
+            lines.append(f"{steps.total() / MESSAGES:,.0f} instructions of the interpreter")
+        for code, calls in (steps or self.roles[role]).most_common(SHOWN):
             where = code.co_filename.removeprefix(f"{ROOT}/")
             lines.append(
                 f"{calls / MESSAGES:8.2f}  {code.co_qualname}  {where}:{code.co_firstlineno}"
@@ -265,13 +291,13 @@ class Measured:
         return "\n".join(lines)
 
 
-def measure() -> Measured:
+def measure(counts_steps: bool = False) -> Measured:
     """Count the calls of messages that pass one by one."""
-    with cluster() as made:
+    with cluster(counts_steps) as made:
         traffic = Traffic(made)
         for _ in range(WARM):
             traffic.message()
-        for calls in made.calls.values():
+        for calls in (*made.calls.values(), *made.steps.values()):
             calls.clear()
         made.turns.clear()
         gc.collect()
@@ -283,7 +309,7 @@ def measure() -> Measured:
 
 def main() -> None:
     """Print the counts."""
-    found = measure()
+    found = measure("steps" in sys.argv[1:])
     print({name: turns / MESSAGES for name, turns in found.turns.items()}, "turns per message")
     for role in found.roles:
         print(found.text(role))
