@@ -53,6 +53,13 @@ def staging() -> list[dict[str, Any]]:
     return run()
 
 
+def prefetch(rounds: int) -> list[dict[str, Any]]:
+    """Run the part about claims opened ahead; its import needs pyspark."""
+    from bench.prefetch import prefetch as run
+
+    return run(rounds)
+
+
 def spool(options: argparse.Namespace, rounds: int) -> list[dict[str, Any]]:
     """Run the part about the receiver; its import needs pika and pyarrow."""
     from bench.spool import spool as run
@@ -90,6 +97,7 @@ def _options() -> argparse.Namespace:
         "decoding",
         "encoding",
         "staging",
+        "prefetch",
         "singles",
         "spool",
         "publish",
@@ -149,6 +157,7 @@ def main() -> int:
         "decoding": decoding,
         "encoding": encoding,
         "staging": staging,
+        "prefetch": lambda: prefetch(plan.rounds),
         "singles": singles,
         "spool": lambda: spool(options, plan.rounds),
         "publish": publish,
