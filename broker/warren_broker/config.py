@@ -169,9 +169,13 @@ class Limits(_Table):
     unsettled_max: int = Field(
         100_000, ge=1, description="deliveries that a 1.0 connection has not settled"
     )
+    received_bytes_max: int = Field(
+        256 * MIB, ge=MIB, description="what a 1.0 connection has received and not read"
+    )
     frame_max: int = Field(131_072, ge=FRAME_BYTES_MIN, le=16 * MIB)
     channel_max: int = Field(2047, ge=1, le=65_535)
     connections_max: int = Field(10_000, ge=1)
+    consumers_max: int = Field(10_000, ge=1, description="consumers of a 0.9.1 connection")
     heartbeat_s: int = Field(60, ge=0, le=65_535)
     handshake_timeout_ms: int = Field(10_000, ge=100)
     operation_timeout_ms: int = Field(30_000, ge=100)

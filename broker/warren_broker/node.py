@@ -134,6 +134,7 @@ class Node:
             message_bytes_max=limits.message_size_max,
             unfinished_bytes_max=max(limits.unfinished_bytes_max, limits.message_size_max),
             transaction_bytes_max=limits.transaction_bytes_max,
+            consumers_max=limits.consumers_max,
             undelivered_bytes_max=limits.undelivered_bytes_max,
             handshake_ms=limits.handshake_timeout_ms,
             cluster_name=self.settings.cluster,

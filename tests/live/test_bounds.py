@@ -144,3 +144,19 @@ def test_links_deliveries_that_a_client_does_not_read(tmp_path: Path) -> None:
                 receiver.accept()
         assert one.grown < 8 * MIB + SLACK_BYTES
         made.close()
+
+
+def test_gets_of_a_client_that_does_not_read(tmp_path: Path) -> None:
+    """Before: each of its requests of some octets brought a message into the node's memory."""
+    with node(tmp_path, undelivered_bytes_max=8 * MIB) as one:
+        full_queue(one)
+        one.begin()
+        with RawClient(one.address) as client:
+            client.send(method(spec.Basic.Get(queue="q")) * MESSAGES)
+            with RawClient(one.address) as other:
+                for _ in range(20):
+                    other.send(method(spec.Queue.Declare(queue="q", passive=True)))
+                    other.expect(spec.Queue.DeclareOk)
+            for tag in range(1, MESSAGES + 1):
+                assert client.find(spec.Basic.GetOk).delivery_tag == tag
+        assert one.grown < 8 * MIB + SLACK_BYTES

@@ -17,6 +17,7 @@ class ConnectionConfig(msgspec.Struct, frozen=True):
     message_bytes_max   a larger message closes its channel
     unfinished_bytes_max  bytes of incomplete messages over all channels; more closes the connection
     transaction_bytes_max publishes that wait for tx.commit, over all channels
+    consumers_max         over all channels; one more closes the connection
     undelivered_bytes_max deliveries that wait for a client that does not read, see docs/limits.md
     handshake_ms        time allowed from the first byte to connection.open
     closing_ms          time allowed between close and close-ok
@@ -31,6 +32,7 @@ class ConnectionConfig(msgspec.Struct, frozen=True):
     message_bytes_max: int = 16 * 1024 * 1024
     unfinished_bytes_max: int = 128 * 1024 * 1024
     transaction_bytes_max: int = 64 * 1024 * 1024
+    consumers_max: int = 10_000
     undelivered_bytes_max: int = 64 * 1024 * 1024
     handshake_ms: int = 10_000
     closing_ms: int = 10_000

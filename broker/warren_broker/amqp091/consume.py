@@ -56,6 +56,11 @@ def _consume(channel: Channel, method: methods.BasicConsume) -> None:
     tag = method.consumer_tag
     if tag and (tag in channel.consumers or tag == channel.reply_consumer):
         raise errors.NotAllowed(f"attempt to reuse consumer tag '{tag}'")
+    consumers_max = channel.connection.config.consumers_max
+    if len(channel.connection.consumers) >= consumers_max:
+        raise errors.NotAllowed(
+            f"{consumers_max} consumers on this connection (limits.consumers_max): cancel some"
+        )
     tag = tag or channel.connection.ids.name("amq.ctag-")
     if name == REPLY_TO:
         _consume_replies(channel, method, tag)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -327,15 +328,9 @@ class Connection10:
             for part in parts:
                 part.flush()
 
-    def overrun(self) -> None:
-        """End the connection: too many bytes of incomplete blocks."""
-        self._close_with(
-            ResourceError(
-                f"{self.unfinished_bytes} bytes of blocks that are not complete; a connection may "
-                f"have {self.limits.unfinished_bytes_max} (limits.unfinished_bytes_max): complete "
-                "some before sending others"
-            )
-        )
+    def overrun(self, what: str) -> None:
+        """End the connection: more bytes have come and wait than it may have."""
+        self._close_with(ResourceError(what))
 
     def discard(self, link: Link) -> None:
         """Read what has arrived for a link that has ended at this end."""
@@ -412,12 +407,9 @@ class Connection10:
     # -------------------------------------------------------------- events
 
     def _handle_events(self) -> None:
-        for event in self._engine.events():
-            handler = _HANDLERS.get(event.type)
-            if handler is None:
-                continue
+        for event in self._engine.events(_KINDS):
             try:
-                handler(self, event)
+                _HANDLERS[event.type](self, event)
             except Refusal as refusal:
                 self._close_with(refusal)
             except (UnicodeDecodeError, ProtonException) as error:
@@ -586,7 +578,7 @@ def _end_part(part: LinkPart) -> None:
 
 
 _Handler = Callable[[Connection10, Event], None]
-_HANDLERS: dict[object, _Handler] = {
+_HANDLERS: dict[Any, _Handler] = {
     Event.CONNECTION_REMOTE_OPEN: lambda connection, event: connection._opened_by_client(),
     Event.CONNECTION_REMOTE_CLOSE: Connection10._closed_by_client,
     Event.SESSION_REMOTE_OPEN: Connection10._session_opened,
@@ -598,3 +590,5 @@ _HANDLERS: dict[object, _Handler] = {
     Event.DELIVERY: Connection10._delivered,
     Event.TRANSPORT_ERROR: Connection10._violated,
 }
+_KINDS = frozenset(kind.number for kind in _HANDLERS)
+"""Others, half of them, are not even made into objects."""

@@ -1,4 +1,4 @@
-"""What a connection's consumers may make its node hold, over all links."""
+"""What a connection's consumers and requests may make its node hold, over all links."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class BoundedLink(Protocol):
 
 
 class ConnectionBounds:
-    """Deliveries of all consumers of a connection.
+    """Deliveries of all consumers of a connection, and its requests to the management.
 
     1. A client gives credit for millions of messages, and does not read, or does not settle.
     2. The queue gives them at once. Those that are not written keep their blocks in memory, and
@@ -38,12 +38,16 @@ class ConnectionBounds:
 
     undelivered_bytes  of deliveries that wait for the client's credit, window or reading
     unsettled          deliveries that were sent and that the client has not settled
+    requests           of the management that are carried out
+    answers_bytes      of answers to them that are not written
     """
 
     __slots__ = (
         "_beyond",
         "_undelivered_max",
         "_unsettled_max",
+        "answers_bytes",
+        "requests",
         "undelivered_bytes",
         "unsettled",
     )
@@ -54,6 +58,7 @@ class ConnectionBounds:
         self._beyond: set[BoundedLink] = set()
         self.undelivered_bytes = 0
         self.unsettled = 0
+        self.requests = self.answers_bytes = 0
 
     def takes(self, link: BoundedLink) -> bool:
         """Return whether a link takes its queue's messages now."""

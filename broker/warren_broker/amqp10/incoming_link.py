@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from warren_broker.amqp10.link import LinkHost, LinkPart, drop
+from warren_broker.amqp10.link import LinkHost, LinkPart, check_received, drop
 from warren_broker.amqp10.wire.proton import Delivery, Link
 from warren_broker.errors import ContentTooLarge, Refusal
 
@@ -46,6 +46,7 @@ class IncomingLink(LinkPart):
         if not delivery.partial and delivery.readable:
             self._waiting = True
             self.wake()
+        check_received(self.host)
 
     def refuse(self, refusal: Refusal) -> None:
         """End the link with an error; what waits, and what arrives later, is not read."""
@@ -62,13 +63,18 @@ class IncomingLink(LinkPart):
         host = self.host
         more, self._unfinished = unfinished - self._unfinished, unfinished
         host.unfinished_bytes += more
-        if more > 0 and host.unfinished_bytes > host.limits.unfinished_bytes_max:
-            host.overrun()
+        limit = host.limits.unfinished_bytes_max
+        if more > 0 and host.unfinished_bytes > limit:
+            host.overrun(
+                f"{host.unfinished_bytes} bytes of messages that are not complete; a connection "
+                f"may have {limit} (limits.unfinished_bytes_max): complete some before sending "
+                "others"
+            )
 
     def wake(self) -> bool:
         """Read waiting messages as long as there is room."""
         moved = self.grant()
-        while self._waiting and not self.ended and self.host.may_read():
+        while self._waiting and not self.ended and self.may_read():
             current = self.link.current
             if current is None or current.partial or not current.readable:
                 self._waiting = False
@@ -79,6 +85,10 @@ class IncomingLink(LinkPart):
             self.take(current)
             moved = True
         return moved
+
+    def may_read(self) -> bool:
+        """Return whether another message may be read."""
+        return self.host.may_read()
 
     @abstractmethod
     def grant(self) -> bool:

@@ -47,6 +47,7 @@ class Limits10:
     properties_bytes_max one message's properties as stored: what a 0.9.1 frame holds
     request_bytes_max    one management request
     unfinished_bytes_max incomplete blocks over all links; more ends the connection
+    received_bytes_max   what has come and is not read, over all sessions; more ends the connection
     in_flight_bytes_max  blocks passed on and not answered; above it nothing more is read
     send_ahead_bytes_max messages fetched, over all links, or written, over all sessions, ahead of
                          the client's reading
@@ -59,6 +60,7 @@ class Limits10:
     properties_bytes_max: int = (128 << 10) - HEADER_FRAME_BYTES
     request_bytes_max: int = 4 << 20
     unfinished_bytes_max: int = 128 << 20
+    received_bytes_max: int = 256 << 20
     in_flight_bytes_max: int = 32 << 20
     send_ahead_bytes_max: int = 8 << 20
     undelivered_bytes_max: int = 64 << 20
@@ -115,8 +117,8 @@ class LinkHost(Protocol):
         """Make a request; `on_answer` gets the result, unless the connection ends first."""
         ...
 
-    def overrun(self) -> None:
-        """End the connection: too many bytes of incomplete blocks."""
+    def overrun(self, what: str) -> None:
+        """End the connection: more bytes have come and wait than it may have."""
         ...
 
     def discard(self, link: Link) -> None:
@@ -187,6 +189,20 @@ class LinkPart:
         if not self.ended:
             self.ended = True
             self.link.close()
+
+
+def check_received(host: LinkHost) -> None:
+    """End the connection when more waits to be read than it may have.
+
+    1. Queues do not answer, or a resource alarm is set: whole messages wait in the engine.  2. A
+    client has 64 sessions, each with a window of some ten megabytes, and fills them.
+    """
+    received, limit = host.ahead.bytes_received, host.limits.received_bytes_max
+    if received > limit:
+        host.overrun(
+            f"{received} bytes of messages wait to be read; a connection may have {limit} "
+            "(limits.received_bytes_max): publish with fewer sessions, or less at a time"
+        )
 
 
 def accept_attach(link: Link, max_message_size: int = 0, paired: bool = False) -> None:

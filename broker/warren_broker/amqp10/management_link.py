@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from warren_broker.amqp10.connection_requests import AnyAnswer
-from warren_broker.amqp10.link import (
-    LinkFault,
-    LinkHost,
-    LinkPart,
-    drop,
-    takes_answers_of_warren,
-)
-from warren_broker.amqp10.wire.deliveries import give_back_credit
+from warren_broker.amqp10.incoming_link import IncomingLink
+from warren_broker.amqp10.link import LinkFault, LinkHost, LinkPart, takes_answers_of_warren
+from warren_broker.amqp10.wire.deliveries import give_back_credit, handle_of, read_message
 from warren_broker.amqp10.wire.proton import Array, Delivery, Link, Message, MessageException
 from warren_broker.errors import (
     AccessRefused,
-    ContentTooLarge,
     PreconditionFailed,
     Refusal,
     SyntaxRefused,
@@ -29,21 +24,22 @@ from warren_broker.management.rabbitmq_answers import as_rabbitmq
 from warren_broker.management.resource import ManagementRequest, Result
 
 REQUESTS_MAX = 64
-"""Limit of unanswered requests of one link; the link's credit."""
+"""Limit of unanswered requests of one connection, and of one link; the link's credit."""
 NESTING_MAX = 16
 
 
 class AnswersLink(LinkPart):
-    """The link for answers; answers without credit wait."""
+    """The link for answers; those without credit or room wait."""
 
     def __init__(self, link: Link, host: LinkHost) -> None:
         super().__init__(link, host)
-        self._waiting: deque[bytes] = deque()  # bounded by the requests' credit
+        self._waiting: deque[tuple[bytes, Callable[[], None]]] = deque()
         self._sent = 0
 
-    def send(self, message: bytes) -> None:
-        """Send an encoded answer, now or when there is credit."""
-        self._waiting.append(message)
+    def send(self, message: bytes, written: Callable[[], None]) -> None:
+        """Send an encoded answer, now or when there is credit; `written` is called then."""
+        self._waiting.append((message, written))
+        self.host.bounds.answers_bytes += len(message)
         self.wake()
 
     def flow(self, *, told: bool = False) -> None:
@@ -57,45 +53,73 @@ class AnswersLink(LinkPart):
         if delivery.settled or delivery.updated:
             delivery.settle()
 
+    def gone(self) -> None:
+        """Drop what waits: the link has ended."""
+        while self._waiting:
+            self._next()
+
+    def _next(self) -> bytes:
+        message, written = self._waiting.popleft()
+        self.host.bounds.answers_bytes -= len(message)
+        written()
+        return message
+
     def wake(self) -> bool:
         """Send waiting answers."""
-        wrote = False
+        wrote, has_room = False, self.host.ahead.has_room
         while self._waiting and not self.ended and self.link.credit > 0:
+            if not has_room(self.link.session._impl):
+                break
             delivery = self.link.delivery(str(self._sent))
             self._sent += 1
-            self.link.stream(self._waiting.popleft())
+            self.link.stream(self._next())
             self.link.advance()
             delivery.settle()
             wrote = True
         return wrote
 
 
-class RequestsLink(LinkPart):
+class RequestsLink(IncomingLink):
     """The link for requests.
+
+    1. A client gives no credit for answers, or does not read them, and makes requests of which each
+    has a large answer.  2. So a request is read while less than the send-ahead bound waits to be
+    answered, over all links, and gives credit for another one when its answer was written.
 
     answers  the link for the answers; set by the connection when the client has attached it
     """
 
+    what = "a request"
+
     def __init__(self, link: Link, host: LinkHost) -> None:
-        super().__init__(link, host)
+        super().__init__(link, host, host.limits.request_bytes_max)
         self.answers: AnswersLink | None = None
         self._of_warren = takes_answers_of_warren(link)
-        link.flow(REQUESTS_MAX)
+        self._credit_due = REQUESTS_MAX
+        self.grant()
 
-    def delivery(self, delivery: Delivery) -> None:
-        """Handle a request of which a part, or everything, has arrived."""
-        limit = self.host.limits.request_bytes_max
-        if delivery.aborted:
-            drop(delivery)
-        elif delivery.pending > limit:
-            size = delivery.pending
-            self.refuse(ContentTooLarge(f"a request of {size} bytes or more; {limit} is the limit"))
-            self.host.discard(self.link)
-        elif not delivery.partial and delivery.readable:
-            data = self.link.recv(delivery.pending) or b""
-            delivery.update(Delivery.ACCEPTED)
-            delivery.settle()  # which advances the link
-            self._take(bytes(data))
+    def may_read(self) -> bool:
+        """Return whether another request may be carried out; also while an alarm is set."""
+        limit = self.host.limits.send_ahead_bytes_max
+        bounds = self.host.bounds
+        return bounds.answers_bytes < limit and bounds.requests < REQUESTS_MAX
+
+    def grant(self) -> bool:
+        """Give credit for as many requests as have been answered."""
+        due, self._credit_due = self._credit_due, 0
+        if due and not self.ended:
+            self.link.flow(due)
+        return due > 0
+
+    def take(self, delivery: Delivery) -> None:
+        """Carry out a request."""
+        _, data, _ = read_message(handle_of(self.link), handle_of(delivery))
+        delivery.update(Delivery.ACCEPTED)
+        delivery.settle()
+        self._take(bytes(data))
+
+    def _answered(self) -> None:
+        self._credit_due += 1
 
     def _take(self, data: bytes) -> None:
         message = Message()
@@ -119,7 +143,10 @@ class RequestsLink(LinkPart):
             self._answer(message.id, ManagementRequest(), refusal)
             return
 
+        self.host.bounds.requests += 1
+
         def answered(answer: AnyAnswer) -> None:
+            self.host.bounds.requests -= 1
             assert isinstance(answer, (Result, Refusal, QueueInfo, *MEMBER_VALUES)), answer
             self._answer(message.id, request, answer)
 
@@ -139,9 +166,10 @@ class RequestsLink(LinkPart):
         )
         message.inferred = self._of_warren  # else a list is one value, too, as RabbitMQ sends it
         if self.answers is not None and not self.answers.ended:
-            self.answers.send(message.encode())
-        if not self.ended:
-            self.link.flow(1)
+            self.answers.send(message.encode(), self._answered)
+        else:
+            self._answered()
+        self.wake()
 
 
 def plain(value: Any, depth: int) -> Any:

@@ -48,6 +48,8 @@ RENEWED_AFTER: Final = 50
 
 Proton does so only when nothing is left: the client then waits for as long as the flow takes.
 """
+DELIVERY_BYTES: Final = 512
+"""Counted in flight for each message beside its bytes: what the engine keeps of its delivery."""
 
 
 class PublishingLink(IncomingLink):
@@ -188,7 +190,7 @@ class PublishingLink(IncomingLink):
             name = name_in_relayed_tag(deliveries.tag_of(delivery))
             if name is not None:
                 self._names[len(self._gathered)] = name
-        size = len(data)
+        size = len(data) + DELIVERY_BYTES
         self.host.in_flight_bytes += size
         if settled:
             deliveries.settle(delivery)

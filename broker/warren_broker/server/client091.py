@@ -25,7 +25,7 @@ from warren_broker.queue.commands import Delivery
 from warren_broker.server.connection_faults import guarded, guarded_call
 from warren_broker.server.login import log_in
 from warren_broker.server.protocol_client import ProtocolClient
-from warren_broker.server.unread_deliveries import UnreadDeliveries
+from warren_broker.server.unread_deliveries import UnreadDeliveries, ask_queue, unsent_bytes
 from warren_raft.runtime.net.stream import Stream
 
 TICK_MS = 1000
@@ -46,8 +46,8 @@ class Client091(ProtocolClient):
         self._session = Connection(config, broker, broker.ids)
         self._held = UnreadDeliveries(
             config.undelivered_bytes_max,
-            partial(_unsent, self._session, stream),
-            partial(_resume, broker),
+            partial(unsent_bytes, self._session, stream),
+            partial(ask_queue, broker),
         )
         self._ended = False
         self._deleting = 0
@@ -151,6 +151,7 @@ class Client091(ProtocolClient):
             self._session.deliver(*self._held.take())
             self._stream.write(self._session.take_output())
         self._held.ask_again()
+        self._pace()
         self._flush_later()
 
     def _pace(self) -> None:
@@ -159,6 +160,7 @@ class Client091(ProtocolClient):
             return
         publishing_blocked = self._short and self._session.has_published
         wanted = self._session.wants_input and not self._throttled and not publishing_blocked
+        wanted = wanted and not self._held.full
         if wanted == self._stream.paused:
             if wanted:
                 self._stream.resume_reading()
@@ -231,10 +233,13 @@ class Client091(ProtocolClient):
         state = self._session.state
         while state.requests:
             for request in self._session.take_requests():
-                try:
-                    _HANDLERS[type(request)](self, request)
-                except errors.Refusal as refusal:
-                    self._refused(request, refusal)
+                self._run(request)
+
+    def _run(self, request: Any) -> None:
+        try:
+            _HANDLERS[type(request)](self, request)
+        except errors.Refusal as refusal:
+            self._refused(request, refusal)
 
     def _refused(self, request: Any, refusal: errors.Refusal) -> None:
         if isinstance(request, requests.PublishRequest):
@@ -492,6 +497,11 @@ class Client091(ProtocolClient):
         )
 
     def _get(self, request: requests.GetRequest) -> None:
+        if request.token not in self._session.state.asked:
+            return  # it waited here, and its channel was closed
+        if self._held.full:
+            self._held.later(guarded_call(self, partial(self._run, request)))
+            return
         queue = self._broker.queues.find(self._vhost, request.queue, self._number)
         command = commands.Get(request.consumer, request.session, request.no_ack)
         answer = self._answer(request)
@@ -525,8 +535,9 @@ class Client091(ProtocolClient):
         session = request.session
 
         def take(table: Any, at: int) -> None:
-            self._session.deliver_reply(session, table, at)
-            self._flush_later()
+            if not self._held.full:
+                self._session.deliver_reply(session, table, at)
+                self._flush_later()
 
         self._reply_names[request.name] = None
         self._broker.replies.open(request.name, guarded_call(self, take))
@@ -579,13 +590,3 @@ _HANDLERS: dict[type, Callable[[Client091, Any], None]] = {
     requests.OpenRepliesRequest: Client091._open_replies,
     requests.CloseRepliesRequest: Client091._close_replies,
 }
-
-
-def _unsent(session: Connection, stream: Stream) -> int:
-    """Return the bytes that were written for a client and have not left."""
-    return session.output_bytes + stream.out_bytes
-
-
-def _resume(broker: Broker, consumer: int) -> None:
-    """Ask for what a consumer had no room for."""
-    broker.consuming.resume(consumer)

@@ -63,6 +63,7 @@ class Client10(ProtocolClient):
                     BLOCK_BYTES, settings.message_size_max + settings.frame_max + COLUMNS_BYTES
                 ),
                 unfinished_bytes_max=settings.unfinished_bytes_max,
+                received_bytes_max=settings.received_bytes_max,
                 undelivered_bytes_max=settings.undelivered_bytes_max,
                 unsettled_max=settings.unsettled_max,
                 message_bytes_max=settings.message_size_max,

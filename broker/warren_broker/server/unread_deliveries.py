@@ -6,8 +6,11 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
+from warren_broker.amqp091.connection import Connection
 from warren_broker.block.block import Block
+from warren_broker.cluster.broker import Broker
 from warren_broker.queue.commands import Delivery
+from warren_raft.runtime.net.stream import Stream
 
 Unread: TypeAlias = "tuple[int, Delivery, Block]"
 """Consumer, messages, and the block that holds them."""
@@ -22,6 +25,9 @@ class UnreadDeliveries:
     there is room (`GroupClient.resume`). Consumers without acknowledgements cannot wait: the queue
     has forgotten what it sent them. Their own window bounds them.
     Replayed by tests/live/test_bounds.py
+
+    Answers to what the client asks for go the same way: while it is `full`, the client is not read,
+    a message that it gets waits (`later`), and direct replies, which are at most once, are dropped.
 
     unsent  returns the bytes that were written for the client and have not left
     resume  asks a consumer's queue for what was refused
@@ -38,6 +44,16 @@ class UnreadDeliveries:
         self._waiting: deque[Unread] = deque()
         self._waiting_bytes = 0
         self._refused: dict[int, None] = {}
+        self._later: list[Callable[[], None]] = []
+
+    @property
+    def full(self) -> bool:
+        """Whether as much waits for the client as may."""
+        return self._waiting_bytes + self._unsent() >= self._bytes_max
+
+    def later(self, call: Callable[[], None]) -> None:
+        """Have something done when there is room: at most one thing for each channel."""
+        self._later.append(call)
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -74,17 +90,33 @@ class UnreadDeliveries:
         self._waiting_bytes = 0
         if refused:
             self._refused.clear()
+            self._later.clear()
 
     def has_room(self, consumer: int) -> bool:
         """Return whether a consumer may be given more; else its queue is asked again later."""
-        if self._waiting_bytes + self._unsent() < self._bytes_max:
+        if not self.full:
             return True
         self._refused[consumer] = None
         return False
 
     def ask_again(self) -> None:
         """Ask for what was refused, if half of the bound has become free."""
-        if self._refused and 2 * (self._waiting_bytes + self._unsent()) <= self._bytes_max:
+        if (self._refused or self._later) and 2 * (
+            self._waiting_bytes + self._unsent()
+        ) <= self._bytes_max:
             refused, self._refused = self._refused, {}
             for consumer in refused:
                 self._resume(consumer)
+            later, self._later = self._later, []
+            for call in later:
+                call()
+
+
+def unsent_bytes(session: Connection, stream: Stream) -> int:
+    """Return the bytes that were written for a client and have not left."""
+    return session.output_bytes + stream.out_bytes
+
+
+def ask_queue(broker: Broker, consumer: int) -> None:
+    """Ask for what a consumer had no room for."""
+    broker.consuming.resume(consumer)

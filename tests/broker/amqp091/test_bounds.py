@@ -116,3 +116,11 @@ def test_acknowledgements_that_wait_are_counted_by_their_ranges() -> None:
     peer.send(spec.Queue.Declare(queue="a"))
     peer.conn.receive(b"".join(f.ack(1, 2 * n + 1) for n in range(10_000)))
     assert not peer.conn.wants_input
+
+
+def test_consumers_of_a_connection_are_bounded() -> None:
+    peer = Peer(consumers_max=3).connect().open().open(2)
+    for number in range(3):
+        peer.consume("q", f"c{number}", channel=1 + number % 2)
+    peer.send(spec.Basic.Consume(queue="q", consumer_tag="c3"))
+    peer.connection_closed(530, "limits.consumers_max")

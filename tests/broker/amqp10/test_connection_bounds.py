@@ -5,15 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from proton import Message
 
-from tests.broker.amqp10.test_connection import Client
-from tests.broker.amqp10.test_links import opened, received
+from tests.broker.amqp10.test_connection import Client, attach_management, new, send
+from tests.broker.amqp10.test_links import asked, opened, received
 from tests.broker.amqp10.test_send_ahead import MESSAGE, given, session
+from warren_broker import errors
+from warren_broker.amqp10 import link_requests
 from warren_broker.amqp10.connection_bounds import LINKS_BEYOND_MAX, ConnectionBounds
+from warren_broker.amqp10.management_link import REQUESTS_MAX
 from warren_broker.block.block import Block, encode
+from warren_broker.management.queues import GetQueueRequest
 from warren_broker.queue.commands import Delivery as Run
 
 FEW = 10
+MIB = 1 << 20
 WINDOW = 64 << 20
 
 
@@ -118,3 +124,60 @@ def test_links_that_hold_nothing_take_a_delivery_beyond_the_bound() -> None:
     assert not bounds.takes_again(links[1])
     bounds.undelivered_bytes = 500
     assert bounds.takes_again(links[1])
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_answers_that_are_not_taken_stop_the_requests(reads: bool) -> None:
+    """Before: each request gave credit for another one, and its answer waited without a limit."""
+    client = Client(new(send_ahead_bytes_max=100_000))
+    client.turn()
+    requests, answers = attach_management(client)
+    answers.drain(0)  # the credit that it was given
+    if reads:
+        answers.flow(100_000)
+    client.turn()
+    client.answers[GetQueueRequest] = errors.NotFound("n" * 20_000)
+    number = Message(address="/queues/q", subject="GET")
+    for _ in range(40):
+        while requests.credit > 0:
+            send(requests, number.encode())
+        client.turn()
+        while reads and (delivery := answers.current) is not None:
+            answers.recv(delivery.pending)
+            answers.advance()
+    bounds, count = client.connection.bounds, len(asked(client, GetQueueRequest))
+    assert bounds.requests == 0
+    if reads:
+        assert count > 1_000 and bounds.answers_bytes == 0
+        return
+    assert count < 2 * REQUESTS_MAX and bounds.answers_bytes < 100_000 + REQUESTS_MAX * 21_000
+    answers.flow(1_000)
+    for _ in range(20):
+        client.turn()
+        while (delivery := answers.current) is not None:
+            answers.recv(delivery.pending)
+            answers.advance()
+    assert bounds.answers_bytes == 0, "it goes on"
+
+
+def test_messages_that_wait_to_be_read_are_bounded_over_all_sessions() -> None:
+    """Before: each session had its window for them, 64 times 64 MiB."""
+    client = opened(received_bytes_max=MIB, in_flight_bytes_max=1)
+    client.answers[link_requests.OpenTarget] = link_requests.TargetOpened(5)
+    senders = []
+    for number in range(8):
+        client.session = client.engine.connection.session()
+        client.session.open()
+        sender = client.session.sender(f"s{number}")
+        sender.target.address = "/queues/q"
+        sender.open()
+        client.turn()
+        senders.append(sender)
+    most = 0
+    for sender in senders:
+        for _ in range(3):
+            send(sender, Message(body=bytes(100_000), inferred=True).encode())
+            client.turn()
+            most = max(most, client.connection.ahead.bytes_received)
+    assert most <= MIB + 101_000
+    assert "limits.received_bytes_max" in client.connection.failure

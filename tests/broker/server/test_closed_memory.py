@@ -80,6 +80,7 @@ def broker_of(loop: Loop) -> Any:
                 unfinished_bytes_max=1 << 27,
                 undelivered_bytes_max=1 << 26,
                 unsettled_max=100_000,
+                received_bytes_max=1 << 28,
                 message_size_max=1 << 24,
                 frame_max=1 << 17,
             ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Any, Final
 
 from warren_broker import relay_names
@@ -215,12 +215,15 @@ class Engine:
             self._ready = self.output()
         return endings.begun <= CHANNEL_MAX and endings.waiting < ENDED_SESSIONS_MAX
 
-    def events(self) -> Iterator[Event]:
-        """Iterate over new events; an event is valid until the next one is taken."""
+    def events(self, kinds: Container[int] | None = None) -> Iterator[Event]:
+        """Iterate over new events; an event is valid until the next one is taken.
+
+        kinds  of the events that are wanted, by Proton's numbers; None: all
+        """
         collector = self._collector._impl
         while (raw := lib.pn_collector_peek(collector)) != ffi.NULL:
             try:
-                if not self._handled(raw):
+                if not self._handled(raw) and (kinds is None or lib.pn_event_type(raw) in kinds):
                     event = self._collector.peek()
                     assert event is not None
                     yield event

@@ -54,6 +54,11 @@ class SendAhead:
         waiting: int = sum(map(lib.pn_session_outgoing_bytes, self._sessions))
         return self._held() + waiting
 
+    @property
+    def bytes_received(self) -> int:
+        """What has come on all sessions and was not read."""
+        return sum(map(lib.pn_session_incoming_bytes, self._sessions))
+
     def has_room(self, session: Handle) -> bool:
         """Return whether a message may be written on a session, which is then done."""
         if self.bytes_waiting < self._bytes_max:
