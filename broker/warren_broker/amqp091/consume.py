@@ -51,17 +51,21 @@ def _qos(channel: Channel, method: methods.BasicQos) -> None:
     global_prefetch.changed(channel)
 
 
-def _consume(channel: Channel, method: methods.BasicConsume) -> None:
-    name = queue_name(channel, method.queue)
-    tag = method.consumer_tag
+def _new_tag(channel: Channel, tag: str) -> str:
+    """Return the tag of a new consumer, drawn if it has none; there may be one more."""
     if tag and (tag in channel.consumers or tag == channel.reply_consumer):
         raise errors.NotAllowed(f"attempt to reuse consumer tag '{tag}'")
-    consumers_max = channel.connection.config.consumers_max
-    if len(channel.connection.consumers) >= consumers_max:
+    most = channel.connection.config.consumers_max
+    if len(channel.connection.consumers) >= most:
         raise errors.NotAllowed(
-            f"{consumers_max} consumers on this connection (limits.consumers_max): cancel some"
+            f"{most} consumers on this connection (limits.consumers_max): cancel some"
         )
-    tag = tag or channel.connection.ids.name("amq.ctag-")
+    return tag or channel.connection.ids.name("amq.ctag-")
+
+
+def _consume(channel: Channel, method: methods.BasicConsume) -> None:
+    name = queue_name(channel, method.queue)
+    tag = _new_tag(channel, method.consumer_tag)
     if name == REPLY_TO:
         _consume_replies(channel, method, tag)
         return
