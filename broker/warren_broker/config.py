@@ -164,7 +164,7 @@ class Limits(_Table):
         64 * MIB, ge=MIB, description="a connection's publishes that wait for tx.commit"
     )
     undelivered_bytes_max: int = Field(
-        64 * MIB, ge=MIB, description="a connection's deliveries that its client has not read"
+        64 * MIB, ge=16 * MIB, description="a connection's deliveries that its client has not read"
     )
     unsettled_max: int = Field(
         100_000, ge=1, description="deliveries that a 1.0 connection has not settled"

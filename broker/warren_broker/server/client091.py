@@ -132,8 +132,9 @@ class Client091(ProtocolClient):
         if output:
             self._stream.write(output)
             self._counts.confirmed(self._session.take_confirmed())
-            if not self._stream.congested:
+            if not self._stream.congested:  # else `drained` does
                 self._held.ask_again()
+                self._pace()
         if self._session.closed and not self._ended:
             self._ended = True
             self._log.ended(self._session.state.close_reason)

@@ -32,7 +32,8 @@ class UnreadDeliveries:
     unsent  returns the bytes that were written for the client and have not left
     resume  asks a consumer's queue for what was refused
 
-    Invariant: while consumers wait in `_refused`, `ask_again` is called when bytes have left
+    Invariants: while consumers wait in `_refused`, `ask_again` is called when bytes have left;
+    bytes_max is twice the bytes above which a stream is congested, or more: it says when they leave
     """
 
     def __init__(
