@@ -6,6 +6,10 @@
     python3 build.py fuzz --target scan --replay BASE64
     python3 build.py fuzz --totals              of all runs in this directory, as a table
 
+AddressSanitizer makes a whole connection, which allocates thousands of objects, four times as slow,
+and the kernel's decoders have targets of their own. So a run of such a target is sanitized for an
+eighth, and then again with all inputs that it kept.
+
 Inputs that reached something new stay in `.warren/fuzz/corpus`, and later runs begin with them; a
 run of compiled code ends with all of them on both kernels. A finding is printed with its traceback
 and the command that plays it again. `.warren/fuzz/totals.json` counts the executions of all runs.
@@ -37,6 +41,8 @@ INPUT_BYTES_MAX = 4096
 INPUT_SECONDS_MAX = 20
 MEMORY_MB_MAX = 3072
 TAIL_LINES = 40
+SANITIZED_SHARE = 8
+"""One part in so many of a run of a plain target is with AddressSanitizer."""
 INTERRUPTED = 72
 """libFuzzer's exit code after a signal that asked it to end."""
 _STATUS = re.compile(r"^#(\d+)\s.*?cov: (\d+) ft: (\d+) corp: (\d+)/", re.MULTILINE)
@@ -72,12 +78,21 @@ def _seed(target: Target) -> Path:
 
 
 def _work(
-    target: Target, *arguments: str, twin: str = "", replays: bool = False
+    target: Target,
+    *arguments: str,
+    twin: str = "",
+    replays: bool = False,
+    sanitized: bool | None = None,
 ) -> tuple[int, str]:
-    """Run a worker; return its exit code and output."""
+    """Run a worker; return its exit code and output.
+
+    sanitized  with AddressSanitizer; None: if the target is of compiled code
+    """
+    sanitized = target.compiled if sanitized is None else sanitized
     LOGS.mkdir(parents=True, exist_ok=True)
     FINDINGS.mkdir(parents=True, exist_ok=True)
-    log = LOGS / f"{target.name}{'-twin' if twin else ''}.log"
+    which = "-twin" if twin else "-plain" if sanitized is not target.compiled else ""
+    log = LOGS / f"{target.name}{which}.log"
     place = target.play.__module__
     command = [sys.executable, "-m", "tests.fuzz.worker", place, target.name]
     limits = [
@@ -90,7 +105,7 @@ def _work(
     with log.open("wb") as out:
         code = subprocess.run(
             [*command, *limits, *arguments],
-            env=instruments.worker_environment(target.compiled, twin, replays),
+            env=instruments.worker_environment(sanitized, twin, replays),
             cwd=instruments.ROOT,
             stdout=out,
             stderr=subprocess.STDOUT,
@@ -109,21 +124,36 @@ def _tell(target: Target, text: str) -> None:
         print(f"replay: python3 build.py fuzz --target {target.name} --replay {data}")
 
 
+def legs(target: Target, seconds: int, runs: int) -> list[tuple[bool, int, int]]:
+    """Return the parts of a run: (with AddressSanitizer, seconds, executions); 0: no bound."""
+    if not target.plain:
+        return [(target.compiled, seconds, runs)]
+    some, few = -(-seconds // SANITIZED_SHARE), -(-runs // SANITIZED_SHARE)
+    rest = (False, seconds - some, runs - few)
+    return [(True, some, few), rest] if rest[1] or rest[2] else [(True, some, few)]
+
+
 def fuzz(target: Target, seconds: int, runs: int, seed: int) -> Played:
     """Fuzz one target; then play its corpus on both kernels where it is about the kernel."""
     folder = _seed(target)
-    bounds = [f"-max_total_time={seconds}"] if seconds else []
-    code, text = _work(target, *bounds, f"-runs={runs or -1}", f"-seed={seed}", str(folder))
+    executions, spent_s, covered, features, corpus = 0, 0.0, 0, 0, 0
+    for sanitized, part_s, part in legs(target, seconds, runs):
+        bounds = [f"-max_total_time={part_s}"] if part_s else []
+        chosen = [*bounds, f"-runs={part or -1}", f"-seed={seed}", str(folder)]
+        code, text = _work(target, *chosen, sanitized=sanitized)
+        executed, rate, status = _EXECUTED.search(text), _RATE.search(text), _STATUS.findall(text)
+        number, edges, found, corpus = map(int, status[-1]) if status else (0, 0, 0, corpus)
+        played = int(executed.group(1)) if executed else number
+        executions += played
+        spent_s += played / max(1, int(rate.group(1)) if rate else 0)
+        covered, features = max(covered, edges), max(features, found)
+        if code:
+            break
     if not code and target.compiled:
-        code, twin_text = _work(target, "-runs=0", str(folder), twin="always")
-        if is_finding(code):
-            _tell(target, twin_text)
-    elif is_finding(code):
+        code, text = _work(target, "-runs=0", str(folder), twin="always")
+    if is_finding(code):
         _tell(target, text)
-    executed, rate, status = _EXECUTED.search(text), _RATE.search(text), _STATUS.findall(text)
-    number, covered, features, corpus = map(int, status[-1]) if status else (0, 0, 0, 0)
-    executions = int(executed.group(1)) if executed else number
-    per_second = int(rate.group(1)) if rate else 0
+    per_second = round(executions / spent_s) if spent_s else 0
     return Played(executions, covered, features, corpus, per_second, is_finding(code))
 
 

@@ -33,6 +33,7 @@ class Target:
     play      of one input; raises for a finding
     seeds     inputs made by the encoders, from which the fuzzer begins
     compiled  the kernel's C code plays it: with AddressSanitizer, which takes most of the time
+    plain     with `compiled`: most of a run is without AddressSanitizer, see `run`
     heads     where MessagePack may begin in an input, which is changed by `reshape`, too
     """
 
@@ -40,6 +41,7 @@ class Target:
     play: Callable[[bytes], None]
     seeds: Callable[[], Iterable[bytes]]
     compiled: bool = False
+    plain: bool = False
     heads: tuple[int, ...] = ()
 
 

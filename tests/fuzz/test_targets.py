@@ -6,16 +6,19 @@ import os
 import random
 import subprocess
 import sys
-from unittest import mock
+from typing import Any
 
 import pytest
 
-from tests.broker.amqp091 import peer
+from tests.broker.amqp091.peer import Peer
+from tests.broker.amqp10 import stream_fuzz
+from tests.broker.amqp10.test_connection import new, output
 from tests.broker.kernel import frames as f
 from tests.fuzz import run, text_targets
 from tests.fuzz.reshape import reshaped
 from tests.fuzz.targets import TARGETS
-from warren_broker.amqp091.connection import Connection
+from warren_broker.amqp091.requests import AuthenticateRequest, OpenVhostRequest, RequestDone
+from warren_broker.amqp091.wire import codec, methods
 
 CHANGED = 1500
 CHANGED_CONNECTIONS = 300
@@ -76,18 +79,60 @@ def test_messagepack_with_other_values(name: str) -> None:
     assert made > CHANGED / 4
 
 
-def test_a_connection_of_the_fuzzer_is_open() -> None:
-    """Else all of its inputs would end in the handshake."""
-    closed: list[bool] = []
+OPENING = (
+    b"AMQP\x00\x00\x09\x01",
+    methods.ConnectionStartOk({}, "PLAIN", b"\0guest\0secret"),
+    methods.ConnectionTuneOk(2047, 131_072, 60),
+    methods.ConnectionOpen("/"),
+    methods.ChannelOpen(),
+)
+"""A client's header and methods until its first channel is open."""
 
-    class Watched(Connection):
-        def receive(self, data: bytes | bytearray | memoryview) -> None:
-            super().receive(data)
-            closed.append(self.state.phase != "running" or 1 not in self.state.channels)
 
-    with mock.patch.object(peer, "Connection", Watched):
-        text_targets.connection091(f.publish(1, b"", b"q", b"body"))
-    assert closed == [True, True, True, True, False, False]
+def shown(part: Any, names: tuple[str, ...]) -> dict[str, str]:
+    """The fields of an object, but those of these names."""
+    return {name: repr(getattr(part, name)) for name in part.__slots__ if name not in names}
+
+
+def test_a_connection_of_the_fuzzer_is_as_after_the_handshake() -> None:
+    handshake = Peer().conn
+    for one in OPENING:
+        data = one if isinstance(one, bytes) else codec.encode_method(one)
+        channel = int(isinstance(one, methods.ChannelOpen))
+        handshake.receive(one if isinstance(one, bytes) else f.frame(1, channel, data))
+        for request in handshake.take_requests():
+            if isinstance(request, AuthenticateRequest | OpenVhostRequest):
+                handshake.answer(request.token, RequestDone())
+    handshake.take_output()
+    made = text_targets.opened091()
+    assert made.state.phase == "running" and made.state.channels[1].state == "open"
+    objects = ("ids", "view", "scanner", "liveness", "channels", "sessions", "publishes", "config")
+    assert shown(made.state, objects) == shown(handshake.state, objects)
+    assert shown(made.state.liveness, ()) == shown(handshake.state.liveness, ())
+    assert made.state.scanner.frame_max == handshake.state.scanner.frame_max
+    assert made.state.channels.keys() == handshake.state.channels.keys()
+    assert made.state.sessions.keys() == handshake.state.sessions.keys()
+    parts = ("connection", "deliveries", "publishes")
+    assert shown(made.state.channels[1], parts) == shown(handshake.state.channels[1], parts)
+
+
+def test_a_connection_of_the_fuzzer_is_as_after_the_login() -> None:
+    said = []
+    for connection, first in ((new(), 0), (text_targets.logged_in10(), stream_fuzz.LOGIN - 1)):
+        for at, frame in enumerate(stream_fuzz.FRAMES[first:], first):
+            connection.receive(frame)
+            stream_fuzz.carry_out(connection, reads=at < stream_fuzz.LOGIN - 1)
+        said.append((connection.user, connection.vhost, output(connection)))
+        connection.free()
+    assert said[0] == said[1] and len(said[0][2]) > 1_000
+
+
+def test_a_run_of_a_whole_connection_is_sanitized_for_a_part() -> None:
+    plain, other = TARGETS["connection-1.0"], TARGETS["scan"]
+    assert run.legs(plain, 60, 0) == [(True, 8, 0), (False, 52, 0)]
+    assert run.legs(plain, 0, 1) == [(True, 0, 1)]
+    assert run.legs(plain, 0, 800) == [(True, 0, 100), (False, 0, 700)]
+    assert run.legs(other, 60, 5) == [(True, 60, 5)]
 
 
 def test_nothing_is_fuzzed_without_the_tools() -> None:

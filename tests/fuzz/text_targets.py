@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -14,9 +13,10 @@ from tests.broker.amqp10.test_connection import new
 from tests.broker.kernel import frames as f
 from tests.fuzz.target import Target, same
 from warren_broker import errors
-from warren_broker.amqp091.requests import AuthenticateRequest, OpenVhostRequest, RequestDone
+from warren_broker.amqp091.connection import Connection
 from warren_broker.amqp091.wire import codec, methods
 from warren_broker.amqp10 import addresses, jms_selector
+from warren_broker.amqp10.connection import Connection10
 from warren_broker.definition_files import document
 from warren_broker.errors import Refusal
 from warren_broker.management import dispatch, queues
@@ -26,6 +26,7 @@ from warren_broker.shovel.definition import parse_shovel
 from warren_broker.shovel.uris import parse_shovel_uri
 from warren_broker.sql_filter import FilterRefused, SqlFilter
 
+ARGUMENTS_MAX = 64
 VALUES: tuple[Any, ...] = (None, True, 5, 1.5, "text", b"\xff")
 
 
@@ -52,38 +53,39 @@ def method_seeds() -> Iterator[bytes]:
     yield codec.encode_method(methods.QueueDeclare(0, "q", False, True, False, False, False, table))
     for code in codec.METHODS:
         yield code.to_bytes(4, "big") + bytes(12)
+        yield _shortest(code.to_bytes(4, "big"))
 
 
-OPENING = (
-    b"AMQP\x00\x00\x09\x01",
-    methods.ConnectionStartOk({}, "PLAIN", b"\0guest\0secret"),
-    methods.ConnectionTuneOk(2047, 131_072, 60),
-    methods.ConnectionOpen("/"),
-    methods.ChannelOpen(),
-)
-"""A client's header and methods until its first channel is open."""
+def _shortest(head: bytes) -> bytes:
+    """Return a method of zeros as long as its arguments are: no change of octets finds that."""
+    for size in range(ARGUMENTS_MAX):
+        try:
+            codec.decode_method(head + bytes(size))
+            return head + bytes(size)
+        except Refusal:
+            continue
+    raise AssertionError(head)
 
 
-@lru_cache(1)
-def _opening() -> tuple[bytes, ...]:
-    """Encode OPENING: the same bytes for every input."""
-    return tuple(
-        one
-        if isinstance(one, bytes)
-        else f.frame(1, int(isinstance(one, methods.ChannelOpen)), codec.encode_method(one))
-        for one in OPENING
-    )
+def opened091() -> Connection:
+    """Return a connection with an open channel, 1, as the handshake leaves it.
+
+    The handshake takes four fifths of the time of an input, and is the same each time.
+    """
+    connection = Peer().conn
+    state = connection.state
+    state.phase, state.user, state.vhost = "running", "guest", "/"
+    state.negotiated(131_072, 2047, 60)
+    state._last_token = 2
+    channel = connection._channel(1)
+    assert channel is not None
+    channel.state, channel.at = "open", methods.ChannelOpen.code
+    return connection
 
 
 def connection091(data: bytes) -> None:
     """Frames on an open connection with a channel."""
-    connection = Peer().conn
-    for sent in _opening():  # what it answers is read by tests, not here: that takes half the time
-        connection.receive(sent)
-        for request in connection.take_requests():
-            if isinstance(request, AuthenticateRequest | OpenVhostRequest):
-                connection.answer(request.token, RequestDone())
-    connection.take_output()
+    connection = opened091()
     connection.receive(data)
     for request in connection.take_requests():
         token = getattr(request, "token", None)  # what a publish needs no answer for has none
@@ -102,12 +104,18 @@ def connection091_seeds() -> Iterator[bytes]:
 # ------------------------------------------------------------------ AMQP 1.0
 
 
+def logged_in10() -> Connection10:
+    """Return a connection after the login, which is the same for every input."""
+    connection = new()
+    connection._sasl, connection.user = None, "guest"
+    return connection
+
+
 def connection10(data: bytes) -> None:
     """Frames after the login, of whatever bytes; their sizes are as in the input."""
-    connection = new()
-    for frame in (*stream_fuzz.FRAMES[: stream_fuzz.LOGIN], data):
-        connection.receive(frame)
-        stream_fuzz.carry_out(connection, passes=2)
+    connection = logged_in10()
+    connection.receive(stream_fuzz.FRAMES[stream_fuzz.LOGIN - 1] + data)
+    stream_fuzz.carry_out(connection, passes=2)
     connection.end_of_input()
     stream_fuzz.carry_out(connection, passes=2)
     connection.free()
@@ -246,8 +254,8 @@ def management_seeds() -> Iterator[bytes]:
 
 TARGETS = (
     Target("method", method, method_seeds),
-    Target("connection-0.9.1", connection091, connection091_seeds, compiled=True),
-    Target("connection-1.0", connection10, connection10_seeds, compiled=True),
+    Target("connection-0.9.1", connection091, connection091_seeds, compiled=True, plain=True),
+    Target("connection-1.0", connection10, connection10_seeds, compiled=True, plain=True),
     Target("filters", filters, filters_seeds),
     Target("definitions", definitions, definitions_seeds),
     Target("texts", texts, texts_seeds),
