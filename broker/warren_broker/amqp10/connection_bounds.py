@@ -81,6 +81,6 @@ class ConnectionBounds:
         """Forget the links: the connection is freed."""
         self._beyond.clear()
 
-    def may_send(self, held: int) -> bool:
-        """Return whether a link of which the client holds so many deliveries may send one more."""
-        return self.unsettled < self._unsettled_max or not held
+    def may_send(self, held: int) -> int:
+        """Return how many more deliveries a link may send of which the client holds so many."""
+        return max(self._unsettled_max - self.unsettled, 0 if held else 1)

@@ -48,6 +48,7 @@ _OUTCOMES: Final = (
     Delivery.RELEASED,
     Delivery.MODIFIED,
 )
+_NO_BOUND: Final = 1 << 62
 _DECODE: Final = msgspec.msgpack.Decoder().decode
 
 
@@ -362,15 +363,18 @@ class ConsumingLink(LinkPart):
     def wake(self) -> bool:
         """Write what credit and the connection's bounds allow."""
         wrote, bounds = False, self.host.bounds
+        has_room, room_on = self._outbox.has_room, self.host.ahead.has_room
+        left = _NO_BOUND if self.settled else bounds.may_send(len(self._held.by_tag))
         while self._waiting and not self.ended:
             run, block = self._waiting.popleft()
             bounds.undelivered_bytes -= _kept_bytes(run, block)
             notes = dict(run.annotations)
             at = run.first
-            while at <= run.last and not self.ended and self._may_write():
+            while at <= run.last and left and not self.ended and has_room(room_on):
                 msg_id = run.first_msg_id + at - run.first
                 self._write(msg_id, run, block, at, notes.get(msg_id))
                 at += 1
+                left -= 1
                 wrote = True
             if at <= run.last:
                 rest = rest_of(run, at - run.first)
@@ -380,11 +384,6 @@ class ConsumingLink(LinkPart):
         if wrote and (self.settled or self._drained_at >= 0) and not self.ended:
             self.host.flush_later(self)
         return self._report_active() or wrote
-
-    def _may_write(self) -> bool:
-        if not self.settled and not self.host.bounds.may_send(len(self._held.by_tag)):
-            return False
-        return self._outbox.has_room(self.host.ahead.has_room)
 
     def _report_active(self) -> bool:
         """Tell the client that its consumer has become active, or is not any more, if it is due.
