@@ -150,7 +150,15 @@ def parse_uri(text: str, **unsaid: Any) -> Address:
     credentials, at, hosts = authority.rpartition("@")
     user, colon, password = credentials.partition(":")
     port = PORT_TLS if scheme == SCHEME_TLS else PORT
-    given: dict[str, Any] = {"hosts": parse_hosts(hosts, port), "vhost": unquote(path) or "/"}
+    try:
+        given: dict[str, Any] = {"hosts": parse_hosts(hosts, port), "vhost": unquote(path) or "/"}
+    except UsageError:
+        if "@" in path + query:
+            # What is taken as host and port is the user and the password's beginning.
+            raise UsageError(
+                "user or password has a sign that ends the address; write / as %2F and ? as %3F"
+            ) from None
+        raise
     if at:
         given["user"] = unquote(user)
     if colon:

@@ -522,6 +522,14 @@ def test_address_round_trip() -> None:
     assert issubclass(ConnectionLost, Unavailable)
 
 
+@pytest.mark.parametrize("password", ["geh/eim", "geh?eim", "geh/eim:x", "g?e/h"])
+def test_a_password_that_is_not_encoded_is_not_shown(password: str) -> None:
+    """Its beginning was shown as a port that is no number."""
+    with pytest.raises(UsageError, match="write / as %2F and [?] as %3F") as told:
+        parse_uri(f"amqp://user:{password}@host/vhost")
+    assert "geh" not in str(told.value) and "'g" not in str(told.value)
+
+
 def test_an_address_with_tls_says_so_and_names_its_files() -> None:
     address = parse_uri("amqps://h1,h2:7/v?caFile=/a%20b/ca.pem&certFile=c&keyFile=k&verify=false")
     assert (
