@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from proton import Data, symbol
+from proton import Data, symbol, uint
 
 from tests.broker.amqp10.test_connection import Client, new, output
 from tests.broker.amqp10.test_links import CONSUMER, asked, consumer, deliver, opened, received
 from warren_broker.amqp10 import link_requests as asks
 from warren_broker.amqp10.activity import ACTIVE
+from warren_broker.amqp10.wire.engine import encode_frame
+from warren_broker.amqp10.wire.link_flows import _frames
 from warren_broker.block.block import Block, encode
 from warren_broker.queue.commands import Delivery as Run
 
@@ -233,3 +235,12 @@ def test_a_change_after_the_end_of_the_link_is_dropped(ended: str) -> None:
     client.connection.tell_active(CONSUMER, True)
     assert said(turned(client)) == []
     assert not client.connection.faults and not client.connection.done
+
+
+def test_a_frame_that_cannot_be_read_is_passed_over() -> None:
+    """Found by the fuzzer: an attach answered with what the client said; its connection was lost."""
+    short = b"\x00\x53\x12\xd0\x00\x00\x00\x40\x00\x00\x00\x0e"
+    made = bytearray((8 + len(short)).to_bytes(4, "big") + b"\x02\x00\x00\x05" + short)
+    assert _frames(made) == []
+    flow = encode_frame(3, 0x13, [uint(1)])
+    assert [(channel, kind) for channel, kind, _ in _frames(made + flow)] == [(3, 0x13)]

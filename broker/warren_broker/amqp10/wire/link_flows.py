@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from warren_broker.amqp10.wire.endings import renew_window
 from warren_broker.amqp10.wire.engine import FRAME_HEAD_BYTES, Engine, encode_frame
-from warren_broker.amqp10.wire.proton import Data, Link, symbol, uint
+from warren_broker.amqp10.wire.proton import Data, DataException, Link, symbol, uint
 
 _ATTACH: Final = 0x12
 _FLOW: Final = 0x13
@@ -86,18 +86,27 @@ class LinkFlows:
 
 
 def _frames(made: bytearray) -> list[tuple[int, int, Data]]:
-    """Return (channel, performative, its fields) of whole frames; empty ones are left out."""
+    """Return (channel, performative, its fields) of whole frames; empty ones are left out.
+
+    Also those that cannot be read: an attach that is answered has what the client said in its own,
+    of which Proton checks less than it needs to decode it again.
+    """
     found, at = [], 0
     while at + FRAME_HEAD_BYTES < len(made):
         (size,) = struct.unpack_from(">I", made, at)
         if size > FRAME_HEAD_BYTES:
             fields = Data()
-            fields.decode(bytes(made[at + FRAME_HEAD_BYTES : at + size]))
-            fields.rewind()
-            fields.next()
-            fields.enter()
-            fields.next()
-            found.append((struct.unpack_from(">H", made, at + 6)[0], fields.get_ulong(), fields))
+            try:
+                fields.decode(bytes(made[at + FRAME_HEAD_BYTES : at + size]))
+                fields.rewind()
+                fields.next()
+                fields.enter()
+                fields.next()
+                performative = fields.get_ulong()
+            except DataException:
+                at += size
+                continue
+            found.append((struct.unpack_from(">H", made, at + 6)[0], performative, fields))
         at += max(size, FRAME_HEAD_BYTES)
     return found
 
