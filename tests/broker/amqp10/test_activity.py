@@ -238,7 +238,7 @@ def test_a_change_after_the_end_of_the_link_is_dropped(ended: str) -> None:
 
 
 def test_a_frame_that_cannot_be_read_is_passed_over() -> None:
-    """Found by the fuzzer: an attach answered with what the client said; its connection was lost."""
+    """Found by the fuzzer: an answered attach; its connection was lost."""
     short = b"\x00\x53\x12\xd0\x00\x00\x00\x40\x00\x00\x00\x0e"
     made = bytearray((8 + len(short)).to_bytes(4, "big") + b"\x02\x00\x00\x05" + short)
     assert _frames(made) == []
