@@ -321,6 +321,10 @@ class Broker10(Rights):
         self.done.append(given)
         given[-1](result)
 
+    def reply_queue_exists(self, name: str) -> bool:
+        """No name for replies is known."""
+        return False
+
     def _submit(self, command: Any, done: Callable[[Any], None]) -> None:
         self._did((command, done), None)
 
