@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from warren_raft.storage import manifest, rewrite, segment, snapshot
+from warren_raft.storage.compaction import REPORTED_AT_ONCE
 from warren_raft.storage.errors import EntryDamaged
 from warren_raft.storage.files import Files
 from warren_raft.storage.format import (
@@ -200,8 +201,9 @@ class Scrub:
         def told(found: list[EntryDamaged]) -> None:
             # If only released entries are damaged, the file is just rewritten. Rewriting also finds
             # entries that no member has, and then skips the file: they were not needed yet.
+            # It finds the rest of very many, too: the repair of all would take this turn too long.
             store.compactor.damaged.add(piece.file)
-            for each in found:
+            for each in found[:REPORTED_AT_ONCE]:
                 group = store.groups.get(each.group)
                 if group is not None and group.healed(each.index) is None:
                     store.repair(each)

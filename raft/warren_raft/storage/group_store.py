@@ -301,8 +301,8 @@ class GroupStore:
 
     def healed_in(self, file: int) -> list[Entry]:
         """Return copies of the entries that are damaged in that file."""
-        entries = [self.healed(index) for index in list(self._healed)]
-        return [e for e in entries if e is not None and self.log.place(e.index).file == file]
+        found = [each for each in self._healed.values() if each[0].file == file]
+        return [entry for _, entry in found if self.healed(entry.index) is not None]
 
     def append(self, hard_state: HardState | None, entries: Iterable[Entry]) -> None:
         """Add to the collecting batch; the entries replace the log from their index on."""

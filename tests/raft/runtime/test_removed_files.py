@@ -22,7 +22,9 @@ from tests.raft.runtime.shelves import (
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.repair import LINES_PER_FILE_MAX
 from warren_raft.runtime.scrub import Scrub
+from warren_raft.storage import compaction
 from warren_raft.storage.catalog import Segment
+from warren_raft.storage.errors import EntryDamaged
 from warren_raft.storage.manifest import NAME
 
 
@@ -138,3 +140,41 @@ def test_the_log_names_the_first_entries_of_a_file_that_is_missing(
     assert sum("not all are named" in line for line in caplog.messages) == 1
     for node in NODES:
         cluster.stop(node)
+
+
+def test_the_repair_of_a_missing_file_begins_in_several_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file with many small entries held up the node for as long as all of them took."""
+    cluster = compacted(tmp_path)
+    name = leader(cluster)
+    host = cluster.hosts[next(node for node in NODES if node != name)]
+    at_rest(cluster, host)
+    logs = host._logs
+    gone = fullest(host)
+    lost = held(host, gone.id)
+    at_once = 3
+    assert len(lost) > 2 * at_once
+    monkeypatch.setattr(compaction, "REPORTED_AT_ONCE", at_once)
+    begun: list[int] = []
+    others_have = logs.compactor._others_have
+
+    def counted(damage: EntryDamaged) -> bool:
+        begun.append(damage.index)
+        return others_have(damage)
+
+    monkeypatch.setattr(logs.compactor, "_others_have", counted)
+    forget_memory(host)
+    gone.data.unlink()
+    logs.compactor.damaged.add(gone.id)
+    most = 0
+    logs.compactor.run([])
+    while gone in logs.log_files.segments:
+        before = len(begun)
+        cluster.loop.run_turn(20)
+        most = max(most, len(begun) - before)
+    assert set(lost) <= set(begun)
+    assert most == at_once
+    until(cluster.loop, lambda: not host.repair.wanted and not logs.compactor.damaged)
+    assert check_live(cluster) > 10
+    check_after_restart(cluster)
