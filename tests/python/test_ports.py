@@ -62,6 +62,7 @@ def test_a_row_has_no_port_of_another_user(monkeypatch: pytest.MonkeyPatch) -> N
     assert one.take(chosen[1]) == chosen[1]
     monkeypatch.setattr(ports, "PORTS_TRIED_MAX", 3)
     assert two.take_row(2) == chosen[2]
+    monkeypatch.setattr(ports, "PORTS_TRIED_MAX", 4)
     assert one.take_row(1) == chosen[0]
 
 

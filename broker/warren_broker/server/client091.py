@@ -132,7 +132,8 @@ class Client091(ProtocolClient):
         if output:
             self._stream.write(output)
             self._counts.confirmed(self._session.take_confirmed())
-            if not self._stream.congested:  # else `drained` does
+            # A stream that is congested calls `drained`; else there is room for what was refused.
+            if not self._stream.congested and (self._held.owes or self._stream.paused):
                 self._held.ask_again()
                 self._pace()
         if self._session.closed and not self._ended:
@@ -161,7 +162,8 @@ class Client091(ProtocolClient):
             return
         publishing_blocked = self._short and self._session.has_published
         wanted = self._session.wants_input and not self._throttled and not publishing_blocked
-        wanted = wanted and not self._held.full
+        # What is full is congested, once the output of this turn is written.
+        wanted = wanted and not (self._stream.congested and self._held.full)
         if wanted == self._stream.paused:
             if wanted:
                 self._stream.resume_reading()

@@ -31,6 +31,7 @@ class UnreadDeliveries:
 
     unsent  returns the bytes that were written for the client and have not left
     resume  asks a consumer's queue for what was refused
+    owes    consumers or calls may wait for room
 
     Invariants: while consumers wait in `_refused`, `ask_again` is called when bytes have left;
     bytes_max is twice the bytes above which a stream is congested, or more: it says when they leave
@@ -44,6 +45,7 @@ class UnreadDeliveries:
         self._resume = resume
         self._waiting: deque[Unread] = deque()
         self._waiting_bytes = 0
+        self.owes = False
         self._refused: dict[int, None] = {}
         self._later: list[Callable[[], None]] = []
 
@@ -55,6 +57,7 @@ class UnreadDeliveries:
     def later(self, call: Callable[[], None]) -> None:
         """Have something done when there is room: at most one thing for each channel."""
         self._later.append(call)
+        self.owes = True
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -95,16 +98,16 @@ class UnreadDeliveries:
 
     def has_room(self, consumer: int) -> bool:
         """Return whether a consumer may be given more; else its queue is asked again later."""
-        if not self.full:
+        if self._waiting_bytes + self._unsent() < self._bytes_max:  # not `full`: once per message
             return True
         self._refused[consumer] = None
+        self.owes = True
         return False
 
     def ask_again(self) -> None:
         """Ask for what was refused, if half of the bound has become free."""
-        if (self._refused or self._later) and 2 * (
-            self._waiting_bytes + self._unsent()
-        ) <= self._bytes_max:
+        if self.owes and 2 * (self._waiting_bytes + self._unsent()) <= self._bytes_max:
+            self.owes = False
             refused, self._refused = self._refused, {}
             for consumer in refused:
                 self._resume(consumer)

@@ -43,6 +43,7 @@ class Stream:
     on_data      called with at most READ_BYTES_MAX bytes, at most once per turn
     on_closed    called once and last, with the error that ended it (None: the peer or `close`)
     on_drained   called when the unsent bytes have fallen to `low` after they were above `high`
+    paused       whether reading is paused
     into         asked before each read for room for the bytes, which then do not go to `on_data`
     An exception from `on_data` is passed to `on_error` when there is one, else it ends the stream
     and is passed to `on_closed`.
@@ -60,7 +61,6 @@ class Stream:
         "_on_data",
         "_on_drained",
         "_out",
-        "_paused",
         "_read_bytes",
         "_registration",
         "bytes_in",
@@ -72,6 +72,7 @@ class Stream:
         "loop",
         "low",
         "out_bytes",
+        "paused",
         "sock",
     )
 
@@ -110,7 +111,7 @@ class Stream:
         self._closing = False
         self._ending = False
         self._hang_up_timer: LoopTimer | None = None
-        self._paused = False
+        self.paused = False
         self._read_bytes = READ_BYTES_MIN
         tune(sock, buffer_bytes)
         self._registration: WatchedSocket = loop.register(
@@ -252,21 +253,16 @@ class Stream:
 
     def pause_reading(self) -> None:
         """Stop reading until `resume_reading`; TCP then blocks the peer."""
-        self._paused = True
+        self.paused = True
         self._watch()
 
     def resume_reading(self) -> None:
         """Undo `pause_reading`."""
-        self._paused = False
+        self.paused = False
         self._watch()
 
-    @property
-    def paused(self) -> bool:
-        """Whether reading is paused."""
-        return self._paused
-
     def _readable(self) -> None:
-        if self._paused and not self.closed:
+        if self.paused and not self.closed:
             # Only a hang-up or an error wakes a paused stream: nothing reads from it.
             self._hung_up()
             return
@@ -333,7 +329,7 @@ class Stream:
             return
         self._cancel_hang_up_timer()
         self._closing = self._ending = True
-        self._paused = False
+        self.paused = False
         self._watch()
         self.loop.call_later(CLOSE_LINGER_MS, self.abort)
         if self._out:
@@ -350,7 +346,7 @@ class Stream:
         if self.closed or self._closing:
             return
         self._closing = True
-        self._paused = False
+        self.paused = False
         self._hang_up_timer = self.loop.call_later(linger_ms, self.end)
         self._watch()
         self.flush()
@@ -372,7 +368,7 @@ class Stream:
             return
         self._closing = True
         if self._out:
-            self._paused = True
+            self.paused = True
             self._watch()
             self.flush()
             if not self.closed:
@@ -403,7 +399,7 @@ class Stream:
     def _watch(self, write: bool | None = None) -> None:
         if self.closed:
             return
-        events = 0 if self._paused else READ
+        events = 0 if self.paused else READ
         if write or (write is None and self._registration.events & WRITE):
             events |= WRITE
         self._registration.watch(events)
