@@ -9,18 +9,17 @@ import shutil
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pika
 import pyspark
 import pytest
 from pyspark.sql.functions import udf
 from pyspark.sql.protobuf import functions
 from pyspark.sql.protobuf.functions import from_protobuf, to_protobuf
 
+from connector.channels import channel_of
 from connector.docs_blocks import blocks, placed
 from warren.admin import Admin
 from warren.local import LocalCluster
@@ -47,16 +46,6 @@ spark = (
 @pytest.fixture(scope="module")
 def cluster_size() -> int:
     return 1
-
-
-@contextmanager
-def channel_of(cluster: LocalCluster) -> Iterator[Any]:
-    """A channel with confirms; its connection is closed in the end."""
-    parameters = pika.ConnectionParameters("127.0.0.1", cluster.nodes[0].amqp_port)
-    with pika.BlockingConnection(parameters) as connection:
-        opened = connection.channel()
-        opened.confirm_delivery()
-        yield opened
 
 
 @pytest.fixture(autouse=True)
@@ -86,6 +75,7 @@ def taken(cluster: LocalCluster, queue: str) -> list[bytes]:
 def package(name: str) -> Path:
     """The jar of one of Spark's packages for this PySpark; skips where there is none."""
     if shutil.which("mvn") is None:
+        assert "WARREN_STRICT" not in os.environ, "no Maven: apt-get install maven"
         pytest.skip("Maven is missing")
     for version in (pyspark.__version__, OTHER_VERSION):
         place = Path.home() / ".m2" / "repository" / "org" / "apache" / "spark" / name / version

@@ -13,6 +13,7 @@ import pytest
 from proton import Message, symbol
 from proton.utils import BlockingConnection
 
+from connector.channels import channel_of
 from connector.docs_blocks import blocks, placed
 from tests.patience import PATIENCE_S
 from warren.admin import Admin
@@ -62,20 +63,10 @@ def proton(cluster: LocalCluster) -> Iterator[BlockingConnection]:
         connection.close()
 
 
-@contextmanager
-def channel(cluster: LocalCluster) -> Iterator[Any]:
-    """A channel over AMQP 0.9.1 with confirms, its connection closed in the end."""
-    parameters = pika.ConnectionParameters("127.0.0.1", cluster.nodes[0].amqp_port)
-    with pika.BlockingConnection(parameters) as connection:
-        opened = connection.channel()
-        opened.confirm_delivery()
-        yield opened
-
-
 def publish(cluster: LocalCluster, queue: str) -> None:
     """Two messages over 0.9.1, two over 1.0, and one with nothing but annotations."""
     properties = pika.BasicProperties(headers={**CONTEXT, "tries": 7})
-    with channel(cluster) as opened:
+    with channel_of(cluster) as opened:
         for body in (b"a", b"b"):
             opened.basic_publish("", queue, body, properties)
     annotations = {symbol("x-opt-span"): "kept", symbol("traceparent"): PARENT}
@@ -92,7 +83,7 @@ def taken(cluster: LocalCluster, queue: str) -> tuple[dict[bytes, Any], list[Any
     """Headers or application properties by body, of three messages over 0.9.1 and two over 1.0;
     and the annotations of these."""
     arrived: dict[bytes, Any] = {}
-    with channel(cluster) as opened:
+    with channel_of(cluster) as opened:
         for _ in range(3):
             _, properties, body = opened.basic_get(queue, auto_ack=True)
             arrived[body] = properties.headers or {}

@@ -14,6 +14,7 @@ from typing import Any
 from proton import Array, Data, Described, symbol, ulong
 
 from differ.wire import ANSWER_S, NoAnswer
+from warren_broker.kernel.section_types import PROPERTY_NAMES
 
 HEAD = struct.Struct(">IBBH")
 SASL_HEADER, AMQP_HEADER = b"AMQP\x03\x01\x00\x00", b"AMQP\x00\x01\x00\x00"
@@ -140,24 +141,7 @@ TYPES: Mapping[int, tuple[str, tuple[str, ...]]] = {
     0x70: ("header", ("durable", "priority", "ttl", "first-acquirer", "delivery-count")),
     0x71: ("delivery-annotations", ()),
     0x72: ("message-annotations", ()),
-    0x73: (
-        "properties",
-        (
-            "message-id",
-            "user-id",
-            "to",
-            "subject",
-            "reply-to",
-            "correlation-id",
-            "content-type",
-            "content-encoding",
-            "absolute-expiry-time",
-            "creation-time",
-            "group-id",
-            "group-sequence",
-            "reply-to-group-id",
-        ),
-    ),
+    0x73: ("properties", PROPERTY_NAMES),
     0x74: ("application-properties", ()),
     0x75: ("data", ()),
     0x76: ("amqp-sequence", ()),
