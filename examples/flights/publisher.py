@@ -1,6 +1,7 @@
 """A thread that publishes the flights with pika and publisher confirms.
 
-Nothing here is specific to Warren: it is a client of any AMQP 0.9.1 broker.
+It is a client of any AMQP 0.9.1 broker: of Warren's it has but `IOServices`, which keeps pika's
+loop from ending when a node that stops resets a new connection.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import Any
 
 import pika
 from data import Flight
+
+from warren.pika_connections import IOServices
 
 WINDOW = 2000
 """Limit of unconfirmed messages."""
@@ -100,6 +103,7 @@ class Publisher(threading.Thread):
             on_open_callback=self._opened,
             on_open_error_callback=lambda connection, wrong: self._next_address(),
             on_close_callback=lambda connection, reason: connection.ioloop.stop(),
+            custom_ioloop=IOServices(),
         )
 
     def _next_address(self) -> None:

@@ -8,14 +8,14 @@ import time
 from dataclasses import dataclass, field
 
 import pika
-from pika.adapters.utils.connection_workflow import AMQPConnectorException
-from pika.exceptions import AMQPConnectionError, AMQPError
+from pika.exceptions import AMQPError
 
 from live.conftest import eventually
 from tests.patience import PATIENCE_S
 from warren.admin import Admin
 from warren.errors import Unavailable
 from warren.local import LocalCluster
+from warren.pika_connections import blocking_connection
 
 PAUSE_S = 0.05
 EVERY_S = 0.005
@@ -25,7 +25,7 @@ QUIET_S = 0.5
 
 
 def connect(cluster: LocalCluster, node: int) -> pika.BlockingConnection:
-    """Connect to one node, with one attempt and short timeouts; raises AMQPConnectionError."""
+    """Connect to one node, with one attempt and short timeouts; raises AMQPError."""
     host, _, port = cluster.addresses[node % len(cluster.addresses)].rpartition(":")
     parameters = pika.ConnectionParameters(
         host,
@@ -35,10 +35,7 @@ def connect(cluster: LocalCluster, node: int) -> pika.BlockingConnection:
         connection_attempts=1,
         stack_timeout=10,
     )
-    try:
-        return pika.BlockingConnection(parameters)
-    except AMQPConnectorException as failure:  # a timeout of the handshake: no AMQPError of pika's
-        raise AMQPConnectionError(*failure.args) from failure
+    return blocking_connection(parameters)
 
 
 def _is_empty(cluster: LocalCluster, queue: str) -> bool:

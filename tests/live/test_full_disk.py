@@ -12,13 +12,13 @@ from typing import Any
 
 import pika
 import pytest
-from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.exceptions import AMQPError
 
 from tests.live.conftest import DEADLINE_S, Mount, eventually
 from tests.patience import PATIENCE_S
 from warren.errors import WarrenError
 from warren.local import LocalCluster
+from warren.pika_connections import blocking_connection
 
 BODY_BYTES = 8_000
 
@@ -53,7 +53,7 @@ class Publisher(threading.Thread):
         number = 0
         while not self.ending.is_set():
             try:
-                with pika.BlockingConnection(self.parameters) as connection:
+                with blocking_connection(self.parameters) as connection:
                     # Of the inner connection: the blocking one tells of it only between calls.
                     connection._impl.add_on_connection_blocked_callback(self._blocked)
                     connection._impl.add_on_connection_unblocked_callback(self._unblocked)
@@ -64,7 +64,7 @@ class Publisher(threading.Thread):
                         channel.basic_publish("", self.queue, body)
                         self.confirmed.append(number)
                         number += 1
-            except (AMQPError, AMQPConnectorException) as error:
+            except AMQPError as error:
                 self.errors.append(error)
                 number += 1  # it may have been taken: another number, so that a copy would show
 

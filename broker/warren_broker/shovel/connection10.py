@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from pika.adapters.utils.nbio_interface import AbstractStreamProtocol
-from pika.adapters.utils.selector_ioloop_adapter import SelectorIOServicesAdapter
 
+from warren.pika_connections import IOServices
 from warren_broker import relay_names
 from warren_broker.amqp10.wire.engine import SESSION_WINDOW_BYTES, Engine
 from warren_broker.amqp10.wire.proton import Condition, Event, Link, Session, Terminus, symbol
@@ -115,7 +115,7 @@ class Endpoint10:
         """Connect and begin the session; raises InvalidArgument."""
         self._opened = opened
         self._tls = tls_of(self.key, self.uri, self._own)
-        self._services = SelectorIOServicesAdapter(ioloop)
+        self._services = IOServices(ioloop)
         connect_ms = int(self.uri.options.get("connection_timeout", CONNECT_MS))
         self._services.call_later(connect_ms / 1000, self._too_late)
         host, port = self.uri.host or self._own.host, self.uri.port

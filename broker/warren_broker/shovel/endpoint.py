@@ -26,6 +26,7 @@ from pika.exceptions import (
     StreamLostError,
 )
 
+from warren.pika_connections import IOServices
 from warren_broker import relay_names
 from warren_broker.errors import InvalidArgument
 from warren_broker.shovel.definition import ShovelEnd
@@ -203,7 +204,7 @@ class Endpoint:
             on_open_callback=connection_opened,
             on_open_error_callback=self._closed,
             on_close_callback=self._closed,
-            custom_ioloop=ioloop,
+            custom_ioloop=IOServices(ioloop),
         )
 
     def fail(self, words: str) -> None:

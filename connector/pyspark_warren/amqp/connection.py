@@ -26,6 +26,7 @@ from pyspark_warren.options import Options
 from pyspark_warren.password import login_address
 from warren.client_tls import alert_failure, client_context, tls_failure
 from warren.errors import ConnectionLost, TlsError, WarrenError
+from warren.pika_connections import blocking_connection
 from warren_broker.certificate_login import EXTERNAL
 
 T = TypeVar("T")
@@ -87,7 +88,7 @@ def open_blocking(
     raises  WarrenSparkError: refused by the broker, or no host answered in time
     """
     return open_any(
-        options, doing or f"connecting to {options.addresses()}", pika.BlockingConnection, name
+        options, doing or f"connecting to {options.addresses()}", blocking_connection, name
     )
 
 

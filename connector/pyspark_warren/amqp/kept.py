@@ -14,6 +14,7 @@ from pyspark_warren.amqp.renewing import keep_renewed
 from pyspark_warren.options import Options
 from pyspark_warren.tokens import Login, login_of
 from warren.errors import ConnectionLost
+from warren.pika_connections import IOServices
 from warren.uri import Address
 
 CONNECTION_NAME: Final = "pyspark_warren sink"
@@ -54,6 +55,7 @@ class KeptConnection:
             on_open_callback=self._on_open,
             on_open_error_callback=self._ended,
             on_close_callback=self._ended,
+            custom_ioloop=IOServices(),
         )
         self.connection.add_on_connection_blocked_callback(self._on_blocked)
         self.connection.add_on_connection_unblocked_callback(self._on_unblocked)

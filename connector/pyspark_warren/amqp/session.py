@@ -21,6 +21,7 @@ from pyspark_warren.errors import (
     UnsupportedError,
     WarrenSparkError,
 )
+from warren.pika_connections import IOServices
 from warren_broker.kernel import Deliveries, DeliveryMalformed, DeliveryScanner
 
 CHANNEL: Final = 1
@@ -115,7 +116,7 @@ class Session:
             on_open_callback=self._opened,
             on_open_error_callback=self._not_opened,
             on_close_callback=self._closed,
-            custom_ioloop=loop,
+            custom_ioloop=IOServices(loop),
         )
 
     @property

@@ -119,12 +119,14 @@ class RabbitSource:
         try:
             import pika
 
+            from warren import pika_connections
             from warren_broker.shovel import endpoint
         except ImportError:
             raise UsageError(
                 "`warren migrate` needs pika: pip install 'warrenmq[broker]'"
             ) from None
         self._pika: Any = pika
+        self._connect = pika_connections.blocking_connection
         self._in_words = endpoint.in_words
         self._not_found = endpoint.NOT_FOUND
         own = endpoint.OwnNode(uri.scheme, uri.host, uri.port, message_bytes_max=0)
@@ -142,7 +144,7 @@ class RabbitSource:
         for _ in range(2):  # the connection may have been closed since the last time
             try:
                 if self._connection is None or not self._connection.is_open:
-                    self._connection = self._pika.BlockingConnection(self._parameters)
+                    self._connection = self._connect(self._parameters)
                 if not queue:
                     return None
                 channel = self._connection.channel()

@@ -9,6 +9,8 @@ import pytest
 from pika.adapters.select_connection import IOLoop
 
 from tests.patience import PATIENCE_S
+from tests.resetting_peer import resetting_peer
+from warren_broker.shovel.connection10 import Endpoint10
 from warren_broker.shovel.endpoint import Endpoint, OwnNode
 from warren_broker.shovel.uris import parse_shovel_uri
 
@@ -53,3 +55,21 @@ def test_a_connection_that_is_not_open_yet_is_given_up(silent: socket.socket, en
     endpoint.close(lambda: closed.append(True))
     assert len(closed) == 2
     assert not failures
+
+
+@pytest.mark.parametrize("kind", [Endpoint, Endpoint10])
+def test_a_broker_that_resets_a_new_connection_ends_an_attempt_and_not_the_shovel(
+    kind: type[Endpoint] | type[Endpoint10], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a node does that stops: pika's ValueError ended the shovel's process."""
+    failures: list[str] = []
+    ioloop = IOLoop()
+    with resetting_peer(monkeypatch) as (host, port):
+        uri = parse_shovel_uri("src-uri", f"amqp://{host}:{port}")
+        endpoint = kind("src-uri", uri, OwnNode("amqp", host, port, 16 << 20), "s", failures.append)
+        endpoint.open(ioloop, lambda: failures.append("opened"))
+        for _ in range(round(PATIENCE_S / 0.05)):
+            run_for(ioloop, 0.05)
+            if failures:
+                break
+    assert len(failures) == 1 and "as soon as it was made" in failures[0], failures

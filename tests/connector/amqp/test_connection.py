@@ -15,15 +15,19 @@ from typing import TypeAlias
 
 import pika
 import pytest
+from pika.adapters.select_connection import IOLoop
 
 from bench.ports import free_ports
 from connector.amqp.rabbitmq import OneRabbitMQ, found_root
 from pyspark_warren import errors
-from pyspark_warren.amqp.connection import named, open_blocking, parameters
+from pyspark_warren.amqp.connection import named, open_any, open_blocking, parameters
 from pyspark_warren.amqp.detect import detect
+from pyspark_warren.amqp.kept import KeptConnection
+from pyspark_warren.amqp.session import Session
 from pyspark_warren.options import Options, parse_options
 from tests.certificates import Authority
-from tests.patience import PROMPTLY_S
+from tests.patience import PATIENCE_S, PROMPTLY_S
+from tests.resetting_peer import resetting_peer
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
@@ -210,3 +214,45 @@ def test_a_refused_certificate_fails_at_once_and_names_the_option(
         open_blocking(replace(options, cert_file="/nowhere"))
     with pytest.raises(errors.WarrenSparkError, match="TLS"):
         open_blocking(given(f"127.0.0.1:{port}", requestTimeout="500ms"))
+
+
+@pytest.mark.parametrize("kind", [pika.BlockingConnection, KeptConnection])
+def test_a_host_that_resets_a_new_connection_is_tried_again(
+    kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that stops, a load balancer without a node: pika's ValueError ended the query."""
+    with resetting_peer(monkeypatch) as (host, port):
+        options = given(f"{host}:{port}", requestTimeout="1s")
+        open_one = open_blocking if kind is pika.BlockingConnection else _open_kept
+        with pytest.raises(errors.BrokerUnavailableError, match="as soon as it was made"):
+            open_one(options)
+
+
+def _open_kept(options: Options) -> KeptConnection:
+    return open_any(options, "writing", KeptConnection)
+
+
+def test_a_receiver_whose_new_connection_is_reset_ends_its_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The receiver's loop serves all its sessions."""
+    loop = IOLoop()
+    ends: list[errors.WarrenSparkError | None] = []
+
+    class Events:
+        def began(self, messages: int, consumers: int) -> None:
+            raise AssertionError("there is no consumer")
+
+        def received(self) -> None:
+            raise AssertionError("there is no message")
+
+        def ended(self, why: errors.WarrenSparkError | None) -> None:
+            ends.append(why)
+            loop.stop()
+
+    with resetting_peer(monkeypatch) as (host, port):
+        one = parameters(given(f"{host}:{port}"), "a test")[0]
+        Session(loop, one, "q", 10, "reading queue 'q'", Events())
+        loop.call_later(PATIENCE_S, loop.stop)
+        loop.start()
+    assert [type(end) for end in ends] == [errors.BrokerUnavailableError], ends
