@@ -24,12 +24,14 @@ def resetting_peer(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]
         listener.settimeout(PATIENCE_S)
         create = SelectorIOServicesAdapter.create_streaming_connection
 
-        def after_the_reset(self: Any, factory: Any, sock: socket.socket, *more: Any, **k: Any) -> Any:
+        def after_the_reset(
+            self: Any, protocol_factory: Any, sock: socket.socket, *more: Any, **named: Any
+        ) -> Any:
             peer, _ = listener.accept()
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
             peer.close()
             _wait_for_the_reset(sock)
-            return create(self, factory, sock, *more, **k)
+            return create(self, protocol_factory, sock, *more, **named)
 
         monkeypatch.setattr(
             SelectorIOServicesAdapter, "create_streaming_connection", after_the_reset
