@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from pika.adapters.utils.nbio_interface import AbstractStreamProtocol
 
-from warren.pika_connections import IOServices
 from warren_broker import relay_names
 from warren_broker.amqp10.wire.engine import SESSION_WINDOW_BYTES, Engine
 from warren_broker.amqp10.wire.proton import Condition, Event, Link, Session, Terminus, symbol
 from warren_broker.certificate_login import EXTERNAL
+from warren_broker.pika_connections import IOServices
 from warren_broker.shovel.endpoint import OwnNode, in_words, tls_of
 from warren_broker.shovel.uris import (
     CONNECT_MS,

@@ -26,9 +26,9 @@ from pika.exceptions import (
     StreamLostError,
 )
 
-from warren.pika_connections import IOServices
 from warren_broker import relay_names
 from warren_broker.errors import InvalidArgument
+from warren_broker.pika_connections import IOServices
 from warren_broker.shovel.definition import ShovelEnd
 from warren_broker.shovel.uris import (
     CONNECT_MS,

@@ -26,8 +26,8 @@ from pyspark_warren.options import Options
 from pyspark_warren.password import login_address
 from warren.client_tls import alert_failure, client_context, tls_failure
 from warren.errors import ConnectionLost, TlsError, WarrenError
-from warren.pika_connections import blocking_connection
 from warren_broker.certificate_login import EXTERNAL
+from warren_broker.pika_connections import blocking_connection
 
 T = TypeVar("T")
 _HOME_NODE_DOWN: Final = "is down or inaccessible"

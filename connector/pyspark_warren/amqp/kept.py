@@ -14,8 +14,8 @@ from pyspark_warren.amqp.renewing import keep_renewed
 from pyspark_warren.options import Options
 from pyspark_warren.tokens import Login, login_of
 from warren.errors import ConnectionLost
-from warren.pika_connections import IOServices
 from warren.uri import Address
+from warren_broker.pika_connections import IOServices
 
 CONNECTION_NAME: Final = "pyspark_warren sink"
 _KEPT_MAX: Final = 8

@@ -119,7 +119,7 @@ class RabbitSource:
         try:
             import pika
 
-            from warren import pika_connections
+            from warren_broker import pika_connections
             from warren_broker.shovel import endpoint
         except ImportError:
             raise UsageError(

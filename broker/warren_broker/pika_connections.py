@@ -1,4 +1,4 @@
-"""Connections of pika whose every attempt ends in an opened connection or an error of pika's.
+"""Connections of pika: each attempt ends in an opened one or in an error of pika's own.
 
 pika 1.3 to 1.4 does not expect a peer that accepts a connection and resets it at once, as a node
 that stops does, or a load balancer without a node behind it. When the reset comes between pika's
