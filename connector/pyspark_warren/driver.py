@@ -11,7 +11,7 @@ from pyspark_warren.failed_batches import GivingUp, give_back, narrowed_claim, t
 from pyspark_warren.failing_options import RELEASE
 from pyspark_warren.fencing import Fencing
 from pyspark_warren.idle import IdleReader
-from pyspark_warren.known_reader import known_reader
+from pyspark_warren.known_reader import known_reader, stands_in
 from pyspark_warren.offset import ClaimInfo, Offset
 from pyspark_warren.options import Options
 from pyspark_warren.pace import Pace
@@ -157,7 +157,9 @@ class ClaimDriver:
         """Return the slices of a micro-batch; arithmetic, except for fencing and `_first`."""
         for offset in (start, end):
             self._check_is_ours(offset)
-        claims = claims_between(start, end)
+        # `initial` is where the queue has the reader now, and no part of the checkpoint.
+        begins = start == self._initial and start != end
+        claims = end.claims if begins else claims_between(start, end)
         # An earlier run has begun the batch unless this one has opened its claim. An attached
         # reader proves nothing: `initial` attaches one by the name in readerId.
         if start != end and end.claims and self._opened != (end.reader, end.number):
@@ -169,7 +171,7 @@ class ClaimDriver:
             if self.is_older_copy(end, end.claims[0].number - 1):
                 return ()
             self._attach(end.reader)
-            if end.claims[-1].messages and self._gone(end):
+            if end.claims[-1].messages and self._gone(start, end):
                 return self.plan_of_lost(end, "it expired or was released")
         opened = tuple(
             claim if claim.messages else self._open_planned(claim, end) for claim in claims
@@ -334,16 +336,15 @@ class ClaimDriver:
             return claim
         return ClaimInfo(claim.number, found.messages, found.size_bytes)
 
-    def _gone(self, end: Offset) -> bool:
+    def _gone(self, start: Offset, end: Offset) -> bool:
         """Return whether a claim of a batch that was begun is no longer open, or is empty."""
         mine = known_reader(self._broker, self._options.queue, self._reader_name)
-        first, last = end.claims[0].number, end.claims[-1].number
-        if mine is None or not mine.settled < first <= last <= mine.settled + mine.open_claims:
+        if mine is None or not stands_in(mine, start, end):
             return True
         assert self._reader is not None
         try:
             with Fencing(end):  # it was opened, so this only asks what it holds
-                found = self._reader.open(last, max_messages=1, max_bytes=1)
+                found = self._reader.open(end.number, max_messages=1, max_bytes=1)
         except client_errors.ClaimLost:
             return True
         return found.messages != end.claims[-1].messages

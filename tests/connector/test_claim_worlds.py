@@ -33,9 +33,11 @@ from tests.broker.queue.world import Queue as Machine
 from warren import errors
 from warren.admin import Queue, Reader
 from warren.claims import Claim, Registration
+from warren_broker.metadata.records import numbered_above
 from warren_broker.queue import claim as claims
 from warren_broker.queue import commands as c
 from warren_broker.queue.give_up_command import GiveUpClaim
+from warren_broker.queue.machine import QueueMachine
 
 SEEDS = range(60)
 STEPS = 160
@@ -251,21 +253,17 @@ class World:
             self.apply(c.RegisterReader(f"other {self.others}", 0, "", IDLE_MS))
 
     def declare_anew(self) -> None:
-        """The query is stopped, the queue deleted with all it holds and declared again.
-
-        Of a driver that still runs, the new queue's first claims have the numbers that it knows:
-        stopping it first is asked for in docs/connector.md.
-        """
-        for run in self.runs:
-            run.over = True
+        """The queue is deleted with all it holds and declared again; drivers may run on."""
         self.late.clear()  # requests are for the queue that they were sent to, not for its name
         self.checkpoint.written.pop(self.checkpoint.commits, None)
         self.gone |= {(self.life, *name) for name in self.machine.ready()}
         self.gone |= {name for names in self.claimed().values() for name in names}
         now = self.machine.now
-        self.machine = Machine()
-        self.machine.now = now + 1
         self.life += 1
+        self.machine = Machine()
+        self.machine.machine = QueueMachine(self.machine.machine.config, numbered_above(self.life))
+        self.machine.state = self.machine.machine.init()
+        self.machine.now = now + 1
 
     def deliver_late(self) -> None:
         self.apply(self.late.pop(self.random.randrange(len(self.late))))

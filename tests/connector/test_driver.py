@@ -438,6 +438,43 @@ def test_a_first_batch_that_another_driver_of_the_name_has_settled_is_told() -> 
         driver.plan(driver.initial(), end)
 
 
+def test_a_first_batch_at_a_queue_that_came_back_from_elsewhere_failed_without_a_remedy() -> None:
+    """A query with readerId ended in its first batch, claim 6; the queue does not know the reader.
+
+    The driver failed at every start with WARREN_CHECKPOINT, whatever onClaimLost said.
+    """
+    world = World(readerId="mine")
+    world.broker.queues["q"].floor = 5
+    end = first_batch_of_a_named_reader(world)
+    assert end.number == 6
+    world.broker.declare("q")
+    world.publish(3)
+    driver = world.driver()
+    with pytest.raises(ClaimLostError, match="unfinished batch"):
+        driver.plan(driver.initial(), end)
+    driver = world.driver(onClaimLost="continue")
+    assert driver.plan(driver.initial(), end) == ()
+    hello = driver.latest(end, 10)
+    after = driver.latest(hello, 10)
+    assert (hello.reader, hello.claims, after.claims[0].messages) == ("mine", (), 3)
+
+
+def test_a_claim_of_another_batch_is_not_taken_for_the_first_ones() -> None:
+    """The queue has come back, and another driver of the name has claims 1 and 2 open in it."""
+    world = World(readerId="mine")
+    world.broker.queues["q"].floor = 1
+    end = first_batch_of_a_named_reader(world)
+    assert end.number == 2
+    world.broker.declare("q")
+    world.publish(20)
+    queue = world.broker.queues["q"]
+    queue.readers["mine"] = ReaderState(1, 0, {1: queue.ready[:10], 2: queue.ready[10:]})
+    queue.ready, queue.epoch = [], 1
+    driver = world.driver()
+    with pytest.raises(ClaimLostError, match="unfinished batch"):
+        driver.plan(driver.initial(), end)
+
+
 def test_a_reader_that_was_forgotten_is_told() -> None:
     world = World()
     world.publish(10)
