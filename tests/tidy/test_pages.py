@@ -44,3 +44,22 @@ def test_every_test_that_a_page_names_exists() -> None:
             if not file.exists() or f"def {name}(" not in file.read_text(encoding="utf-8"):
                 findings.append(f"{page.name}: {place}::{name}")
     house.report(findings, "name the test as it is called now")
+
+
+def test_every_row_beside_other_connectors_names_a_test_and_what_the_others_do() -> None:
+    """A promise has a test, and a cell about another connector was looked up."""
+    page = house.ROOT / "docs" / "connectors_compared.md"
+    lines = page.read_text(encoding="utf-8").splitlines()
+    findings = []
+    rows = 0
+    for number, line in enumerate(lines, 1):
+        if not line.startswith("| ") or line.startswith("| ---") or "| --- |" in lines[number]:
+            continue  # no row, a rule, or the heads above one
+        rows += 1
+        cells = [cell.strip() for cell in line.strip("| ").split(" | ")]
+        if not NAMED_TEST.search(cells[-1]):
+            findings.append(f"{page.name}:{number}: no test")
+        if not all(cells) or "unknown" in cells:
+            findings.append(f"{page.name}:{number}: a cell that says nothing")
+    assert rows > 40
+    house.report(findings, "name the test in the last cell; look up what the others do, and say it")
