@@ -28,6 +28,7 @@ from pydantic import (
 from warren_broker.amqp091.wire.codec import FRAME_BYTES_MIN
 from warren_broker.block.layout import BLOCK_BYTES_MAX, LARGEST_BODY_BYTES
 from warren_broker.certificate_login import CertificateLogin, From, SanType
+from warren_broker.http_api.settings import ManagementSettings
 from warren_broker.shovel.static_settings import StaticShovel, check_static
 from warren_raft.runtime.net.certificates import TlsFiles
 
@@ -391,6 +392,7 @@ class NodeConfig(_Table):
     alarms: AlarmSettings = AlarmSettings()
     event_exchange: EventExchangeSettings = EventExchangeSettings()
     prometheus: PrometheusSettings = PrometheusSettings()
+    management: ManagementSettings = ManagementSettings()
     log: LogSettings = LogSettings()
     raft: Raft = Raft()
     shovels: dict[str, StaticShovel] = Field(

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from warren_broker.amqp091.connection_config import ConnectionConfig
 from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.membership.maintenance import MAINTENANCE_REASON
-from warren_broker.cluster.resource_alarms import ResourceAlarms
 from warren_broker.config import DEFAULT_PASSWORD, NO_ADDRESS, NodeConfig, parse_address
 from warren_broker.logs import LogPublishing
 from warren_broker.node_files import LISTENING_FILE, READY_FILE
@@ -36,6 +35,7 @@ from warren_raft.runtime.net.certificates import WatchedFiles, server_context
 from warren_raft.storage.files import is_full
 
 if TYPE_CHECKING:
+    from warren_broker.http_api.gateway import HttpApi
     from warren_broker.prometheus.endpoint import MetricsEndpoint
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class Node:
         )
         self.cluster = self.broker.cluster
         self.host = self.cluster.host
-        self.resource_alarms = ResourceAlarms(self.cluster)
+        self.resource_alarms = self.broker.resource_alarms
         self.resource_alarms.on_own.append(self.broker.events.alarm)
         self.alarms = Alarms(
             self.loop,
@@ -79,6 +79,7 @@ class Node:
         self._certificates: ServerCertificates | None = None
         self._admission: ClientEviction | None = None
         self.metrics: MetricsEndpoint | None = None
+        self.http_api: HttpApi | None = None
         self._on_serving = on_serving
         self._knows_users = False
         self._log_publishing: LogPublishing | None = None
@@ -148,7 +149,7 @@ class Node:
         self.listener.protocols[HEADER_10_SASL] = lambda stream, peer: Client10(
             broker, config.for_user(external_user(stream, by_certificate)), stream, peer
         )
-        self._serve_metrics()
+        self._serve_http()
         self._admission = ClientEviction(self.loop, broker.definitions, self.listener)
         self.broker.maintenance.on_drained.append(self._drained)
         self.broker.start()
@@ -164,7 +165,7 @@ class Node:
             self.peer_address,
         )
 
-    def _serve_metrics(self) -> None:
+    def _serve_http(self) -> None:
         if self.settings.prometheus.enabled:
             # Only here: the HTTP server and the library take 0.1 s to load.
             from warren_broker.prometheus.endpoint import MetricsEndpoint
@@ -172,6 +173,18 @@ class Node:
             self.metrics = MetricsEndpoint(
                 self.loop, self.broker, self.resource_alarms, self.settings
             )
+        own = self._own_address()
+        if self.settings.management.enabled and own is not None:
+            from warren_broker.http_api.frames import ApiListener
+            from warren_broker.http_api.gateway import HttpApi
+
+            ports = {"amqp": self.amqp_address, "amqp/ssl": self.amqps_address}
+            listeners = [
+                ApiListener(protocol, *parse_address(address))
+                for protocol, address in {**ports, "clustering": self.peer_address}.items()
+                if address != NO_ADDRESS
+            ]
+            self.http_api = HttpApi(self.loop, self.broker, self.settings, listeners, own)
 
     def _read_certificates(self) -> None:
         files = self.settings.tls.files()
@@ -200,18 +213,23 @@ class Node:
 
     def _start_shovels(self) -> None:
         """Run shovels; in a URI without a host they find this node."""
-        assert self.listener is not None
-        plain, encrypted = self.settings.plain_address(), self.settings.tls_address()
-        if plain is not None:
-            own = ("amqp", reachable_host(plain[0]), self.listener.port)
-        elif encrypted is not None:
-            own = ("amqps", reachable_host(encrypted[0]), self.listener.tls_port)
-        else:
+        own = self._own_address()
+        if own is None:
             return
         limits = self.settings.limits
         message_bytes_max = limits.message_size_max + limits.frame_max  # a body, and its properties
         for each in (self.broker.shovels, self.broker.federation, self.broker.exchange_links):
             each.start(*own, message_bytes_max)
+
+    def _own_address(self) -> tuple[str, str, int] | None:
+        """Return scheme, host and port where this machine reaches the node; None: nowhere."""
+        assert self.listener is not None
+        plain, encrypted = self.settings.plain_address(), self.settings.tls_address()
+        if plain is not None:
+            return "amqp", reachable_host(plain[0]), self.listener.port
+        if encrypted is not None:
+            return "amqps", reachable_host(encrypted[0]), self.listener.tls_port
+        return None
 
     def _remove(self, *names: str) -> None:
         for name in names:
@@ -228,6 +246,7 @@ class Node:
             "amqps": self.amqps_address,
             "peers": self.peer_address,
             "prometheus": NO_ADDRESS if self.metrics is None else self.metrics.address,
+            "management": NO_ADDRESS if self.http_api is None else self.http_api.address,
             "pid": os.getpid(),
         }
         try:
@@ -259,6 +278,8 @@ class Node:
         self.broker.shovels.stop()
         self.broker.federation.stop()
         self.broker.exchange_links.stop()
+        if self.http_api is not None:
+            self.http_api.stop()
         if self.listener is not None:
             self.listener.stop("broker forced connection closure with reason 'shutdown'")
         self.broker.hand_over()
@@ -270,7 +291,7 @@ class Node:
         self._remove(READY_FILE, LISTENING_FILE)
         if self.listener is not None:
             self.listener.abandon()
-        self._close_metrics()
+        self._close_http()
         self.host.abandon()
 
     def _end_log_publishing(self) -> None:
@@ -280,14 +301,16 @@ class Node:
 
     def stopped(self) -> None:
         """Close the host and remove the address files, after the loop has ended."""
-        self._close_metrics()
+        self._close_http()
         self._end_log_publishing()
         self.host.stop()
         self._remove(READY_FILE, LISTENING_FILE)
 
-    def _close_metrics(self) -> None:
+    def _close_http(self) -> None:
         if self.metrics is not None:
             self.metrics.close()
+        if self.http_api is not None:
+            self.http_api.kill()
 
 
 def reachable_host(listening: str) -> str:

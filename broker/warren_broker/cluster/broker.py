@@ -49,6 +49,7 @@ from warren_broker.cluster.membership.requested_transfers import LeaderTransfer
 from warren_broker.cluster.membership.service import MemberService
 from warren_broker.cluster.membership.status import LeaderQueries
 from warren_broker.cluster.queue_commands import QueueCommands
+from warren_broker.cluster.resource_alarms import ResourceAlarms
 from warren_broker.config import NodeConfig, Queues
 from warren_broker.federation.exchange_links import ExchangeLinks
 from warren_broker.federation.links import FederationLinks
@@ -113,12 +114,13 @@ class Broker:
         self.definitions = Definitions(cluster, timeout_ms, settings.bootstrap)
         self.clients = ClientLimits(cluster, self.definitions)
         self.joining = Joining(cluster, self.definitions, settings.peers)
-        smallest = settings.queues.compress_bytes_min
-        self.queues = QueueClients(cluster, self.definitions, timeout_ms, smallest)
+        queues = settings.queues
+        self.queues = QueueClients(cluster, self.definitions, timeout_ms, queues.compress_bytes_min)
         self.reading = RemoteReads(cluster, timeout_ms)
         self.viewing = ViewReads(cluster, self.reading)
         self.sinks = SinkReads(cluster, self.reading)
         self.consuming = Consumers(self.queues)
+        self.resource_alarms = ResourceAlarms(cluster)
         self.ids = Ids(settings.node)
         self.replies = DirectReplies(cluster)
         self.publishing = Publisher(self.queues, self.replies)
@@ -129,16 +131,14 @@ class Broker:
         self.letter_forwarders = LetterForwarders(
             self.queues, self.publishing, settings.limits.frame_max, settings.queues
         )
-        patience_ms = settings.queues.consumer_disconnected_timeout_ms
+        patience_ms = queues.consumer_disconnected_timeout_ms
         self.absences = Absences(self.queues, self.reading, patience_ms)
         self.reconciler = Reconciler(cluster, self.definitions)
         self.leader_transfer = LeaderTransfer(cluster)
         self.maintenance = Maintenance(cluster, self.definitions, self.leader_transfer)
         self.placement = Placement(cluster, self.definitions, random)
-        size = settings.queues.quorum_initial_group_size
-        self.mirror_follower = MirrorFollower(
-            cluster, self.definitions, self.placement, self.leader_transfer, size
-        )
+        group = (self.placement, self.leader_transfer, queues.quorum_initial_group_size)
+        self.mirror_follower = MirrorFollower(cluster, self.definitions, *group)
         self.leader_queries = LeaderQueries(cluster, self._is_replicated, self.reconciler.unsettled)
         nodes = NodeService(
             cluster, self.definitions, self.leader_queries, self.placement, self.maintenance

@@ -109,10 +109,15 @@ class ResourceAlarms:
 
     def explained(self) -> str:
         """Return which node is low on which resource."""
+        short = sorted(self.by_node().items())
+        return "; ".join(f"{node} is low on {' & '.join(r)}" for node, r in short)
+
+    def by_node(self) -> dict[str, tuple[str, ...]]:
+        """Return the resources of which the nodes with an alarm are low, this one included."""
         short = self._heard()
         if self.own:
             short[self._cluster.host.node_id] = self.own
-        return "; ".join(f"{node} is low on {' & '.join(r)}" for node, r in sorted(short.items()))
+        return short
 
     # ------------------------------------------------------------ leaderships
 

@@ -16,6 +16,7 @@ from warren_broker.management import (
     claims,
     definitions,
     delayed,
+    health,
     limits,
     members,
     policies,
@@ -40,6 +41,7 @@ _ROUTES: tuple[resource.Route, ...] = (
     *limits.ROUTES,
     *definitions.ROUTES,
     *shovels.ROUTES,
+    *health.ROUTES,
 )
 _RENDERERS = {
     **resource.RENDERERS,

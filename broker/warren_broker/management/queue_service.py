@@ -178,6 +178,18 @@ def _matcher(pattern: str) -> NameMatcher:
 
 def _list_queues(asker: Asker, request: requests.ListQueuesRequest, answer: Answer) -> None:
     """Answer the queues by name; without counts if no leader answers within LIST_PATIENCE_MS."""
+    queues = _listed(asker, request)
+    if request.counts:
+        _count_listed(asker, queues, answer)
+    else:
+        answer(requests.QueueList(tuple(_info(asker, queue, None) for queue in queues)))
+
+
+def _listed(asker: Asker, request: requests.ListQueuesRequest) -> list[QueueRecord]:
+    """Return the queues that are asked for; raises InvalidArgument for too many."""
+    if request.name:
+        found = asker.broker.definitions.state.queue(asker.vhost, request.name)
+        return [] if found is None else [found]
     queues = MetadataView(asker.broker.definitions.state).queues(asker.vhost)
     if request.after:
         queues = queues[bisect_right(queues, request.after, key=lambda queue: queue.name) :]
@@ -189,8 +201,10 @@ def _list_queues(asker: Asker, request: requests.ListQueuesRequest, answer: Answ
             f"{request.count or len(queues)} queues in one answer, {QUEUES_LISTED_MAX} fit; "
             f"ask for /queues?count={QUEUES_LISTED_MAX}, then with &after= and the last name"
         )
-    if request.count:
-        queues = queues[: request.count]
+    return queues[: request.count] if request.count else queues
+
+
+def _count_listed(asker: Asker, queues: list[QueueRecord], answer: Answer) -> None:
     found: dict[str, QueueInfo] = {}
     done: list[bool] = []
 

@@ -50,16 +50,20 @@ class GetQueueRequest(ManagementRequest, frozen=True):
 
 
 class ListQueuesRequest(ManagementRequest, frozen=True):
-    """GET /queues?after=&count=&pattern=. Answer: QueueList.
+    """GET /queues?after=&count=&pattern=&name=&counts=. Answer: QueueList.
 
     after    only those with names after this one, ascending
     count    at most this number, 1 to QUEUES_LISTED_MAX; 0: all of them, refused if there are more
     pattern  only those with names in which this is found (`name_patterns`); "": all
+    name     only the queue with this name; "": all
+    counts   False: no leader is asked, and every count is 0
     """
 
     after: str = ""
     count: int = 0
     pattern: str = ""
+    name: str = ""
+    counts: bool = True
 
 
 class DeleteQueueRequest(ManagementRequest, frozen=True):
@@ -243,7 +247,13 @@ def _list_queues(names: Names, query: Query, body: Any) -> ManagementRequest:
     pattern = query.get("pattern", "")
     if pattern:
         resource.checked_pattern("pattern", pattern)
-    return ListQueuesRequest(query.get("after", ""), int(count), pattern)
+    return ListQueuesRequest(
+        query.get("after", ""),
+        int(count),
+        pattern,
+        query.get("name", ""),
+        query.get("counts", "") != "false",
+    )
 
 
 def _declare_queue(names: Names, query: Query, body: Any) -> ManagementRequest:

@@ -14,16 +14,6 @@ from warren_broker.amqp10.caller import Asker
 from warren_broker.amqp10.connection import Connection10
 from warren_broker.amqp10.link import Limits10
 from warren_broker.cluster.broker import Broker
-from warren_broker.management.claim_service import CLAIM_HANDLERS
-from warren_broker.management.definition_service import DEFINITION_HANDLERS
-from warren_broker.management.delayed_service import DELAYED_HANDLERS
-from warren_broker.management.limit_service import LIMIT_HANDLERS
-from warren_broker.management.member_service import MEMBER_HANDLERS
-from warren_broker.management.policy_service import POLICY_HANDLERS
-from warren_broker.management.queue_service import QUEUE_HANDLERS
-from warren_broker.management.shovel_service import SHOVEL_HANDLERS
-from warren_broker.management.sink_service import SINK_HANDLERS
-from warren_broker.management.user_service import USER_HANDLERS
 from warren_broker.sasl_login import Logins
 from warren_broker.server.blocks10 import BLOCK_HANDLERS
 from warren_broker.server.connection_faults import guarded, guarded_call
@@ -31,6 +21,7 @@ from warren_broker.server.consumers10 import Consumers10
 from warren_broker.server.engine_build import has_assertions
 from warren_broker.server.links10 import LINK_HANDLERS
 from warren_broker.server.login import log_in
+from warren_broker.server.management_handlers import MANAGEMENT_HANDLERS
 from warren_broker.server.protocol_client import ProtocolClient
 from warren_broker.server.targets10 import Targets10
 from warren_broker.server.views10 import VIEW_HANDLERS
@@ -248,16 +239,7 @@ def _no_channels() -> int:
 
 
 _HANDLERS: dict[type, Callable[[Asker, Any, Callable[[Any], None]], None]] = {
-    **QUEUE_HANDLERS,
-    **CLAIM_HANDLERS,
-    **MEMBER_HANDLERS,
-    **USER_HANDLERS,
-    **POLICY_HANDLERS,
-    **DELAYED_HANDLERS,
-    **SINK_HANDLERS,
-    **LIMIT_HANDLERS,
-    **DEFINITION_HANDLERS,
-    **SHOVEL_HANDLERS,
+    **MANAGEMENT_HANDLERS,
     **BLOCK_HANDLERS,
     **VIEW_HANDLERS,
     **LINK_HANDLERS,

@@ -18,6 +18,30 @@ LOGIN_REFUSED_DELAY_MS = 1000
 """Delay of the answer to a wrong password, which slows down guessing."""
 
 
+def check_login(
+    broker: Broker, peer: str, login: tuple[str, str, str], done: Callable[[Any, str], None]
+) -> None:
+    """Call `done` with Done, LoginRefused or Unavailable, and why it was refused.
+
+    peer   the client's address and port
+    login  user, password, SASL mechanism
+    """
+    user, password, mechanism = login
+
+    def checked(result: Any) -> None:
+        if isinstance(result, errors.LoginRefused):
+            done(result, errors.LoginRefused.why if mechanism != EXTERNAL else _why_not(user))
+        elif isinstance(result, errors.Refusal):
+            done(result, "")
+        elif user in broker.settings.loopback_users and not is_loopback(peer):
+            why = "this user can only connect via localhost (loopback_users)"
+            done(errors.login_refused(mechanism), why)
+        else:
+            done(result, "")
+
+    broker.authenticate(user, password, mechanism, checked)
+
+
 def log_in(
     broker: Broker,
     log: ConnectionLog,
@@ -31,17 +55,11 @@ def log_in(
     peer   the client's address and port
     login  user, password, SASL mechanism
     """
-    user, password, mechanism = login
+    user, _, mechanism = login
 
-    def checked(result: Any) -> None:
-        why = errors.LoginRefused.why if mechanism != EXTERNAL else _why_not(user)
+    def checked(result: Any, why: str) -> None:
         if not isinstance(result, errors.Refusal):
-            if user not in broker.settings.loopback_users or is_loopback(peer):
-                events.logged_in(user, mechanism, None)
-                done(result)
-                return
-            why = "this user can only connect via localhost (loopback_users)"
-            result = errors.login_refused(mechanism)
+            events.logged_in(user, mechanism, None)
         if not isinstance(result, errors.LoginRefused):
             done(result)
             return
@@ -49,7 +67,7 @@ def log_in(
         events.logged_in(user, mechanism, why)
         broker.cluster.loop.call_later(LOGIN_REFUSED_DELAY_MS, lambda: done(result))
 
-    broker.authenticate(user, password, mechanism, checked)
+    check_login(broker, peer, login, checked)
 
 
 def _why_not(user: str) -> str:

@@ -1,0 +1,199 @@
+"""Users, vhosts, permissions and limits as RabbitMQ's HTTP API shows and changes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from warren_broker.http_api.calls import HttpCall, boolean, done, path_of
+from warren_broker.http_api.replies import HttpReply, bad_request, object_not_found
+from warren_broker.http_api.routing_table import Answering, HttpRoute, http_route
+from warren_broker.http_api.whole_cluster import nodes_alive
+
+USER_FIELDS = ("password", "password_hash", "hashing_algorithm", "tags")
+VHOST_FIELDS = ("description", "tags", "tracing", "default_queue_type")
+
+
+def forward_list(*path: str) -> Answering:
+    """Answer with what the node has at the path, with the names at its end."""
+
+    async def listed(call: HttpCall) -> HttpReply:
+        return HttpReply(200, await call.get(path_of(*path, *call.names)))
+
+    return listed
+
+
+def forward_delete(*path: str) -> Answering:
+    """Delete what the node has at the path, with the names at its end."""
+
+    async def deleted(call: HttpCall) -> HttpReply:
+        return done(await call.ask("DELETE", path_of(*path, *call.names)))
+
+    return deleted
+
+
+def forward_put(*path: str, fields: tuple[str, ...]) -> Answering:
+    """Put these fields of the body at the path, with the names at its end."""
+
+    async def put(call: HttpCall) -> HttpReply:
+        body = call.chosen(*fields)
+        return done(await call.ask("PUT", path_of(*path, *call.names), body))
+
+    return put
+
+
+# ------------------------------------------------------------------ users
+
+
+async def _whoami(call: HttpCall) -> HttpReply:
+    return HttpReply(200, await call.get("/whoami"))
+
+
+async def _with_limits(call: HttpCall, users: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    limits = {one["user"]: one["value"] for one in await call.get("/user-limits")}
+    return [{**user, "limits": limits.get(user["name"], {})} for user in users]
+
+
+async def _list_users(call: HttpCall) -> HttpReply:
+    return HttpReply(200, await _with_limits(call, await call.get("/users")))
+
+
+async def _without_permissions(call: HttpCall) -> HttpReply:
+    users = await call.get("/users")
+    permitted = {one["user"] for one in await call.get("/permissions")}
+    left = [user for user in users if user["name"] not in permitted]
+    return HttpReply(200, await _with_limits(call, left))
+
+
+async def _get_user(call: HttpCall) -> HttpReply:
+    found = await _with_limits(call, [await call.get(path_of("users", *call.names))])
+    return HttpReply(200, found[0])
+
+
+async def _put_user(call: HttpCall) -> HttpReply:
+    body = call.chosen(*USER_FIELDS)
+    if "password_hash" in body and "password" in body:
+        raise bad_request("password and password_hash: give one of them")
+    if "tags" not in body:
+        raise bad_request("key_missing: tags")
+    if body.get("password") == "":
+        del body["password"]
+        body["password_hash"] = ""
+    if "password_hash" not in body and "password" not in body:
+        known = await call.try_ask("GET", path_of("users", *call.names), sees=True)
+        if known.condition:
+            body["password_hash"] = ""  # as in RabbitMQ: a user that cannot log in with a password
+    return done(await call.ask("PUT", path_of("users", *call.names), body))
+
+
+async def _delete_users(call: HttpCall) -> HttpReply:
+    given = call.fields().get("users")
+    if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
+        raise bad_request("users: a list of names is expected")
+    for name in given:
+        await call.ask("DELETE", path_of("users", name))
+    return HttpReply(204)
+
+
+# ------------------------------------------------------------------ vhosts
+
+
+def _shown_vhost(vhost: dict[str, Any], alive: set[str]) -> dict[str, Any]:
+    about = {key: vhost[key] for key in ("description", "tags", "default_queue_type")}
+    return {
+        **vhost,
+        "metadata": about,
+        "cluster_state": dict.fromkeys(sorted(alive), "running"),
+        "protected_from_deletion": False,
+    }
+
+
+async def _list_vhosts(call: HttpCall) -> HttpReply:
+    found = await call.get("/vhosts")
+    alive = await nodes_alive(call)
+    return HttpReply(200, [_shown_vhost(one, alive) for one in found])
+
+
+async def _get_vhost(call: HttpCall) -> HttpReply:
+    found = await call.get(path_of("vhosts", *call.names))
+    return HttpReply(200, _shown_vhost(found, await nodes_alive(call)))
+
+
+async def _put_vhost(call: HttpCall) -> HttpReply:
+    body = call.chosen(*VHOST_FIELDS)
+    if "tracing" in body:
+        body["tracing"] = boolean("tracing", body["tracing"])
+    return done(await call.ask("PUT", path_of("vhosts", *call.names), body))
+
+
+# ------------------------------------------------------------------ permissions
+
+
+async def _get_topic_permission(call: HttpCall) -> HttpReply:
+    vhost, user, exchange = call.names
+    found = await call.get(path_of("topic-permissions", vhost, user))
+    for one in found:
+        if one["exchange"] == exchange:
+            return HttpReply(200, one)
+    raise object_not_found()
+
+
+async def _delete_topic_permission(call: HttpCall) -> HttpReply:
+    vhost, user, exchange = call.names
+    path = path_of("topic-permissions", vhost, user, exchange=exchange)
+    return done(await call.ask("DELETE", path))
+
+
+def _grant_routes(kind: str, fields: tuple[str, ...]) -> tuple[HttpRoute, ...]:
+    async def of_user(call: HttpCall) -> HttpReply:
+        return HttpReply(200, await call.get(path_of("users", call.names[0], kind)))
+
+    async def of_vhost(call: HttpCall) -> HttpReply:
+        return HttpReply(200, await call.get(path_of("vhosts", call.names[0], kind)))
+
+    return (
+        http_route(f"/{kind}", GET=forward_list(kind)),
+        http_route(
+            f"/{kind}/:vhost/:user",
+            GET=forward_list(kind),
+            PUT=forward_put(kind, fields=fields),
+            DELETE=forward_delete(kind),
+        ),
+        http_route(f"/users/:user/{kind}", GET=of_user),
+        http_route(f"/vhosts/:vhost/{kind}", GET=of_vhost),
+    )
+
+
+# ------------------------------------------------------------------ limits
+
+
+def _limit_routes(of: str) -> tuple[HttpRoute, ...]:
+    kind = f"{of}-limits"
+    return (
+        http_route(f"/{kind}", GET=forward_list(kind)),
+        http_route(f"/{kind}/:name", GET=forward_list(kind)),
+        http_route(
+            f"/{kind}/:name/:limit",
+            PUT=forward_put(kind, fields=("value",)),
+            DELETE=forward_delete(kind),
+        ),
+    )
+
+
+ROUTES: tuple[HttpRoute, ...] = (
+    http_route("/whoami", GET=_whoami),
+    http_route("/users", GET=_list_users),
+    http_route("/users/bulk-delete", POST=_delete_users),
+    http_route("/users/without-permissions", GET=_without_permissions),
+    http_route("/users/:user", GET=_get_user, PUT=_put_user, DELETE=forward_delete("users")),
+    http_route("/vhosts", GET=_list_vhosts),
+    http_route("/vhosts/:vhost", GET=_get_vhost, PUT=_put_vhost, DELETE=forward_delete("vhosts")),
+    *_grant_routes("permissions", ("configure", "write", "read")),
+    *_grant_routes("topic-permissions", ("exchange", "write", "read")),
+    http_route(
+        "/topic-permissions/:vhost/:user/:exchange",
+        GET=_get_topic_permission,
+        DELETE=_delete_topic_permission,
+    ),
+    *_limit_routes("vhost"),
+    *_limit_routes("user"),
+)

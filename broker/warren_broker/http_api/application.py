@@ -1,0 +1,199 @@
+"""The ASGI application: credentials, body and path of a request, and the form of its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from warren_broker.http_api import routes
+from warren_broker.http_api.calls import Credentials, HttpCall
+from warren_broker.http_api.frames import ApiJob, NodeAsk
+from warren_broker.http_api.listing import columns_of, cut_columns, paged
+from warren_broker.http_api.node_link import LOGIN_DELAY_S, NodeLink
+from warren_broker.http_api.replies import (
+    NO_BODY,
+    HttpRefusal,
+    HttpReply,
+    bad_request,
+    login_failed,
+    not_authorised,
+    refusal_of,
+    unavailable,
+)
+from warren_broker.http_api.routing_table import found_route, options_of, segments_of
+from warren_broker.http_api.settings import ManagementSettings
+
+log = logging.getLogger(__name__)
+Scope = Mapping[str, Any]
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+
+REQUEST_S_MAX: Final = 90.0
+"""Limit of a request, from its headers to its answer."""
+BODY_S: Final = 30.0
+"""Limit of the time in which a body arrives."""
+QUERY_FIELDS_MAX: Final = 64
+CREDENTIALS_CHARACTERS_MAX: Final = 8192
+
+
+class Disconnected(Exception):
+    """The client has left before its request was complete."""
+
+
+class HttpApplication:
+    """Answers requests; every answer but 204 is JSON."""
+
+    def __init__(self, link: NodeLink, job: ApiJob) -> None:
+        self._link = link
+        self._job = job
+        settings = ManagementSettings.model_validate(job.settings)
+        self._prefix = settings.path_prefix
+        self._body_bytes_max = settings.http.max_body_size
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        try:
+            reply = await asyncio.wait_for(self._reply(scope, receive), REQUEST_S_MAX)
+            data = _encoded(reply)
+        except HttpRefusal as refusal:
+            reply = refusal.reply
+            data = _encoded(reply)
+        except TimeoutError:
+            reply = unavailable(f"the request took more than {REQUEST_S_MAX:.0f} s").reply
+            data = _encoded(reply)
+        except Disconnected:
+            return
+        except Exception as fault:  # the rim of this process: one request ends
+            log.exception("a request failed: %s %s", scope["method"], scope["raw_path"])
+            shown = f"a fault of the HTTP API: {type(fault).__name__}"
+            reply = HttpReply(500, {"error": "internal_server_error", "reason": shown})
+            data = _encoded(reply)
+        await _send_reply(reply, data, send)
+
+    async def _reply(self, scope: Scope, receive: Receive) -> HttpReply:
+        segments = segments_of(scope["raw_path"], self._prefix)
+        method = str(scope["method"])
+        if method == "OPTIONS":
+            return HttpReply(200, NO_BODY, {"allow": options_of(routes.ROUTES, segments)})
+        headers = dict(scope["headers"])
+        credentials = _credentials(headers, _peer(scope))
+        tags = await self._logged_in(credentials)
+        answering, names = found_route(routes.ROUTES, method, segments)
+        query = _query(scope["query_string"])
+        body = b"" if method in ("GET", "HEAD") else await self._body(headers, receive)
+        path = str(scope["raw_path"].decode("latin-1"))
+        call = HttpCall(self._link, self._job, credentials, method, path, names, query, body, tags)
+        reply = await answering(call)
+        if method not in ("GET", "HEAD") or reply.status != 200:
+            return reply
+        shown = paged(reply.body, query) if isinstance(reply.body, list) else reply.body
+        return HttpReply(200, cut_columns(shown, columns_of(query)), reply.headers)
+
+    async def _logged_in(self, who: Credentials) -> tuple[str, ...]:
+        """Return the tags of the user; raises HttpRefusal."""
+        reply = await self._link.ask(
+            NodeAsk(0, who.peer, who.user, who.password, "GET", "/whoami", None, None, True)
+        )
+        if not reply.condition:
+            return tuple(reply.body["tags"])
+        if reply.status == 403:
+            raise not_authorised("Not management user")
+        if reply.status != 401:
+            raise refusal_of(reply, True)
+        await asyncio.sleep(LOGIN_DELAY_S)
+        raise login_failed()
+
+    async def _body(self, headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
+        """Return the whole body; raises HttpRefusal for one that is too large or too slow."""
+        length = headers.get(b"content-length", b"0")
+        if length.isdigit() and int(length) > self._body_bytes_max:
+            raise self._too_large()
+        try:
+            return await asyncio.wait_for(self._received(receive), BODY_S)
+        except TimeoutError:
+            raise HttpRefusal(
+                408, "request_timeout", f"the body was not complete after {BODY_S:.0f} s"
+            ) from None
+
+    async def _received(self, receive: Receive) -> bytes:
+        pieces, size = [], 0
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                raise Disconnected
+            pieces.append(message.get("body", b""))
+            size += len(pieces[-1])
+            if size > self._body_bytes_max:
+                raise self._too_large()
+            if not message.get("more_body"):
+                return b"".join(pieces)
+
+    def _too_large(self) -> HttpRefusal:
+        return HttpRefusal(
+            400,
+            "bad_request",
+            f"Exceeded HTTP request body size limit: {self._body_bytes_max:,} bytes "
+            "(management.http.max_body_size)",
+            {"connection": "close"},
+        )
+
+
+def _peer(scope: Scope) -> str:
+    host, port = scope["client"] or ("", 0)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _credentials(headers: Mapping[bytes, bytes], peer: str) -> Credentials:
+    """Return user and password of basic authentication; raises HttpRefusal."""
+    given = headers.get(b"authorization", b"")
+    scheme, _, encoded = given.partition(b" ")
+    if scheme.lower() != b"basic":
+        raise login_failed("Not_Authorized" if not given else "basic authentication is expected")
+    if len(encoded) > CREDENTIALS_CHARACTERS_MAX:
+        raise login_failed()
+    try:
+        user, colon, password = base64.b64decode(encoded, validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        raise login_failed() from None
+    if not colon:
+        raise login_failed()
+    return Credentials(peer, user, password)
+
+
+def _query(text: bytes) -> dict[str, str]:
+    try:
+        pairs = parse_qsl(
+            text.decode("latin-1"),
+            keep_blank_values=True,
+            errors="strict",
+            max_num_fields=QUERY_FIELDS_MAX,
+        )
+    except ValueError:
+        raise bad_request(
+            f"the query is not UTF-8, percent-encoded, or has over {QUERY_FIELDS_MAX} fields"
+        ) from None
+    return dict(pairs)
+
+
+def _encoded(reply: HttpReply) -> bytes:
+    return b"" if reply.body is NO_BODY else msgspec.json.encode(reply.body)
+
+
+async def _send_reply(reply: HttpReply, data: bytes, send: Send) -> None:
+    headers = {
+        "cache-control": "no-cache",
+        "x-content-type-options": "nosniff",
+        **({"content-type": "application/json"} if data else {}),
+        **({} if reply.status == 204 else {"content-length": str(len(data))}),
+        **reply.headers,
+    }
+    encoded = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": reply.status, "headers": encoded})
+    await send({"type": "http.response.body", "body": data})

@@ -1,0 +1,96 @@
+"""One HTTP connection with bounds on its headers and on its time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import h11
+import msgspec
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEADERS_BYTES_MAX: Final = 32 * 1024
+HTTP_CONNECTIONS_MAX: Final = 512
+HEADERS_S: Final = 15.0
+"""From the first byte of a request, or the connection's begin, to the end of its headers."""
+REQUEST_S: Final = 150.0
+"""From there to the last byte of the answer, which a client may read slowly."""
+IDLE_S: Final = 60
+"""Between two requests."""
+
+
+class BoundedConnection(H11Protocol):
+    """uvicorn's connection, which has no limit on the time of a request's headers and answer.
+
+    Invariant: a timer runs exactly while a request is incomplete, or has not been answered.
+    """
+
+    _limit: asyncio.TimerHandle | None = None
+    _limit_s = 0.0
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin, unless there are too many connections."""
+        super().connection_made(transport)
+        if len(self.connections) > HTTP_CONNECTIONS_MAX:
+            self._end(503, "service_unavailable", f"{HTTP_CONNECTIONS_MAX} connections are open")
+        else:
+            self._limit_to(HEADERS_S)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes of a request."""
+        if self._limit is None:
+            self._limit_to(HEADERS_S)
+        super().data_received(data)
+        self._request_begun()
+
+    def _request_begun(self) -> None:
+        under_way = self.cycle is not None and not self.cycle.response_complete
+        if under_way and self._limit_s != REQUEST_S:
+            self._limit_to(REQUEST_S)
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, or take the one that has come."""
+        self._limit_to(0.0)
+        super().on_response_complete()
+        self._request_begun()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the timer."""
+        self._limit_to(0.0)
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP request, or one with too large headers."""
+        self._end(400, "bad_request", msg)
+
+    def _limit_to(self, seconds: float) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+            self._limit = None
+        self._limit_s = seconds
+        if seconds:
+            self._limit = self.loop.call_later(seconds, self._too_slow)
+
+    def _too_slow(self) -> None:
+        self._limit = None
+        if self.cycle is None or self.cycle.response_complete:
+            self._end(408, "request_timeout", f"no complete headers after {HEADERS_S:.0f} s")
+        else:
+            self.transport.abort()
+
+    def _end(self, status: int, error: str, reason: str) -> None:
+        """Answer and close; an answer that has begun is only cut off."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            body = msgspec.json.encode({"error": error, "reason": reason})
+            headers = [
+                (b"content-type", b"application/json"),
+                (b"content-length", str(len(body)).encode()),
+                (b"connection", b"close"),
+            ]
+            for event in (
+                h11.Response(status_code=status, headers=headers),
+                h11.Data(data=body),
+                h11.EndOfMessage(),
+            ):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()

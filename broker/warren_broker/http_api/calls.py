@@ -1,0 +1,202 @@
+"""One HTTP request on its way to the node's resources."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from warren_broker.http_api.frames import ApiJob, NodeAsk, NodeReply
+from warren_broker.http_api.node_link import NodeLink
+from warren_broker.http_api.replies import (
+    HttpRefusal,
+    HttpReply,
+    bad_request,
+    object_not_found,
+    refusal_of,
+)
+from warren_raft.undecodable import UNDECODABLE
+
+TEXTS_OF_BOOLEANS: Final = {"true": True, "false": False}
+NO_OBJECT: Final = (b"", b"null", b"undefined")
+"""Bodies that RabbitMQ takes for an empty object."""
+QUEUES_PER_ASK: Final = 500
+DEFAULT_EXCHANGE: Final = "amq.default"
+"""What the default exchange, which has an empty name, is called in a path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """User and password of a request, and its client's address; the password is never shown."""
+
+    peer: str
+    user: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"Credentials(peer={self.peer!r}, user={self.user!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpCall:
+    """A request: its credentials have been checked.
+
+    names  the decoded segments of the path at the pattern's names
+    body   the bytes, see `fields`
+    tags   of the user
+    """
+
+    link: NodeLink
+    job: ApiJob
+    credentials: Credentials
+    method: str
+    path: str
+    names: tuple[str, ...]
+    query: Mapping[str, str]
+    body: bytes
+    tags: tuple[str, ...]
+
+    # ------------------------------------------------------------ what the client says
+
+    def fields(self) -> dict[str, Any]:
+        """Return the body, an object in JSON; raises HttpRefusal."""
+        if self.body.strip() in NO_OBJECT:
+            return {}
+        try:
+            found = msgspec.json.decode(self.body)
+        except UNDECODABLE:
+            raise bad_request("not_json") from None
+        if not isinstance(found, dict):
+            raise bad_request(f"not_json: an object is expected, not a {type(found).__name__}")
+        return found
+
+    def chosen(self, *names: str) -> dict[str, Any]:
+        """Return these fields of the body, where they are given; others are ignored."""
+        given = self.fields()
+        return {name: given[name] for name in names if given.get(name) is not None}
+
+    def monitors(self) -> bool:
+        """Return whether the user sees what is of others."""
+        return bool({"administrator", "monitoring"}.intersection(self.tags))
+
+    # ------------------------------------------------------------ what the node is asked
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        vhost: str | None = None,
+        sees: bool = False,
+    ) -> NodeReply:
+        """Return the node's answer; raises HttpRefusal for its refusal."""
+        reply = await self.try_ask(method, path, body, vhost=vhost, sees=sees)
+        if reply.condition:
+            raise refusal_of(reply, sees or method in ("GET", "DELETE"))
+        return reply
+
+    async def try_ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        vhost: str | None = None,
+        sees: bool = False,
+    ) -> NodeReply:
+        """Return the node's answer, also when it is a refusal."""
+        who = self.credentials
+        return await self.link.ask(
+            NodeAsk(0, who.peer, who.user, who.password, method, path, body, vhost, sees)
+        )
+
+    async def get(self, path: str, *, vhost: str | None = None) -> Any:
+        """Return what is at a path of the node."""
+        return (await self.ask("GET", path, vhost=vhost, sees=True)).body
+
+    async def vhosts(self) -> list[str]:
+        """Return the names of the vhosts that the user sees."""
+        return [str(one["name"]) for one in await self.get("/vhosts")]
+
+    async def queues(self, vhost: str, *, counts: bool) -> list[dict[str, Any]]:
+        """Return the queues of a vhost, by name."""
+        found: list[dict[str, Any]] = []
+        asked = {"count": str(QUEUES_PER_ASK), "counts": "true" if counts else "false"}
+        while True:
+            after = {"after": found[-1]["name"]} if found else {}
+            page = await self.get(f"/queues?{urlencode({**asked, **after})}", vhost=vhost)
+            found += page
+            if len(page) < QUEUES_PER_ASK:
+                return found
+
+    async def queue(self, vhost: str, name: str, *, counts: bool) -> dict[str, Any]:
+        """Return one queue; raises HttpRefusal."""
+        if not name:
+            raise object_not_found()
+        asked = {"name": name, "counts": "true" if counts else "false"}
+        found = await self.get(f"/queues?{urlencode(asked)}", vhost=vhost)
+        if not found:
+            raise object_not_found()
+        return dict(found[0])
+
+    async def of_vhosts(self, vhosts: Sequence[str], ask: Any) -> list[Any]:
+        """Return what `ask(vhost)` returns of each vhost, joined; of one after the other."""
+        found: list[Any] = []
+        for vhost in vhosts:
+            try:
+                found += await ask(vhost)
+            except HttpRefusal as refusal:
+                if refusal.reply.status != 404 or len(vhosts) == 1:
+                    raise  # else it was deleted meanwhile
+        return found
+
+
+def path_of(*segments: str, **query: str) -> str:
+    """Return the path of a resource of the node; the segments are encoded."""
+    path = "".join(f"/{quote(one, safe='')}" for one in segments)
+    return f"{path}?{urlencode(query)}" if query else path
+
+
+def boolean(name: str, value: Any) -> bool:
+    """Return a boolean, which clients may give as a text; raises HttpRefusal."""
+    if isinstance(value, str):
+        value = TEXTS_OF_BOOLEANS.get(value, value)
+    if not isinstance(value, bool):
+        raise bad_request(f"{name} is {value!r}; true or false is expected")
+    return value
+
+
+def whole_number(name: str, value: Any, least: int, most: int) -> int:
+    """Return a number, which clients may give as a text; raises HttpRefusal."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise bad_request(f"{name}={str(value)[:40]}: a number from {least} to {most} is expected")
+    return value
+
+
+def text(name: str, value: Any) -> str:
+    """Return a text; raises HttpRefusal."""
+    if not isinstance(value, str):
+        raise bad_request(f"{name} is {str(value)[:40]!r}; a text is expected")
+    return value
+
+
+def exchange_name(segment: str) -> str:
+    """Return the name of the exchange in a path."""
+    return "" if segment == DEFAULT_EXCHANGE else segment
+
+
+async def gathered(*asked: Any) -> list[Any]:
+    """Return the results of several asks that are under way at once."""
+    return list(await asyncio.gather(*asked))
+
+
+def done(reply: NodeReply) -> HttpReply:
+    """Return the answer to a change: made is 201, whatever else is 204."""
+    return HttpReply(201 if reply.status == 201 else 204)

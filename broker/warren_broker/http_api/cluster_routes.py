@@ -1,0 +1,328 @@
+"""The cluster, its nodes and their health as RabbitMQ's HTTP API shows them."""
+
+from __future__ import annotations
+
+import platform
+from typing import Any, Final
+
+from warren_broker.http_api.calls import HttpCall, path_of
+from warren_broker.http_api.replies import HttpRefusal, HttpReply, bad_request
+from warren_broker.http_api.routing_table import Answering, HttpRoute, http_route
+from warren_broker.http_api.whole_cluster import alarms_by_node
+from warren_broker.metadata.exchange_types import CHOOSING_KINDS, KEEPING_KINDS, KINDS
+
+RABBITMQ_VERSION: Final = "4.3.0"
+"""The version of RabbitMQ of which the API is: clients choose their requests by it."""
+PRODUCT: Final = "Warren"
+NO_RATES: Final[dict[str, list[Any]]] = {"global": [], "basic": [], "detailed": []}
+
+# ------------------------------------------------------------------ overview
+
+
+async def _overview(call: HttpCall) -> HttpReply:
+    without = call.query.get("disable_stats") == "true"
+    job = call.job
+    shown: dict[str, Any] = {
+        "management_version": RABBITMQ_VERSION,
+        "rates_mode": "none",
+        "sample_retention_policies": NO_RATES,
+        "exchange_types": [
+            {"name": kind, "description": "", "enabled": True}
+            for kind in sorted((*KINDS, *CHOOSING_KINDS, *KEEPING_KINDS))
+        ],
+        "product_name": PRODUCT,
+        "product_version": job.version,
+        "rabbitmq_version": RABBITMQ_VERSION,
+        "cluster_name": job.cluster,
+        "cluster_tags": {},
+        "node_tags": {},
+        "erlang_version": "",
+        "erlang_full_version": f"Python {platform.python_version()}",
+        "disable_stats": without,
+        "default_queue_type": job.default_queue_type,
+        "is_op_policy_updating_enabled": True,
+        "enable_queue_totals": not without,
+        "node": job.node,
+    }
+    shown |= await _totals(call, without)
+    if call.monitors():
+        shown["listeners"] = _listeners(call)
+        shown["contexts"] = [
+            {
+                "ssl_opts": [],
+                "node": job.node,
+                "description": f"{PRODUCT} HTTP API",
+                "path": call.path.partition("/api/")[0] or "/",
+                "ip": one.ip,
+                "port": one.port,
+            }
+            for one in job.listeners
+            if one.protocol in ("http", "https")
+        ]
+    return HttpReply(200, shown)
+
+
+def _listeners(call: HttpCall) -> list[dict[str, Any]]:
+    return [
+        {
+            "node": call.job.node,
+            "protocol": one.protocol,
+            "ip_address": one.ip,
+            "port": one.port,
+            "socket_opts": {},
+        }
+        for one in sorted(call.job.listeners, key=lambda one: (one.protocol, one.port))
+    ]
+
+
+async def _totals(call: HttpCall, without: bool) -> dict[str, Any]:
+    """Return numbers of objects and, unless they are not wanted, of messages."""
+    vhosts = await call.vhosts()
+    queues: list[dict[str, Any]] = []
+    exchanges = 0
+    for vhost in vhosts:
+        try:
+            queues += await call.queues(vhost, counts=not without)
+            exchanges += len(await call.get("/exchanges", vhost=vhost))
+        except HttpRefusal as refusal:
+            if refusal.reply.status != 404:
+                raise  # else it was deleted meanwhile
+    totals: dict[str, Any] = {"queues": len(queues), "exchanges": exchanges}
+    if without:
+        return {"object_totals": totals}
+    totals["consumers"] = sum(one["consumer_count"] for one in queues)
+    counted = ("messages", "messages_ready", "messages_unacknowledged")
+    return {
+        "object_totals": totals,
+        "queue_totals": {key: sum(one[key] for one in queues) for key in counted},
+        "message_stats": {},
+    }
+
+
+async def _cluster_name(call: HttpCall) -> HttpReply:
+    return HttpReply(200, {"name": call.job.cluster})
+
+
+async def _rename(call: HttpCall) -> HttpReply:
+    raise bad_request(
+        "the cluster's name is set in the configuration of its nodes (cluster), which know each "
+        "other by it"
+    )
+
+
+# ------------------------------------------------------------------ nodes
+
+
+def _shown_node(node: dict[str, Any], alarms: dict[str, set[str]]) -> dict[str, Any]:
+    short = alarms.get(node["name"], set())
+    return {
+        "name": node["name"],
+        "type": "disc",
+        "running": node["running"],
+        "being_drained": node["drained"],
+        "mem_alarm": "memory" in short,
+        "disk_free_alarm": "disk" in short,
+        "partitions": [],
+        "address": node["address"],
+        "forgetting": node["forgetting"],
+        "quorum_queue_members": node["members"],
+        "queue_leaders": node["leaders"],
+        "local_queues": node["local_queues"],
+    }
+
+
+async def _list_nodes(call: HttpCall) -> HttpReply:
+    alarms = await alarms_by_node(call)
+    return HttpReply(200, [_shown_node(one, alarms) for one in await call.get("/nodes")])
+
+
+async def _get_node(call: HttpCall) -> HttpReply:
+    found = await call.get(path_of("nodes", *call.names))
+    return HttpReply(200, _shown_node(found["node"], await alarms_by_node(call)))
+
+
+async def _forget_node(call: HttpCall) -> HttpReply:
+    await call.ask("DELETE", path_of("nodes", *call.names))
+    return HttpReply(204)
+
+
+def _node_change(verb: str) -> Answering:
+    async def changed(call: HttpCall) -> HttpReply:
+        found = await call.ask("POST", path_of("nodes", *call.names, verb))
+        return HttpReply(found.status, found.body)
+
+    return changed
+
+
+async def _rebalance(call: HttpCall) -> HttpReply:
+    await call.ask("POST", "/rebalance/queues")
+    return HttpReply(204)
+
+
+# ------------------------------------------------------------------ members of quorum queues
+
+
+async def _members(call: HttpCall) -> HttpReply:
+    vhost, queue = call.names
+    return HttpReply(200, await call.get(path_of("queues", "quorum", queue, "status"), vhost=vhost))
+
+
+def _member_change(method: str, *verb: str) -> Answering:
+    async def changed(call: HttpCall) -> HttpReply:
+        vhost, queue = call.names
+        body = call.chosen("node", "membership")
+        path = path_of("queues", "quorum", queue, *verb)
+        await call.ask(method, path, body, vhost=vhost)
+        return HttpReply(202 if method == "POST" else 204)
+
+    return changed
+
+
+def _resize(method: str, verb: str, fields: tuple[str, ...]) -> Answering:
+    async def resized(call: HttpCall) -> HttpReply:
+        body = call.chosen(*fields)
+        path = path_of("queues", "quorum", "replicas", "on", call.names[0], verb)
+        found = await call.ask(method, path, body)
+        return HttpReply(200, found.body)
+
+    return resized
+
+
+# ------------------------------------------------------------------ health checks
+
+
+def _healthy(**more: Any) -> HttpReply:
+    return HttpReply(200, {"status": "ok", **more})
+
+
+def _failed(reason: str, **more: Any) -> HttpReply:
+    return HttpReply(503, {"status": "failed", "reason": reason, **more})
+
+
+async def _ok(call: HttpCall) -> HttpReply:
+    """Answer that all is well: the node has answered the login, so it knows the definitions."""
+    return _healthy()
+
+
+async def _alarms(call: HttpCall) -> HttpReply:
+    found = await call.get("/alarms")
+    if not found:
+        return _healthy()
+    return _failed("There are alarms in effect in the cluster", alarms=found)
+
+
+async def _local_alarms(call: HttpCall) -> HttpReply:
+    found = [one for one in await call.get("/alarms") if one["node"] == call.job.node]
+    if not found:
+        return _healthy()
+    return _failed("There are alarms in effect on the node", alarms=found)
+
+
+async def _port_listener(call: HttpCall) -> HttpReply:
+    given = call.names[0]
+    if not given.isascii() or not given.isdigit() or len(given) > 5:
+        raise bad_request("Invalid port")
+    ports = [one.port for one in call.job.listeners]
+    if int(given) in ports:
+        return _healthy(port=int(given))
+    return _failed("No active listener", missing=int(given), ports=ports)
+
+
+PROTOCOLS: Final = {
+    **dict.fromkeys(("amqp091", "amqp0.9.1", "amqp0-9-1", "amqp0_9_1"), "amqp"),
+    **dict.fromkeys(("amqp10", "amqp1.0", "amqp1-0", "amqp1_0"), "amqp"),
+    "amqps": "amqp/ssl",
+    **dict.fromkeys(("http1", "http1.1", "http_api", "management", "management_ui", "ui"), "http"),
+    **dict.fromkeys(("cli", "distribution"), "clustering"),
+}
+"""Other words for a protocol."""
+
+
+async def _protocol_listener(call: HttpCall) -> HttpReply:
+    asked = [PROTOCOLS.get(one.lower(), one.lower()) for one in call.names[0].split(",")]
+    active = sorted({one.protocol for one in call.job.listeners})
+    missing = sorted({one for one in asked if one not in active})
+    if not missing:
+        return _healthy(protocols=active)
+    return _failed("No active listener", missing=missing, protocols=active)
+
+
+async def _quorum_critical(call: HttpCall) -> HttpReply:
+    path = path_of("health", "checks", "node-is-quorum-critical", *call.names)
+    reply = await call.ask("GET", path, sees=True)
+    return HttpReply(reply.status, reply.body)
+
+
+async def _in_service(call: HttpCall) -> HttpReply:
+    found = (await call.try_ask("GET", path_of("nodes", call.job.node), sees=True)).body
+    if isinstance(found, dict) and found["node"]["drained"]:
+        return _failed("this node is in maintenance mode")
+    return _healthy()
+
+
+async def _without_leaders(call: HttpCall) -> HttpReply:
+    """Check that every quorum queue has a leader that this node knows."""
+    vhosts = [call.names[0]] if call.names else await call.vhosts()
+    queues = await call.of_vhosts(vhosts, lambda vhost: call.queues(vhost, counts=False))
+    without = [
+        {"name": one["name"], "virtual_host": one["vhost"], "type": one["type"]}
+        for one in queues
+        if one["type"] == "quorum" and not one["leader"]
+    ]
+    if not without:
+        return _healthy()
+    return _failed("Some quorum queues have no elected leader", queues=without)
+
+
+async def _empty(call: HttpCall) -> HttpReply:
+    return HttpReply(200, [])
+
+
+async def _version(call: HttpCall) -> HttpReply:
+    return HttpReply(200, RABBITMQ_VERSION)
+
+
+_CHECKS = "/health/checks"
+_WITHOUT = f"{_CHECKS}/quorum-queues-without-elected-leaders"
+ROUTES: tuple[HttpRoute, ...] = (
+    http_route("/overview", GET=_overview),
+    http_route("/cluster-name", GET=_cluster_name, PUT=_rename),
+    http_route("/version", GET=_version),
+    http_route("/extensions", GET=_empty),
+    http_route("/feature-flags", GET=_empty),
+    http_route("/deprecated-features", GET=_empty),
+    http_route("/deprecated-features/used", GET=_empty),
+    http_route("/nodes", GET=_list_nodes),
+    http_route("/nodes/:node", GET=_get_node, DELETE=_forget_node),
+    http_route("/nodes/:node/drain", POST=_node_change("drain")),
+    http_route("/nodes/:node/revive", POST=_node_change("revive")),
+    http_route("/rebalance/queues", POST=_rebalance),
+    http_route(
+        "/queues/quorum/replicas/on/:node/grow",
+        POST=_resize("POST", "grow", ("strategy", "vhost_pattern", "queue_pattern", "membership")),
+    ),
+    http_route(
+        "/queues/quorum/replicas/on/:node/shrink",
+        DELETE=_resize("DELETE", "shrink", ("errors_only",)),
+    ),
+    http_route("/queues/quorum/:vhost/:queue/status", GET=_members),
+    http_route(
+        "/queues/quorum/:vhost/:queue/replicas/add", POST=_member_change("POST", "replicas", "add")
+    ),
+    http_route(
+        "/queues/quorum/:vhost/:queue/replicas/delete",
+        DELETE=_member_change("DELETE", "replicas", "delete"),
+    ),
+    http_route(f"{_CHECKS}/alarms", GET=_alarms),
+    http_route(f"{_CHECKS}/local-alarms", GET=_local_alarms),
+    http_route(f"{_CHECKS}/port-listener/:port", GET=_port_listener),
+    http_route(f"{_CHECKS}/protocol-listener/:protocols", GET=_protocol_listener),
+    http_route(f"{_CHECKS}/virtual-hosts", GET=_ok),
+    http_route(f"{_CHECKS}/metadata-store/initialized", GET=_ok),
+    http_route(f"{_CHECKS}/metadata-store/initialized/with-data", GET=_ok),
+    http_route(f"{_CHECKS}/node-is-quorum-critical", GET=_quorum_critical),
+    http_route(f"{_CHECKS}/is-in-service", GET=_in_service),
+    http_route(f"{_CHECKS}/ready-to-serve-clients", GET=_in_service),
+    http_route(f"{_WITHOUT}/all-vhosts", GET=_without_leaders),
+    http_route(f"{_WITHOUT}/vhost/:vhost", GET=_without_leaders),
+)

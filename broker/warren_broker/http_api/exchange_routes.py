@@ -1,0 +1,96 @@
+"""`/api/exchanges`: exchanges as RabbitMQ's HTTP API shows and changes them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from warren_broker.http_api.binding_routes import bindings_of, shown_binding
+from warren_broker.http_api.calls import HttpCall, boolean, done, exchange_name, path_of, text
+from warren_broker.http_api.messages import publish_message
+from warren_broker.http_api.replies import HttpReply, bad_request, object_not_found
+from warren_broker.http_api.routing_table import HttpRoute, http_route
+
+EXCHANGE_FLAGS = ("durable", "auto_delete", "internal")
+
+
+def _shown(vhost: str, exchange: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: exchange[key] for key in ("name", "type", *EXCHANGE_FLAGS, "arguments")}
+    return {**kept, "vhost": vhost, "policy": exchange["policy"] or None}
+
+
+async def _of_vhost(call: HttpCall, vhost: str) -> list[dict[str, Any]]:
+    return [_shown(vhost, one) for one in await call.get("/exchanges", vhost=vhost)]
+
+
+async def _list(call: HttpCall) -> HttpReply:
+    return HttpReply(200, await call.of_vhosts(await call.vhosts(), partial(_of_vhost, call)))
+
+
+async def _list_vhost(call: HttpCall) -> HttpReply:
+    return HttpReply(200, await _of_vhost(call, call.names[0]))
+
+
+async def _find(call: HttpCall) -> dict[str, Any] | None:
+    vhost, name = call.names[0], exchange_name(call.names[1])
+    found = await _of_vhost(call, vhost)
+    return next((one for one in found if one["name"] == name), None)
+
+
+async def _known(call: HttpCall) -> tuple[str, str, dict[str, Any]]:
+    """Return vhost, name and exchange; raises HttpRefusal."""
+    found = await _find(call)
+    if found is None:
+        raise object_not_found()
+    return call.names[0], found["name"], found
+
+
+async def _get(call: HttpCall) -> HttpReply:
+    return HttpReply(200, (await _known(call))[2])
+
+
+async def _put(call: HttpCall) -> HttpReply:
+    vhost, name = call.names[0], exchange_name(call.names[1])
+    given = call.chosen("type", *EXCHANGE_FLAGS, "arguments")
+    body: dict[str, Any] = {key: boolean(key, given[key]) for key in EXCHANGE_FLAGS if key in given}
+    body["type"] = text("type", given.get("type", "direct"))
+    body["arguments"] = given.get("arguments", {})
+    if not isinstance(body["arguments"], dict):
+        raise bad_request("arguments is not an object")
+    known = await _find(call)
+    await call.ask("PUT", path_of("exchanges", name), body, vhost=vhost)
+    return HttpReply(201 if known is None else 204)
+
+
+async def _delete(call: HttpCall) -> HttpReply:
+    vhost, name, _ = await _known(call)
+    flags = {"if-unused": "true"} if call.query.get("if-unused") == "true" else {}
+    return done(await call.ask("DELETE", path_of("exchanges", name, **flags), vhost=vhost))
+
+
+async def _from(call: HttpCall) -> HttpReply:
+    vhost, name, _ = await _known(call)
+    found = await bindings_of(call, vhost, src=name)
+    return HttpReply(200, [shown_binding(vhost, one) for one in found])
+
+
+async def _to(call: HttpCall) -> HttpReply:
+    vhost, name, _ = await _known(call)
+    found = await bindings_of(call, vhost, dste=name)
+    return HttpReply(200, [shown_binding(vhost, one) for one in found])
+
+
+async def _publish(call: HttpCall) -> HttpReply:
+    vhost, name, _ = await _known(call)
+    return HttpReply(200, {"routed": await publish_message(call, vhost, name)})
+
+
+_ONE_EXCHANGE = "/exchanges/:vhost/:exchange"
+ROUTES: tuple[HttpRoute, ...] = (
+    http_route("/exchanges", GET=_list),
+    http_route("/exchanges/:vhost", GET=_list_vhost),
+    http_route(_ONE_EXCHANGE, GET=_get, PUT=_put, DELETE=_delete),
+    http_route(f"{_ONE_EXCHANGE}/publish", POST=_publish),
+    http_route(f"{_ONE_EXCHANGE}/bindings/source", GET=_from),
+    http_route(f"{_ONE_EXCHANGE}/bindings/destination", GET=_to),
+)

@@ -1,0 +1,163 @@
+"""`/api/queues`: queues as RabbitMQ's HTTP API shows and changes them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+from warren_broker.http_api.binding_routes import bindings_of, shown_binding
+from warren_broker.http_api.calls import HttpCall, boolean, done, gathered, path_of
+from warren_broker.http_api.listing import columns_of, paged, paging_of, sorts_of
+from warren_broker.http_api.messages import get_messages
+from warren_broker.http_api.replies import HttpReply, bad_request
+from warren_broker.http_api.routing_table import HttpRoute, http_route
+from warren_broker.http_api.whole_cluster import nodes_alive
+
+BASIC: Final = frozenset(
+    {
+        *("name", "vhost", "type", "durable", "auto_delete", "exclusive", "arguments", "node"),
+        *("leader", "members", "online", "state", "policy", "operator_policy"),
+        "effective_policy_definition",
+    }
+)
+"""Columns that need no counts from the queues' leaders."""
+COUNTS: Final = {
+    "messages": "messages",
+    "messages_ready": "messages_ready",
+    "messages_unacknowledged": "messages_unacknowledged",
+    "messages_dlx": "messages_dlx",
+    "message_bytes_dlx": "message_bytes_dlx",
+    "message_bytes_ready": "bytes_ready",
+    "consumers": "consumer_count",
+    "messages_delayed": "messages_delayed",
+    "messages_claimed": "messages_claimed",
+    "messages_staged": "messages_staged",
+    "messages_set_aside": "messages_set_aside",
+    "duplicates_dropped": "duplicates_dropped",
+}
+"""Keys of counts, and what the node calls them; the last five are Warren's."""
+
+
+def shown_queue(queue: dict[str, Any], alive: set[str], counts: bool) -> dict[str, Any]:
+    """Return a queue with RabbitMQ's keys.
+
+    alive   the nodes that run
+    counts  whether the counts are known
+    """
+    leader, members = queue["leader"], list(queue["replicas"])
+    shown = {
+        "name": queue["name"],
+        "vhost": queue["vhost"],
+        "type": queue["type"],
+        "durable": queue["durable"],
+        "auto_delete": queue["auto_delete"],
+        "exclusive": queue["exclusive"],
+        "arguments": queue["arguments"],
+        "node": leader or (members[0] if members else None),
+        "state": "running" if leader in alive else "down",
+        "policy": queue["policy"] or None,
+        "operator_policy": queue["operator_policy"] or None,
+        "effective_policy_definition": queue["effective_policy_definition"],
+    }
+    if queue["type"] == "quorum":
+        online = [node for node in members if node in alive]
+        shown |= {"leader": leader or None, "members": members, "online": online}
+    if counts:
+        shown |= {key: queue[name] for key, name in COUNTS.items()}
+    return shown
+
+
+def _needs_counts(call: HttpCall) -> bool:
+    if call.query.get("disable_stats") == "true":
+        return call.query.get("enable_queue_totals") == "true"
+    columns = columns_of(call.query)
+    return columns is None or any(column and column[0] not in BASIC for column in columns)
+
+
+async def _listed(call: HttpCall, vhosts: list[str]) -> HttpReply:
+    """List queues; of a page that is sorted by what needs no counts, only its queues are counted.
+
+    Otherwise a page of a hundred would have every leader of ten thousand queues asked.
+    """
+    counts = _needs_counts(call)
+    few = paging_of(call.query) is not None and BASIC.issuperset(
+        one.split(".")[0] for one in sorts_of(call.query)
+    )
+    alive = await nodes_alive(call)
+    counted = counts and not few
+    found = await call.of_vhosts(vhosts, partial(call.queues, counts=counted))
+    shown = [shown_queue(one, alive, counted) for one in found]
+    if not few:
+        return HttpReply(200, shown)
+    page = paged(shown, call.query)
+    if counts:
+        page["items"] = await gathered(*(_counted(call, one, alive) for one in page["items"]))
+    return HttpReply(200, page)
+
+
+async def _counted(call: HttpCall, shown: dict[str, Any], alive: set[str]) -> dict[str, Any]:
+    asked = {"name": shown["name"], "counts": "true"}
+    found = await call.get(path_of("queues", **asked), vhost=shown["vhost"])
+    return shown_queue(found[0], alive, True) if found else shown
+
+
+async def _list(call: HttpCall) -> HttpReply:
+    return await _listed(call, await call.vhosts())
+
+
+async def _list_vhost(call: HttpCall) -> HttpReply:
+    return await _listed(call, [call.names[0]])
+
+
+async def _get(call: HttpCall) -> HttpReply:
+    counts = _needs_counts(call)
+    found = await call.queue(*call.names, counts=counts)
+    return HttpReply(200, shown_queue(found, await nodes_alive(call), counts))
+
+
+async def _put(call: HttpCall) -> HttpReply:
+    vhost, name = call.names
+    given = call.chosen("durable", "auto_delete", "arguments")
+    body: dict[str, Any] = {
+        key: boolean(key, given[key]) for key in ("durable", "auto_delete") if key in given
+    }
+    body["arguments"] = given.get("arguments", {})
+    if not isinstance(body["arguments"], dict):
+        raise bad_request("arguments is not an object")
+    return done(await call.ask("PUT", path_of("queues", name), body, vhost=vhost))
+
+
+async def _delete(call: HttpCall) -> HttpReply:
+    vhost, name = call.names
+    await call.queue(vhost, name, counts=False)
+    flags = {key: "true" for key in ("if-empty", "if-unused") if call.query.get(key) == "true"}
+    return done(await call.ask("DELETE", path_of("queues", name, **flags), vhost=vhost))
+
+
+async def _purge(call: HttpCall) -> HttpReply:
+    vhost, name = call.names
+    return done(await call.ask("DELETE", path_of("queues", name, "messages"), vhost=vhost))
+
+
+async def _bindings(call: HttpCall) -> HttpReply:
+    vhost, name = call.names
+    await call.queue(vhost, name, counts=False)
+    found = await bindings_of(call, vhost, dstq=name)
+    return HttpReply(200, [shown_binding(vhost, one) for one in found])
+
+
+async def _messages(call: HttpCall) -> HttpReply:
+    vhost, name = call.names
+    await call.queue(vhost, name, counts=False)
+    return HttpReply(200, await get_messages(call, vhost, name))
+
+
+ROUTES: tuple[HttpRoute, ...] = (
+    http_route("/queues", GET=_list),
+    http_route("/queues/detailed", GET=_list),
+    http_route("/queues/:vhost", GET=_list_vhost),
+    http_route("/queues/:vhost/:queue", GET=_get, PUT=_put, DELETE=_delete),
+    http_route("/queues/:vhost/:queue/bindings", GET=_bindings),
+    http_route("/queues/:vhost/:queue/contents", DELETE=_purge),
+    http_route("/queues/:vhost/:queue/get", POST=_messages),
+)

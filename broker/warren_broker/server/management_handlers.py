@@ -1,0 +1,34 @@
+"""The handlers of all requests for `/management` resources, whichever way they come in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from warren_broker.amqp10.caller import Answer, Asker
+from warren_broker.management.claim_service import CLAIM_HANDLERS
+from warren_broker.management.definition_service import DEFINITION_HANDLERS
+from warren_broker.management.delayed_service import DELAYED_HANDLERS
+from warren_broker.management.health_service import HEALTH_HANDLERS
+from warren_broker.management.limit_service import LIMIT_HANDLERS
+from warren_broker.management.member_service import MEMBER_HANDLERS
+from warren_broker.management.policy_service import POLICY_HANDLERS
+from warren_broker.management.queue_service import QUEUE_HANDLERS
+from warren_broker.management.shovel_service import SHOVEL_HANDLERS
+from warren_broker.management.sink_service import SINK_HANDLERS
+from warren_broker.management.user_service import USER_HANDLERS
+
+Handler = Callable[[Asker, Any, Answer], None]
+MANAGEMENT_HANDLERS: dict[type, Handler] = {
+    **QUEUE_HANDLERS,
+    **CLAIM_HANDLERS,
+    **MEMBER_HANDLERS,
+    **USER_HANDLERS,
+    **POLICY_HANDLERS,
+    **DELAYED_HANDLERS,
+    **SINK_HANDLERS,
+    **LIMIT_HANDLERS,
+    **DEFINITION_HANDLERS,
+    **SHOVEL_HANDLERS,
+    **HEALTH_HANDLERS,
+}

@@ -1,0 +1,76 @@
+"""The frames between a node and the process of its HTTP API."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warren_broker.amqp10.wire.proton import uint, ulong
+from warren_broker.errors import FrameError
+from warren_broker.http_api.frames import (
+    API_FRAME_BYTES_MAX,
+    ApiJob,
+    ApiListener,
+    FrameReader,
+    NodeAsk,
+    NodeReply,
+    decode_ask,
+    decode_job,
+    decode_reply,
+    encode_frame,
+)
+
+ASK = NodeAsk(7, "[::1]:9", "user", "secret", "PUT", "/queues/q", {"a": [1, b"x"]}, "/", True)
+
+
+def only(data: bytes) -> bytes:
+    (frame,) = FrameReader().feed(data)
+    return frame
+
+
+def test_each_message_comes_back() -> None:
+    reply = NodeReply(7, 200, {"n": 1}, "amqp:not-found")
+    job = ApiJob(
+        *("n", "c", "1", "quorum", (ApiListener("amqp", "::", 5672),), (3, 4)),
+        *({"http": {}}, ("amqp", "h", 1), 5),
+    )
+    assert decode_ask(only(encode_frame(ASK))) == ASK
+    assert decode_reply(only(encode_frame(reply))) == reply
+    assert decode_job(only(encode_frame(job))) == job
+
+
+@given(st.lists(st.integers(1, 40), max_size=30))
+def test_a_stream_is_cut_wherever_it_was_divided(sizes: list[int]) -> None:
+    stream = encode_frame(ASK) * 3
+    reader, found, at = FrameReader(), [], 0
+    for size in [*sizes, len(stream)]:
+        found += reader.feed(stream[at : at + size])
+        at += size
+    assert [decode_ask(frame) for frame in found] == [ASK] * 3
+
+
+def test_numbers_of_proton_are_numbers() -> None:
+    reply = decode_reply(only(encode_frame(NodeReply(1, 200, {"a": ulong(5), "b": [uint(2)]}))))
+    assert reply.body == {"a": 5, "b": [2]}
+
+
+def test_a_name_that_is_no_unicode_is_shown_with_backslashes() -> None:
+    """It would otherwise end the answer, and with it every list that the queue is in."""
+    reply = decode_reply(only(encode_frame(NodeReply(1, 200, [{"name": "q\udcff"}]))))
+    assert reply.body == [{"name": "q\\udcff"}]
+
+
+def test_what_is_no_frame_is_refused() -> None:
+    with pytest.raises(FrameError, match="is the limit"):
+        FrameReader().feed((API_FRAME_BYTES_MAX + 1).to_bytes(4, "big"))
+    for bad in (b"", b"\xc1", b"\x92\xa1a\x02", b"\x91" * 5_000):
+        for decode in (decode_ask, decode_reply, decode_job):
+            with pytest.raises(FrameError, match="no message"):
+                decode(bad)
+    with pytest.raises(OverflowError):
+        encode_frame(NodeReply(1, 200, 1 << 64))
+
+
+def test_the_password_is_not_shown() -> None:
+    assert "secret" not in repr(ASK)
