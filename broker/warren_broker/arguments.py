@@ -38,6 +38,8 @@ DURATION_MS_MAX: Final = 315_360_000_000
 """Ten years: the bound of every time-to-live."""
 GROUP_SIZE_MAX: Final = 9
 """Members of one queue; a larger initial size is cut to it, as to the number of nodes."""
+ARGUMENT_NUMBER_MIN: Final = -(1 << 63)
+ARGUMENT_NUMBER_MAX: Final = (1 << 63) - 1
 ARGUMENT_DEPTH_MAX: Final = 128
 """More than any decoder accepts: a bound for values built here."""
 
@@ -53,17 +55,23 @@ def storable(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return a definition's arguments as plain values; raises PreconditionFailed.
 
     Definitions are stored as text, so every name must be valid text: encoding a name that is not
-    UTF-8 would crash the node.
+    UTF-8 would crash the node. A number has at most 64 bits with its sign: no answer over AMQP 1.0
+    that shows a larger one can be encoded, and a list of all queues would be refused for one.
     """
     given: dict[str, Any] = plain(arguments)
-    _check_names(given)
+    _check_stored(given)
     return given
 
 
-def _check_names(value: Any) -> None:
+def _check_stored(value: Any) -> None:
+    if isinstance(value, int) and not ARGUMENT_NUMBER_MIN <= value <= ARGUMENT_NUMBER_MAX:
+        raise PreconditionFailed(
+            f"an argument's number {value} is not from {ARGUMENT_NUMBER_MIN} to "
+            f"{ARGUMENT_NUMBER_MAX}"
+        )
     if isinstance(value, list):
         for item in value:
-            _check_names(item)
+            _check_stored(item)
     elif isinstance(value, dict):
         for name, item in value.items():
             try:
@@ -73,7 +81,7 @@ def _check_names(value: Any) -> None:
                 raise PreconditionFailed(
                     f"argument name {shown!r} is not UTF-8; give a name that is"
                 ) from None
-            _check_names(item)
+            _check_stored(item)
 
 
 def plain(value: Any, depth: int = 0) -> Any:
