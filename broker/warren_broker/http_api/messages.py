@@ -35,6 +35,7 @@ from warren_broker.http_api.replies import (
     not_authorised,
     unavailable,
 )
+from warren_broker.pika_connections import blocking_connection
 
 THREADS: Final = 8
 TAKEN_MAX: Final = 10_000
@@ -158,7 +159,7 @@ async def _on_thread(call: HttpCall, vhost: str, work: Any) -> Any:
 def _carried_out(call: HttpCall, vhost: str, work: Any) -> Any:
     """Do work with a channel; raises HttpRefusal."""
     try:
-        connection = pika.BlockingConnection(_parameters(call, vhost))
+        connection = blocking_connection(_parameters(call, vhost))
         try:
             _limit_to(connection, call.job.timeout_ms / 1000)
             return work(connection.channel())
