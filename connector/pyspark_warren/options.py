@@ -28,7 +28,7 @@ from warren.uri import PORT_TLS, SASL_PLAIN, Address, ClientTls, parse_uri
 from warren_broker.amqp091.wire.fields import SHORT_STRING_BYTES_MAX
 from warren_broker.certificate_login import EXTERNAL
 
-_OURS_TO_IGNORE: Final = frozenset({"queryname", "path", "mergeschema"})
+_OURS_TO_IGNORE: Final = frozenset({"path", "mergeschema"})
 """Options that Spark itself adds."""
 PASSWORD_OPTIONS: Final = secret_names("password")
 """At most one of them is given, and none beside a uri with a password."""
@@ -140,6 +140,7 @@ class Options:
     on_batch_conflict: str = "fail"
     sink_expires_ms: int = 0
     checkpoint: str = ""
+    query_name: str = ""
     spool_location: str = ""
     ack_mode: str = "commit"
     prefetch: int = 50_000
@@ -223,6 +224,8 @@ def parse_options(given: Mapping[str, str], where: str, how: str = "both") -> Op
                 raise OptionError(_of_the_other(known[lower], where, how))
         elif lower == "checkpointlocation":
             values["checkpoint"] = text
+        elif lower == "queryname":  # Spark gives a sink its query's name
+            values["query_name"] = text
         elif lower not in _OURS_TO_IGNORE:
             raise OptionError(_unknown(name, where, known))
     lower_names = {name.lower() for name in given}

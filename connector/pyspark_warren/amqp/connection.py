@@ -19,6 +19,7 @@ from pika.adapters.utils.connection_workflow import (
     AMQPConnectorPhaseErrorBase,
 )
 
+from pyspark_warren.amqp.names import UNNAMED, ClientName
 from pyspark_warren.amqp.renewing import TokenCredentials
 from pyspark_warren.conditions import named_conditions
 from pyspark_warren.errors import BrokerRefusedError, BrokerUnavailableError, WarrenSparkError
@@ -45,10 +46,10 @@ if _pika_log.level == logging.NOTSET:
     _pika_log.setLevel(logging.CRITICAL)
 
 
-def parameters(options: Options, name: str = "pyspark_warren") -> list[pika.ConnectionParameters]:
+def parameters(options: Options, name: ClientName = UNNAMED) -> list[pika.ConnectionParameters]:
     """Return the parameters of a connection to each host, starting with a random one.
 
-    name    the connection's name, which the broker shows
+    name    what the broker shows of it
     raises  OptionError: a file of the TLS options cannot be used, or there is no password;
             TokenError: there is no token, BrokerUnavailableError: not now
     """
@@ -73,14 +74,14 @@ def parameters(options: Options, name: str = "pyspark_warren") -> list[pika.Conn
             connection_attempts=1,
             socket_timeout=options.connect_timeout_s,
             stack_timeout=options.connect_timeout_s,
-            client_properties={"connection_name": name, "product": "pyspark_warren"},
+            client_properties=name.properties(),
         )
         for host, port in options.hosts[first:] + options.hosts[:first]
     ]
 
 
 def open_blocking(
-    options: Options, doing: str = "", name: str = "pyspark_warren"
+    options: Options, doing: str = "", name: ClientName = UNNAMED
 ) -> pika.BlockingConnection:
     """Open a connection to the first host that answers, until requestTimeout.
 
@@ -96,7 +97,7 @@ def open_any(
     options: Options,
     doing: str,
     open_one: Callable[[pika.ConnectionParameters], T],
-    name: str = "pyspark_warren",
+    name: ClientName = UNNAMED,
 ) -> T:
     """Call `open_one` for each host in turn until it succeeds; raises like `open_blocking`.
 

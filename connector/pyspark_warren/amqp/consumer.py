@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from pyspark_warren.amqp.connection import parameters
 from pyspark_warren.amqp.decided import NONE_DECIDED, PASSED, RELEASED, DecidedRows, Decision
+from pyspark_warren.amqp.names import of_receiver
 from pyspark_warren.amqp.renewing import with_token
 from pyspark_warren.amqp.session import ENDS_LIKEWISE, Session
 from pyspark_warren.amqp.spooling import Spooled, SpoolThread
@@ -95,6 +96,7 @@ class ReceiverPort(Protocol):
     """What a consumer needs of its receiver."""
 
     options: Options
+    reader: str
     loop: object
     spool: SpoolThread
 
@@ -129,8 +131,8 @@ class SpoolConsumer:
 
     def __init__(self, receiver: ReceiverPort, index: int) -> None:
         self._receiver = receiver
-        self._index = index
         options = receiver.options
+        self._name = of_receiver(options, receiver.reader, index)
         self._doing = f"reading queue {options.queue!r}"
         self._session: Session | None = None
         self._number = 0
@@ -230,7 +232,7 @@ class SpoolConsumer:
         try:
             if failure is not None:
                 raise failure
-            hosts = parameters(options, f"pyspark_warren receiver {self._index}")
+            hosts = parameters(options, self._name)
         except BrokerUnavailableError as wrong:  # of the token endpoint
             self.ended(wrong)
             return
@@ -240,9 +242,9 @@ class SpoolConsumer:
         hosts.sort(key=lambda one: options.hosts.index((one.host, one.port)))
         one = hosts[self._attempt % len(hosts)]
         self._attempt += 1
-        prefetch = options.prefetch
+        prefetch, tag = options.prefetch, self._name.tag
         self._session = Session(
-            self._receiver.loop, one, options.queue, prefetch, self._doing, self
+            self._receiver.loop, one, options.queue, prefetch, self._doing, self, tag=tag
         )
 
     def began(self, messages: int, consumers: int) -> None:

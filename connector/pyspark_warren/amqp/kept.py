@@ -10,27 +10,30 @@ from typing import Any, Final
 import pika
 
 from pyspark_warren.amqp.connection import open_any
+from pyspark_warren.amqp.names import ClientName, of_sink
 from pyspark_warren.amqp.renewing import keep_renewed
 from pyspark_warren.options import Options
+from pyspark_warren.task_query import read_by
 from pyspark_warren.tokens import Login, login_of
 from warren.errors import ConnectionLost
 from warren.uri import Address
 from warren_broker.pika_connections import IOServices
 
-CONNECTION_NAME: Final = "pyspark_warren sink"
 _KEPT_MAX: Final = 8
-_kept: dict[tuple[Address, Login], KeptConnection] = {}
-"""Kept while the process runs, because Spark reuses its Python workers."""
+_kept: dict[tuple[Address, Login, ClientName], KeptConnection] = {}
+"""Kept while the process runs, because Spark reuses its Python workers; each query has its own,
+because the broker shows its name."""
 
 
 def linked(options: Options, doing: str) -> KeptConnection:
-    """Return this process's connection to that address, or a new one; raises like `open_any`."""
-    key = options.address(), login_of(options)
+    """Return this process's connection of that query, or a new one; raises like `open_any`."""
+    name = of_sink(options, read_by())
+    key = options.address(), login_of(options), name
     link = _kept.pop(key, None)
     if link is None or not link.alive:
         while len(_kept) >= _KEPT_MAX:
             _kept.pop(next(iter(_kept))).close()
-        link = open_any(options, doing, KeptConnection, CONNECTION_NAME)
+        link = open_any(options, doing, KeptConnection, name)
     _kept[key] = link
     return link
 

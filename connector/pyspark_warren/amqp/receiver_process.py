@@ -61,7 +61,7 @@ class SpoolReceiver:
         self._out = out
         self._may_ack = bool(task["may_ack"])
         self._seen = int(task["seen"])
-        self._reader, self._lane = str(task["reader"]), str(task["lane"])
+        self.reader, self._lane = str(task["reader"]), str(task["lane"])
         self.decided = DecidedRows(task["decided"])
         self.settled = self.end = 0
         self._ending = False
@@ -150,7 +150,7 @@ class SpoolReceiver:
             known=self._may_ack,
         )
         return LaneWriter.take_over(
-            open_place(options.spool_location), self._reader, self._lane, use
+            open_place(options.spool_location), self.reader, self._lane, use
         )
 
     def _owns(self, lane: LaneWriter) -> None:

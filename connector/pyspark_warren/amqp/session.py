@@ -87,6 +87,7 @@ class Session:
 
     doing      such as "reading queue 'flights'", for errors
     arguments  of the consumer
+    tag        the consumer's; "": the library draws one
     """
 
     def __init__(
@@ -98,9 +99,10 @@ class Session:
         doing: str,
         events: SessionEvents,
         arguments: Mapping[str, Any] = _PRIORITY,
+        tag: str = "",
     ) -> None:
         self._queue, self._prefetch, self._events = queue, prefetch, events
-        self._arguments = dict(arguments)
+        self._arguments, self._tag = dict(arguments), tag
         self._at = f"{parameters.host}:{parameters.port}"
         self._doing = doing
         self._why: WarrenSparkError | None = None
@@ -187,7 +189,11 @@ class Session:
 
         def limited(_: Any) -> None:
             self._channel.basic_consume(
-                self._queue, _not_called, arguments=self._arguments, callback=consuming
+                self._queue,
+                _not_called,
+                consumer_tag=self._tag or None,
+                arguments=self._arguments,
+                callback=consuming,
             )
 
         self._channel.basic_qos(prefetch_count=self._prefetch, callback=limited)

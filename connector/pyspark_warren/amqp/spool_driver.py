@@ -18,6 +18,7 @@ from pika import exceptions
 from pyspark_warren.amqp.connection import is_no_queue, named, open_blocking
 from pyspark_warren.amqp.giving_up import SpoolGivingUp
 from pyspark_warren.amqp.lanes import Lane, LaneCounts
+from pyspark_warren.amqp.names import of_look
 from pyspark_warren.amqp.plan import SpoolSlice, cut_end, slices
 from pyspark_warren.amqp.spool.files import stretches
 from pyspark_warren.amqp.spool.lane import describe
@@ -280,7 +281,7 @@ class SpoolDriver:
 
     def _ready(self) -> int:
         """Ask the broker for the queue's ready messages; raises pika's errors."""
-        connection = open_blocking(self._options, self._doing)
+        connection = open_blocking(self._options, self._doing, of_look(self._options))
         try:
             found = connection.channel().queue_declare(self._options.queue, passive=True)
             return int(found.method.message_count)

@@ -87,7 +87,7 @@ class StepLane:
         self.reports: list[tuple[int, int]] = []
         self.recognised = self.links = self.pid = 0
         self.warning = self.down_text = ""
-        receiver: Any = type("Receiver", (), {"options": options})()
+        receiver: Any = type("Receiver", (), {"options": options, "reader": reader})()
         self.consumer = SpoolConsumer(receiver, 0)
         self.channel = world.broker.open(options.prefetch)
         world.channel = self.channel

@@ -23,6 +23,7 @@ from pyspark_warren import errors
 from pyspark_warren.amqp.connection import named, open_any, open_blocking, parameters
 from pyspark_warren.amqp.detect import detect
 from pyspark_warren.amqp.kept import KeptConnection
+from pyspark_warren.amqp.names import ClientName
 from pyspark_warren.amqp.session import Session
 from pyspark_warren.options import Options, parse_options
 from tests.certificates import Authority
@@ -61,7 +62,7 @@ def answering(data: bytes) -> Iterator[str]:
 def test_it_connects_through_the_host_that_answers(rabbitmq: OneRabbitMQ) -> None:
     options = given(f"127.0.0.1:{free_ports(1)},{rabbitmq.hosts}")
     for _ in range(4):  # the first host is drawn
-        with open_blocking(options, name="a test") as connection:
+        with open_blocking(options, name=ClientName("a test")) as connection:
             assert connection.channel().queue_declare("", exclusive=True).method.queue
     one = next(each for each in parameters(options) if each.port == rabbitmq.port)
     assert (one.virtual_host, one.heartbeat, one.blocked_connection_timeout) == ("/", 20, None)
@@ -251,7 +252,7 @@ def test_a_receiver_whose_new_connection_is_reset_ends_its_session(
             loop.stop()
 
     with resetting_peer(monkeypatch) as (host, port):
-        one = parameters(given(f"{host}:{port}"), "a test")[0]
+        one = parameters(given(f"{host}:{port}"))[0]
         Session(loop, one, "q", 10, "reading queue 'q'", Events())
         loop.call_later(PATIENCE_S, loop.stop)
         loop.start()

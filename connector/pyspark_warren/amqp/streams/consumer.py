@@ -17,15 +17,16 @@ from typing import Final
 from pika.adapters.select_connection import IOLoop
 
 from pyspark_warren.amqp.connection import parameters
+from pyspark_warren.amqp.names import of_stream
 from pyspark_warren.amqp.session import Session, receive_in_large_pieces
 from pyspark_warren.errors import BrokerUnavailableError, OptionError, WarrenSparkError
 from pyspark_warren.options import Options
 from pyspark_warren.properties import decode_properties
+from pyspark_warren.task_query import read_by
 from warren_broker.errors import SyntaxRefused
 from warren_broker.kernel import Deliveries
 
 OFFSET_HEADER: Final = "x-stream-offset"
-_CONNECTION: Final = "pyspark_warren stream"
 _MARKED: Final = bytes((len(OFFSET_HEADER),)) + OFFSET_HEADER.encode() + b"l"
 """The header's name in a table, with the type of its value: a signed 64 bit number follows."""
 _NUMBER: Final = struct.Struct(">q")
@@ -95,7 +96,8 @@ class StreamConsumer:
         attempt: int | None = None,
     ) -> None:
         receive_in_large_pieces()
-        hosts = parameters(options, _CONNECTION)
+        name = of_stream(options, read_by())
+        hosts = parameters(options, name)
         hosts.sort(key=lambda one: options.hosts.index((one.host, one.port)))
         which = random.randrange(len(hosts)) if attempt is None else attempt % len(hosts)
         self._queue = options.queue
@@ -104,8 +106,9 @@ class StreamConsumer:
         self._over = False
         self._loop = IOLoop()
         self.begun = False
+        arguments = {OFFSET_HEADER: place}
         self._session = Session(
-            self._loop, hosts[which], options.queue, credit, doing, self, {OFFSET_HEADER: place}
+            self._loop, hosts[which], options.queue, credit, doing, self, arguments, name.tag
         )
 
     @property
