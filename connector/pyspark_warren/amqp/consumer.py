@@ -259,7 +259,8 @@ class SpoolConsumer:
             else:
                 self._receiver.spool.end_session(number)
 
-        self._receiver.spool.begin_session(begun)
+        counting = session is not None and session.counts_returns
+        self._receiver.spool.begin_session(begun, counting)
         self._receiver.link("")
 
     def received(self) -> None:

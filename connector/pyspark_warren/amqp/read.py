@@ -9,10 +9,10 @@ from typing import Final
 import pyarrow as pa
 
 from pyspark_warren.amqp.plan import SpoolSlice
+from pyspark_warren.amqp.recognise import ACQUIRED_COUNT, DELIVERY_COUNT
 from pyspark_warren.amqp.spool.files import read_stretch
 from pyspark_warren.amqp.spool.store import open_place
 from pyspark_warren.amqp.spool.tries import give_up
-from pyspark_warren.amqp.spooling import DELIVERY_COUNT
 from pyspark_warren.columns import PROPERTY_COLUMNS
 from pyspark_warren.decode import decode_columns
 from pyspark_warren.errors import MalformedMessageError
@@ -23,7 +23,7 @@ from warren_broker.amqp091.wire import properties as wire
 from warren_broker.block.layout import PRIORITY_DEFAULT
 from warren_broker.errors import SyntaxRefused
 
-_HEADERS: Final = {"delivery_count": DELIVERY_COUNT, "acquired_count": "x-acquired-count"}
+_HEADERS: Final = {"delivery_count": DELIVERY_COUNT, "acquired_count": ACQUIRED_COUNT}
 """Columns that a quorum queue's broker tells in a header; 0 without it."""
 _FROM_PROPERTIES: Final = PROPERTY_COLUMNS.union(_HEADERS, ["priority"])
 _STORED: Final = ("body", "exchange", "routing_key", "redelivered")

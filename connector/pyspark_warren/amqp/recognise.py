@@ -14,10 +14,14 @@ a redelivered message with an identity, in this order:
    has not ended. This is a guess, and it is made when the identity has a message id, or one row
    only. Several rows without a message id show that the publisher sends equal messages: then the
    delivery is a new row, because a message in two rows is better than one in none.
+   It is not made in a session that holds the row, where a queue either counts deliveries or sends
+   no message twice to a session that lives (`counting`), and no count has risen: then the delivery
+   is another message, which a look at the queue has marked.
 
 So with a message id or distinct content every message has one row. Without a message id, messages
 that are equal to the byte cannot be told apart: after a crash one may have two rows, and one that
-equals the only remembered row and was delivered before, but not spooled, has none of its own.
+equals the only remembered row and was delivered before, but not spooled, has none of its own where
+the counts do not tell.
 """
 
 from __future__ import annotations
@@ -27,12 +31,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import pairwise
-from typing import Final
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 
 from pyspark_warren.amqp.decided import NONE_DECIDED, PASSED, RELEASED, DecidedRows
 from pyspark_warren.amqp.spool.layout import IDENTITY_BYTES
+from pyspark_warren.properties import decode_properties
 from warren_broker.amqp091.wire import fields
 from warren_broker.amqp091.wire import properties as wire
 from warren_broker.errors import SyntaxRefused
@@ -43,7 +48,12 @@ _DIGEST_BYTES: Final = IDENTITY_BYTES - 1
 _HEADERS: Final = wire.flag("headers")
 _MESSAGE_ID: Final = wire.flag("message_id")
 _BEFORE_HEADERS: Final = (wire.flag("content_type"), wire.flag("content_encoding"))
-_BROKERS: Final = frozenset((b"x-delivery-count", b"x-acquired-count"))
+DELIVERY_COUNT: Final = "x-delivery-count"
+"""RabbitMQ's header of quorum queues: how often the message was delivered and returned before."""
+ACQUIRED_COUNT: Final = "x-acquired-count"
+Counts: TypeAlias = tuple[int, int]
+"""What a broker says of a message's earlier deliveries: `ACQUIRED_COUNT`, DELIVERY_COUNT; or 0."""
+_BROKERS: Final = frozenset((DELIVERY_COUNT.encode(), ACQUIRED_COUNT.encode()))
 """Headers that a broker changes from one delivery of a message to the next."""
 _WITH_ID: Final = b"\x01"
 _WITHOUT_ID: Final = b"\x00"
@@ -131,6 +141,16 @@ def _lasting(properties: bytes, flags: int) -> bytes:
     return b"".join((bits, properties[2:start], size, kept, properties[end:]))
 
 
+def delivery_counts(properties: bytes) -> Counts | None:
+    """Return what a message's headers say of its earlier deliveries; None: they are malformed."""
+    try:
+        headers = decode_properties(properties, frozenset({"headers"})).get("headers", ())
+    except SyntaxRefused:
+        return None
+    found = {name: int(typed.get("long") or 0) for name, typed in headers}
+    return found.get(ACQUIRED_COUNT, 0), found.get(DELIVERY_COUNT, 0)
+
+
 # ------------------------------------------------------------------ rows
 
 _RUN_ROWS_MAX: Final = 4096
@@ -165,6 +185,7 @@ class RowMemory:
     acked_when_spooled   every row counts as acknowledged (ackMode=spool)
     decided              rows that passed count as acknowledged; one that was released is none any
                          more: when its message comes back, it is a new row
+    counting             sessions to which a message comes again only with a higher count, or not
 
     Rows of sessions that have ended are remembered until there are too many, whatever was settled
     since: 1. a machine is lost with its receiver; 2. its successor settles the rows, and a million
@@ -180,8 +201,10 @@ class RowMemory:
     acked_when_spooled: bool = False
     decided: DecidedRows = NONE_DECIDED
     live: set[int] = field(default_factory=set)
+    counting: set[int] = field(default_factory=set)
     _runs: list[RowRun] = field(default_factory=list)
     _held: dict[int, int] = field(default_factory=dict)
+    _counts: dict[int, tuple[int, Counts]] = field(default_factory=dict)
     _index: dict[bytes, list[int]] | None = None
     _indexed: int = 0
     _searched: dict[bytes, int] = field(default_factory=dict)
@@ -195,15 +218,20 @@ class RowMemory:
 
     # -------------------------------------------------------------- sessions and rows
 
-    def begin_session(self) -> int:
+    def begin_session(self, counting: bool = False) -> int:
         """Return the number of a new session."""
         self._sessions += 1
         self.live.add(self._sessions)
+        if counting:
+            self.counting.add(self._sessions)
         return self._sessions
 
     def end_session(self, session: int) -> None:
         """Rows that the session holds may be delivered again, to any session."""
         self.live.discard(session)
+        if session in self.counting:
+            self.counting.discard(session)
+            self._counts = {row: of for row, of in self._counts.items() if of[0] != session}
         self._searched.clear()
         self._returned = {
             identity: (row, holder, last)
@@ -240,6 +268,7 @@ class RowMemory:
         if len(kept) < len(self._runs):
             self._runs = kept[::-1]
             self._held = {row: s for row, s in self._held.items() if self._run(row) is not None}
+            self._counts = {row: c for row, c in self._counts.items() if self._run(row) is not None}
             self._index = None
 
     def remembers(self, first: int, end: int) -> bool:
@@ -266,19 +295,50 @@ class RowMemory:
 
     # -------------------------------------------------------------- repeats
 
-    def match(self, identity: bytes, session: int) -> int | None:
-        """Return the row that a redelivered message is, which the session now holds, or None."""
+    def match(self, identity: bytes, session: int, counts: Counts | None = None) -> int | None:
+        """Return the row that a redelivered message is, which the session now holds, or None.
+
+        counts  `delivery_counts` of the message; None: not known
+        """
         rows = self._indexed_rows().get(identity, [])
         if self.decided:
             rows = [row for row in rows if self.decided.of(row) != RELEASED]
         found = self._due(identity, rows)
         if found is None:
             # The newest row: it is acknowledged last, so never before its batch is committed.
-            if len(rows) != 1 and not (identity.endswith(_WITH_ID) and rows):
+            named = identity.endswith(_WITH_ID)
+            if len(rows) != 1 and not (named and rows):
                 return None
             found = rows[-1]
+            if not named and counts is not None and self._is_another(found, session, counts):
+                return None
         self._held[found] = session
+        self.note_counts(found, session, counts)
         return found
+
+    def _is_another(self, row: int, session: int, counts: Counts) -> bool:
+        """Return whether a delivery without a message id is not the message that is that row.
+
+        1. A message is a row, acknowledged or not.  2. Another one, equal to the byte, was looked
+        at by an operator.  3. It comes, marked, in the same session. If it were the first one, a
+        queue that counts would have counted the return.
+        """
+        if session not in self.counting or self._holder(row) != session:
+            return False
+        _, (acquired, delivered) = self._counts.get(row, (session, (0, 0)))
+        return counts[0] <= acquired and counts[1] <= delivered
+
+    def needs_counts(self, identity: bytes, session: int) -> bool:
+        """Return whether the counts of a redelivered message with that identity tell anything."""
+        return session in self.counting and identity.endswith(_WITHOUT_ID)
+
+    def note_counts(self, row: int, session: int, counts: Counts | None) -> None:
+        """Note the counts of a redelivered message that is that row.
+
+        Those of one that is not redelivered are a publisher's, and none of the broker's.
+        """
+        if counts is not None and session in self.counting:
+            self._counts[row] = session, counts
 
     def note_returned(self, identity: bytes, row: int, session: int) -> None:
         """Note a new row with a message that another session may have received first.
@@ -355,3 +415,5 @@ class RowMemory:
         for before, after in pairwise(self._runs):
             assert before.end <= after.first, (before.first, before.end, after.first)
         assert all(OLD < session <= self._sessions for session in self.live), self.live
+        assert self.counting <= self.live, (self.counting, self.live)
+        assert all(session in self.counting for session, _ in self._counts.values())

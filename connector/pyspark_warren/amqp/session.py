@@ -33,6 +33,7 @@ _PRIORITY: Final = {"x-priority": 0}
 """A consumer's priority when it gives none. RabbitMQ refuses the argument, whatever its value, for
 a stream, and says so before anything is delivered: streams have no priorities. Without it a stream
 would be read from its end, and its acknowledgements would mean nothing."""
+_RABBITMQ: Final = "RabbitMQ"
 _NO_PRIORITY: Final = "invalid arg 'x-priority'"
 
 
@@ -126,6 +127,18 @@ class Session:
         """The messages received since the last `take`."""
         filled: Deliveries = self._connection.scanner.filled
         return filled
+
+    @property
+    def counts_returns(self) -> bool:
+        """Whether a message that comes to this session again has a higher delivery count.
+
+        RabbitMQ's quorum queues count each return. Its classic queues do not, and deliver again
+        only what belonged to a session that has ended; before 4.0, however, mirrored ones did so on
+        the same channel when another mirror took over. What other brokers do is not known.
+        """
+        said: Mapping[str, Any] = self._connection.server_properties or {}
+        major = str(said.get("version", "")).partition(".")[0]
+        return said.get("product") == _RABBITMQ and major.isdecimal() and int(major) >= 4
 
     def take(self) -> Deliveries:
         """Return the complete messages received since the last call."""

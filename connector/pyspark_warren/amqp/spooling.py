@@ -17,18 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_warren.amqp.decided import DecidedRows
+from pyspark_warren.amqp.recognise import delivery_counts
 from pyspark_warren.amqp.spool.lane import LaneWriter
 from pyspark_warren.amqp.spool.rows import SCHEMA
 from pyspark_warren.errors import WarrenSparkError
-from pyspark_warren.properties import decode_properties
-from warren_broker.errors import SyntaxRefused
 from warren_broker.kernel import Deliveries
 
 log = logging.getLogger("pyspark_warren")
-
-DELIVERY_COUNT: Final = "x-delivery-count"
-"""RabbitMQ's header of quorum queues: how often the message was delivered and returned before."""
-
 
 WRITES_MAX: Final = 2
 """Writes that are under way or wait, for all consumers; one more waits in `SpoolThread.write`."""
@@ -76,19 +71,11 @@ def batch_of(taken: Deliveries) -> pa.RecordBatch:
     )
 
 
-def delivery_count(properties: bytes) -> int:
-    """Return what the broker says of earlier deliveries in a message's headers; 0: nothing."""
-    try:
-        headers = decode_properties(properties, frozenset({"headers"})).get("headers", ())
-    except SyntaxRefused:
-        return 0
-    return max([typed.get("long") or 0 for name, typed in headers if name == DELIVERY_COUNT] + [0])
-
-
 def highest_delivery_count(batch: pa.RecordBatch) -> int:
     """Return the highest delivery count of the redelivered messages."""
     again = batch.column("properties").filter(batch.column("redelivered"))
-    return max((delivery_count(raw) for raw in pc.unique(again).to_pylist()), default=0)
+    found = (delivery_counts(raw) for raw in pc.unique(again).to_pylist())
+    return max((counts[1] for counts in found if counts is not None), default=0)
 
 
 class SpoolThread:
@@ -115,11 +102,11 @@ class SpoolThread:
         self._thread = threading.Thread(target=self._run, name="warren-spool", daemon=True)
         self._thread.start()
 
-    def begin_session(self, begun: Callable[[int], None]) -> None:
-        """Begin a session; `begun` gets its number."""
+    def begin_session(self, begun: Callable[[int], None], counting: bool = False) -> None:
+        """Begin a session; `begun` gets its number. counting: see `LaneWriter`."""
 
         def work(lane: LaneWriter) -> None:
-            number = lane.begin_session()
+            number = lane.begin_session(counting)
             self._post(lambda: begun(number))
 
         self._work.put(work)

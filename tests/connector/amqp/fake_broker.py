@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
+
+from warren_broker.amqp091.wire import properties as wire
 
 
 @dataclass
@@ -31,11 +33,12 @@ class FakeBroker:
     """A queue, its channels, and the acknowledgements that a killed node would forget.
 
     ordered  False: as a priority queue, a new message may overtake others
+    counts   a redelivered message says how often it was delivered, as in a quorum queue
     """
 
-    def __init__(self, random: Random, ordered: bool) -> None:
+    def __init__(self, random: Random, ordered: bool, counts: bool = False) -> None:
         self.random = random
-        self.ordered = ordered
+        self.ordered, self.counts = ordered, counts
         self.ready: list[Message] = []
         self.channels: list[Channel] = []
         self.acked: list[Message] = []
@@ -63,9 +66,18 @@ class FakeBroker:
             while channel.open and self.ready and len(channel.unacked) < channel.prefetch:
                 message = self.ready.pop(0)
                 channel.unacked[channel.next_tag] = message
-                channel.outbox.append((channel.next_tag, message, message.deliveries > 0))
+                shown = self._shown(message)
+                channel.outbox.append((channel.next_tag, shown, message.deliveries > 0))
                 message.deliveries += 1
                 channel.next_tag += 1
+
+    def _shown(self, message: Message) -> Message:
+        """Return the message as it is delivered."""
+        if not self.counts or not message.deliveries:
+            return message
+        headers = wire.decode(message.properties).headers or {}
+        headers = {**headers, "x-acquired-count": message.deliveries}
+        return replace(message, properties=wire.replace(message.properties, headers=headers))
 
     def ack(self, channel: Channel, tag: int) -> Message | None:
         """Acknowledge one delivery; on a closed channel it is not heard."""
@@ -90,6 +102,11 @@ class FakeBroker:
         channel.open = False
         self.channels.remove(channel)
         self._requeue(channel)
+
+    def look(self, count: int) -> None:
+        """Another client gets the first messages and returns them, as a management page does."""
+        for message in self.ready[:count]:
+            message.deliveries += 1
 
     def return_silently(self, channel: Channel) -> None:
         """The consumer's node was unreachable: its messages come again on the same channel."""

@@ -119,7 +119,7 @@ class Receiver:
         while len(self.channels) < world.connections:
             channel = world.broker.open(PREFETCH)
             self.channels.append(channel)
-            sessions[id(channel)] = writer.begin_session()
+            sessions[id(channel)] = writer.begin_session(counting=world.kind != "other")
             self.tags[id(channel)] = deque()
 
     def take(self, program: Program, writer: LaneWriter, channel: Channel, session: int) -> None:
@@ -161,13 +161,19 @@ class Receiver:
 
 
 class World:
-    """The broker, the disk, the checkpoint, the programs."""
+    """The broker, the disk, the checkpoint, the programs.
+
+    kind  of the queue: a quorum queue counts deliveries, and may return messages silently; a
+          classic one of RabbitMQ 4 does neither; of another broker's nothing is known
+    """
 
     def __init__(self, seed: int, faults: Faults = SOUND, connections: int = 0) -> None:
         self.random = random = Random(seed)
         self.faults = faults
         self.late_takes: list[tuple[int, object]] = []
-        self.broker = FakeBroker(random, ordered=random.random() < 0.7)
+        self.kind = random.choice(("quorum", "classic", "other"))
+        ordered = random.random() < 0.7
+        self.broker = FakeBroker(random, ordered, counts=self.kind == "quorum")
         self.disk = Disk(random, whole=random.random() < 0.7)
         self.disk.trouble = random.choice((0.0, 0.02))
         self.acked_when_spooled = random.random() < 0.5
@@ -228,13 +234,14 @@ class World:
 
     def disturb(self) -> None:
         """Something fails, or what had failed comes back."""
+        self.broker.look(self.random.randint(0, 3))
         chance = self.random.random()
         channels = self.broker.channels
         if chance < 0.35 and channels:
             self.broker.close(self.random.choice(channels))
         elif chance < 0.45:
             self.broker.crash()
-        elif chance < 0.55 and channels:
+        elif chance < 0.55 and channels and self.kind != "classic":
             self.broker.return_silently(self.random.choice(channels))
         elif chance < 0.7 and self.disk.late:
             self.disk.land_late()
@@ -300,6 +307,69 @@ class World:
         numbers = {b"%d" % number for number in range(self.broker.published)}
         missing = numbers - self.checkpoint.committed.keys()
         assert not missing, f"messages that are in no batch: {sorted(missing)}"
+
+
+class EqualMessages:
+    """A receiver whose session lives, and equal messages without ids that others look at.
+
+    What is asserted: each message has a row.
+
+    counts  of a quorum queue: its messages are all looked at, once; those of a classic queue at
+            any time
+    known   the receiver knows that it is RabbitMQ 4
+    """
+
+    def __init__(self, seed: int, counts: bool, known: bool = True) -> None:
+        self.random = random = Random(seed)
+        self.broker = FakeBroker(random, ordered=random.random() < 0.7, counts=counts)
+        self.channel = self.broker.open(PREFETCH)
+        disk = Disk(random, whole=True)
+        place = SpoolPlace(SteppingStore(disk, lambda: None), "spool", "spool")
+        use = LaneUse("/", "q", 3 * PREFETCH, 0, random.random() < 0.5)
+        self.writer = LaneWriter.take_over(place, "spark-1", LANE, use, "0" * 16)
+        self.session = self.writer.begin_session(known)
+        self.tags: deque[tuple[int, int]] = deque()
+        self.bodies = random.choice((1, 3, 30))
+
+    def step(self) -> None:
+        """Publish, look, receive or settle."""
+        chance = self.random.random()
+        if chance < 0.3:
+            made = self.broker.publish(b"%d" % self.random.randrange(self.bodies), NONE)
+            made.deliveries = int(self.broker.counts)
+        elif chance < 0.4 and not self.broker.counts:
+            self.broker.look(self.random.randint(1, 3))
+        elif chance < 0.8:
+            self.receive()
+        else:
+            self.settle(self.random.randint(self.writer.settled, self.writer.end))
+
+    def receive(self) -> None:
+        """Take what the channel has delivered."""
+        self.broker.deliver()
+        taken, self.channel.outbox = self.channel.outbox, []
+        batch = rows(
+            [message.body for _, message, _ in taken],
+            [redelivered for *_, redelivered in taken],
+            [message.properties for _, message, _ in taken],
+        )
+        positions = self.writer.take(self.session, batch) if taken else ()
+        self.tags += zip((tag for tag, *_ in taken), positions, strict=True)
+
+    def settle(self, position: int) -> None:
+        """Settle, and acknowledge what is settled."""
+        self.writer.settle(position)
+        while self.tags and self.tags[0][1] < position:
+            self.broker.ack(self.channel, self.tags.popleft()[0])
+
+    def run(self) -> None:
+        """Take steps, then receive all."""
+        for _ in range(300):
+            self.step()
+        while self.broker.held():
+            self.receive()
+            self.settle(self.writer.end)
+        assert self.writer.end == self.broker.published, (self.writer.end, self.broker.published)
 
 
 class Driver:

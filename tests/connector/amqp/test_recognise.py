@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_warren.amqp.recognise import OLD, RowMemory, identities_of
+from pyspark_warren.amqp.recognise import OLD, RowMemory, delivery_counts, identities_of
 from pyspark_warren.amqp.spool.layout import IDENTITY_BYTES
 from tests.connector.amqp.spooling import rows, with_id
 from warren_broker.amqp091.wire.properties import NONE, Properties, encode
@@ -84,6 +84,55 @@ def test_equal_messages_are_doubled_rather_than_lost() -> None:
     session = memory.begin_session()
     assert memory.match(identity(), session) is None
     assert memory.match(identity(b"other"), session) == 2
+
+
+@pytest.mark.parametrize("settled", [0, 1])
+def test_an_equal_message_on_the_channel_that_has_the_row_is_another_one(settled: int) -> None:
+    """RabbitMQ 4 sends a message again to a channel that lives with a higher count, or not."""
+    memory = RowMemory(0, 100)
+    session = memory.begin_session(counting=True)
+    memory.add(0, identity(), session)
+    memory.settle(settled)
+    assert memory.match(identity(), session, None) == 0, "its properties are malformed"
+    assert memory.match(identity(), session, (0, 0)) is None, "a classic queue"
+    assert memory.match(identity(), session, (1, 0)) == 0, "a quorum queue may return it"
+    assert memory.match(identity(), session, (1, 0)) is None, "not twice with the same count"
+    assert memory.match(identity(), session, (1, 1)) == 0, "either count rises"
+    other = memory.begin_session(counting=True)
+    assert memory.match(identity(), other, (0, 0)) == 0, "the first channel may have ended"
+    memory.end_session(other)
+    memory.check()
+
+
+def test_of_a_broker_that_is_not_known_it_is_taken_for_the_same() -> None:
+    memory = RowMemory(0, 100)
+    session = memory.begin_session()
+    memory.add(0, identity(), session)
+    assert memory.match(identity(), session, (0, 0)) == 0
+
+
+def test_with_an_id_it_is_the_same_on_the_same_channel_too() -> None:
+    memory = RowMemory(0, 100)
+    session = memory.begin_session(counting=True)
+    one = identity(b"b", with_id("1"))
+    memory.add(0, one, session)
+    assert memory.match(one, session, (0, 0)) == 0
+
+
+def test_a_publishers_count_is_none_of_the_brokers() -> None:
+    """1. A message is published with a count of 5.  2. A quorum queue returns it, with its own."""
+    memory = RowMemory(0, 100)
+    session = memory.begin_session(counting=True)
+    memory.add(0, identity(), session)  # not redelivered: its counts are not noted
+    assert memory.match(identity(), session, (1, 0)) == 0
+
+
+def test_the_counts_of_a_message() -> None:
+    headers = {"a": 1, "x-acquired-count": 3, "x-delivery-count": 2}
+    assert delivery_counts(encode(Properties(headers=headers))) == (3, 2)
+    assert delivery_counts(encode(Properties(headers={"x-delivery-count": "no"}))) == (0, 0)
+    assert delivery_counts(NONE) == (0, 0)
+    assert delivery_counts(b"\x20\x00\xff") is None
 
 
 def test_with_a_message_id_settled_rows_are_recognised() -> None:

@@ -14,16 +14,32 @@ from pyspark_warren.amqp.spool import epochs, lane
 from pyspark_warren.amqp.spool.epochs import LaneFolder
 from pyspark_warren.amqp.spool.lane import LaneWriter
 from pyspark_warren.errors import WarrenSparkError
-from tests.connector.amqp.spool_world import Faults, World
+from tests.connector.amqp.spool_world import EqualMessages, Faults, World
 
 SEEDS = range(25)
-PLANT_SEEDS = range(60)
+PLANT_SEEDS = range(150)
 SOUND = Faults()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_message_is_lost_or_doubled(seed: int) -> None:
     World(seed).run()
+
+
+@pytest.mark.parametrize("counts", [False, True], ids=["classic", "quorum"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_equal_messages_that_others_looked_at_have_a_row_each(seed: int, counts: bool) -> None:
+    """A message that equals the only row and was looked at was acknowledged without a row."""
+    EqualMessages(seed, counts).run()
+
+
+@pytest.mark.parametrize("counts", [False, True], ids=["classic", "quorum"])
+def test_a_receiver_that_does_not_know_its_broker_takes_equal_messages_for_one(
+    counts: bool,
+) -> None:
+    with pytest.raises(AssertionError):
+        for seed in PLANT_SEEDS:
+            EqualMessages(seed, counts, known=False).run()
 
 
 def found(faults: Faults = SOUND) -> bool:
@@ -63,7 +79,7 @@ def every_file_valid(real: Any) -> Callable[..., Any]:
     return valid
 
 
-def only_due(self: RowMemory, identity: bytes, session: int) -> int | None:
+def only_due(self: RowMemory, identity: bytes, session: int, counts: object) -> int | None:
     """`RowMemory.match` for rows of ended sessions only."""
     row = self._due(identity, self._indexed_rows().get(identity, []))
     if row is not None:

@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import rabbitmq as peers
-from bench.generator import Missing
-from connector.amqp.rabbitmq import OneRabbitMQ, found_root
+from connector.amqp.rabbitmq import OneRabbitMQ, newest_root
 from connector.oauth.endpoint import SigningKey
 
 PLUGIN = "rabbitmq_auth_backend_oauth2"
@@ -24,17 +22,12 @@ auth_oauth2.signing_keys.k1 = {key}
 """
 
 
-def newest_root() -> Path:
-    """Return where the newest RabbitMQ is: only version 4 ends connections with their tokens."""
-    try:
-        return peers.find([])
-    except Missing:
-        return found_root()
-
-
 @pytest.fixture(scope="package")
 def token_broker() -> Iterator[tuple[OneRabbitMQ, SigningKey]]:
-    """One node; guest logs in with its password, everything else with tokens of the key."""
+    """One node; guest logs in with its password, everything else with tokens of the key.
+
+    Only RabbitMQ 4 ends connections with their tokens.
+    """
     root = newest_root()
     directory = Path(tempfile.mkdtemp(prefix="warren-oauth-", dir=root / "var/tmp"))
     directory.chmod(0o755)  # the server may run as a user of its own

@@ -15,7 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_warren.amqp.decided import NONE_DECIDED, DecidedRows
-from pyspark_warren.amqp.recognise import OLD, RowMemory, identities_of
+from pyspark_warren.amqp.recognise import (
+    OLD,
+    Counts,
+    RowMemory,
+    delivery_counts,
+    identities_of,
+)
 from pyspark_warren.amqp.spool.epochs import LaneFiles, LaneFolder
 from pyspark_warren.amqp.spool.layout import (
     DESCRIPTION,
@@ -147,9 +153,12 @@ class LaneWriter:
 
     # -------------------------------------------------------------- sessions
 
-    def begin_session(self) -> int:
-        """Return the number of a new session: one consumer on one channel."""
-        return self._memory.begin_session()
+    def begin_session(self, counting: bool = False) -> int:
+        """Return the number of a new session: one consumer on one channel.
+
+        counting  a message that the broker sends to it again has a higher delivery count
+        """
+        return self._memory.begin_session(counting)
 
     def end_session(self, session: int) -> None:
         """End a session: the broker may deliver again what it has not seen acknowledged.
@@ -180,7 +189,7 @@ class LaneWriter:
             self._memory.add(first, identities, session)
             self._append(batch, identities)
             return range(first, self.end)
-        positions, new = self._recognise(session, identities, set(again), batch.num_rows)
+        positions, new = self._recognise(session, identities, set(again), batch)
         self.recognised += batch.num_rows - len(new)
         if len(new) == batch.num_rows:
             self._append(batch, identities)
@@ -190,7 +199,7 @@ class LaneWriter:
         return positions
 
     def _recognise(
-        self, session: int, identities: bytes, again: Set[int], rows: int
+        self, session: int, identities: bytes, again: Set[int], batch: pa.RecordBatch
     ) -> tuple[array[int], list[int]]:
         """Return each delivery's position, and which deliveries are no rows yet.
 
@@ -198,10 +207,14 @@ class LaneWriter:
         """
         memory, positions, next_row = self._memory, array("q"), self.end
         new: list[int] = []
-        for row in range(rows):
+        counts: Counts | None = None
+        properties = batch.column("properties")
+        for row in range(batch.num_rows):
             identity = identities[row * IDENTITY_BYTES : (row + 1) * IDENTITY_BYTES]
             if row in again:
-                found = memory.match(identity, session)
+                needed = memory.needs_counts(identity, session)
+                counts = delivery_counts(properties[row].as_py()) if needed else None
+                found = memory.match(identity, session, counts)
             else:
                 found = memory.match_first(identity, session)
             if found is None:
@@ -211,6 +224,7 @@ class LaneWriter:
                 memory.add(found, identity, session)
                 if row in again:
                     memory.note_returned(identity, found, session)
+                    memory.note_counts(found, session, counts)
             positions.append(found)
         return positions, new
 
