@@ -11,6 +11,7 @@ from pyspark_warren.option_values import (
     parse_duration_ms,
     parse_names,
     parse_pattern,
+    parse_reader,
     parse_size,
     word_of,
 )
@@ -193,7 +194,7 @@ CLAIMS: Final[tuple[Spec, ...]] = (
     Spec(
         "readerId",
         "reader_id",
-        str,
+        parse_reader,
         "",
         "a fixed reader name instead of one minted into the checkpoint",
         "read",

@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 from pyspark_warren.admission import Admission
+from pyspark_warren.continued import ContinuedReaders, continued_name, is_of
 from pyspark_warren.errors import CheckpointBehindError, CheckpointError, ClaimLostError
 from pyspark_warren.failed_batches import GivingUp, give_back, narrowed_claim, tries_before
 from pyspark_warren.failing_options import RELEASE
@@ -27,8 +28,6 @@ log = logging.getLogger("pyspark_warren")
 
 BATCH_MESSAGES_MAX = 2**31 - 1
 CLAIM_BYTES_MAX = 1 << 50
-_AFTER_LOSS = "+"
-"""Separates `readerId` from the part drawn when the query continues after a lost claim."""
 _DOUBLED = (
     "The batch that read it is committed: what went back to the queue is read a second "
     "time, by this query or by another consumer. "
@@ -81,6 +80,7 @@ class ClaimDriver:
         self._in_parts: dict[str, int] = {}
         self._budget: int | None = None
         self._open_at_start: dict[str, range] = {}
+        self._continued = ContinuedReaders(broker, options)
 
     # -------------------------------------------------------------- Spark's calls
 
@@ -105,6 +105,8 @@ class ClaimDriver:
                 return self._first(start, limit)
             except client_errors.ClaimLost as lost:
                 return self._lost(start, lost)
+        if start == self._initial:
+            self._continued.end()
         self._admission.ended()
         standing = self.standing(start) if self._opens_at_once(start) else self.settled(start)
         return standing if standing is not start else self._next(start, limit)
@@ -292,7 +294,7 @@ class ClaimDriver:
     def _check_is_ours(self, offset: Offset) -> None:
         offset.check_is_of(self._options.vhost, self._options.queue)
         wanted = self._options.reader_id
-        if wanted and offset.registered and offset.reader.partition(_AFTER_LOSS)[0] != wanted:
+        if wanted and offset.registered and not is_of(self._options, offset.reader):
             raise CheckpointError(
                 f"the checkpoint is of reader {offset.reader!r}, the option readerId says "
                 f"{wanted!r}; leave readerId out to use this checkpoint, or give the query "
@@ -593,5 +595,4 @@ class ClaimDriver:
         return self._as_another_reader()
 
     def _as_another_reader(self) -> Offset:
-        wanted = self._options.reader_id
-        return self.hello(f"{wanted}{_AFTER_LOSS}{self._mint()}" if wanted else self._mint())
+        return self.hello(continued_name(self._options, self._mint))

@@ -137,6 +137,13 @@ def parse_variable(text: str) -> str:
     return text
 
 
+def parse_reader(text: str) -> str:
+    """Parse a reader's name; ValueError."""
+    if "+" in text:
+        raise ValueError("a + stands between the name and what is added after a lost claim")
+    return text
+
+
 def parse_stream_start(text: str) -> str:
     """Parse a place in a stream: first, last, next, an offset, or a time in UTC as ISO 8601."""
     word = text.strip()

@@ -10,6 +10,7 @@ from typing import Any
 
 from pyspark_warren.admission import Admission
 from pyspark_warren.conditions import naming_queue
+from pyspark_warren.continued import ContinuedReaders
 from pyspark_warren.driver import BATCH_MESSAGES_MAX, CLAIM_BYTES_MAX
 from pyspark_warren.errors import CheckpointError, WarrenSparkError
 from pyspark_warren.offset import ClaimInfo, Offset, check_same_vhost
@@ -203,6 +204,9 @@ class QueuesDriver:
         found = self._look(exact=True)
         if limit is None and not any(queue.messages_ready for queue in found.values()):
             return start
+        for name in found:
+            with suppress(client_errors.NotFound):
+                ContinuedReaders(self._broker, replace(self._options, queue=name)).end()
         return start.moved(self._joined(start.reader, {}, found, limit), {})
 
     def _standing(self, start: QueueOffsets) -> tuple[dict[str, Offset], dict[str, Offset]]:

@@ -1,8 +1,9 @@
 """The source's driver on the queue machine itself, in random lives.
 
 Drivers die at any step, continue beside their successor, fall silent until their claim expires;
-operators release, purge and declare again; other readers crowd ours out; requests arrive late or
-their answers are lost; the queue is restored from its snapshot.
+each has other options; operators release, purge and declare again; other readers crowd ours out;
+requests arrive late or their answers are lost; the queue is restored from its snapshot; a query
+with readerId begins again with a new checkpoint.
 
 What is asserted is what docs/semantics.md promises of the source, message by message.
 """
@@ -22,6 +23,7 @@ from spark_world.fake_reader import TwoAtOnce
 from pyspark_warren.driver import ClaimDriver
 from pyspark_warren.errors import (
     CheckpointBehindError,
+    CheckpointError,
     ClaimLostError,
     FencedError,
     WarrenSparkError,
@@ -120,7 +122,9 @@ class Checkpoint:
 class World:
     """A queue's lives, one query with its checkpoint, and what became of each message."""
 
-    makes: type[ClaimDriver] = ClaimDriver
+    def made(self) -> type[ClaimDriver]:
+        """The class of the next run's driver."""
+        return ClaimDriver
 
     def __init__(self, seed: int, caplog: pytest.LogCaptureFixture) -> None:
         self.random = random = Random(seed)
@@ -134,17 +138,33 @@ class World:
         self.gone: set[Name] = set()
         self.told: set[Name] = set()
         self.lost: set[Name] = set()
-        self.checkpoint = Checkpoint()
+        self.again: set[Name] = set()
+        self.checkpoints = [Checkpoint()]
         self.runs: list[Run] = []
         self.trigger = random.choice(("processing", "processing", "once", "available"))
-        self.options = {
+        self.expires = f"{random.choice((0, TTL_MS))}ms", f"{random.choice((0, EXPIRES_MS))}ms"
+        self.reader_id = "mine" if random.random() < 0.4 else ""
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The one that drivers begin with."""
+        return self.checkpoints[-1]
+
+    def committed(self) -> set[Name]:
+        """The rows of all batches."""
+        return {name for each in self.checkpoints for rows in each.rows.values() for name in rows}
+
+    def options(self) -> dict[str, str]:
+        """The options of a run: most may differ from those of the run before."""
+        given = {
             "queue": "q",
-            "maxMessagesPerTrigger": str(random.choice((1, 3, 10))),
-            "claimTtl": f"{random.choice((0, TTL_MS))}ms",
-            "readerExpires": f"{random.choice((0, EXPIRES_MS))}ms",
+            "maxMessagesPerTrigger": str(self.random.choice((1, 3, 10))),
+            "claimTtl": self.expires[0],
+            "readerExpires": self.expires[1],
         }
-        if random.random() < 0.4:
-            self.options["readerId"] = "mine"
+        if not self.calm and self.random.random() < 0.2:
+            given["claimTtl"] = f"{self.random.choice((0, TTL_MS))}ms"
+        return given | ({"readerId": self.reader_id} if self.reader_id else {})
 
     # ---------------------------------------------------------------- port.Broker
 
@@ -195,7 +215,7 @@ class World:
 
     def named(self) -> set[tuple[str, int]]:
         """The claims in Spark's offset log."""
-        offsets = self.checkpoint.offsets
+        offsets = [each for checkpoint in self.checkpoints for each in checkpoint.offsets]
         return {(each.reader, claim.number) for each in offsets for claim in each.claims}
 
     def apply(self, command: c.AnyCommand | None) -> Any:
@@ -210,9 +230,9 @@ class World:
             reply = self.machine.do(command)
         after = self.claimed()
         ready = {(self.life, *name) for name in self.machine.ready()}
-        committed = {name for rows in self.checkpoint.rows.values() for name in rows}
+        committed = self.committed()
         for key, names in before.items():
-            if key in after and isinstance(command, GiveUpClaim) and not after[key]:
+            if key in after and isinstance(command, GiveUpClaim) and names and not after[key]:
                 assert ready.issuperset(names), "what is withdrawn is in the queue again"
                 assert key not in self.named(), "a claim of a batch was withdrawn"
             elif key in after:
@@ -265,6 +285,18 @@ class World:
         self.machine.state = self.machine.machine.init()
         self.machine.now = now + 1
 
+    def begin_again(self) -> None:
+        """The query is stopped and begins with a new checkpoint, under the name of its reader.
+
+        It continues after the last settled claim (docs/connector.md), so what is still in the queue
+        is in two batches if it was committed.
+        """
+        for run in self.runs:
+            run.over = True
+        self.again |= {name for names in self.claimed().values() for name in names}
+        self.again |= {(self.life, *name) for name in self.machine.ready()}
+        self.checkpoints.append(Checkpoint())
+
     def deliver_late(self) -> None:
         self.apply(self.late.pop(self.random.randrange(len(self.late))))
 
@@ -284,6 +316,8 @@ class World:
                 self.pass_time()
             elif chance < 0.34:
                 self.operate()
+            elif chance < 0.345 and self.reader_id:
+                self.begin_again()
             elif chance < 0.4 and self.late:
                 self.deliver_late()
             else:
@@ -304,8 +338,7 @@ class World:
         """Nothing is left in the queue, and each message is where it should be."""
         stat = self.machine.stat()
         assert (stat.messages_ready, stat.messages_claimed) == (0, 0), stat
-        committed = {name for rows in self.checkpoint.rows.values() for name in rows}
-        assert committed | self.gone >= self.sent, "messages that are nowhere"
+        assert self.committed() | self.gone >= self.sent, "messages that are nowhere"
 
 
 class Run:
@@ -313,11 +346,17 @@ class Run:
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self.log = world.checkpoint
         self.over = self.idle = False
         on_loss = world.random.choice(("fail", "continue")) if not world.calm else "continue"
-        self.options = parse_options({**world.options, "onClaimLost": on_loss}, "read")
+        given = {**world.options(), "onClaimLost": on_loss}
+        # A first batch of a name is that name's: the checkpoint of it.
+        self.foreign = not world.calm and bool(self.log.offsets) and world.random.random() < 0.03
+        if self.foreign:
+            given["readerId"] = "another"
+        self.options = parse_options(given, "read")
         broker: Any = world  # what a driver asks of one
-        self.driver = world.makes(
+        self.driver = world.made()(
             broker,
             self.options,
             Surroundings(lambda: world.machine.now, lambda seconds: None, self.mint),
@@ -343,12 +382,15 @@ class Run:
         except (CheckpointBehindError, ClaimLostError, errors.ClaimLost):
             self.over = True
             world.hears_of_loss()
+        except CheckpointError as wrong:
+            self.over = True
+            assert self.foreign and "the option readerId says" in str(wrong), wrong
         except WarrenSparkError as wrong:
             raise AssertionError("an error of another kind") from wrong
 
     def life(self) -> Iterator[None]:
         """populateStartOffsets, then batch after batch; each `yield` is a place to die."""
-        log = self.world.checkpoint
+        log = self.log
         batch = len(log.offsets) - 1
         if batch < 0:
             start = self.driver.initial()
@@ -392,7 +434,7 @@ class Run:
             return self.driver.latest(start, limit)
 
     def batch(self, batch: int, start: Offset, end: Offset) -> Iterator[None]:
-        world, log = self.world, self.world.checkpoint
+        world, log = self.world, self.log
         with _Listening(world, self.options.on_claim_lost):
             slices = self.driver.plan(start, end)
         rows: list[Name] = []
@@ -414,8 +456,8 @@ class Run:
         yield
         if log.commits != batch:
             raise Died("concurrent update to the log")
-        twice = {name for other in log.rows.values() for name in other} & set(rows)
-        assert twice <= world.told, f"batch {batch} has rows of another one: {twice}"
+        twice = world.committed() & set(rows)
+        assert twice <= world.told | world.again, f"batch {batch} has rows of another one: {twice}"
         log.rows[batch] = tuple(rows)
         log.commits += 1
         yield

@@ -561,6 +561,48 @@ def test_a_named_reader_goes_on_without_a_checkpoint() -> None:
     assert world.state["claims"] == {"nightly": {2: 10}}
 
 
+def test_a_new_checkpoint_left_what_its_reader_held_under_another_name_to_nobody() -> None:
+    """With readerId it continues under a name of its own after a loss; a new checkpoint does not
+    know that name, and its claim stayed until an operator released it."""
+    world = World(readerId="nightly", onClaimLost="continue")
+    world.publish(10)
+    driver = world.driver()
+    start = driver.initial()
+    end = driver.latest(start, 10)
+    driver.latest(end, 10)
+    world.broker.queues["q"].readers["nightly"].settled = 5  # as if another driver had gone on
+    lost = world.driver().latest(end, 10)
+    world.publish(4)
+    old = world.driver()
+    held = old.latest(lost, 10)
+    assert (held.reader, held.claims[0].messages) == ("nightly+r1", 4)
+    world.publish(3)
+
+    new = world.driver()  # a new checkpoint
+    begin = new.initial()
+    first = new.latest(begin, 10)
+    assert (first.reader, first.claims[0].messages) == ("nightly", 7)
+    assert list(world.state["claims"]) == ["nightly"]
+    with pytest.raises((FencedError, client_errors.PeerError)):
+        old.settle(held)
+    again = world.driver()  # it ended before its offset log
+    assert again.latest(again.initial(), 10) == first
+
+
+def test_a_restart_of_a_continued_query_keeps_its_claim() -> None:
+    world = World(readerId="nightly", onClaimLost="continue")
+    world.publish(10)
+    driver = world.driver()
+    hello = Offset("/", "q", "nightly+r9", 0)
+    end = driver.latest(hello, 10)
+    assert end.claims[0].messages == 10
+    restarted = world.driver()
+    initial = restarted.initial()  # Spark asks for it: the query has ended in its first batch
+    assert restarted.plan(initial, end)
+    assert restarted.latest(end, 10) is end
+    assert world.state["acknowledged"] == 10
+
+
 def test_the_checkpoint_of_another_queue() -> None:
     world = World()
     world.broker.declare("p")

@@ -80,6 +80,7 @@ def test_values(name: str, text: str, field: str, value: object) -> None:
         ("exchange", "x", "is for writing"),
         ("mode", "drop", "failfast or permissive or dropmalformed"),
         ("headerValues", "text", "typed or string"),
+        ("readerId", "nightly+1", "a + stands between the name and"),
         ("startingOffset", "-1", "give first, last, next, an offset such as 1200"),
         ("startingOffset", "2026-01-31T12:00:00", "a time with its zone"),
         ("startingOffset", "1" + "0" * 20, "an offset above"),

@@ -476,3 +476,14 @@ def test_small_slices_share_a_task(lengths: list[int]) -> None:
     assert [part for task in tasks for part in task] == slices
     for task in tasks:
         assert len(task) == 1 or sum(part.last for part in task) <= SLICE_MESSAGES
+
+
+def test_a_new_checkpoint_of_a_named_reader_ends_what_it_continued_as() -> None:
+    world = World("a", "b", readerId="nightly")
+    world.publish("a", 4)
+    world.broker.register("a", "nightly+r7")
+    world.broker.open("a", "nightly+r7", world.broker.queues["a"].epoch, 1, 10, 1 << 20)
+    driver = world.driver()
+    hello = started(driver)
+    assert world.broker.state("a")["readers"] == ["nightly"]
+    assert counts(driver.latest(hello, 10)) == {"a": 4}
