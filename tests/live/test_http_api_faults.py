@@ -120,7 +120,7 @@ def test_the_leader_dies_amid_requests(cluster: LocalCluster) -> None:
 
 
 def test_without_a_majority_changes_are_refused_in_time(cluster: LocalCluster) -> None:
-    """Reads go on: this node knows the definitions."""
+    """Reads continue: this node knows the definitions."""
     settings = {**SETTINGS, "limits": {"operation_timeout_ms": 1_500}}
     with LocalCluster(nodes=3, settings=settings) as short:
         http = http_client(short, 0)
