@@ -17,6 +17,7 @@ from warren_broker import config, logs
 from warren_broker.cluster.boot_definitions import DefinitionsUnusable
 from warren_broker.node import Node
 from warren_broker.server import service_manager
+from warren_broker.token_keys import KeysUnusable
 from warren_raft.errors import StorageError
 from warren_raft.runtime import open_files
 from warren_raft.runtime.net.certificates import CertificatesUnusable
@@ -66,6 +67,9 @@ def main(arguments: list[str] | None = None) -> int:
     gc.freeze()  # modules and settings are permanent: no collection need scan them
     try:
         return run(Node(settings, announce))
+    except KeysUnusable as error:
+        log.error("cannot start: %s", error)
+        return EXIT_USAGE
     finally:
         logs.flush()
 

@@ -16,8 +16,9 @@ from warren_broker import errors, permissions
 from warren_broker.amqp091 import requests
 from warren_broker.amqp091.wire import properties
 from warren_broker.kernel import CC, USER_ID, MessageTable, first_other_user
-from warren_broker.permissions import Kind, Permission, Tag
+from warren_broker.permissions import HeldPermissions, Kind, Permission, Tag
 from warren_broker.routing.sender_selected import further_keys
+from warren_broker.token_rights import TokenRights
 
 IMPERSONATOR = "impersonator"
 """The tag of users that may publish under any user_id."""
@@ -28,35 +29,59 @@ class Access(msgspec.Struct, frozen=True):
 
     The rights are looked up at each check, so that a change of permissions holds for the next
     operation.
+
+    rights  of a login with a token: they alone count, whatever user has that name; None: those that
+            the definitions give the user
     """
 
     view: requests.BrokerView
     vhost: str
     user: str
+    rights: TokenRights | None = None
+
+    # ------------------------------------------------------------ rights
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Return the user's tags."""
+        return self.view.tags(self.user) if self.rights is None else self.rights.tags
+
+    def held_in(self, vhost: str) -> HeldPermissions | None:
+        """Return the user's permissions in any vhost; None: it may not enter it."""
+        if self.rights is None:
+            return self.view.permissions(vhost, self.user)
+        return self.rights.permissions(vhost)
 
     # ------------------------------------------------------------ basic checks
 
     def may(self, permission: Permission, kind: Kind, name: str) -> None:
         """Raise AccessRefused unless the user has that permission for the resource."""
-        held = self.view.permissions(self.vhost, self.user)
+        held = self.held_in(self.vhost)
         permissions.check(held, permission, kind, name, self.vhost, self.user)
 
     def must_be(self, tag: Tag, what: str) -> None:
         """Raise AccessRefused unless the user has the tag, which is needed to do `what`."""
-        permissions.check_tag(self.view.tags(self.user), tag, self.user, what)
+        permissions.check_tag(self.tags, tag, self.user, what)
 
     def has_tag(self, tag: Tag) -> bool:
         """Return whether the user has that tag, or one that includes it."""
-        return bool(permissions.INCLUDED_IN[tag].intersection(self.view.tags(self.user)))
+        return bool(permissions.INCLUDED_IN[tag].intersection(self.tags))
 
     def _may_any(self, kind: Kind, name: str) -> None:
-        held = self.view.permissions(self.vhost, self.user)
+        held = self.held_in(self.vhost)
         permissions.check_any(held, kind, name, self.vhost, self.user)
 
     def _topic(self, permission: Permission, exchange: str, routing_keys: Iterable[str]) -> None:
         """Check topic permissions: for existing topic exchanges, and only where some are set."""
         facts = self.view.exchange(self.vhost, exchange) if exchange else None
         if facts is None or facts.kind != "topic":
+            return
+        if self.rights is not None:
+            for key in routing_keys:
+                if not self.rights.allows_key(permission, self.vhost, exchange, key):
+                    raise permissions.topic_refused(
+                        permission, key, exchange, self.vhost, self.user
+                    )
             return
         held = self.view.topic_permissions(self.vhost, self.user, exchange)
         for key in routing_keys:
@@ -68,7 +93,7 @@ class Access(msgspec.Struct, frozen=True):
         The operations of a transaction were permitted one by one; since then the user, the vhost,
         or all of the user's permissions in it may have been deleted.
         """
-        if self.view.permissions(self.vhost, self.user) is None:
+        if self.held_in(self.vhost) is None:
             raise errors.AccessRefused(
                 f"access to vhost '{self.vhost}' refused for user '{self.user}'"
             )
@@ -174,7 +199,7 @@ class Access(msgspec.Struct, frozen=True):
         returns   (last, None) when all are allowed
         """
         refusal: errors.Refusal | None = None
-        if flags & USER_ID and IMPERSONATOR not in self.view.tags(self.user):
+        if flags & USER_ID and IMPERSONATOR not in self.tags:
             at = first_other_user(table, first, last, self.user.encode("utf-8", "surrogateescape"))
             if at < last:
                 last, refusal = at, _other_user(table, at, self.user)
@@ -195,7 +220,8 @@ class Access(msgspec.Struct, frozen=True):
                 continue
             exchange = table.route(i).exchange.decode("utf-8", "surrogateescape")
             exchange = exchange if to is None else to
-            if self.view.topic_permissions(self.vhost, self.user, exchange) is None:
+            held = self.view.topic_permissions(self.vhost, self.user, exchange)
+            if self.rights is None and held is None:
                 continue
             try:
                 headers = properties.headers(table.properties_of(i))

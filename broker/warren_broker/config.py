@@ -30,6 +30,7 @@ from warren_broker.block.layout import BLOCK_BYTES_MAX, LARGEST_BODY_BYTES
 from warren_broker.certificate_login import CertificateLogin, From, SanType
 from warren_broker.http_api.settings import ManagementSettings
 from warren_broker.shovel.static_settings import StaticShovel, check_static
+from warren_broker.token_settings import TokenSettings
 from warren_raft.runtime.net.certificates import TlsFiles
 
 ENVIRONMENT_PREFIX = "WARREN_"
@@ -386,6 +387,7 @@ class NodeConfig(_Table):
     definitions: DefinitionSettings = DefinitionSettings()
     listen: Listen = Listen()
     tls: Tls = Tls()
+    auth_oauth2: TokenSettings = TokenSettings()
     peers: dict[str, str] = Field(default_factory=dict)
     limits: Limits = Limits()
     queues: Queues = Queues()

@@ -26,6 +26,7 @@ from warren_broker.server.listener import (
     ServerCertificates,
 )
 from warren_broker.server.login import external_user
+from warren_broker.token_logins import token_logins
 from warren_raft.config import RaftConfig
 from warren_raft.quoting import quoted
 from warren_raft.runtime.config import PEER_BACKLOG_BYTES, HostConfig
@@ -56,12 +57,14 @@ class Node:
         """on_serving: called once, when clients are served."""
         self.settings = settings
         self.loop = Loop()
+        self._tokens = token_logins(settings.auth_oauth2, self.loop)
         self.broker = Broker(
             self.loop,
             lambda observer, on_message: Host(
                 host_config(settings), self.loop, observer, on_message
             ),
             settings,
+            self._tokens,
         )
         self.cluster = self.broker.cluster
         self.host = self.cluster.host
@@ -109,7 +112,7 @@ class Node:
 
         raises  OSError, StorageError, CertificatesUnusable, DefinitionsUnusable
         """
-        self._read_certificates()
+        self._prepare_logins()
         if self.broker.boot_definitions is not None:
             self.broker.boot_definitions.read()
         self.settings.data_dir.mkdir(parents=True, exist_ok=True)
@@ -186,11 +189,13 @@ class Node:
             ]
             self.http_api = HttpApi(self.loop, self.broker, self.settings, listeners, own)
 
-    def _read_certificates(self) -> None:
+    def _prepare_logins(self) -> None:
         files = self.settings.tls.files()
         if files is not None:
             self._certificates = WatchedFiles(files, server_context, "clients")
             self._certificates.start()
+        if self._tokens is not None:
+            self._tokens.start()
 
     def _serving(self) -> None:
         """Serve clients: this node knows the definitions, the first user among them."""

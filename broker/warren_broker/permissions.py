@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from functools import lru_cache
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -38,6 +38,13 @@ INCLUDED_IN: dict[Tag, frozenset[str]] = {
 
 NEVER = "^$"
 """RabbitMQ's pattern for no permission: an empty pattern means the same."""
+
+
+class HeldPermissions(Protocol):
+    """A user's permissions in one vhost."""
+
+    def allows(self, permission: Permission, name: str) -> bool:
+        """Return whether the user has that permission for the queue or exchange."""
 
 
 class Permissions(msgspec.Struct, frozen=True):
@@ -92,7 +99,7 @@ def topic_pattern(pattern: str, vhost: str, user: str) -> str:
 
 
 def check(
-    permissions: Permissions | None,
+    permissions: HeldPermissions | None,
     permission: Permission,
     kind: Kind,
     name: str,
@@ -106,7 +113,7 @@ def check(
 
 
 def check_any(
-    permissions: Permissions | None, kind: Kind, name: str, vhost: str, user: str
+    permissions: HeldPermissions | None, kind: Kind, name: str, vhost: str, user: str
 ) -> None:
     """Raise AccessRefused unless any permission is held (for passive declarations)."""
     if permissions is not None:
@@ -133,10 +140,17 @@ def check_topic(
         return
     pattern: str = getattr(permissions, permission)
     if not _found(topic_pattern(pattern, vhost, user), routing_key):
-        raise errors.AccessRefused(
-            f"{permission} access to topic '{routing_key}' in "
-            f"{errors.named('exchange', exchange, vhost)} refused for user '{user}'"
-        )
+        raise topic_refused(permission, routing_key, exchange, vhost, user)
+
+
+def topic_refused(
+    permission: Permission, routing_key: str, exchange: str, vhost: str, user: str
+) -> errors.AccessRefused:
+    """Return the refusal of a routing key at a topic exchange."""
+    return errors.AccessRefused(
+        f"{permission} access to topic '{routing_key}' in "
+        f"{errors.named('exchange', exchange, vhost)} refused for user '{user}'"
+    )
 
 
 def check_tag(tags: tuple[str, ...], needed: Tag, user: str, what: str) -> None:

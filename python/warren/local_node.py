@@ -144,7 +144,8 @@ def _table(lines: list[str], path: str, values: Mapping[str, Any]) -> None:
 
 
 def _toml(value: Any) -> str:
-    """Encode a string, number or flag as TOML, which for these is JSON."""
-    if not isinstance(value, (str, int, float)):
-        raise UsageError(f"setting {value!r}: a text, number or flag is expected")
+    """Encode a string, number, flag, or list of strings as TOML, which for these is JSON."""
+    texts = isinstance(value, list) and all(isinstance(each, str) for each in value)
+    if not texts and not isinstance(value, (str, int, float)):
+        raise UsageError(f"setting {value!r}: a text, number or flag, or texts, are expected")
     return json.dumps(value)

@@ -28,10 +28,15 @@ class HttpAnswer:
 
 @dataclass(frozen=True)
 class HttpClient:
-    """Requests as one user of one node. login: "user:password"; "": without credentials."""
+    """Requests as one user of one node.
+
+    login   "user:password"; "": without credentials
+    bearer  a token, instead of them
+    """
 
     base: str
     login: str = "guest:guest"
+    bearer: str = ""
 
     def as_user(self, login: str) -> HttpClient:
         """The same node as another user."""
@@ -41,7 +46,9 @@ class HttpClient:
         """Make a request; bytes are sent as they are, other bodies as JSON."""
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         request = urllib.request.Request(self.base + path, data=data, method=method)
-        if self.login:
+        if self.bearer:
+            request.add_header("Authorization", f"Bearer {self.bearer}")
+        elif self.login:
             encoded = base64.b64encode(self.login.encode()).decode()
             request.add_header("Authorization", f"Basic {encoded}")
         try:

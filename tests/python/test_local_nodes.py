@@ -57,6 +57,7 @@ def test_a_configuration_is_what_the_broker_reads(tmp_path: Path) -> None:
         "limits": {"message_size_max": 1000},
         "peers": {"another": "127.0.0.1:1"},
         "default_user": 'wi"th\\',
+        "loopback_users": ["guest", "wi'th\""],
     }
     nodes = new_nodes((0, 1), tmp_path, ReservedPorts())
     write_config(nodes[0], nodes, settings)
@@ -64,6 +65,7 @@ def test_a_configuration_is_what_the_broker_reads(tmp_path: Path) -> None:
     assert (read.node, read.limits.message_size_max) == ("node-0", 1000)
     assert sorted(read.peers) == ["another", "node-0", "node-1"]
     assert read.default_user == 'wi"th\\'
+    assert list(read.loopback_users) == ["guest", "wi'th\""]
     deep = {"queues": {"continuous_membership_reconciliation": {"enabled": True}}}
     write_config(nodes[0], nodes, deep)
     found = tomllib.loads(nodes[0].config_file.read_text())

@@ -99,6 +99,8 @@ def _consume(channel: Channel, method: methods.BasicConsume) -> None:
         early, consumer.early = consumer.early, []
         for delivery, block in early:
             deliver(consumer, delivery, block)
+        if connection.rights is not None:  # there may be a new token since it was asked for
+            cancel_unless_readable(consumer)
 
     channel.ask(
         requests.ConsumeRequest,
@@ -149,6 +151,35 @@ def _cancel(channel: Channel, method: methods.BasicCancel) -> None:
             channel.send(reply)
 
     channel.ask(requests.CancelRequest, cancelled, consumer=consumer.number, queue=consumer.queue)
+
+
+def cancel_unless_readable(consumer: ChannelConsumer) -> None:
+    """Cancel a consumer if the user may no longer read its queue; its channel does not wait."""
+    channel = consumer.channel
+    connection = channel.connection
+    if not consumer.started:
+        return  # it is looked at when it has started
+    try:
+        connection.access.read_queue(consumer.queue)
+        return
+    except errors.AccessRefused:
+        pass
+
+    def cancelled(result: Any) -> None:
+        if connection.consumers.get(consumer.number) is not consumer:
+            return  # by the client, or with its channel
+        remove(consumer)
+        if "consumer_cancel_notify" in connection.capabilities:
+            channel.send(methods.BasicCancel(consumer_tag=consumer.tag, no_wait=True))
+
+    connection.requests.append(
+        requests.CancelRequest(
+            token=connection.expect(None, cancelled),
+            session=channel.session,
+            consumer=consumer.number,
+            queue=consumer.queue,
+        )
+    )
 
 
 def _cancel_ok(channel: Channel, method: methods.BasicCancelOk) -> None:

@@ -7,6 +7,14 @@ from typing import Literal, TypeAlias
 Verdict: TypeAlias = Literal["", "beat", "missed", "late"]
 """Nothing to do; send a heartbeat; the client's heartbeats are missing; a timeout expired."""
 
+HANG_UP_MS_MAX = 30_000
+"""Maximum time for which a client that was sent connection.close-ok keeps its socket open."""
+
+
+def hang_up_within_ms(heartbeat_ms: int) -> int:
+    """Return how long a client may take to hang up: its heartbeat interval, as in RabbitMQ."""
+    return min(heartbeat_ms or HANG_UP_MS_MAX, HANG_UP_MS_MAX)
+
 
 class Liveness:
     """Heartbeats and timeouts of one connection; times in milliseconds.

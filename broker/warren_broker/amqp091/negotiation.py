@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from warren_broker import errors
-from warren_broker.amqp091 import requests
+from warren_broker.amqp091 import consume, requests
 from warren_broker.amqp091.connection_config import ConnectionConfig
 from warren_broker.amqp091.state import ConnectionState
 from warren_broker.amqp091.wire import codec, methods
@@ -59,7 +59,9 @@ def _start_ok(connection: ConnectionState, method: methods.ConnectionStartOk) ->
         if isinstance(result, Refusal):
             _not_authenticated(connection, method.mechanism, result)
             return
-        connection.user = user
+        by_token = isinstance(result, requests.TokenAccepted)
+        connection.rights = result.rights if by_token else None
+        connection.user = result.rights.user if by_token else user
         connection.phase = "tuning"
         config = connection.config
         connection.send(
@@ -139,7 +141,12 @@ def _update_secret(connection: ConnectionState, method: methods.ConnectionUpdate
                 at=methods.ConnectionUpdateSecret.code,
             )
             return
+        if isinstance(result, requests.TokenAccepted):
+            connection.rights = result.rights
         connection.send(0, methods.ConnectionUpdateSecretOk())
+        if isinstance(result, requests.TokenAccepted):
+            for consumer in list(connection.consumers.values()):
+                consume.cancel_unless_readable(consumer)
 
     connection.requests.append(
         requests.UpdateSecretRequest(

@@ -21,6 +21,7 @@ from warren_broker.arguments import Kind
 from warren_broker.errors import Refusal
 from warren_broker.permissions import Permissions
 from warren_broker.queue.commands import ConsumerId, Delivery, MsgIds, SessionId
+from warren_broker.token_rights import TokenRights
 
 if TYPE_CHECKING:
     from warren_broker.block.block import Block
@@ -58,8 +59,17 @@ class ConsumerRequest(ClientRequest, frozen=True, kw_only=True):
 # ------------------------------------------------------------------ the connection
 
 
+class TokenAccepted(msgspec.Struct, frozen=True):
+    """The password was a token: the user is the one that it names."""
+
+    rights: TokenRights
+
+
 class AuthenticateRequest(AnsweredRequest, frozen=True, kw_only=True):
-    """Check a user's password, or with EXTERNAL its name. Result: RequestDone or LoginRefused."""
+    """Check a user's password, or with EXTERNAL its name.
+
+    Result: RequestDone, TokenAccepted or LoginRefused.
+    """
 
     mechanism: str
     user: str
@@ -71,7 +81,10 @@ class AuthenticateRequest(AnsweredRequest, frozen=True, kw_only=True):
 
 
 class UpdateSecretRequest(AnsweredRequest, frozen=True, kw_only=True):
-    """connection.update-secret: the same user, a new password. Result: RequestDone or a Refusal."""
+    """connection.update-secret: the same user, a new password or token.
+
+    Result: RequestDone, TokenAccepted or a Refusal.
+    """
 
     user: str
     password: str

@@ -27,6 +27,7 @@ from warren_broker.errors import Refusal
 from warren_broker.kernel import AckRun, FrameScanner, MessageTable, PublishRun, format_confirms
 from warren_broker.queue.commands import ConsumerId, Delivery, SessionId
 from warren_broker.queue.limits import NO_ACK_WINDOW, WINDOW_BYTES
+from warren_broker.token_rights import TokenRights
 
 Then: TypeAlias = Callable[[Any], None]
 """Called with a result that is no Refusal."""
@@ -301,6 +302,7 @@ class ConnectionState:
 
     phase               see `connection`
     user, vhost         once authenticated, opened
+    rights              of a login with a token; None: those of the user
     client_properties, capabilities   as in start-ok
     client_hangs_up   the client closed and was answered: it closes the socket, too
     channels            open and half-closed channels by number; `sessions` has the same by session
@@ -342,6 +344,7 @@ class ConnectionState:
         "pieces_bytes",
         "publishes",
         "requests",
+        "rights",
         "scanner",
         "sessions",
         "to_report",
@@ -362,6 +365,7 @@ class ConnectionState:
         self.ids = ids
         self.phase = "header"
         self.user = ""
+        self.rights: TokenRights | None = None
         self.vhost = ""
         self.client_properties: dict[str, Any] = {}
         self.capabilities: frozenset[str] = frozenset()
@@ -394,7 +398,7 @@ class ConnectionState:
     @property
     def access(self) -> Access:
         """Return the user's access checks; only for an open connection."""
-        return Access(self.view, self.vhost, self.user)
+        return Access(self.view, self.vhost, self.user, self.rights)
 
     def channels_open(self) -> int:
         """Return how many channels are open, or about to be."""

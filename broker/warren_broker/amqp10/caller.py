@@ -15,6 +15,7 @@ from warren_broker.management.resource import Performed, Result
 from warren_broker.metadata import commands as metadata
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue.commands import AnyCommand, Refused
+from warren_broker.token_rights import TokenRights
 from warren_raft.quoting import quoted
 
 log = logging.getLogger(__name__)
@@ -30,6 +31,7 @@ class Asker:
 
     connection  its number on this node
     guard       makes a callback's fault end only that connection (`server.connection_faults`)
+    rights      see Access
     """
 
     broker: Broker
@@ -37,11 +39,12 @@ class Asker:
     user: str
     connection: int
     guard: Callable[[Callable[..., Any]], Callable[..., None]]
+    rights: TokenRights | None = None
 
     @property
     def access(self) -> Access:
         """Return the user's access checks."""
-        return Access(self.broker, self.vhost, self.user)
+        return Access(self.broker, self.vhost, self.user, self.rights)
 
     def queue(self, name: str, *, store: bool = False) -> QueueRecord:
         """Return a queue that the user may read; raises NotFound, ResourceLocked, AccessRefused.

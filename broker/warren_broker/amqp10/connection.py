@@ -373,7 +373,7 @@ class Connection10:
             self._end(f"user {sasl.user!r}: {login_refused(sasl.mechanism).detail}")
             return
         early = sasl.accept()
-        self.user = sasl.user
+        self.user = answer.user or sasl.user
         self._early = sasl.output
         self._sasl = None
         if early:

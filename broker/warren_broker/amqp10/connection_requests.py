@@ -124,7 +124,12 @@ AnyRequest: TypeAlias = (
 
 
 class LoggedIn(msgspec.Struct, frozen=True):
-    """The credentials are accepted."""
+    """The credentials are accepted.
+
+    user  that a token names; "": the one that SASL named
+    """
+
+    user: str = ""
 
 
 class VhostOpened(msgspec.Struct, frozen=True):

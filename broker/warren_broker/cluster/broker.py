@@ -15,7 +15,6 @@ import msgspec
 from warren_broker import errors
 from warren_broker.amqp091 import requests
 from warren_broker.arguments import Kind, QueueDefaults, check_name, queue_declaration, storable
-from warren_broker.certificate_login import EXTERNAL
 from warren_broker.cluster.boot_definitions import BootDefinitions
 from warren_broker.cluster.client.consumers import Consumers
 from warren_broker.cluster.client.dead_letters import DeadLetters
@@ -37,6 +36,7 @@ from warren_broker.cluster.importing import DefinitionImports, ImportingNode
 from warren_broker.cluster.leader.leader_effects import LeaderCallbacks
 from warren_broker.cluster.leader.letter_forwarder import LetterForwarders, warn_of_fallback
 from warren_broker.cluster.leader.policy_follower import PolicyFollower
+from warren_broker.cluster.logins import NodeLogins
 from warren_broker.cluster.membership.absences import Absences
 from warren_broker.cluster.membership.auto_grow import AutoGrow
 from warren_broker.cluster.membership.joining import Joining, own_address
@@ -60,6 +60,7 @@ from warren_broker.metadata.records import QueueRecord
 from warren_broker.permissions import Permissions
 from warren_broker.queue import commands
 from warren_broker.shovel.shovels import Shovels
+from warren_broker.token_logins import TokenLogins
 from warren_raft.runtime.loop import Loop
 from warren_raft.types import METADATA_GROUP
 
@@ -107,12 +108,19 @@ class Ids:
 class Broker:
     """The broker behind a connection; also the `BrokerView` in which sessions look things up."""
 
-    def __init__(self, loop: Loop, make_host: MakeHost, settings: NodeConfig) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        make_host: MakeHost,
+        settings: NodeConfig,
+        tokens: TokenLogins | None = None,
+    ) -> None:
         self.settings = settings
         self.cluster = cluster = self._cluster(loop, make_host)
         timeout_ms = settings.limits.operation_timeout_ms
         self.definitions = Definitions(cluster, timeout_ms, settings.bootstrap)
         self.clients = ClientLimits(cluster, self.definitions)
+        self.logins = NodeLogins(self.definitions, self.clients, tokens)
         self.joining = Joining(cluster, self.definitions, settings.peers)
         queues = settings.queues
         self.queues = QueueClients(cluster, self.definitions, timeout_ms, queues.compress_bytes_min)
@@ -140,19 +148,7 @@ class Broker:
         group = (self.placement, self.leader_transfer, queues.quorum_initial_group_size)
         self.mirror_follower = MirrorFollower(cluster, self.definitions, *group)
         self.leader_queries = LeaderQueries(cluster, self._is_replicated, self.reconciler.unsettled)
-        nodes = NodeService(
-            cluster, self.definitions, self.leader_queries, self.placement, self.maintenance
-        )
-        self.membership = MemberService(
-            cluster,
-            self.definitions,
-            self.queues,
-            self.leader_queries,
-            self.placement,
-            self.leader_transfer,
-            self.mirror_follower,
-            nodes,
-        )
+        self.membership = self._member_service()
         self.auto_grow = AutoGrow(
             cluster,
             self.definitions,
@@ -166,6 +162,25 @@ class Broker:
         self.policy_follower = PolicyFollower(cluster, self.definitions)
         self._queue_commands = QueueCommands(self.placement, self.mirror_follower, settings.queues)
         self.imports, self.boot_definitions = self._definition_imports(settings)
+
+    def _member_service(self) -> MemberService:
+        nodes = NodeService(
+            self.cluster,
+            self.definitions,
+            self.leader_queries,
+            self.placement,
+            self.maintenance,
+        )
+        return MemberService(
+            self.cluster,
+            self.definitions,
+            self.queues,
+            self.leader_queries,
+            self.placement,
+            self.leader_transfer,
+            self.mirror_follower,
+            nodes,
+        )
 
     def _transfers(self, name: str) -> tuple[FederationLinks, ExchangeLinks, Shovels]:
         queues = FederationLinks(self.cluster, self.definitions, name)
@@ -226,72 +241,6 @@ class Broker:
         configured = self.settings.peers.get(self.settings.node)
         load = None if self.boot_definitions is None else self.boot_definitions.load
         self.joining.start(own_address(self.cluster.host.address, configured), load)
-
-    # ------------------------------------------------------------ users, vhosts
-
-    def authenticate(self, user: str, password: str, mechanism: str, done: Answer) -> None:
-        """Answer Done, LoginRefused, or Unavailable while the definitions are not known here."""
-
-        def check() -> None:
-            if mechanism == EXTERNAL:  # TLS has verified the certificate that names the user
-                right = user in self.definitions.state.users
-            else:
-                right = self.definitions.authenticate(user, password)
-            done(requests.RequestDone() if right else errors.login_refused(mechanism))
-
-        self.definitions.call_when_ready(
-            check,
-            lambda: done(
-                errors.Unavailable(
-                    "this node has not joined its cluster's metadata yet: most nodes are out of "
-                    "reach; "
-                    "start them, or try again"
-                )
-            ),
-        )
-
-    def open_vhost(self, vhost: str, user: str, done: Answer) -> None:
-        """Answer whether the user may enter the vhost: Done or a Refusal."""
-        if vhost not in self.definitions.state.scopes:
-            done(errors.unknown_vhost(vhost))
-        elif self.definitions.permissions(vhost, user) is None:
-            done(errors.vhost_refused(vhost, user))
-        else:
-            done(requests.RequestDone())
-
-    def enter_vhost(
-        self,
-        connection: int,
-        vhost: str,
-        user: str,
-        channels: Callable[[], int],
-        done: Answer,
-        *,
-        manages: bool = False,
-    ) -> None:
-        """Do as `open_vhost` for a connection, which is counted until `connection_gone`.
-
-        channels  returns how many channels it has open
-        manages   it can change limits, if its user is an administrator: none keeps that one out
-        """
-
-        def counted(refusal: errors.Refusal | None) -> None:
-            # The user or the vhost may have been deleted while other nodes were asked.
-            self.open_vhost(vhost, user, lambda now: opened(refusal or now))
-
-        def opened(result: Any) -> None:
-            if isinstance(result, errors.Refusal):
-                self.clients.leave(connection)
-            done(result)
-
-        def permitted(result: Any) -> None:
-            if isinstance(result, errors.Refusal):
-                done(result)
-            else:
-                free = manages and "administrator" in self.tags(user)
-                self.clients.enter(connection, vhost, user, channels, counted, free=free)
-
-        self.open_vhost(vhost, user, permitted)
 
     # ------------------------------------------------------------ lookups (BrokerView)
 

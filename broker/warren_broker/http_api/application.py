@@ -151,11 +151,17 @@ def _peer(scope: Scope) -> str:
 
 
 def _credentials(headers: Mapping[bytes, bytes], peer: str) -> Credentials:
-    """Return user and password of basic authentication; raises HttpRefusal."""
+    """Return user and password of basic authentication, or a bearer token as the password.
+
+    Raises HttpRefusal.
+    """
     given = headers.get(b"authorization", b"")
     scheme, _, encoded = given.partition(b" ")
+    if scheme.lower() == b"bearer":  # RFC 6750; the token says the user
+        return Credentials(peer, "", encoded.strip().decode("latin-1"))
     if scheme.lower() != b"basic":
-        raise login_failed("Not_Authorized" if not given else "basic authentication is expected")
+        what = "basic authentication or a bearer token is expected"
+        raise login_failed("Not_Authorized" if not given else what)
     if len(encoded) > CREDENTIALS_CHARACTERS_MAX:
         raise login_failed()
     try:

@@ -17,6 +17,8 @@ from functools import partial
 from typing import Any, Final
 
 from warren_broker import errors
+from warren_broker.access import Access
+from warren_broker.amqp091.requests import TokenAccepted
 from warren_broker.amqp10.caller import Asker
 from warren_broker.cluster.broker import Broker
 from warren_broker.config import NodeConfig
@@ -32,9 +34,8 @@ from warren_broker.http_api.frames import (
 from warren_broker.http_api.settings import HttpSsl
 from warren_broker.management.dispatch import parse_request, render_result
 from warren_broker.management.queue_service import BROKER_VERSION
-from warren_broker.permissions import check_tag
 from warren_broker.server.connection_faults import guarded_call
-from warren_broker.server.login import check_login
+from warren_broker.server.login import check_login, name_of
 from warren_broker.server.management_handlers import MANAGEMENT_HANDLERS
 from warren_raft.quoting import quoted
 from warren_raft.runtime.loop import Loop
@@ -83,30 +84,33 @@ class _Asking:
                 )
             self._refuse(result)
             return
+        rights = result.rights if isinstance(result, TokenAccepted) else None
+        access = Access(self._broker, ask.vhost or "", name_of(result, ask.user), rights)
         try:
-            self._check_access()
-            self._carry_out()
+            self._check_access(access)
+            self._carry_out(access)
         except errors.Refusal as refusal:
             self._refuse(refusal)
 
-    def _check_access(self) -> None:
+    def _check_access(self, access: Access) -> None:
         """Raise a Refusal unless the user may use the API, and see or use the vhost."""
         ask = self._ask
-        tags = self._broker.tags(ask.user)
-        check_tag(tags, "management", ask.user, "use the HTTP API")
+        access.must_be("management", "use the HTTP API")
         if ask.vhost is None:
             return
         if ask.vhost not in self._broker.definitions.state.scopes:
             raise errors.NotFound(f"no vhost '{ask.vhost}'")
-        enters = "administrator" in tags or (ask.sees and "monitoring" in tags)
-        if not enters and self._broker.permissions(ask.vhost, ask.user) is None:
-            raise errors.NotFound(f"no vhost '{ask.vhost}' for user '{ask.user}'")
+        enters = "administrator" in access.tags or (ask.sees and "monitoring" in access.tags)
+        if not enters and access.held_in(ask.vhost) is None:
+            raise errors.NotFound(f"no vhost '{ask.vhost}' for user '{access.user}'")
 
-    def _carry_out(self) -> None:
+    def _carry_out(self, access: Access) -> None:
         ask = self._ask
         request = parse_request(ask.method, ask.path, ask.body)
         guard = partial(guarded_call, self)
-        asker = Asker(self._broker, ask.vhost or "", ask.user, self._connection, guard)
+        asker = Asker(
+            self._broker, access.vhost, access.user, self._connection, guard, access.rights
+        )
 
         def answer(result: Any) -> None:
             if isinstance(result, errors.Refusal):

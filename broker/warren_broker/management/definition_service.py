@@ -70,7 +70,7 @@ def sees_vhost(asker: Asker, vhost: str) -> bool:
     """Return whether the user may see what a vhost has."""
     if asker.access.has_tag("administrator"):
         return True
-    return asker.broker.permissions(vhost, asker.user) is not None
+    return asker.access.held_in(vhost) is not None
 
 
 def _state(asker: Asker, vhost: str | None) -> MetadataState:

@@ -19,7 +19,7 @@ LIMITS_LISTED_MAX: Final = 5_000
 def _check_vhost(asker: Asker, vhost: str) -> None:
     if vhost not in asker.broker.definitions.state.scopes:
         raise errors.NotFound(f"no vhost '{vhost}'")
-    if asker.broker.permissions(vhost, asker.user) is None:
+    if asker.access.held_in(vhost) is None:
         asker.access.must_be("monitoring", "see limits of vhosts of others")
 
 
@@ -34,7 +34,7 @@ def _of_vhosts(asker: Asker, name: str | None) -> list[VhostLimits]:
         for vhost, scope in sorted(asker.broker.definitions.state.scopes.items())
         if scope.vhost.limits
         and name in (None, vhost)
-        and (every or asker.broker.permissions(vhost, asker.user) is not None)
+        and (every or asker.access.held_in(vhost) is not None)
     ]
 
 

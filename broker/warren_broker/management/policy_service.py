@@ -30,7 +30,7 @@ def _check_tag(asker: Asker, operator: bool, vhost: str | None, what: str) -> No
     asker.access.must_be("administrator" if operator else "policymaker", f"{what} {kind}")
     if vhost is None or asker.access.has_tag("administrator"):
         return
-    if asker.broker.permissions(vhost, asker.user) is None:
+    if asker.access.held_in(vhost) is None:
         raise errors.AccessRefused(f"access to vhost '{vhost}' refused for user '{asker.user}'")
 
 
@@ -66,7 +66,7 @@ def _list(asker: Asker, request: m.ListPoliciesRequest, answer: Answer) -> None:
         scopes = [
             state.scopes[name]
             for name in sorted(state.scopes)
-            if every or asker.broker.permissions(name, asker.user) is not None
+            if every or asker.access.held_in(name) is not None
         ]
     found = [
         _shown(policy)

@@ -47,14 +47,14 @@ def _list(answer: Answer, values: Iterable[m.Value]) -> None:
 
 
 def _whoami(asker: Asker, request: m.GetWhoAmIRequest, answer: Answer) -> None:
-    answer(Shown(values.WhoAmI(asker.user, asker.broker.tags(asker.user))))
+    answer(Shown(values.WhoAmI(asker.user, asker.access.tags)))
 
 
 def _renew_token(asker: Asker, request: m.RenewTokenRequest, answer: Answer) -> None:
     def checked(result: Any) -> None:
         answer(result if isinstance(result, errors.Refusal) else PERFORMED)
 
-    asker.broker.open_vhost(asker.vhost, asker.user, asker.guard(checked))
+    asker.broker.logins.open_vhost(asker.vhost, asker.user, asker.guard(checked))
 
 
 def _shown(user: User) -> values.UserInfo:
@@ -134,14 +134,14 @@ def _list_vhosts(asker: Asker, request: m.ListVhostsRequest, answer: Answer) -> 
         (
             _shown_vhost(asker, state.scopes[name].vhost)
             for name in sorted(state.scopes)
-            if all_of_them or (name, asker.user, None) in state.grants
+            if all_of_them or asker.access.held_in(name) is not None
         ),
     )
 
 
 def _get_vhost(asker: Asker, request: m.GetVhostRequest, answer: Answer) -> None:
     state = asker.broker.definitions.state
-    if (request.vhost, asker.user, None) not in state.grants:
+    if asker.access.held_in(request.vhost) is None:
         asker.access.must_be("monitoring", "see vhosts of others")
     asker.access.must_be("management", "see vhosts")
     answer(Shown(_shown_vhost(asker, _vhost(state, request.vhost))))
@@ -168,8 +168,8 @@ def _put_vhost(asker: Asker, request: m.PutVhostRequest, answer: Answer) -> None
         answer(result)
 
     def done(result: Any) -> None:
-        if isinstance(result, errors.Refusal) or scope is not None:
-            there(result)
+        if isinstance(result, errors.Refusal) or scope is not None or asker.rights is not None:
+            there(result)  # a token's rights are those that it says
         else:  # as in RabbitMQ: otherwise no user could use it
             asker.change(f"{what}: all permissions in it", metadata.PutGrant(grant), there, result)
 

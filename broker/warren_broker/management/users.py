@@ -28,10 +28,16 @@ class GetWhoAmIRequest(ManagementRequest, frozen=True):
 
 
 class RenewTokenRequest(ManagementRequest, frozen=True):
-    """PUT /auth/tokens: check again that the user may be in the connection's vhost.
+    """PUT /auth/tokens: the connection's next token. Answer: Performed; 400.
 
-    Passwords do not expire, so the token has no effect. Answer: Performed; 400.
+    Of a user with a password, which does not expire, it is only checked that the user may still be
+    in the connection's vhost.
     """
+
+    secret: bytes = b""
+
+    def __repr__(self) -> str:
+        return "RenewTokenRequest()"
 
 
 class ListUsersRequest(ManagementRequest, frozen=True):
@@ -345,7 +351,7 @@ _CLEAR = resource.from_names(DeletePermissionsRequest)
 def _renew_token(names: Names, query: Query, body: Any) -> ManagementRequest:
     if not isinstance(body, bytes):
         raise InvalidArgument(f"the token is a {type(body).__name__}; binary is expected")
-    return RenewTokenRequest()
+    return RenewTokenRequest(body)
 
 
 ROUTES: tuple[resource.Route, ...] = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,12 +10,13 @@ from warren_broker import errors
 from warren_broker.amqp091 import requests
 from warren_broker.amqp091.connection import Connection
 from warren_broker.amqp091.connection_config import ConnectionConfig
+from warren_broker.amqp091.heartbeat import hang_up_within_ms
 from warren_broker.amqp091.negotiation import LOGGED_IN
 from warren_broker.block.block import Block
 from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.client.firehose import TracedClient
 from warren_broker.cluster.client.publisher import Tap
-from warren_broker.cluster.client.relayed import without_names
+from warren_broker.cluster.client.relayed import draw_origin, without_names
 from warren_broker.cluster.declaring import Declared, declare_and_count
 from warren_broker.kernel import Selection
 from warren_broker.metadata import commands as metadata
@@ -29,8 +29,6 @@ from warren_broker.server.unread_deliveries import UnreadDeliveries, ask_queue, 
 from warren_raft.runtime.net.stream import Stream
 
 TICK_MS = 1000
-HANG_UP_MS_MAX = 30_000
-"""Maximum time for which a client that was sent connection.close-ok keeps its socket open."""
 
 
 class Client091(ProtocolClient):
@@ -66,6 +64,11 @@ class Client091(ProtocolClient):
         """See `listener.Client`."""
         state = self._session.state
         return (state.user, state.vhost) if state.phase in LOGGED_IN else None
+
+    @property
+    def by_token(self) -> bool:
+        """See `listener.Client`."""
+        return self._session.state.rights is not None
 
     # ------------------------------------------------------------ for the socket
 
@@ -261,12 +264,18 @@ class Client091(ProtocolClient):
 
     def _authenticate(self, request: requests.AuthenticateRequest) -> None:
         login = (request.user, request.password, request.mechanism)
-        log_in(self._broker, self._log, self._peer, login, self._answer(request), self._events)
+        done = self._expiring(self._answer(request))
+        log_in(self._broker, self._log, self._peer, login, done, self._events)
 
     def _update_secret(self, request: requests.UpdateSecretRequest) -> None:
+        logins, rights = self._broker.logins, self._session.state.rights
+        if rights is not None:
+            done = self._expiring(self._answer(request))
+            logins.renew(rights, self._vhost, request.password, done)
+            return
         # Passwords do not expire, so any new one will do, as in RabbitMQ; but the user must still
         # be there with a right to the vhost.
-        self._broker.open_vhost(self._vhost, request.user, self._answer(request))
+        logins.open_vhost(self._vhost, request.user, self._answer(request))
 
     def _open_vhost(self, request: requests.OpenVhostRequest) -> None:
         answer = self._answer(request)
@@ -279,12 +288,13 @@ class Client091(ProtocolClient):
                 self._events.opened(request.user, request.vhost, client)
             answer(result)
 
-        self._broker.enter_vhost(
+        self._broker.logins.enter_vhost(
             self._number,
             request.vhost,
             request.user,
             self._session.state.channels_open,
             guarded_call(self, done),
+            rights=self._session.state.rights,
         )
 
     def _check_channels(self, request: requests.CheckChannelsRequest) -> None:
@@ -548,16 +558,6 @@ class Client091(ProtocolClient):
     def _close_replies(self, request: requests.CloseRepliesRequest) -> None:
         self._reply_names.pop(request.name, None)
         self._broker.replies.close(request.name)
-
-
-def draw_origin() -> int:
-    """Draw a relay's origin: 62 random bits and one that is set."""
-    return int.from_bytes(os.urandom(8), "little") >> 2 | 1 << 62
-
-
-def hang_up_within_ms(heartbeat_ms: int) -> int:
-    """Return how long a client may take to hang up: its heartbeat interval, as in RabbitMQ."""
-    return min(heartbeat_ms or HANG_UP_MS_MAX, HANG_UP_MS_MAX)
 
 
 def _done(reply: Any) -> errors.Refusal | requests.RequestDone:

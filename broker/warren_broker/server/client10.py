@@ -7,13 +7,16 @@ from functools import partial
 from typing import Any, Final
 
 from warren_broker import errors
+from warren_broker.access import Access
 from warren_broker.amqp091.connection_config import ConnectionConfig
+from warren_broker.amqp091.requests import TokenAccepted
 from warren_broker.amqp091.wire.fitting import HEADER_FRAME_BYTES
 from warren_broker.amqp10 import connection_requests
-from warren_broker.amqp10.caller import Asker
+from warren_broker.amqp10.caller import PERFORMED, Asker
 from warren_broker.amqp10.connection import Connection10
 from warren_broker.amqp10.link import Limits10
 from warren_broker.cluster.broker import Broker
+from warren_broker.management.users import RenewTokenRequest
 from warren_broker.sasl_login import Logins
 from warren_broker.server.blocks10 import BLOCK_HANDLERS
 from warren_broker.server.connection_faults import guarded, guarded_call
@@ -25,6 +28,7 @@ from warren_broker.server.management_handlers import MANAGEMENT_HANDLERS
 from warren_broker.server.protocol_client import ProtocolClient
 from warren_broker.server.targets10 import Targets10
 from warren_broker.server.views10 import VIEW_HANDLERS
+from warren_broker.token_rights import TokenRights
 from warren_raft.quoting import quoted
 from warren_raft.runtime.net.stream import Stream
 
@@ -73,6 +77,7 @@ class Client10(ProtocolClient):
         )
         self._targets = Targets10(self._connection, self._carry_out)
         self._ended = False
+        self._rights: TokenRights | None = None
         self._handlers = {
             **_HANDLERS,
             **self._consumers.handlers(),
@@ -85,6 +90,11 @@ class Client10(ProtocolClient):
         connection = self._connection
         vhost = connection.vhost if connection.opened else ""
         return (connection.user, vhost) if connection.user else None
+
+    @property
+    def by_token(self) -> bool:
+        """See `listener.Client`."""
+        return self._rights is not None
 
     # ------------------------------------------------------------ for the socket
 
@@ -176,6 +186,9 @@ class Client10(ProtocolClient):
                 if isinstance(request, connection_requests.OpenVhost):
                     self._open_vhost(request, answer)
                     continue
+                if isinstance(request, RenewTokenRequest) and self._rights is not None:
+                    self._renew(self._rights, request, answer)
+                    continue
                 if handler is None:
                     answer(errors.NotImplementedHere(type(request).__name__))
                     continue
@@ -185,6 +198,7 @@ class Client10(ProtocolClient):
                     self._connection.user,
                     self._number,
                     partial(guarded_call, self),
+                    self._rights,
                 )
                 try:
                     handler(asker, request, answer)
@@ -193,10 +207,31 @@ class Client10(ProtocolClient):
 
     def _log_in(self, request: connection_requests.Login, answer: Callable[[Any], None]) -> None:
         def done(result: Any) -> None:
+            if isinstance(result, TokenAccepted):
+                self._rights = result.rights
+                answer(connection_requests.LoggedIn(result.rights.user))
+                return
             answer(result if isinstance(result, errors.Refusal) else connection_requests.LoggedIn())
 
         login = (request.user, request.password, request.mechanism)
-        log_in(self._broker, self._log, self._peer, login, done, self._events)
+        expiring = self._expiring(done)
+        log_in(self._broker, self._log, self._peer, login, expiring, self._events)
+
+    def _renew(
+        self, held: TokenRights, request: RenewTokenRequest, answer: Callable[[Any], None]
+    ) -> None:
+        vhost, user = self._connection.vhost, self._connection.user
+
+        def done(result: Any) -> None:
+            if not isinstance(result, TokenAccepted) or self._gone:
+                answer(result)
+                return
+            self._rights = result.rights
+            answer(PERFORMED)
+            self._consumers.rights_changed(Access(self._broker, vhost, user, self._rights))
+
+        secret = request.secret.decode("utf-8", "surrogateescape")
+        self._broker.logins.renew(held, vhost, secret, self._expiring(done))
 
     def _open_vhost(
         self, request: connection_requests.OpenVhost, answer: Callable[[Any], None]
@@ -213,13 +248,14 @@ class Client10(ProtocolClient):
             self._events.opened(request.user, request.vhost, client)
             answer(connection_requests.VhostOpened(settings.node, settings.cluster))
 
-        self._broker.enter_vhost(
+        self._broker.logins.enter_vhost(
             self._number,
             request.vhost,
             request.user,
             _no_channels,
             guarded_call(self, done),
             manages=True,
+            rights=self._rights,
         )
 
     def _answerer(self, request: Any) -> Callable[[Any], None]:

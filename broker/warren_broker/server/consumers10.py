@@ -6,16 +6,17 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from warren_broker import errors
+from warren_broker.access import Access
 from warren_broker.amqp10 import link_requests
 from warren_broker.amqp10.caller import Answer, Asker
 from warren_broker.amqp10.connection import Connection10
 from warren_broker.block.block import Block
 from warren_broker.cluster.broker import Broker
+from warren_broker.cluster.client.relayed import draw_origin
 from warren_broker.kernel import MessageTable
 from warren_broker.queue import commands
 from warren_broker.queue.filter_commands import NotYet
 from warren_broker.queue.modify_command import Modify
-from warren_broker.server.client091 import draw_origin
 from warren_broker.server.client_counts import ClientCounts
 from warren_broker.server.connection_log import ConnectionLog
 
@@ -112,6 +113,8 @@ class Consumers10:
             if isinstance(reply, errors.Refusal):
                 self._end(consumer, failed=False)
                 answer(reply)
+            elif consumer not in self._sessions:  # a new token forbids it meanwhile
+                answer(errors.AccessRefused(f"read access to queue '{request.queue}' refused"))
             else:
                 answer(link_requests.Consuming(consumer, always_active or None))
 
@@ -138,6 +141,16 @@ class Consumers10:
             activity=asker.guard(told_active),
             has_room=self._has_room,
         )
+
+    def rights_changed(self, access: Access) -> None:
+        """End the links of consumers of queues that the user may no longer read."""
+        for consumer, (_, queue, _) in list(self._sessions.items()):
+            try:
+                access.read_queue(queue)
+            except errors.AccessRefused as refusal:
+                self._end(consumer, failed=False)
+                self._connection.cancelled(consumer, refusal)
+        self._carry_out()
 
     def credit(self, asker: Asker, request: link_requests.GrantCredit, answer: Answer) -> None:
         """Pass on a link's credit."""

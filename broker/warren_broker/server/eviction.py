@@ -39,7 +39,8 @@ class ClientEviction:
             if client is None or client.logged_in is None:
                 continue
             user, vhost = client.logged_in
-            if user in users or (user not in state.users and user != own):
+            gone = user in users or (user not in state.users and user != own)
+            if gone and not client.by_token:
                 self._leaving.setdefault(client, f"user '{user}' is deleted")
             elif vhost and (vhost in vhosts or vhost not in state.scopes):
                 self._leaving.setdefault(client, f"vhost '{vhost}' is deleted")

@@ -36,6 +36,11 @@ class Client(Protocol):
         """The user that has logged in, and the vhost, which is empty until it is opened."""
         ...
 
+    @property
+    def by_token(self) -> bool:
+        """Whether it logged in with a token: no user of the definitions."""
+        ...
+
     def received(self, data: bytes) -> None:
         """Process bytes from the socket, the header first."""
         ...

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from warren_broker import errors
+from warren_broker.amqp091.requests import TokenAccepted
 from warren_broker.certificate_login import EXTERNAL, CertificateLogin, login_name
 from warren_broker.cluster.broker import Broker
 from warren_broker.server.connection_events import ConnectionEvents
@@ -21,7 +22,7 @@ LOGIN_REFUSED_DELAY_MS = 1000
 def check_login(
     broker: Broker, peer: str, login: tuple[str, str, str], done: Callable[[Any, str], None]
 ) -> None:
-    """Call `done` with Done, LoginRefused or Unavailable, and why it was refused.
+    """Call `done` with what `NodeLogins.authenticate` answers, and why it was refused.
 
     peer   the client's address and port
     login  user, password, SASL mechanism
@@ -33,13 +34,18 @@ def check_login(
             done(result, errors.LoginRefused.why if mechanism != EXTERNAL else _why_not(user))
         elif isinstance(result, errors.Refusal):
             done(result, "")
-        elif user in broker.settings.loopback_users and not is_loopback(peer):
+        elif name_of(result, user) in broker.settings.loopback_users and not is_loopback(peer):
             why = "this user can only connect via localhost (loopback_users)"
             done(errors.login_refused(mechanism), why)
         else:
             done(result, "")
 
-    broker.authenticate(user, password, mechanism, checked)
+    broker.logins.authenticate(user, password, mechanism, checked)
+
+
+def name_of(result: Any, user: str) -> str:
+    """Return the user that has logged in: a token says its own, whatever name came with it."""
+    return result.rights.user if isinstance(result, TokenAccepted) else user
 
 
 def log_in(
@@ -50,7 +56,8 @@ def log_in(
     done: Callable[[Any], None],
     events: ConnectionEvents,
 ) -> None:
-    """Call `done` with Done, LoginRefused after LOGIN_REFUSED_DELAY_MS, or Unavailable.
+    """Call `done` with what `NodeLogins.authenticate` answers, LoginRefused after
+    LOGIN_REFUSED_DELAY_MS.
 
     peer   the client's address and port
     login  user, password, SASL mechanism
@@ -59,7 +66,7 @@ def log_in(
 
     def checked(result: Any, why: str) -> None:
         if not isinstance(result, errors.Refusal):
-            events.logged_in(user, mechanism, None)
+            events.logged_in(name_of(result, user), mechanism, None)
         if not isinstance(result, errors.LoginRefused):
             done(result)
             return

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
 
+from warren_broker.amqp091.requests import TokenAccepted
 from warren_broker.cluster.broker import Broker
 from warren_broker.counters import PROTOCOLS
 from warren_broker.server.client_counts import ClientCounts
 from warren_broker.server.connection_events import ConnectionEvents
-from warren_broker.server.connection_faults import guarded
+from warren_broker.server.connection_faults import guarded, guarded_call
 from warren_broker.server.connection_log import ConnectionLog
+from warren_broker.token_rights import TokenRights
 from warren_raft.runtime.loop import LoopStage, LoopTimer
 from warren_raft.runtime.net.stream import Stream
 from warren_raft.runtime.net.tls import TlsStream
+
+CREDENTIAL_EXPIRED = "credential expired"
+"""RabbitMQ's reason."""
+EXPIRY_WAIT_MS_MAX = 60_000
 
 
 class ProtocolClient(ABC):
@@ -34,6 +42,7 @@ class ProtocolClient(ABC):
         self._asked_flush = False
         self._gone = False
         self._timer: LoopTimer | None = None
+        self._expiry: LoopTimer | None = None
 
     def failed(self, fault: Exception) -> None:
         """End this connection after an internal fault; its deliveries are returned."""
@@ -42,8 +51,40 @@ class ProtocolClient(ABC):
     def _socket_ended(self, error: Exception | None) -> None:
         self._log.lost(error)
         self._gone = True
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._expiry):
+            if timer is not None:
+                timer.cancel()
+
+    def _expiring(self, answer: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Return what answers a request, and notes the end of the token that it brought."""
+
+        def done(result: Any) -> None:
+            answer(result)
+            if isinstance(result, TokenAccepted):
+                self._expires(result.rights)
+
+        return guarded_call(self, done)
+
+    def _expires(self, rights: TokenRights) -> None:
+        """End the connection when its token ends, unless the next one comes before."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+        if self._gone:
+            return
+        loop = self._broker.cluster.loop
+        left_ms = rights.expires_ms - loop.clock.epoch_ms()
+        if left_ms > EXPIRY_WAIT_MS_MAX:
+            # The clock of the day may be set, and a token's life be years.
+            self._expiry = loop.call_later(EXPIRY_WAIT_MS_MAX, lambda: self._expires(rights))
+        elif left_ms > 0:
+            self._expiry = loop.call_later(left_ms, lambda: self._expires(rights))
+        else:
+            self.shut_down(CREDENTIAL_EXPIRED)
+
+    @abstractmethod
+    def shut_down(self, reason: str) -> None:
+        """See `listener.Client`."""
 
     def _flush_later(self) -> None:
         if not self._asked_flush and not self._gone:

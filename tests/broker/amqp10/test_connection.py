@@ -129,7 +129,7 @@ def test_login_cut_anywhere(cut: int) -> None:
         (SASL_HEADER + init_frame("ANONYMOUS"), "offered are PLAIN AMQPLAIN"),
         (SASL_HEADER + init_frame(response=b"guest"), "PLAIN response of 5 bytes is invalid"),
         (SASL_HEADER + init_frame(response=b"\0\xff\0x"), "PLAIN response of 4 bytes is invalid"),
-        (SASL_HEADER + struct.pack(">IBBH", 1 << 30, 2, 1, 0), "at most 4096"),
+        (SASL_HEADER + struct.pack(">IBBH", 1 << 30, 2, 1, 0), "at most 8192"),
         (SASL_HEADER + struct.pack(">IBBH", 20, 2, 0, 0) + bytes(12), "type 0"),
         (SASL_HEADER + struct.pack(">IBBH", 12, 2, 1, 0) + b"\x00\x53\x41\xff", "not sasl-init"),
         (SASL_HEADER + init_frame() + bytes(70_000), "before the login was decided"),

@@ -67,8 +67,10 @@ def broker_of(loop: Loop) -> Any:
         cluster=SimpleNamespace(loop=loop, counters=Counters(), forget_waiting=lambda key: None),
         replies=SimpleNamespace(close=lambda name: None),
         consuming=SimpleNamespace(session_down=lambda session, failed: None),
-        authenticate=lambda user, password, mechanism, done: done(RequestDone()),
-        enter_vhost=lambda number, vhost, user, channels, done, manages=False: done(RequestDone()),
+        logins=SimpleNamespace(
+            authenticate=lambda user, password, mechanism, done: done(RequestDone()),
+            enter_vhost=lambda number, vhost, user, channels, done, **more: done(RequestDone()),
+        ),
         channels_max=lambda user: None,
         connection_gone=lambda number, done: done(RequestDone()),
         definitions=SimpleNamespace(state=SimpleNamespace(users={})),

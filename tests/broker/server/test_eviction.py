@@ -15,8 +15,9 @@ from warren_broker.server.eviction import LEAVING_DELAY_MS, ClientEviction
 class Client:
     """A connection that remembers its farewells."""
 
-    def __init__(self, user: str = "", vhost: str = "/") -> None:
+    def __init__(self, user: str = "", vhost: str = "/", by_token: bool = False) -> None:
         self.logged_in = (user, vhost) if user else None
+        self.by_token = by_token
         self.farewells: list[str] = []
 
     def shut_down(self, reason: str) -> None:
@@ -70,6 +71,20 @@ def test_the_clients_of_what_is_deleted_go_after_its_answer_has_left() -> None:
     assert ann.farewells == ["user 'ann' is deleted"]
     assert elsewhere.farewells == ["vhost 'v' is deleted"]
     assert not bob.farewells and not opening.farewells and not world.timers
+
+
+def test_a_login_by_token_is_of_no_user() -> None:
+    """It stays when a user of its name is deleted, and goes with its vhost."""
+    ann, nowhere = Client("ann", "v", by_token=True), Client("nowhere", by_token=True)
+    world = World(ann, nowhere)
+    del world.users["ann"]
+    world.deleted(users=("ann",))
+    world.fire()
+    assert not ann.farewells and not nowhere.farewells
+    del world.scopes["v"]
+    world.deleted(vhosts=("v",))
+    world.fire()
+    assert ann.farewells == ["vhost 'v' is deleted"] and not nowhere.farewells
 
 
 def test_a_user_of_the_same_name_is_another_one() -> None:

@@ -70,9 +70,11 @@ class World:
             traced_vhosts=frozenset(),
             cluster=SimpleNamespace(loop=self.loop, counters=Counters()),
             consuming=None,
-            authenticate=self.authenticate,
-            enter_vhost=lambda number, vhost, user, channels, done, manages=False: done(
-                requests.RequestDone()
+            logins=SimpleNamespace(
+                authenticate=self.authenticate,
+                enter_vhost=lambda number, vhost, user, channels, done, **more: done(
+                    requests.RequestDone()
+                ),
             ),
             connection_gone=lambda number, done: done(requests.RequestDone()),
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from connector.amqp.rabbitmq import OneRabbitMQ, newest_root
-from connector.oauth.endpoint import SigningKey
+from tests.signing_key import SigningKey
 
 PLUGIN = "rabbitmq_auth_backend_oauth2"
 SETTINGS = """
@@ -19,6 +19,9 @@ auth_backends.2 = internal
 auth_oauth2.resource_server_id = rabbitmq
 auth_oauth2.default_key = k1
 auth_oauth2.signing_keys.k1 = {key}
+auth_oauth2.additional_scopes_key = a.b roles
+auth_oauth2.scope_aliases.reader = rabbitmq.read:*/q rabbitmq.write:*/amq.default
+auth_oauth2.preferred_username_claims.1 = user_name
 """
 
 

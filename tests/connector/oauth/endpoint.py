@@ -5,18 +5,16 @@ from __future__ import annotations
 import base64
 import json
 import ssl
-import subprocess
 import threading
-import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
-from tests.certificates import Certificate, run
+from tests.certificates import Certificate
+from tests.signing_key import CLIENT, SigningKey
 
-CLIENT, SECRET = "spark", "geheim-4c1d+%/ü"
+SECRET = "geheim-4c1d+%/ü"
 
 
 class Asked(NamedTuple):
@@ -34,37 +32,6 @@ class Answer(NamedTuple):
     status: int = 200
     body: dict[str, Any] | bytes = b""
     headers: tuple[tuple[str, str], ...] = ()
-
-
-class SigningKey:
-    """An RSA key of its own; RabbitMQ is given `public`."""
-
-    def __init__(self, directory: Path) -> None:
-        self._private, self.public = directory / "signing.key", directory / "signing.pem"
-        run("genrsa", "-out", self._private, "2048")
-        run("rsa", "-in", self._private, "-pubout", "-out", self.public)
-        self.public.chmod(0o644)
-
-    def token(self, life_s: float = 60.0, **claims: Any) -> str:
-        """Return a signed token, each another one."""
-        now = time.time()
-        said = {
-            "exp": round(now + life_s),
-            "iat": now,
-            "aud": ["rabbitmq"],
-            "sub": CLIENT,
-            "client_id": CLIENT,
-            "scope": [f"rabbitmq.{what}:*/*" for what in ("read", "write", "configure")],
-            **claims,
-        }
-        signed = b".".join(map(_coded, ({"alg": "RS256", "typ": "JWT", "kid": "k1"}, said)))
-        command = ["openssl", "dgst", "-sha256", "-sign", str(self._private)]
-        made = subprocess.run(command, input=signed, capture_output=True, check=True).stdout
-        return (signed + b"." + base64.urlsafe_b64encode(made).rstrip(b"=")).decode()
-
-
-def _coded(part: dict[str, Any]) -> bytes:
-    return base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=")
 
 
 class TokenEndpoint:

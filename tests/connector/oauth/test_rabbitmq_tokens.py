@@ -16,19 +16,13 @@ from connector.amqp.rabbitmq import OneRabbitMQ
 from connector.amqp.relay import Relay
 from connector.amqp.stream_query import Stream, StreamQuery
 from connector.amqp.test_publish import Declared, batch, write
-from connector.oauth.endpoint import (
-    CLIENT,
-    SECRET,
-    Answer,
-    SigningKey,
-    TokenEndpoint,
-    granting,
-)
+from connector.oauth.endpoint import SECRET, Answer, TokenEndpoint, granting
 from pyspark_warren import errors
 from pyspark_warren.amqp.streams.plan import OffsetSlice
 from pyspark_warren.amqp.streams.read import SliceReading
 from tests.certificates import Authority
 from tests.patience import PATIENCE_S
+from tests.signing_key import CLIENT, SigningKey
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 

@@ -13,9 +13,10 @@ import pytest
 from connector.amqp.query import Queue
 from connector.amqp.rabbitmq import OneRabbitMQ
 from connector.amqp.test_publish import Declared
-from connector.oauth.endpoint import SECRET, SigningKey, TokenEndpoint, granting
+from connector.oauth.endpoint import SECRET, TokenEndpoint, granting
 from connector.test_secrets import everything_shown
 from tests.patience import PATIENCE_S
+from tests.signing_key import SigningKey
 
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.slow]
 

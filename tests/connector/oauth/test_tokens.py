@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from connector.oauth.endpoint import SigningKey
 from pyspark_warren import tokens
 from pyspark_warren.errors import BrokerUnavailableError, OptionError, TokenError
 from pyspark_warren.options import Options, parse_options
 from pyspark_warren.password import without_secrets
 from pyspark_warren.tokens import LoginToken, TokenSource, token_source
 from tests.patience import PROMPTLY_S
+from tests.signing_key import SigningKey
 
 
 class Clock:

@@ -15,7 +15,8 @@ from warren_broker.sasl_login import Logins, credentials, offered
 
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
-FRAME_BYTES_MAX = 4096
+FRAME_BYTES_MAX = 8192
+"""As for AMQP 0.9.1 before its limits are negotiated: a password may be a token."""
 EARLY_BYTES_MAX = 65_536
 """Bytes that a client may send ahead of the outcome."""
 _SASL_MECHANISMS = 0x40

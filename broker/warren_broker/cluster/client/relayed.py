@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeAlias
@@ -14,6 +15,11 @@ Names: TypeAlias = Mapping[int, RelayedName]
 """Table position to the name of the message; those without one are left out."""
 OnPart: TypeAlias = Callable[[int, bool, "list[int] | None"], None]
 """See `publisher.OnConfirmed`."""
+
+
+def draw_origin() -> int:
+    """Draw a relay's origin: 62 random bits and one that is set."""
+    return int.from_bytes(os.urandom(8), "little") >> 2 | 1 << 62
 
 
 def without_names(table: MessageTable, first: int, last: int) -> tuple[MessageTable, Names]:

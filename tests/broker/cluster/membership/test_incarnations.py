@@ -137,7 +137,7 @@ def test_a_login_before_the_first_user_waits() -> None:
         universe.step()
     assert not any(each.ready for each in definitions.values())
     broker = universe.running["a"].broker
-    broker.authenticate("guest", "guest", "PLAIN", answers.append)
+    broker.logins.authenticate("guest", "guest", "PLAIN", answers.append)
     for _ in range(20):
         universe.step()
     assert answers == []

@@ -1,0 +1,154 @@
+"""Logins at this node: passwords, certificates, tokens; and the vhosts that each may enter."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from warren_broker import errors
+from warren_broker.amqp091 import requests
+from warren_broker.certificate_login import EXTERNAL
+from warren_broker.cluster.client_limits import ClientLimits
+from warren_broker.cluster.definitions import Definitions
+from warren_broker.permissions import HeldPermissions
+from warren_broker.token_logins import Found, TokenLogins
+from warren_broker.token_rights import TokenRights
+
+log = logging.getLogger(__name__)
+Answer: TypeAlias = Callable[[Any], None]
+
+
+class NodeLogins:
+    """What decides on logins, and on the vhosts that users enter.
+
+    tokens  None: no token logs in
+    """
+
+    def __init__(
+        self,
+        definitions: Definitions,
+        clients: ClientLimits,
+        tokens: TokenLogins | None,
+    ) -> None:
+        self._definitions = definitions
+        self._clients = clients
+        self._tokens = tokens
+
+    def authenticate(self, user: str, password: str, mechanism: str, done: Answer) -> None:
+        """Answer RequestDone, TokenAccepted or LoginRefused; Unavailable without definitions.
+
+        What looks like a token and is refused as one may still be the user's password.
+        """
+
+        def check() -> None:
+            if mechanism == EXTERNAL:  # TLS has verified the certificate that names the user
+                decide(user in self._definitions.state.users)
+            else:
+                self._rights(password, by_token)
+
+        def by_token(rights: TokenRights | None) -> None:
+            if rights is None:
+                decide(self._definitions.authenticate(user, password))
+            else:
+                done(requests.TokenAccepted(rights))
+
+        def decide(right: bool) -> None:
+            done(requests.RequestDone() if right else errors.login_refused(mechanism))
+
+        self._definitions.call_when_ready(
+            check,
+            lambda: done(
+                errors.Unavailable(
+                    "this node has not joined its cluster's metadata yet: most nodes are out of "
+                    "reach; "
+                    "start them, or try again"
+                )
+            ),
+        )
+
+    def renew(self, held: TokenRights, vhost: str, secret: str, done: Answer) -> None:
+        """Answer TokenAccepted for the next token of a connection, or a Refusal.
+
+        It must be of the same user, and let that user stay in the vhost: what the connection has
+        declared and consumes is that user's.
+        """
+
+        def found(rights: TokenRights | None) -> None:
+            if rights is not None and rights.user != held.user:
+                log.warning("token refused: it is of another user than the connection")
+                rights = None
+            if rights is None:
+                done(errors.NotAllowed("New secret was refused by one of the backends"))
+            else:
+                accept(rights)
+
+        def accept(rights: TokenRights) -> None:
+            def checked(result: Any) -> None:
+                refused = isinstance(result, errors.Refusal)
+                done(result if refused else requests.TokenAccepted(rights))
+
+            self.open_vhost(vhost, rights.user, checked, rights)
+
+        self._rights(secret, found)
+
+    def open_vhost(
+        self, vhost: str, user: str, done: Answer, rights: TokenRights | None = None
+    ) -> None:
+        """Answer whether the user may enter the vhost: RequestDone or a Refusal.
+
+        rights  of a token, see Access
+        """
+        if vhost not in self._definitions.state.scopes:
+            done(errors.unknown_vhost(vhost))
+        elif self._held(vhost, user, rights) is None:
+            done(errors.vhost_refused(vhost, user))
+        else:
+            done(requests.RequestDone())
+
+    def enter_vhost(
+        self,
+        connection: int,
+        vhost: str,
+        user: str,
+        channels: Callable[[], int],
+        done: Answer,
+        *,
+        manages: bool = False,
+        rights: TokenRights | None = None,
+    ) -> None:
+        """Do as `open_vhost` for a connection, which is counted until it is gone.
+
+        channels  returns how many channels it has open
+        manages   it can change limits, if its user is an administrator: none keeps that one out
+        """
+
+        def counted(refusal: errors.Refusal | None) -> None:
+            # The user or the vhost may have been deleted while other nodes were asked.
+            self.open_vhost(vhost, user, lambda now: opened(refusal or now), rights)
+
+        def opened(result: Any) -> None:
+            if isinstance(result, errors.Refusal):
+                self._clients.leave(connection)
+            done(result)
+
+        def permitted(result: Any) -> None:
+            if isinstance(result, errors.Refusal):
+                done(result)
+            else:
+                tags = self._definitions.tags(user) if rights is None else rights.tags
+                free = manages and "administrator" in tags
+                self._clients.enter(connection, vhost, user, channels, counted, free=free)
+
+        self.open_vhost(vhost, user, permitted, rights)
+
+    def _held(self, vhost: str, user: str, rights: TokenRights | None) -> HeldPermissions | None:
+        if rights is None:
+            return self._definitions.permissions(vhost, user)
+        return rights.permissions(vhost)
+
+    def _rights(self, password: str, done: Found) -> None:
+        if self._tokens is None:
+            done(None)
+        else:
+            self._tokens.rights(password, done)
