@@ -98,6 +98,11 @@ KNOWN10: tuple[Known, ...] = (
         warren=((r":x-(?:acquired|delivery)-count: \d+:long, ", ""),),
     ),
     Known(
+        "the next queue counts on from there",
+        "^links.annotations_that_are",
+        rabbitmq=(("(?m)^(transfer letters .*, first-acquirer=)false", r"\1true"),),
+    ),
+    Known(
         "product, version, platform, information, node and cluster name",
         "^links.opens",
         rabbitmq=(

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from proton import Array, Data, Described, symbol, ulong
+from proton import Array, Data, Described, symbol, timestamp, ulong
 
 from differ.wire import ANSWER_S, NoAnswer
 from warren_broker.kernel.section_types import PROPERTY_NAMES
@@ -253,6 +253,8 @@ def shown(value: Any) -> str:
         return repr(value)
     if isinstance(value, str):
         return repr(" ".join(value.split()))
+    if isinstance(value, timestamp):
+        return "TIME:timestamp"  # no scenario has one that it made itself
     kind = {"int": "long", "float": "double"}.get(type(value).__name__, type(value).__name__)
     number = int(value) if isinstance(value, int) else value
     return f"{number}:{kind}"

@@ -24,6 +24,11 @@ from warren.local import LocalCluster
 
 pytestmark = [pytest.mark.live]
 WAIT_S = PATIENCE_S
+NESTED: dict[Any, Any] = {  # annotations that are no headers
+    symbol("x-opt-list"): ["one", 2, [True, None]],
+    symbol("x-opt-map"): {"k1": "v1", "k2": {"inner": 1.5}},
+    symbol("x-opt-array"): Array(UNDESCRIBED, Data.STRING, "foo", "bar", "baz"),
+}
 
 
 class AttachProperties(LinkOption):
@@ -168,6 +173,7 @@ def waits(broker, channel, connection, queue: str, wait_s: int) -> bool:
     delivery.local.annotations = {
         symbol("x-opt-delivery-time"): ready_ms,
         symbol("x-opt-reason"): "busy",
+        **NESTED,
     }
     receiver.settle(Delivery.MODIFIED)
     assert receiver.receive().body == "soon"
@@ -183,6 +189,7 @@ def waits(broker, channel, connection, queue: str, wait_s: int) -> bool:
     assert time.time() * 1000 >= ready_ms
     assert (message.body, message.first_acquirer) == ("late", False)
     assert message.annotations[symbol("x-opt-reason")] == "busy"
+    assert NESTED.items() <= message.annotations.items()
     receiver.accept()
     receiver.close()
     return in_time
@@ -206,18 +213,18 @@ def annotated_letters(address: str, channel: Any, queue: str, strategy: str) -> 
             receiver.receive()
             delivery = receiver.fetcher.unsettled[0]
             delivery.local.undeliverable = True
-            delivery.local.annotations = {symbol("x-opt-why"): "busy", symbol("x-opt-n"): 7}
+            said = {symbol("x-opt-why"): "busy", symbol("x-opt-n"): 7, **NESTED}
+            delivery.local.annotations = said
             receiver.settle(Delivery.MODIFIED)
         receiver.close()
         eventually(lambda: counts(channel, letters) == 2, "they are dead-lettered", WAIT_S)
-        _, properties, _ = channel.basic_get(letters, auto_ack=True)
-        assert properties.headers["x-opt-why"] == "busy" and properties.headers["x-opt-n"] == 7
-        assert properties.headers["x-first-death-reason"] == "rejected"
+        headers = channel.basic_get(letters, auto_ack=True)[1].headers
+        assert (headers["x-opt-why"], headers["x-opt-n"]) == ("busy", 7)
+        assert headers["x-first-death-reason"] == "rejected" and not NESTED.keys() & headers.keys()
         again = connection.create_receiver(f"/queues/{letters}", credit=1)
         message = again.receive(timeout=WAIT_S)
         assert message.body == "two"
-        assert message.annotations[symbol("x-opt-why")] == "busy"
-        assert message.annotations[symbol("x-opt-n")] == 7
+        assert said.items() <= message.annotations.items()
         again.accept()
         again.close()
     for each in (queue, letters):

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
-import msgspec
-
 from warren_broker import relay_names
 from warren_broker.amqp10.activity import Activity
 from warren_broker.amqp10.addresses import QueueSource
@@ -25,6 +23,7 @@ from warren_broker.amqp10.link_requests import (
     GrantCredit,
     Ranges,
 )
+from warren_broker.amqp10.message.annotation_values import encoded_annotation
 from warren_broker.amqp10.message.sent import MessageWriter, encode_message
 from warren_broker.amqp10.wire import deliveries
 from warren_broker.amqp10.wire.deliveries import Handle, Outbox
@@ -49,7 +48,6 @@ _OUTCOMES: Final = (
     Delivery.MODIFIED,
 )
 _NO_BOUND: Final = 1 << 62
-_DECODE: Final = msgspec.msgpack.Decoder().decode
 
 
 class ConsumingLink(LinkPart):
@@ -412,7 +410,9 @@ class ConsumingLink(LinkPart):
                 routing_key=route[1],
                 acquired_count=run.acquired_count,
                 delivery_count=run.delivery_count,
-                annotations={key: _DECODE(value) for key, value in notes},
+                annotations={
+                    key.encode("ascii"): encoded_annotation(value) for key, value in notes
+                },
             )
         else:
             pieces = self._writer.encode(block, at, run.acquired_count, run.delivery_count)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from operator import itemgetter
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from warren_broker.amqp10.connection_bounds import ConnectionBounds
 from warren_broker.amqp10.connection_requests import AnyRequest
@@ -18,22 +16,17 @@ from warren_broker.amqp10.link_requests import (
     Ranges,
     SettleMessages,
 )
+from warren_broker.amqp10.message.annotation_values import read_annotations
 from warren_broker.amqp10.wire import deliveries
 from warren_broker.amqp10.wire.deliveries import ACCEPTED, REJECTED, RELEASED, Handle
-from warren_broker.amqp10.wire.fields import read_map
-from warren_broker.amqp10.wire.proton import Delivery, symbol, timestamp
-from warren_broker.errors import InvalidArgument
-from warren_broker.queue.annotations import ANNOTATIONS_BYTES_MAX, size_bytes
-from warren_broker.queue.modify_command import Pairs
+from warren_broker.amqp10.wire.fields import encoded_value
+from warren_broker.amqp10.wire.proton import Delivery
 
-DELIVERY_TIME: Final = "x-opt-delivery-time"
-DELIVERY_TIME_MAX: Final = (1 << 63) - 1
 _OUTCOMES: Final[dict[int, Outcome]] = {
     ACCEPTED: "accepted",
     REJECTED: "rejected",
     RELEASED: "released",
 }
-_ENCODE: Final = msgspec.msgpack.Encoder().encode
 _first: Final = itemgetter(0)
 Tell = Callable[[AnyRequest], None]
 
@@ -125,7 +118,7 @@ class HeldDeliveries:
 
     def _modify(self, tag: int, delivery: Delivery) -> None:
         remote = delivery.remote
-        given = read_map("annotations of modified", lambda: remote.annotations)
+        given = encoded_value("annotations of modified", deliveries.peer_annotations(delivery))
         annotations, ready_ms = read_annotations(given)
         self.flush()  # outcomes of one consumer stay in their order
         msg_id = tag - self.first_tag
@@ -189,41 +182,3 @@ class HeldDeliveries:
             self.ended = True
             self.flush()
             self._tell(EndConsumer(self.consumer, failed))
-
-
-def read_annotations(given: Mapping[Any, Any]) -> tuple[Pairs, int]:
-    """Return a modified outcome's (annotations, delivery time, 0: none); raises InvalidArgument."""
-    pairs: dict[str, bytes] = {}
-    ready_ms = 0
-    for key, value in given.items():
-        if not isinstance(key, symbol) or not key.startswith("x-"):
-            raise InvalidArgument(
-                f"annotation {str(key)[:80]!r} of a modified outcome: keys are symbols that begin "
-                "with 'x-', all others are reserved"
-            )
-        pairs[str(key)] = _ENCODE(_simple(str(key), value))
-        if key == DELIVERY_TIME:
-            # as in RabbitMQ: what is no integer says no time, and is an annotation all the same
-            if isinstance(value, int) and not isinstance(value, bool):
-                ready_ms = max(0, min(int(value), DELIVERY_TIME_MAX))
-    found = tuple(sorted(pairs.items()))
-    if size_bytes(found) > ANNOTATIONS_BYTES_MAX:
-        raise InvalidArgument(
-            f"annotations of {size_bytes(found)} bytes; {ANNOTATIONS_BYTES_MAX} is the limit"
-        )
-    return found, ready_ms
-
-
-def _simple(key: str, value: Any) -> bool | int | str | bytes:
-    if isinstance(value, bool):
-        return bool(value)
-    if isinstance(value, (int, timestamp)) and -(1 << 63) <= value < 1 << 63:
-        return int(value)
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, (bytes, memoryview)):
-        return bytes(value)
-    raise InvalidArgument(
-        f"annotation {key[:80]!r} of a modified outcome is a {type(value).__name__}; give a "
-        "boolean, an integer of 64 bits, a string, a symbol or a binary"
-    )

@@ -86,6 +86,7 @@ sections_in                                               AMQP 1.0 to AMQP 0.9.1
     read_sections(data) -> SectionsRead                   MalformedSections
     is_body(data) -> bool                                 whether they are body sections alone
     map_entries(data, at, count) -> [(key, entry)]        of a map that was read
+    whole_entries(data) -> [(constructor, key, value)]    of a map that is checked whole
 
 sections_out                                              AMQP 0.9.1 to AMQP 1.0
     write_sections(properties, ...) -> bytes              the sections that precede the body
@@ -229,7 +230,7 @@ if TYPE_CHECKING:
     from warren_broker.kernel.publisher_ids import publisher_ids
     from warren_broker.kernel.scan import FrameScanner
     from warren_broker.kernel.section_fields import read_fields
-    from warren_broker.kernel.sections_in import is_body, map_entries, read_sections
+    from warren_broker.kernel.sections_in import is_body, map_entries, read_sections, whole_entries
     from warren_broker.kernel.sections_out import (
         is_owned,
         sections_to_keep,
@@ -273,6 +274,7 @@ else:
     block_of_columns = _kernel.column_block.block_of_columns
     is_body = _kernel.sections_in.is_body
     map_entries = _kernel.sections_in.map_entries
+    whole_entries = _kernel.sections_in.whole_entries
     read_fields = _kernel.section_fields.read_fields
     read_sections = _kernel.sections_in.read_sections
     is_owned = _kernel.sections_out.is_owned
@@ -350,6 +352,7 @@ __all__ = [
     "select",
     "split_sections",
     "split_properties",
+    "whole_entries",
     "with_headers",
     "with_sections",
     "write_sections",

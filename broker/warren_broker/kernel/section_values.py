@@ -196,6 +196,84 @@ class ValueReader:
             self.refuse(f"values end at byte {at}, their list or map at byte {after}")
         return 0
 
+    # -------------------------------------------------------------- whole values
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def read_whole(self, at: cython.Py_ssize_t, depth: cython.int) -> cython.Py_ssize_t:
+        """Return the end of the value at `at`, and read all that is in it."""
+        if at < self.end and not self.p[at]:
+            self.deep(depth, at)
+            return self.read_whole(self.read_descriptor(at + 1), depth + 1)
+        code: cython.uint = self.element(at)
+        after: cython.Py_ssize_t = self.after
+        self.read_inside(code, depth)
+        return after
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def read_descriptor(self, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Return the end of the descriptor at `at`; those of other types are reserved."""
+        if self.element(at) not in (0x44, 0x53, 0x80, 0xA3, 0xB3):
+            self.refuse(f"the descriptor at byte {at} is neither a ulong nor a symbol")
+        return self.after
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def read_inside(self, code: cython.uint, depth: cython.int) -> cython.int:
+        """Read all that is in the value measured last."""
+        _i: cython.ulonglong
+        after: cython.Py_ssize_t = self.after
+        at: cython.Py_ssize_t
+        count: cython.ulonglong
+        kind: cython.uint
+        if code not in (0x45, 0xC0, 0xC1, 0xD0, 0xD1, 0xE0, 0xF0):
+            return 0
+        at = self.opened(code, depth)
+        count = self.count
+        if code in (0xE0, 0xF0):
+            kind = self.read_constructor(at, after, count)
+            at = self.after
+            for _i in range(count):
+                at = self.span(kind, at)
+                self.read_inside(kind, depth + 1)
+            return self.filled(at, after)
+        if code in (0xC1, 0xD1):
+            self.pairs(at)
+        for _i in range(count):
+            at = self.read_whole(at, depth + 1)
+        return self.filled(at, after)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def read_constructor(
+        self, at: cython.Py_ssize_t, after: cython.Py_ssize_t, count: cython.ulonglong
+    ) -> cython.int:
+        """Return the constructor of an array's values, which ends at `self.after`."""
+        if at < after and not self.p[at]:
+            at = self.read_descriptor(at + 1)
+        if at >= after:
+            self.refuse(f"the array that ends at byte {after} has no constructor")
+        kind: cython.uint = self.p[at]
+        if not kind:
+            self.refuse(f"the constructor at byte {at} has two descriptors")
+        self.count_without(kind, count)
+        self.after = at + 1
+        return kind
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def count_without(self, kind: cython.uint, count: cython.ulonglong) -> cython.int:
+        """Count an array's values without bytes."""
+        if _WIDTHS[kind] == 0:
+            self.without_bytes += count
+            if self.without_bytes > WITHOUT_BYTES_MAX:
+                self.refuse(
+                    f"an array of {count} values without bytes; the limit is {WITHOUT_BYTES_MAX} "
+                    "in all arrays of a message"
+                )
+        return 0
+
     # -------------------------------------------------------------- values
 
     @cython.cfunc
@@ -334,13 +412,7 @@ class ValueReader:
         if not kind:  # described values have no 0.9.1 type
             return 0
         at += 1
-        if _WIDTHS[kind] == 0:
-            self.without_bytes += count
-            if self.without_bytes > WITHOUT_BYTES_MAX:
-                self.refuse(
-                    f"an array of {count} values without bytes; the limit is {WITHOUT_BYTES_MAX} "
-                    "in all arrays of a message"
-                )
+        self.count_without(kind, count)
         mark: cython.Py_ssize_t = open_length(out, 0x41)
         for _i in range(count):
             at = self.span(kind, at)

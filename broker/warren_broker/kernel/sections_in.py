@@ -421,6 +421,31 @@ def map_entries(data: memoryview, at: int, count: int) -> list[tuple[bytes, byte
     return found
 
 
+def whole_entries(data: memoryview) -> list[tuple[int, bytes, bytes]]:
+    """Return (constructor of the key, key, value) of a map, of which everything is read.
+
+    data   one value, not empty
+    fails  MalformedSections, also when it is no map
+    """
+    reader: _MessageReader = _MessageReader(data)
+    code = reader.element(0)
+    end = reader.after
+    if code not in (0xC1, 0xD1):
+        reader.refuse(f"constructor {code:#04x} instead of a map")
+    begin = reader.counted(code, reader.start, end)
+    pairs = reader.pairs(begin)
+    found: list = []
+    for _ in range(pairs):
+        kind = reader.element(begin)
+        after: cython.Py_ssize_t = reader.after
+        key = bytes(data[reader.start : after])
+        begin = reader.read_whole(after, 0)
+        found.append((kind, key, bytes(data[after:begin])))
+    reader.filled(begin, end)
+    reader.filled(end, len(data))
+    return found
+
+
 def read_sections(data: memoryview) -> SectionsRead:
     """Convert a message's header, annotations, properties and application properties.
 

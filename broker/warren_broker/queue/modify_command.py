@@ -7,7 +7,10 @@ from typing import TypeAlias
 from warren_broker.queue.command_base import QueueCommand
 
 Pairs: TypeAlias = tuple[tuple[str, bytes], ...]
-"""Annotations of a message: (key, value in MessagePack), keys ascending, each once."""
+"""Annotations of a message: (key, value in MessagePack), keys ascending, each once.
+
+What the values mean is said in `amqp10.message.annotation_values`; the machine does not read them.
+"""
 
 
 class Modify(QueueCommand, frozen=True, array_like=True, tag="modify"):

@@ -299,7 +299,6 @@ def test_a_modified_outcome_carries_flags_annotations_and_time() -> None:
     "annotations, text",
     [
         ({symbol("opt-delivery-time"): 1}, "begin with 'x-'"),
-        ({symbol("x-opt-map"): {"a": 1}}, "is a dict"),
         ({symbol("x-opt-long"): "x" * ANNOTATIONS_BYTES_MAX}, "is the limit"),
     ],
 )

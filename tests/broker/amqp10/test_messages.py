@@ -14,7 +14,7 @@ from proton import Message, char, symbol, timestamp, ulong
 from warren_broker.amqp091.wire import properties
 from warren_broker.amqp091.wire.fields import Field, Timestamp
 from warren_broker.amqp10.message.received import MalformedSections, MessageReader, read_message
-from warren_broker.amqp10.message.sent import MessageWriter, encode_message
+from warren_broker.amqp10.message.sent import MessageWriter, encode_annotation, encode_message
 from warren_broker.block.block import Block
 from warren_broker.block.block import encode as encode_block
 from warren_broker.block.layout import FORM_AMQP091
@@ -64,6 +64,7 @@ def test_a_malformed_message_is_refused() -> None:
 
 
 def test_a_message_as_sent() -> None:
+    said = {"x-opt-a": "text", "x-opt-b": True, "x-opt-c": b"\xff", "x-opt-d": False}
     raw = properties.encode(properties.Properties(headers={"x-delivery-count": 1}, priority=7))
     head, body = encode_message(
         FORM_AMQP091,
@@ -75,11 +76,8 @@ def test_a_message_as_sent() -> None:
         acquired_count=5,
         delivery_count=3,
         annotations={
-            "x-delivery-count": 30,
-            "x-opt-a": "text",
-            "x-opt-b": True,
-            "x-opt-c": b"\xff",
-            "x-opt-d": False,
+            name.encode(): encode_annotation(value)
+            for name, value in {**said, "x-delivery-count": 30}.items()
         },
     )
     assert body == b"data"
@@ -91,10 +89,7 @@ def test_a_message_as_sent() -> None:
         "x-routing-key": "key",
         "x-acquired-count": 5,
         "x-delivery-count": 3,
-        "x-opt-a": "text",
-        "x-opt-b": True,
-        "x-opt-c": b"\xff",
-        "x-opt-d": False,
+        **said,
     }
 
 

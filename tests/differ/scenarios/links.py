@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proton import Described, int32, symbol, ubyte, uint, ulong
+from proton import UNDESCRIBED, Array, Data, Described, int32, symbol, ubyte, uint, ulong
 
 from differ.links import MIXED, SETTLED, UNSETTLED, Links
 from differ.script import CLASSIC, QUORUM, Script, both, scenario
@@ -18,6 +18,14 @@ OUTCOMES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("rejected", {}),
     ("modified", {"undeliverable_here": True}),
 )
+NESTED: dict[Any, Any] = {
+    symbol("x-opt-list"): ["one", int32(2), [True, None, {}], 2.5],
+    symbol("x-opt-map"): {"k1": "v1", symbol("k2"): {"inner": [ubyte(7)]}},
+    symbol("x-opt-array"): Array(UNDESCRIBED, Data.STRING, "foo", "bar"),
+    symbol("x-opt-described"): Described(symbol("kind"), [uint(1), "a"]),
+    symbol("x-opt-symbol"): symbol("s"),
+    symbol("x-opt-long"): -7,
+}
 SINGLE = {**QUORUM, "x-single-active-consumer": True}
 
 
@@ -372,6 +380,30 @@ def _outcomes(s: Script, kind: dict[str, str], after_credit: tuple[str, ...]) ->
         a.settle("link", state, **fields)
     a.credit("link", 9, count=len(OUTCOMES) + 1, until=("transfer",))
     a.quiet()
+
+
+@scenario
+def annotations_that_are_lists_maps_and_arrays(s: Script) -> None:
+    """In deliveries of the queue, and in its dead letters over either protocol."""
+    c = s.channel()
+    c.declare("dead", QUORUM)
+    letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    c.declare("q", {**QUORUM, **letters})
+    a = Links(s)
+    a.start()
+    a.consume("letters", "dead")
+    a.credit("letters", 1, until=("flow",))
+    a.consume("link", "q")
+    a.credit("link", 1, until=("flow",))
+    c.publish("", "q", "a", headers={"x-own": 1, "other": 2})
+    a.arrives("transfer")
+    a.settle("link", "modified", message_annotations=NESTED)
+    a.credit("link", 1, count=1, until=("transfer",))
+    more = {symbol("x-opt-list"): ["other"], symbol("x-opt-more"): {"k": 1}}
+    a.settle("link", "modified", undeliverable_here=True, message_annotations=more)
+    a.arrives("transfer")
+    a.settle("letters", "released")
+    c.get_soon("dead")
 
 
 @scenario

@@ -37,6 +37,8 @@ _USER_ID = frozenset({"user_id"})
 _USER_ID_BIT = 0x10
 """In the second octet of the flags: the property is there."""
 _NONE: dict[bytes, bytes] = {}
+_NO_LENGTHS = b"\x00\x53\x75\xb0" + bytes(4)
+"""The data section with the lengths of a message's data sections, of which it has one."""
 
 
 def encode_message(
@@ -50,7 +52,7 @@ def encode_message(
     ttl_ms: int | None = None,
     acquired_count: int = 0,
     delivery_count: int = 0,
-    annotations: Mapping[str, Annotation] | None = None,
+    annotations: Mapping[bytes, bytes] | None = None,
 ) -> list[Buffer]:
     """Encode a stored message: its sections, of which the body is not copied.
 
@@ -58,16 +60,13 @@ def encode_message(
     priority, ttl_ms       for the header; None: as the message was published
     acquired_count         deliveries before this one
     delivery_count         unsuccessful ones among them, as the header counts them
-    annotations            set by the broker, instead of those of the message with their names;
-                           the counts are set by it, too
+    annotations            (name, encoded value) set by the broker, instead of those of the message
+                           with their names; the counts are set by it, too
     """
     assert form == FORM_AMQP091, form
     given = _counted(acquired_count, delivery_count)
     if annotations:
-        told = {
-            name.encode("ascii"): encode_annotation(value) for name, value in annotations.items()
-        }
-        given = {**told, **given}
+        given = {**annotations, **given}
     counts = (
         -1 if priority is None else priority,
         -1 if ttl_ms is None else ttl_ms,
@@ -255,23 +254,42 @@ def encode_annotation(value: Annotation) -> bytes:
     return _SIZED.pack(code, len(raw)) + raw
 
 
-def annotated_sections(sections: bytes, given: Mapping[str, Annotation]) -> bytes:
+def annotated_sections(
+    properties: bytes, sections: bytes, given: Mapping[bytes, bytes], *, typed: bool
+) -> bytes:
     """Return what was kept of a message (`with_sections`), with these annotations among its own.
 
-    As it is, when it has no annotations (then the headers are shown), or is malformed.
+    properties  of the message, without what was kept
+    sections    which was kept, b"": nothing
+    given       name -> encoded value
+    typed       its headers cannot say the same
+
+    As it is, when nothing is kept of its annotations and its headers can say the same, or when it
+    is malformed.
     """
+    if not sections:
+        sections = _NO_LENGTHS
     data = memoryview(sections)
     try:
         there = read_sections(data).sections.get(_ANNOTATIONS)
     except MalformedSections:
         return sections
+    begin = end = 0
     if there is None:
-        return sections
-    begin, first, end, count = there
-    names = {name.encode("ascii"): value for name, value in given.items()}
-    entries = [entry for name, entry in map_entries(data, first, count) if name not in names]
-    for name, value in names.items():
-        entries.append(b"\xa3%c%b%b" % (len(name), name, encode_annotation(value)))
+        if not typed:
+            return b"" if sections is _NO_LENGTHS else sections
+        shown = write_sections(properties, b"", b"", (-1, -1, True, 0), _NONE, True, None)
+        data = memoryview(shown + _NO_LENGTHS)
+        _, first, _, count = read_sections(data).sections[_ANNOTATIONS]
+    else:
+        begin, first, end, count = there
+    entries = [
+        entry
+        for name, entry in map_entries(data, first, count)
+        if name not in given and (there is not None or not is_owned(name))
+    ]
+    for name, value in given.items():
+        entries.append(b"\xa3%c%b%b" % (len(name), name, value))
     content = b"".join(entries)
     head = _MAP.pack(b"\x00\x53\x72\xd1", len(content) + 4, 2 * len(entries))
     return sections[:begin] + head + content + sections[end:]

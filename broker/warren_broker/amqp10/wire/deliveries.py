@@ -118,6 +118,11 @@ def tag_of(delivery: Handle) -> bytes:
     return bytes(ffi.buffer(tag.start, tag.size))
 
 
+def peer_annotations(wrapper: Delivery) -> Handle:
+    """Return the engine's data with the annotations of the peer's outcome, which is modified."""
+    return lib.pn_disposition_annotations(lib.pn_delivery_remote(wrapper._impl))
+
+
 def begin(link: Handle, tag: bytes) -> Handle:
     """Begin a delivery on a sending link; its tag may be any bytes."""
     given = ffi.new("pn_bytes_t *")

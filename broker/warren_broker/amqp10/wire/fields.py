@@ -55,6 +55,22 @@ def _check(what: str, data: Any) -> None:
     raise SyntaxRefused(f"{what}: the encoded value cannot be read: {why}")
 
 
+def encoded_value(what: str, data: Any) -> bytes:
+    """Return what the peer sent, encoded again, b"" for nothing; raises SyntaxRefused.
+
+    The engine miscounts lists with values that are described twice: the caller checks everything.
+
+    what  names it in the error
+    data  the engine's
+    """
+    _check(what, data)
+    size = 0 if data == ffi.NULL else lib.pn_data_encoded_size(data)
+    encoded = bytearray(size)
+    if size and lib.pn_data_encode(data, ffi.from_buffer(encoded), size) != size:
+        raise SyntaxRefused(f"{what}: the encoded value cannot be written again")
+    return bytes(encoded)
+
+
 def repeat_address(here: Terminus, there: Terminus) -> None:
     """Answer a terminus of the client with its address alone, which may be any bytes, or none."""
     given = there._impl

@@ -232,7 +232,7 @@ class Letters:
         if raw != stored:
             self.unreadable.append(i)
         headers: dict[str, Any] = dict(properties.headers(raw))
-        annotate(headers, annotations)
+        annotate(headers, annotations, raw)
         exchange, key = block.route(i)
         listed = _keys(headers.get("CC"))
         if not listed:

@@ -2,45 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
-
-import msgspec
+from typing import Any
 
 from warren_broker.amqp091.wire.fields import SHORT_STRING_BYTES_MAX, Field
-from warren_broker.amqp10.message.sent import Annotation, annotated_sections
-from warren_broker.kernel import is_owned
+from warren_broker.amqp10.message.annotation_values import as_header, encoded_annotation
+from warren_broker.amqp10.message.sent import annotated_sections
+from warren_broker.kernel import is_owned, split_sections
 from warren_broker.kernel.properties import SECTIONS
 from warren_broker.queue.modify_command import Pairs
 
-_DECODE: Final = msgspec.msgpack.Decoder().decode
 
-
-def annotate(headers: dict[str, Any], annotations: Pairs) -> None:
+def annotate(headers: dict[str, Any], annotations: Pairs, properties: bytes) -> None:
     """Add annotations to a message's headers, where a consumer of either protocol finds them.
 
     Not those with the names that the broker keeps for itself, or that no header can have. Where
     sections of a message over AMQP 1.0 were kept, they are shown instead of the headers: they get
-    the annotations, too.
+    the annotations, too. Values that are no headers (lists, maps, arrays) are in such sections
+    alone, of a message over 0.9.1, too: RabbitMQ does not show them over 0.9.1.
+
+    properties  of the message as it is stored
     """
-    if not annotations:
+    given: dict[bytes, bytes] = {}
+    typed = False
+    for name, packed in annotations:
+        short = len(name) <= SHORT_STRING_BYTES_MAX
+        if name == SECTIONS or not short or is_owned(name.encode()):
+            continue
+        given[name.encode()] = encoded_annotation(packed)
+        value = as_header(packed)
+        if value is None:
+            headers.pop(name, None)
+            typed = True
+        else:
+            headers[name] = value
+    if not given:
         return
-    given: dict[str, Annotation] = {
-        name: _DECODE(packed)
-        for name, packed in annotations
-        if name != SECTIONS and len(name) <= SHORT_STRING_BYTES_MAX and not is_owned(name.encode())
-    }
-    for name, value in given.items():
-        headers[name] = _as_field(value)
-    kept = headers.get(SECTIONS)
+    kept = headers.pop(SECTIONS, None)
     there = kept.value if isinstance(kept, Field) else kept
-    if isinstance(there, bytes):
-        changed = annotated_sections(there, given)
-        headers[SECTIONS] = Field(kept.code, changed) if isinstance(kept, Field) else changed
-
-
-def _as_field(value: Annotation) -> Any:
-    if isinstance(value, bytes):
-        return Field("x", value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return Field("l", value)
-    return value
+    if there is not None and not isinstance(there, bytes):
+        headers[SECTIONS] = kept
+        return
+    changed = annotated_sections(split_sections(properties)[0], there or b"", given, typed=typed)
+    if changed:
+        others = dict(headers)
+        headers.clear()
+        headers[SECTIONS] = Field("x", changed)  # the first one
+        headers.update(others)

@@ -23,6 +23,13 @@ cdef class ValueReader:
     cdef Py_ssize_t counted(self, unsigned int code, Py_ssize_t start, Py_ssize_t after) except? -1
     cdef Py_ssize_t opened(self, unsigned int code, int depth) except? -1
     cdef int filled(self, Py_ssize_t at, Py_ssize_t after) except? -1
+    cdef Py_ssize_t read_whole(self, Py_ssize_t at, int depth) except? -1
+    cdef Py_ssize_t read_descriptor(self, Py_ssize_t at) except? -1
+    cdef int read_inside(self, unsigned int code, int depth) except? -1
+    cdef int read_constructor(
+        self, Py_ssize_t at, Py_ssize_t after, unsigned long long count
+    ) except? -1
+    cdef int count_without(self, unsigned int kind, unsigned long long count) except? -1
     cdef Py_ssize_t value(self, Py_ssize_t at, bytearray out, int depth) except? -1
     cdef int field(self, unsigned int code, bytearray out, int depth) except? -1
     cdef int boolean(self, unsigned int code, Py_ssize_t at) except? -1

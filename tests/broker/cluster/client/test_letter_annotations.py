@@ -6,25 +6,27 @@ from typing import Any
 
 import msgspec
 import pytest
-from proton import Message, symbol
+from proton import UNDESCRIBED, Array, Data, Message, int32, symbol
 
 from warren_broker.amqp091.wire import properties as codec
 from warren_broker.amqp091.wire.fields import Field
+from warren_broker.amqp10.message.annotation_values import read_annotations
 from warren_broker.amqp10.message.received import read_message
 from warren_broker.amqp10.message.sent import encode_message
 from warren_broker.cluster.client.letter_annotations import annotate
+from warren_broker.kernel import split_sections
+from warren_broker.kernel.properties import SECTIONS
 from warren_broker.queue.modify_command import Pairs
 
 
 def pairs(**values: Any) -> Pairs:
     """Annotations as a queue keeps them; `_` for `-`."""
-    return tuple(
-        sorted(
-            (name.replace("_", "-"), msgspec.msgpack.encode(each)) for name, each in values.items()
-        )
-    )
+    said = Data()
+    said.put_object({symbol(name.replace("_", "-")): each for name, each in values.items()})
+    return read_annotations(bytes(said.encode()))[0]
 
 
+PLAIN = codec.encode(codec.Properties(headers={"k": 1}))
 SAID = pairs(x_opt_text="busy", x_opt_number=-7, x_opt_yes=True, x_opt_raw=b"\xff\x00")
 SHOWN = {
     symbol("x-opt-text"): "busy",
@@ -45,7 +47,7 @@ def sent(raw: bytes, headers: dict[str, Any]) -> Message:
 
 def test_a_message_over_0_9_1_gets_headers() -> None:
     headers: dict[str, Any] = {"k": 1, "x-opt-text": "before"}
-    annotate(headers, SAID)
+    annotate(headers, SAID, PLAIN)
     assert headers == {
         "k": 1,
         "x-opt-text": "busy",
@@ -53,7 +55,7 @@ def test_a_message_over_0_9_1_gets_headers() -> None:
         "x-opt-yes": True,
         "x-opt-raw": Field("x", b"\xff\x00"),
     }
-    found = sent(codec.encode(codec.Properties(headers={"k": 1})), headers)
+    found = sent(PLAIN, headers)
     assert {key: found.annotations[key] for key in SHOWN} == SHOWN
     assert found.properties == {"k": 1}
 
@@ -68,7 +70,7 @@ def test_a_message_over_1_0_keeps_its_own_annotations_and_gets_the_others(
     message.properties = {"app": 3}
     raw = read_message(memoryview(message.encode())).properties
     headers = dict(codec.headers(raw))
-    annotate(headers, SAID)
+    annotate(headers, SAID, raw)
     found = sent(raw, headers)
     assert {key: found.annotations[key] for key in SHOWN} == SHOWN
     assert found.annotations[symbol("x-own")] == own["x-own"]
@@ -84,5 +86,109 @@ def test_names_of_the_broker_are_left_alone() -> None:
         "x-warren-sections": b"",
     }
     forged["x-" + "n" * 300] = 1
-    annotate(headers, tuple((name, msgspec.msgpack.encode(each)) for name, each in forged.items()))
+    annotate(
+        headers,
+        tuple((name, msgspec.msgpack.encode(each)) for name, each in forged.items()),
+        PLAIN,
+    )
     assert headers == {"x-death": []}
+
+
+# ------------------------------------------------------------------ lists, maps and arrays
+
+STRINGS = Array(UNDESCRIBED, Data.STRING, "foo", "bar")
+TYPED: dict[str, Any] = {
+    "x-opt-array": STRINGS,
+    "x-opt-list": ["one", int32(2)],
+    "x-opt-map": {"k1": "v1"},
+    "x-opt-none": None,
+}
+NESTED = pairs(x_opt_text="busy", **TYPED)
+OTHERS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "as headers": {"x-own": "s", "x-opt-list": "before"},
+    "kept": {"x-own": symbol("s"), "x-opt-list": ["before"]},
+}
+
+
+def shows_nested(found: Message) -> None:
+    """What a consumer over 1.0 gets of NESTED."""
+    assert found.annotations[symbol("x-opt-text")] == "busy"
+    for name, value in TYPED.items():
+        assert found.annotations[symbol(name)] == value, name
+
+
+@pytest.mark.parametrize("own", OTHERS.values(), ids=OTHERS)
+def test_values_that_are_no_headers_are_annotations_of_a_message_over_1_0(
+    own: dict[str, Any],
+) -> None:
+    """Before: there were none."""
+    message = Message(body=b"body", inferred=True, subject="about")
+    message.annotations = {symbol(name): value for name, value in own.items()}
+    message.properties = {"app": 3}
+    raw = read_message(memoryview(message.encode())).properties
+    headers = dict(codec.headers(raw))
+    annotate(headers, NESTED, raw)
+    found = sent(raw, headers)
+    shows_nested(found)
+    assert found.annotations.get(symbol("x-own")) == own.get("x-own")
+    assert (found.properties, found.subject, found.body) == ({"app": 3}, "about", b"body")
+
+
+def test_values_that_are_no_headers_are_annotations_of_a_message_over_0_9_1() -> None:
+    """Its headers stay what they are, and are shown beside them over both protocols."""
+    raw = codec.encode(
+        codec.Properties(
+            headers={"k": 1, "x-own": 2.5, "x-opt-list": "before", "CC": ["more"]},
+            correlation_id="c",
+            user_id="guest",
+            app_id="a",
+        )
+    )
+    headers: dict[str, Any] = dict(codec.headers(raw))
+    annotate(headers, NESTED, raw)
+    assert next(iter(headers)) == SECTIONS, "it is the first, where readers expect it"
+    assert {name: codec_value(headers[name]) for name in headers if name != SECTIONS} == {
+        "k": 1,
+        "x-own": 2.5,
+        "CC": ["more"],
+        "x-opt-text": "busy",
+    }
+    found = sent(raw, headers)
+    shows_nested(found)
+    assert found.annotations[symbol("x-own")] == 2.5
+    assert found.annotations[symbol("x-cc")] == ["more"]
+    assert found.properties == {"k": 1}
+    assert (found.correlation_id, found.user_id, found.group_id) == ("c", b"guest", "a")
+    whole = codec.replace(raw, headers=headers)
+    assert SECTIONS not in codec.headers(split_sections(whole)[0]), "no 0.9.1 client sees it"
+
+
+def test_a_second_death_adds_to_what_the_first_has_kept() -> None:
+    headers: dict[str, Any] = {"k": 1}
+    annotate(headers, NESTED, PLAIN)
+    raw = codec.replace(PLAIN, headers=headers)
+    again: dict[str, Any] = dict(codec.headers(raw))
+    annotate(again, pairs(x_opt_map=["now", "a", "list"], x_opt_more=5), raw)
+    found = sent(raw, again)
+    assert found.annotations[symbol("x-opt-map")] == ["now", "a", "list"]
+    assert found.annotations[symbol("x-opt-more")] == 5
+    assert found.annotations[symbol("x-opt-array")] == STRINGS
+    assert found.annotations[symbol("x-opt-text")] == "busy"
+
+
+def test_the_brokers_own_annotations_are_those_of_the_letter() -> None:
+    headers: dict[str, Any] = {"x-first-death-queue": "q", "x-delivery-count": Field("l", 2)}
+    raw = codec.encode(codec.Properties(headers=headers))
+    annotate(headers, NESTED, raw)
+    headers["x-first-death-queue"] = "other"
+    found = sent(raw, headers)
+    assert found.annotations[symbol("x-first-death-queue")] == "other"
+    assert found.annotations[symbol("x-exchange")] == ""
+    assert found.annotations[symbol("x-routing-key")] == "q"
+
+
+def codec_value(field: Any) -> Any:
+    """A header's value as Python has it."""
+    value = field.value if isinstance(field, Field) else field
+    return [codec_value(each) for each in value] if isinstance(value, list) else value
