@@ -205,28 +205,6 @@ def test_a_reader_whose_numbers_do_not_begin_at_one_reads_its_first_claim() -> N
         assert world.state["acknowledged"] == 5
 
 
-def test_reader_id_beside_the_checkpoint_of_another_reader_was_ignored() -> None:
-    world = World()
-    _driver, start, end = first_batch(world, 25)
-    named = world.driver(readerId="nightly")
-    for call in (lambda: named.latest(end, 10), lambda: named.plan(start, end)):
-        with pytest.raises(CheckpointError, match="of reader 'r1', the option readerId says 'ni"):
-            call()
-    assert world.state["readers"] == ["r1"]
-
-
-def test_a_named_reader_that_lost_its_claim_goes_on_with_its_checkpoint() -> None:
-    world = World(readerId="nightly", onClaimLost="continue")
-    world.publish(25)
-    driver = world.driver()
-    driver.latest(driver.initial(), 10)
-    world.broker.release_claims("q")
-    again = world.driver()
-    hello = again.latest(driver.initial(), 10)
-    assert hello.reader == "nightly+r1"
-    assert world.driver().latest(hello, 10).claims[0].messages == 10
-
-
 def test_a_driver_that_died_after_the_claim_gets_the_same_one() -> None:
     world = World()
     _driver, start, end = first_batch(world, 25)
@@ -406,75 +384,6 @@ def test_a_batch_that_was_begun_and_lost_its_claim_is_refused_or_empty() -> None
     assert (world.state["ready"], world.state["acknowledged"]) == (0, 10)
 
 
-def first_batch_of_a_named_reader(world: World) -> Offset:
-    """The end of the first batch of a query with readerId; its driver died in it."""
-    world.publish(10)
-    driver = world.driver()
-    end = driver.latest(driver.initial(), 10)
-    assert driver.plan(driver.initial(), end)
-    return end
-
-
-def test_the_first_batch_of_a_named_reader_that_lost_its_claim_is_refused_or_empty() -> None:
-    # Its tasks failed at every start, for ever: onClaimLost=continue was not asked.
-    world = World(readerId="mine")
-    end = first_batch_of_a_named_reader(world)
-    world.broker.release_claims("q")
-    driver = world.driver()
-    with pytest.raises(ClaimLostError, match="unfinished batch"):
-        driver.plan(driver.initial(), end)
-    driver = world.driver(onClaimLost="continue")
-    assert driver.plan(driver.initial(), end) == ()
-    hello = driver.latest(end, 10)
-    assert driver.plan(hello, driver.latest(hello, 10))[0].last == 10
-
-
-def test_a_first_batch_that_another_driver_of_the_name_has_settled_is_told() -> None:
-    world = World(readerId="mine")
-    end = first_batch_of_a_named_reader(world)
-    world.driver().settle(end)
-    driver = world.driver()
-    with pytest.raises(ClaimLostError, match="unfinished batch"):
-        driver.plan(driver.initial(), end)
-
-
-def test_a_first_batch_at_a_queue_that_came_back_from_elsewhere_failed_without_a_remedy() -> None:
-    """A query with readerId ended in its first batch, claim 6; the queue does not know the reader.
-
-    The driver failed at every start with WARREN_CHECKPOINT, whatever onClaimLost said.
-    """
-    world = World(readerId="mine")
-    world.broker.queues["q"].floor = 5
-    end = first_batch_of_a_named_reader(world)
-    assert end.number == 6
-    world.broker.declare("q")
-    world.publish(3)
-    driver = world.driver()
-    with pytest.raises(ClaimLostError, match="unfinished batch"):
-        driver.plan(driver.initial(), end)
-    driver = world.driver(onClaimLost="continue")
-    assert driver.plan(driver.initial(), end) == ()
-    hello = driver.latest(end, 10)
-    after = driver.latest(hello, 10)
-    assert (hello.reader, hello.claims, after.claims[0].messages) == ("mine", (), 3)
-
-
-def test_a_claim_of_another_batch_is_not_taken_for_the_first_ones() -> None:
-    """The queue has come back, and another driver of the name has claims 1 and 2 open in it."""
-    world = World(readerId="mine")
-    world.broker.queues["q"].floor = 1
-    end = first_batch_of_a_named_reader(world)
-    assert end.number == 2
-    world.broker.declare("q")
-    world.publish(20)
-    queue = world.broker.queues["q"]
-    queue.readers["mine"] = ReaderState(1, 0, {1: queue.ready[:10], 2: queue.ready[10:]})
-    queue.ready, queue.epoch = [], 1
-    driver = world.driver()
-    with pytest.raises(ClaimLostError, match="unfinished batch"):
-        driver.plan(driver.initial(), end)
-
-
 def test_a_reader_that_was_forgotten_is_told() -> None:
     world = World()
     world.publish(10)
@@ -546,61 +455,6 @@ def test_a_copy_that_is_not_behind_takes_over_and_reads_the_open_claim_too() -> 
     copied.settle(two)
     with pytest.raises(CheckpointBehindError, match="up to 1 as read, and those up to 2"):
         world.driver().latest(one, 10)
-
-
-def test_a_named_reader_goes_on_without_a_checkpoint() -> None:
-    world = World(readerId="nightly")
-    world.publish(25)
-    driver = world.driver()
-    assert driver.initial().number == 0
-    one = driver.latest(driver.initial(), 10)
-    driver.latest(one, 10)
-    again = world.driver()
-    assert (again.initial().reader, again.initial().number) == ("nightly", 1)
-    assert again.latest(again.initial(), 10).claims[0].messages == 10
-    assert world.state["claims"] == {"nightly": {2: 10}}
-
-
-def test_a_new_checkpoint_left_what_its_reader_held_under_another_name_to_nobody() -> None:
-    """With readerId it continues under a name of its own after a loss; a new checkpoint does not
-    know that name, and its claim stayed until an operator released it."""
-    world = World(readerId="nightly", onClaimLost="continue")
-    world.publish(10)
-    driver = world.driver()
-    start = driver.initial()
-    end = driver.latest(start, 10)
-    driver.latest(end, 10)
-    world.broker.queues["q"].readers["nightly"].settled = 5  # as if another driver had gone on
-    lost = world.driver().latest(end, 10)
-    world.publish(4)
-    old = world.driver()
-    held = old.latest(lost, 10)
-    assert (held.reader, held.claims[0].messages) == ("nightly+r1", 4)
-    world.publish(3)
-
-    new = world.driver()  # a new checkpoint
-    begin = new.initial()
-    first = new.latest(begin, 10)
-    assert (first.reader, first.claims[0].messages) == ("nightly", 7)
-    assert list(world.state["claims"]) == ["nightly"]
-    with pytest.raises((FencedError, client_errors.PeerError)):
-        old.settle(held)
-    again = world.driver()  # it ended before its offset log
-    assert again.latest(again.initial(), 10) == first
-
-
-def test_a_restart_of_a_continued_query_keeps_its_claim() -> None:
-    world = World(readerId="nightly", onClaimLost="continue")
-    world.publish(10)
-    driver = world.driver()
-    hello = Offset("/", "q", "nightly+r9", 0)
-    end = driver.latest(hello, 10)
-    assert end.claims[0].messages == 10
-    restarted = world.driver()
-    initial = restarted.initial()  # Spark asks for it: the query has ended in its first batch
-    assert restarted.plan(initial, end)
-    assert restarted.latest(end, 10) is end
-    assert world.state["acknowledged"] == 10
 
 
 def test_the_checkpoint_of_another_queue() -> None:

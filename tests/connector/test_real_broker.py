@@ -594,26 +594,3 @@ def test_without_a_majority_it_says_so_in_time(cluster: LocalCluster, queue: str
     )
     patient = driver_of(options(cluster, queue=queue))
     assert patient.latest(start, 10).claims[0].messages == 1
-
-
-def test_a_new_checkpoint_of_a_named_reader_ends_what_it_continued_as(
-    cluster: LocalCluster, queue: str
-) -> None:
-    """An operator releases its claim, and it continues under another name; then it begins again."""
-    channel = channel_of(cluster)
-    given = options(cluster, queue=queue, readerId="nightly", onClaimLost="continue")
-    channel.basic_publish("", queue, b"one")
-    first = driver_of(given)
-    end = first.latest(first.initial(), 10)
-    with cluster.connect() as connection:
-        Admin(connection).release_claims(queue, "nightly")
-    old = driver_of(given)
-    elsewhere = old.latest(end, 10)
-    held = old.latest(elsewhere, 10)
-    assert held.reader.startswith("nightly") and held.claims[0].messages == 1
-    new = driver_of(given)
-    begun = new.latest(new.initial(), 10)
-    assert (begun.reader, begun.claims[0].messages) == ("nightly", 1)
-    with cluster.connect() as connection:
-        readers = [each.name for each in Admin(connection).queue(queue).readers]
-    assert readers == ["nightly"]

@@ -12,7 +12,7 @@ from typing import Final
 from pyspark_warren.options import Options
 from warren_broker.queue.describe_command import ReadBy
 
-PRODUCT: Final = "pyspark_warren"
+CLIENT: Final = "pyspark_warren"
 _SHOWN_BYTES_MAX: Final = 255
 _TAG_BYTES_MAX: Final = 128
 _QUERY_NAME_BYTES_MAX: Final = 64
@@ -27,13 +27,13 @@ class ClientName:
     about       client properties beside the name: query, query_name, queue, reader, sink
     """
 
-    connection: str = PRODUCT
+    connection: str = CLIENT
     tag: str = ""
     about: tuple[tuple[str, str], ...] = field(default=())
 
     def properties(self) -> dict[str, str]:
         """Return the client properties of connection.start-ok."""
-        return {"connection_name": self.connection, "product": PRODUCT, **dict(self.about)}
+        return {"connection_name": self.connection, "product": CLIENT, **dict(self.about)}
 
 
 UNNAMED: Final = ClientName()
@@ -88,7 +88,7 @@ def _named(what: str, name: str, more: str, tag: str = "", **about: str) -> Clie
     rest = f": {more}" if more else ""
     told = {**about, "query_name": name}
     return ClientName(
-        _cut(f"{PRODUCT} {what}{of_query}{rest}", _SHOWN_BYTES_MAX),
+        _cut(f"{CLIENT} {what}{of_query}{rest}", _SHOWN_BYTES_MAX),
         _cut(tag, _TAG_BYTES_MAX),
         tuple(sorted((name, _cut(text, _SHOWN_BYTES_MAX)) for name, text in told.items() if text)),
     )

@@ -310,7 +310,7 @@ class World:
 
 
 class EqualMessages:
-    """A receiver with a session that lives, and equal messages without ids that others look at.
+    """A receiver with one session that lives; equal messages without ids that others look at.
 
     What is asserted: each message has a row.
 
