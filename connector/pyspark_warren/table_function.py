@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 
 def _plain(ddl: str) -> str:
-    return "".join(ddl.lower().split())
+    """Return a type's text without what may be left out: Spark reads `index: bigint` without :."""
+    return "".join(ddl.lower().replace(":", " ").split())
 
 
 FUNCTION: Final = "warren_queue"
@@ -41,7 +42,7 @@ _TYPES: Final = {
     **{_plain(ddl): ARROW_TYPES[name] for name, ddl in COLUMNS.items()},
     _plain(HEADERS_TEXT_DDL): HEADERS_TEXT,
 }
-"""The Arrow types of columns by their Spark type, written without spaces."""
+"""The Arrow types of columns by their Spark type, as `_plain` has it."""
 
 
 @dataclass
@@ -89,6 +90,9 @@ def analysed(
             f"argument {len(unnamed)} of the table function has no name: write each option with "
             "its name, such as queue => 'flights'"
         )
+    twice = _twice([name.lower() for name in named])
+    if twice:
+        raise OptionError(f"argument {twice} of the table function is given twice; leave one out")
     options = {name: _text(name, given) for name, given in named.items()}
     wanted = next((options.pop(name) for name in named if name.lower() == SCHEMA), None)
     parsed = parse_options(options, "read", "batch")
@@ -111,7 +115,16 @@ def struct_of(ddl: str) -> StructType:
             parts.append("")
         else:
             parts[-1] += each
-    return from_arrow_schema(pa.schema([_field(part.strip()) for part in parts]))
+    columns = [_field(part.strip()) for part in parts]
+    twice = _twice([column.name for column in columns])
+    if twice:
+        raise SchemaError(f"argument schema names column {twice} twice; leave one out")
+    return from_arrow_schema(pa.schema(columns))
+
+
+def _twice(names: list[str]) -> str:
+    """Return the first name that is there before; "": none is."""
+    return next((name for i, name in enumerate(names) if name in names[:i]), "")
 
 
 def _field(text: str) -> pa.Field:

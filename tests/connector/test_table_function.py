@@ -66,6 +66,8 @@ def test_columns_of_a_ddl_text_without_a_jvm() -> None:
     found = struct_of(DyingSource({"queue": "in", "state": "all"}).schema())
     assert found.names == [*COLUMNS, *STATE_COLUMNS]
     chosen = struct_of("priority, `body` STRING,headers MAP<string, string> , position")
+    written = "position struct<index bigint, ordinal: bigint>"  # both ways are Spark's
+    assert struct_of(written) == struct_of("position")
     assert [(each.name, each.dataType.simpleString()) for each in chosen] == [
         ("priority", "int"),
         ("body", "string"),
@@ -75,6 +77,7 @@ def test_columns_of_a_ddl_text_without_a_jvm() -> None:
     for ddl, says in (
         ("priority decimal(3, 1)", "column priority: the schema says decimal"),
         ("body binary,", "a column without a name"),
+        ("body, priority, body string", "names column body twice"),
     ):
         with pytest.raises(SchemaError, match=says):
             struct_of(ddl)
@@ -84,6 +87,11 @@ def test_columns_of_a_ddl_text_without_a_jvm() -> None:
     ("unnamed", "named", "says"),
     [
         (["in"], {}, "argument 1 of the table function has no name"),
+        (
+            [],
+            {"queue": "in", "QUEUE": "other"},
+            "argument queue of the table function is given twi",
+        ),
         ([], {"queue": None}, "argument queue of the table function is null"),
         ([], {"queue": "in", "maxMessage": 1}, "did you mean maxMessages?"),
         ([], {"queue": "in", "readerId": "r"}, "readerId is for spark.readStream"),
