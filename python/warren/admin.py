@@ -9,6 +9,7 @@ from urllib.parse import quote
 import msgspec
 
 from warren.claims import reader_path
+from warren.client_connections import ConnectionCalls
 from warren.connection import Connection
 from warren.definitions import DefinitionCalls
 from warren.errors import Conflict, UsageError, WarrenError
@@ -32,13 +33,22 @@ Queue: TypeAlias = QueueInfo
 Reader: TypeAlias = ReaderInfo
 
 
-class Admin(MembershipCalls, UserCalls, PolicyCalls, LimitCalls, DefinitionCalls, ShovelCalls):
+class Admin(
+    MembershipCalls,
+    UserCalls,
+    PolicyCalls,
+    LimitCalls,
+    DefinitionCalls,
+    ShovelCalls,
+    ConnectionCalls,
+):
     """Management calls over one connection.
 
     Each raises NotFound, Conflict, AccessRefused, Unavailable. The calls for nodes and the members
     of queues are in `MembershipCalls`, those for users, vhosts and permissions in `UserCalls`,
     those for policies in `PolicyCalls`, those for limits in `LimitCalls`, those for exports,
-    imports and parameters in `DefinitionCalls`, those for shovels in `ShovelCalls`.
+    imports and parameters in `DefinitionCalls`, those for shovels in `ShovelCalls`, those for
+    clients' connections in `ConnectionCalls`.
     """
 
     def __init__(self, connection: Connection) -> None:

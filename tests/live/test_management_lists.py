@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+
+import pika
 import pytest
 
 from live.conftest import Broker, eventually
+from tests.patience import PATIENCE_S
 from warren.admin import Admin
+from warren.errors import NotFound
 
 pytestmark = pytest.mark.live
 
@@ -28,3 +35,36 @@ def test_one_queue_by_name_and_without_counts(
 
 def test_no_alarm(admin: Admin) -> None:
     assert admin.connection.request("GET", "/alarms") == []
+
+
+def test_connections_are_shown_and_closed(broker: Broker, admin: Admin) -> None:
+    with broker.connect(1) as connection:
+        found = eventually(
+            lambda: [one for one in admin.connections(user="guest") if one.channels == 0], "they"
+        )
+        assert all(one.vhost == "/" for one in found)
+        connection.channel()
+        (mine,) = [one for one in admin.connections(vhost="/") if one.channels == 1]
+        admin.close_connection(mine.name, "for a test")
+        with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="for a test"):
+            connection.process_data_events(PATIENCE_S)
+    with pytest.raises(NotFound, match="no connection"):
+        admin.close_connection(mine.name)
+    assert admin.connections(vhost="none") == []
+
+
+def test_the_command_shows_and_closes_connections(broker: Broker, admin: Admin) -> None:
+    def run(*arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "warren.cli", *arguments, "--uri", broker.cluster.uri],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=True,
+        )
+        return done.stdout
+
+    mine = {one.name for one in admin.connections()}
+    shown = {one["name"] for one in json.loads(run("connections", "list", "--json"))}
+    name = sorted(mine & shown)[0]
+    assert "is closed" in run("connections", "close", name)

@@ -136,6 +136,11 @@ def test_it_manages_users_vhosts_permissions_policies_and_limits(
     assert {"guest", "u"} <= {one["name"] for one in listed(cluster, "users")}
     assert {"/", "v"} <= {one["name"] for one in listed(cluster, "vhosts")}
     assert len(listed(cluster, "nodes")) == 3
+    admin.overview()
+    (connection,) = listed(cluster, "connections", "name", "user")
+    assert connection["user"] == "guest"
+    run(cluster, "close", "connection", f"name={connection['name']}")
+    eventually(lambda: listed(cluster, "connections") == [], "it is closed")
     login = ("-u", "u", "-p", "p")
     assert "v" in run(cluster, *login, "list", "vhosts", "name")
     assert "Access refused" in run(cluster, *login, "list", "users", code=1)

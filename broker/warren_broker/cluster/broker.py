@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import logging
-import os
 import random
 from collections.abc import Callable, Mapping, Set
 from functools import partial
@@ -31,7 +29,9 @@ from warren_broker.cluster.client.sink_reads import SinkReads
 from warren_broker.cluster.client.view_reads import ViewReads
 from warren_broker.cluster.client_limits import ClientLimits
 from warren_broker.cluster.cluster import Cluster, ClusterCallbacks, MakeHost
+from warren_broker.cluster.connections import Connections
 from warren_broker.cluster.definitions import Definitions
+from warren_broker.cluster.ids import Ids
 from warren_broker.cluster.importing import DefinitionImports, ImportingNode
 from warren_broker.cluster.leader.leader_effects import LeaderCallbacks
 from warren_broker.cluster.leader.letter_forwarder import LetterForwarders, warn_of_fallback
@@ -67,42 +67,6 @@ from warren_raft.types import METADATA_GROUP
 log = logging.getLogger(__name__)
 Answer = Callable[[Any], None]
 """Called once with a result of `amqp091.requests`, or with a Refusal."""
-NAME_RANDOM_BYTES = 16
-
-
-class Ids:
-    """The numbers and names given out by this node; see `amqp091.requests.IdSource`."""
-
-    def __init__(self, node: str) -> None:
-        self._node = node
-        self._sessions = 0
-        self._consumers = 0
-        self._connections = 0
-
-    def connection(self) -> int:
-        """Return the number of a new connection, from 1."""
-        self._connections += 1
-        return self._connections
-
-    def session(self) -> int:
-        """Return the number of a new session."""
-        self._sessions += 1
-        return self._sessions
-
-    def consumer(self) -> int:
-        """Return the number of a new consumer."""
-        self._consumers += 1
-        return self._consumers
-
-    def name(self, prefix: str) -> str:
-        """Return `prefix` with 22 random characters."""
-        drawn = base64.urlsafe_b64encode(os.urandom(NAME_RANDOM_BYTES)).decode().rstrip("=")
-        return prefix + drawn
-
-    def reply_name(self) -> str:
-        """Return the name of a reply queue; it contains the name of its node."""
-        node = base64.urlsafe_b64encode(self._node.encode()).decode().rstrip("=")
-        return self.name("amq.rabbitmq.reply-to.") + "." + node
 
 
 class Broker:
@@ -121,6 +85,7 @@ class Broker:
         self.definitions = Definitions(cluster, timeout_ms, settings.bootstrap)
         self.clients = ClientLimits(cluster, self.definitions)
         self.logins = NodeLogins(self.definitions, self.clients, tokens)
+        self.connections = Connections(cluster, self.definitions)
         self.joining = Joining(cluster, self.definitions, settings.peers)
         queues = settings.queues
         self.queues = QueueClients(cluster, self.definitions, timeout_ms, queues.compress_bytes_min)

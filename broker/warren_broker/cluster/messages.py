@@ -12,6 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from warren_broker.block.layout import AREAS
+from warren_broker.management.connection_values import ConnectionInfo
 from warren_broker.management.shovel_values import ShovelInfo
 from warren_broker.queue.commands import (
     ConsumerId,
@@ -328,6 +329,24 @@ class ShovelsAre(Numbered, frozen=True, array_like=True, tag="shovels_are"):
     static: dict[str, str] = {}
 
 
+class AskConnections(Numbered, frozen=True, array_like=True, tag="ask_connections"):
+    """Ask for the receiver's connections of that vhost, user and name; "": of any.
+
+    reason  not empty: the one of that name is to be closed instead
+    """
+
+    vhost: str
+    user: str
+    name: str
+    reason: str
+
+
+class ConnectionsAre(Numbered, frozen=True, array_like=True, tag="connections_are"):
+    """Answer AskConnections."""
+
+    connections: tuple[ConnectionInfo, ...]
+
+
 class Join(PeerMessage, frozen=True, array_like=True, tag="join"):
     """Ask to join the cluster, from a node that does not know the definitions yet.
 
@@ -439,6 +458,8 @@ AnyPeerMessage: TypeAlias = (
     | ClientsCounted
     | AskShovels
     | ShovelsAre
+    | AskConnections
+    | ConnectionsAre
     | Join
     | AskMembers
     | MembersAre

@@ -89,7 +89,10 @@ class HttpApplication:
         query = _query(scope["query_string"])
         body = b"" if method in ("GET", "HEAD") else await self._body(headers, receive)
         path = str(scope["raw_path"].decode("latin-1"))
-        call = HttpCall(self._link, self._job, credentials, method, path, names, query, body, tags)
+        reason = headers.get(b"x-reason", b"").decode("utf-8", "replace")
+        call = HttpCall(
+            self._link, self._job, credentials, method, path, names, query, body, tags, reason
+        )
         reply = await answering(call)
         if method not in ("GET", "HEAD") or reply.status != 200:
             return reply

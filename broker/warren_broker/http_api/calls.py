@@ -48,6 +48,7 @@ class HttpCall:
     names  the decoded segments of the path at the pattern's names
     body   the bytes, see `fields`
     tags   of the user
+    reason  why it is made, by the header X-Reason
     """
 
     link: NodeLink
@@ -59,6 +60,7 @@ class HttpCall:
     query: Mapping[str, str]
     body: bytes
     tags: tuple[str, ...]
+    reason: str = ""
 
     # ------------------------------------------------------------ what the client says
 

@@ -91,6 +91,10 @@ async def _totals(call: HttpCall, without: bool) -> dict[str, Any]:
     if without:
         return {"object_totals": totals}
     totals["consumers"] = sum(one["consumer_count"] for one in queues)
+    found = await call.try_ask("GET", "/connections", sees=True)
+    if not found.condition:  # else there are more of them than one answer has
+        totals["connections"] = len(found.body)
+        totals["channels"] = sum(one["channels"] for one in found.body)
     counted = ("messages", "messages_ready", "messages_unacknowledged")
     return {
         "object_totals": totals,

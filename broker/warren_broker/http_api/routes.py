@@ -6,6 +6,7 @@ from warren_broker.http_api import (
     access_routes,
     binding_routes,
     cluster_routes,
+    connection_routes,
     exchange_routes,
     parameter_routes,
     queue_routes,
@@ -14,6 +15,7 @@ from warren_broker.http_api.routing_table import HttpRoute
 
 ROUTES: tuple[HttpRoute, ...] = (
     *cluster_routes.ROUTES,
+    *connection_routes.ROUTES,
     *queue_routes.ROUTES,
     *exchange_routes.ROUTES,
     *binding_routes.ROUTES,

@@ -14,6 +14,7 @@ from warren_broker.arguments import NAME_BYTES_MAX
 from warren_broker.errors import InvalidArgument, MethodNotAllowed, NotFound, Refusal
 from warren_broker.management import (
     claims,
+    connections,
     definitions,
     delayed,
     health,
@@ -42,6 +43,7 @@ _ROUTES: tuple[resource.Route, ...] = (
     *definitions.ROUTES,
     *shovels.ROUTES,
     *health.ROUTES,
+    *connections.ROUTES,
 )
 _RENDERERS = {
     **resource.RENDERERS,

@@ -22,6 +22,7 @@ from warren_broker.kernel import Selection
 from warren_broker.metadata import commands as metadata
 from warren_broker.queue import commands
 from warren_broker.queue.commands import Delivery
+from warren_broker.server.connection_facts import Spoken, spoken_091
 from warren_broker.server.connection_faults import guarded, guarded_call
 from warren_broker.server.login import log_in
 from warren_broker.server.protocol_client import ProtocolClient
@@ -58,6 +59,9 @@ class Client091(ProtocolClient):
     @property
     def _vhost(self) -> str:
         return self._session.state.vhost
+
+    def _spoken(self) -> Spoken:
+        return spoken_091(self._session)
 
     @property
     def logged_in(self) -> tuple[str, str] | None:

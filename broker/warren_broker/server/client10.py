@@ -19,6 +19,7 @@ from warren_broker.cluster.broker import Broker
 from warren_broker.management.users import RenewTokenRequest
 from warren_broker.sasl_login import Logins
 from warren_broker.server.blocks10 import BLOCK_HANDLERS
+from warren_broker.server.connection_facts import Spoken
 from warren_broker.server.connection_faults import guarded, guarded_call
 from warren_broker.server.consumers10 import Consumers10
 from warren_broker.server.engine_build import has_assertions
@@ -83,6 +84,10 @@ class Client10(ProtocolClient):
             **self._consumers.handlers(),
             **self._targets.handlers(),
         }
+
+    def _spoken(self) -> Spoken:
+        idle_s = self._broker.settings.limits.heartbeat_s
+        return Spoken(self._connection.client, 0, 0, 0, idle_s)
 
     @property
     def logged_in(self) -> tuple[str, str] | None:

@@ -15,6 +15,17 @@ TEXT_MAX = 1_000
 """Characters kept of each of them."""
 
 
+def said_of_itself(client: Mapping[Any, Any]) -> dict[str, str]:
+    """Return what is shown of a client's properties: texts, cut to TEXT_MAX."""
+    said = {}
+    for name in CLIENT_PROPERTIES:
+        value = client.get(name)
+        value = value.value if isinstance(value, Field) else value
+        if isinstance(value, str):
+            said[name] = value[:TEXT_MAX]
+    return said
+
+
 class ConnectionEvents:
     """Reports what becomes of a connection, its channels and its consumers.
 
@@ -63,12 +74,7 @@ class ConnectionEvents:
         """Report that the connection is open."""
         if not self._events.on or self._created:
             return
-        said = {}
-        for name in CLIENT_PROPERTIES:
-            value = client.get(name)
-            value = value.value if isinstance(value, Field) else value
-            if isinstance(value, str):
-                said[name] = value[:TEXT_MAX]
+        said = said_of_itself(client)
         facts = {"name": self._peer, "user": user, "vhost": vhost, "client_properties": said}
         socket = self._socket()
         socket["type"] = socket.pop("connection_type")

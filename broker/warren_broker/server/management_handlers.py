@@ -7,6 +7,7 @@ from typing import Any
 
 from warren_broker.amqp10.caller import Answer, Asker
 from warren_broker.management.claim_service import CLAIM_HANDLERS
+from warren_broker.management.connection_service import CONNECTION_HANDLERS
 from warren_broker.management.definition_service import DEFINITION_HANDLERS
 from warren_broker.management.delayed_service import DELAYED_HANDLERS
 from warren_broker.management.health_service import HEALTH_HANDLERS
@@ -31,4 +32,5 @@ MANAGEMENT_HANDLERS: dict[type, Handler] = {
     **DEFINITION_HANDLERS,
     **SHOVEL_HANDLERS,
     **HEALTH_HANDLERS,
+    **CONNECTION_HANDLERS,
 }

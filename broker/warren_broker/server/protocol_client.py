@@ -9,8 +9,10 @@ from typing import Any
 from warren_broker.amqp091.requests import TokenAccepted
 from warren_broker.cluster.broker import Broker
 from warren_broker.counters import PROTOCOLS
+from warren_broker.management.connection_values import ConnectionInfo
 from warren_broker.server.client_counts import ClientCounts
 from warren_broker.server.connection_events import ConnectionEvents
+from warren_broker.server.connection_facts import PROTOCOL_WORDS, Spoken, connection_info
 from warren_broker.server.connection_faults import guarded, guarded_call
 from warren_broker.server.connection_log import ConnectionLog
 from warren_broker.token_rights import TokenRights
@@ -39,6 +41,9 @@ class ProtocolClient(ABC):
         )
         self._counts = ClientCounts(broker, PROTOCOLS[protocol])
         self._number = broker.ids.connection()
+        self._protocol = protocol
+        self._connected_ms = broker.cluster.loop.clock.epoch_ms()
+        broker.connections.add(self._number, self)
         self._asked_flush = False
         self._gone = False
         self._timer: LoopTimer | None = None
@@ -51,6 +56,7 @@ class ProtocolClient(ABC):
     def _socket_ended(self, error: Exception | None) -> None:
         self._log.lost(error)
         self._gone = True
+        self._broker.connections.remove(self._number)
         for timer in (self._timer, self._expiry):
             if timer is not None:
                 timer.cancel()
@@ -82,9 +88,32 @@ class ProtocolClient(ABC):
         else:
             self.shut_down(CREDENTIAL_EXPIRED)
 
+    @property
+    @abstractmethod
+    def logged_in(self) -> tuple[str, str] | None:
+        """See `listener.Client`."""
+
     @abstractmethod
     def shut_down(self, reason: str) -> None:
         """See `listener.Client`."""
+
+    @abstractmethod
+    def _spoken(self) -> Spoken:
+        """Return what the two sides have told each other."""
+
+    def described(self) -> ConnectionInfo | None:
+        """See `cluster.connections.DescribedClient`."""
+        login = self.logged_in
+        if login is None or not login[1] or self._gone or self._stream.closed:
+            return None
+        return connection_info(
+            self._broker.settings.node,
+            PROTOCOL_WORDS[self._protocol],
+            (self._peer, self._stream),
+            login,
+            self._connected_ms,
+            self._spoken(),
+        )
 
     def _flush_later(self) -> None:
         if not self._asked_flush and not self._gone:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from warren.cli.claims import claims
+from warren.cli.connections import connections
 from warren.cli.definitions import definitions
 from warren.cli.federation import federation
 from warren.cli.limits import limits
@@ -32,6 +33,7 @@ GROUPS = {
     "cluster": cluster,
     "queues": queues,
     "nodes": nodes,
+    "connections": connections,
     "claims": claims,
     "sinks": sinks,
     "users": users,

@@ -61,8 +61,10 @@ class Ids:
 def broker_of(loop: Loop) -> Any:
     """What a client asks of its broker until it has opened a channel."""
     view = View()
+    known: dict[int, Any] = {}
     return SimpleNamespace(
         ids=Ids(),
+        connections=SimpleNamespace(add=known.__setitem__, remove=known.pop),
         events=SimpleNamespace(on=False),
         cluster=SimpleNamespace(loop=loop, counters=Counters(), forget_waiting=lambda key: None),
         replies=SimpleNamespace(close=lambda name: None),

@@ -54,7 +54,7 @@ class World:
         self.out_bytes = 0
         self.ended = False
         self.told: list[tuple[str, str, Any]] = []
-        clock = SimpleNamespace(monotonic_ms=lambda: 0)
+        clock = SimpleNamespace(monotonic_ms=lambda: 0, epoch_ms=lambda: 0)
         self.loop = SimpleNamespace(
             now_ms=0,
             clock=clock,
@@ -66,6 +66,7 @@ class World:
                 loopback_users=loopback_users, node="a", cluster="c", limits=Limits()
             ),
             ids=SimpleNamespace(connection=lambda: 1),
+            connections=SimpleNamespace(add=lambda *given: None, remove=lambda number: None),
             events=SimpleNamespace(on=True, node="a", tell=self.tell),
             traced_vhosts=frozenset(),
             cluster=SimpleNamespace(loop=self.loop, counters=Counters()),

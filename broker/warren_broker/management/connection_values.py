@@ -1,0 +1,38 @@
+"""A client's connection as `/management` shows it."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class ConnectionInfo(msgspec.Struct, frozen=True):
+    """An open connection of a client.
+
+    name          `peer -> node`, each an address and a port; unique in the cluster
+    protocol      RabbitMQ's word
+    channels      of AMQP 0.9.1; 0 for AMQP 1.0, which has sessions
+    timeout       seconds of the heartbeat, or of the idle time; 0: none
+    connected_at  milliseconds since the epoch
+    recv_oct, send_oct  bytes from the client and to it
+    client_properties   what the client says of itself: product, version and the like
+    """
+
+    name: str
+    node: str
+    user: str
+    vhost: str
+    protocol: str
+    peer_host: str
+    peer_port: int
+    host: str
+    port: int
+    ssl: bool
+    channels: int
+    channel_max: int
+    frame_max: int
+    timeout: int
+    connected_at: int
+    recv_oct: int
+    send_oct: int
+    user_provided_name: str = ""
+    client_properties: dict[str, str] = {}

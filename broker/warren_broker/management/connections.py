@@ -1,0 +1,53 @@
+"""Clients' connections as `/management` resources.
+
+The paths are those of RabbitMQ's HTTP API without `/api`. A user sees its own connections, with the
+tag `monitoring` all of them; it closes its own, with the tag `administrator` any.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+from warren_broker.errors import InvalidArgument
+from warren_broker.management import resource
+from warren_broker.management.resource import ManagementRequest, Names, Query
+
+CLOSING_REASON: Final = "Closed via management"
+CLOSING_REASON_CHARACTERS_MAX: Final = 200
+
+
+class ListConnectionsRequest(ManagementRequest, frozen=True):
+    """GET /connections?vhost=&user=&name=. Answer: Listed (ConnectionInfo), by name; "": any."""
+
+    vhost: str = ""
+    user: str = ""
+    name: str = ""
+
+
+class EndConnectionRequest(ManagementRequest, frozen=True):
+    """DELETE /connections/:name?reason=. Answer: Performed; 404."""
+
+    name: str
+    reason: str
+
+
+AnyConnectionRequest: TypeAlias = ListConnectionsRequest | EndConnectionRequest
+
+
+def _list(names: Names, query: Query, body: Any) -> ManagementRequest:
+    return ListConnectionsRequest(*(query.get(key, "") for key in ("vhost", "user", "name")))
+
+
+def _close(names: Names, query: Query, body: Any) -> ManagementRequest:
+    reason = query.get("reason") or CLOSING_REASON
+    if len(reason) > CLOSING_REASON_CHARACTERS_MAX:
+        raise InvalidArgument(
+            f"a reason of {len(reason)} characters; {CLOSING_REASON_CHARACTERS_MAX} is the limit"
+        )
+    return EndConnectionRequest(resource.filled("connection", names[0]), reason)
+
+
+ROUTES: tuple[resource.Route, ...] = (
+    resource.route("GET", "/connections", _list),
+    resource.route("DELETE", "/connections/:connection", _close),
+)

@@ -1,0 +1,83 @@
+"""What is shown of a client's connection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from warren_broker.amqp091.connection import Connection
+from warren_broker.management.connection_values import ConnectionInfo
+from warren_broker.server.connection_events import said_of_itself
+from warren_raft.runtime.net.stream import Stream
+from warren_raft.runtime.net.tls import TlsStream
+
+PROTOCOL_WORDS: Final = {"0.9.1": "AMQP 0-9-1", "1.0": "AMQP 1-0"}
+"""RabbitMQ's words for the protocols."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """What client and node have told each other; timeout_s: of heartbeats, 0: none."""
+
+    client: Mapping[Any, Any]
+    channels: int
+    channel_max: int
+    frame_max: int
+    timeout_s: int
+
+
+def spoken_091(session: Connection) -> Spoken:
+    """Return what was said on an AMQP 0.9.1 connection."""
+    state = session.state
+    return Spoken(
+        state.client_properties,
+        state.channels_open(),
+        state.channel_max,
+        state.frame_max,
+        session.heartbeat_ms // 1000,
+    )
+
+
+def connection_info(
+    node: str,
+    protocol: str,
+    socket: tuple[str, Stream],
+    login: tuple[str, str],
+    connected_ms: int,
+    spoken: Spoken,
+) -> ConnectionInfo | None:
+    """Return what is shown of an open connection; None: its socket has just ended.
+
+    socket  the client's address and port, and the stream
+    login   user and vhost
+    """
+    peer, stream = socket
+    try:
+        host, port = stream.sock.getsockname()[:2]
+    except OSError:
+        return None
+    said = said_of_itself(spoken.client)
+    peer_host, _, peer_port = peer.rpartition(":")
+    named = spoken.client.get("container", "")
+    return ConnectionInfo(
+        name=f"{peer} -> {host}:{port}",
+        node=node,
+        user=login[0],
+        vhost=login[1],
+        protocol=protocol,
+        peer_host=peer_host,
+        peer_port=int(peer_port) if peer_port.isdigit() else 0,
+        host=host,
+        port=port,
+        ssl=isinstance(stream, TlsStream),
+        channels=spoken.channels,
+        channel_max=spoken.channel_max,
+        frame_max=spoken.frame_max,
+        timeout=spoken.timeout_s,
+        connected_at=connected_ms,
+        recv_oct=stream.bytes_in,
+        send_oct=stream.bytes_out,
+        user_provided_name=said.get("connection_name", "") or str(named)[:200],
+        client_properties=said,
+    )

@@ -1,0 +1,30 @@
+"""Connections of a cluster's clients, as their user or an administrator sees and closes them."""
+
+from __future__ import annotations
+
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from warren.connection import Connection
+from warren_broker.management.connection_values import ConnectionInfo
+
+
+class ConnectionCalls:
+    """The part of `Admin` that concerns connections; each raises AccessRefused, Unavailable."""
+
+    connection: Connection
+
+    def connections(self, *, vhost: str = "", user: str = "") -> list[ConnectionInfo]:
+        """Connections to all nodes within reach, by name; without the tag `monitoring` one's own.
+
+        vhost, user  only theirs; "": of any
+        """
+        path = f"/connections?{urlencode({'vhost': vhost, 'user': user})}"
+        found = self.connection.request("GET", path)
+        return [msgspec.convert(body, ConnectionInfo) for body in found]
+
+    def close_connection(self, name: str, reason: str = "") -> None:
+        """Close the connection of that name, with a reason that its client is told; NotFound."""
+        query = f"?{urlencode({'reason': reason})}" if reason else ""
+        self.connection.request("DELETE", f"/connections/{quote(name, safe='')}{query}")
