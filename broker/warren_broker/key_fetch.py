@@ -123,7 +123,7 @@ def key_fetch(settings: TokenSettings, keys: SigningKeys, loop: Loop) -> KeyFetc
 
 
 def fetched_keys(url: str, context: ssl.SSLContext) -> dict[str, Any]:
-    """Return what the issuer publishes; raises KeysUnusable, with a text that has none of its answer."""
+    """Return what the issuer publishes; raises KeysUnusable, in its text nothing of the answer."""
     name = f"auth_oauth2.jwks_uri, {urlsplit(url).netloc}"
     try:
         status, _, data = HttpExchange(url, context, KEYS_ANSWER_S_MAX, KEYS_BYTES_MAX).ask(
