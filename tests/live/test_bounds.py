@@ -6,8 +6,10 @@ That does not depend on the machine's speed: a client sends until it may send no
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,11 @@ import pytest
 from proton.utils import BlockingConnection
 
 from live.raw_client import RawClient, content, frame, method
+from live.test_bad_input10 import opened as opened10
+from live.test_bad_input10 import until
+from tests.broker.amqp10.test_endings import BEGIN
+from tests.broker.amqp10.test_endings import attach as attach10
+from tests.broker.amqp10.test_endings import frame as frame10
 from tests.patience import PATIENCE_S
 from warren.local import LocalCluster
 
@@ -160,3 +167,42 @@ def test_gets_of_a_client_that_does_not_read(tmp_path: Path) -> None:
             for tag in range(1, MESSAGES + 1):
                 assert client.find(spec.Basic.GetOk).delivery_tag == tag
         assert one.grown < 16 * MIB + SLACK_BYTES
+
+
+STALLED_S = 10.0
+"""A socket that takes nothing for so long is full: its peer does not read."""
+DETACH = b"\x00\x53\x16"
+LOOP = attach10(0, b"n") + frame10(DETACH + b"\xc0\x04\x02\x52\x00\x41")
+
+
+def sent_until_full(peer: socket.socket, data: bytes, bytes_max: int) -> int:
+    """Send `data` again and again, and read nothing; return how many bytes the peer took."""
+    peer.settimeout(STALLED_S)
+    sent = 0
+    with suppress(TimeoutError):
+        while sent < bytes_max:
+            sent += peer.send(memoryview(data)[sent % len(data) :])
+    return sent
+
+
+def test_links_of_a_client_that_reads_nothing(tmp_path: Path) -> None:
+    """Before: each link was kept, with the answers to its attach and detach: 2,241 MiB here."""
+    with node(tmp_path) as one, opened10(one) as peer:
+        peer.sendall(frame10(BEGIN))
+        until(peer, b"\x00\x53\x11")
+        one.begin()
+        sent = sent_until_full(peer, LOOP, 64 * MIB)
+        assert sent < 64 * MIB, "the node does not read"
+        assert one.grown < 96 * MIB
+        peer.settimeout(PATIENCE_S)
+        asked = -(-sent // len(LOOP))
+        found, left = 0, b""
+        with ThreadPoolExecutor(1) as pool:
+            rest = pool.submit(peer.sendall, LOOP[sent % len(LOOP) :] if sent % len(LOOP) else b"")
+            while found < asked:
+                got = peer.recv(MIB)
+                assert got, "the connection stays"
+                found += (left + got).count(DETACH)
+                left = got[-2:]
+            rest.result(PATIENCE_S)
+        assert found == asked, "every one is answered"

@@ -145,6 +145,11 @@ class Connection10:
         """Whether nothing more will be sent."""
         return self._ended or self._engine.output_ended
 
+    @property
+    def wants_input(self) -> bool:
+        """Whether the client takes what it is answered: else nothing more is to be read."""
+        return self._is_closing() or self._engine.has_room
+
     def receive(self, data: bytes | bytearray | memoryview) -> None:
         """Process received bytes; those after this end's close are discarded, as 2.4.6 has it."""
         if self._is_closing():

@@ -79,6 +79,7 @@ class Client10(ProtocolClient):
         self._targets = Targets10(self._connection, self._carry_out)
         self._ended = False
         self._rights: TokenRights | None = None
+        self._paused_ms = self._unread_ms = 0  # since when, and how long, nothing was read
         self._handlers = {
             **_HANDLERS,
             **self._consumers.handlers(),
@@ -107,6 +108,7 @@ class Client10(ProtocolClient):
         """Process bytes from the socket."""
         self._connection.receive(data)
         self._carry_out()
+        self._pace()
         if self._timer is None:
             self._tick()
 
@@ -147,8 +149,8 @@ class Client10(ProtocolClient):
         if self._gone or self._ended:
             return
         loop = self._broker.cluster.loop
-        now_ms = loop.clock.monotonic_ms()
-        next_ms = self._connection.tick(now_ms)
+        now_ms = loop.clock.monotonic_ms() - self._unread_ms
+        next_ms = None if self._stream.paused else self._connection.tick(now_ms)
         if next_ms is None:
             delay = HANDSHAKE_TICK_MS
         else:
@@ -156,11 +158,28 @@ class Client10(ProtocolClient):
         self._timer = loop.call_later(delay, self._tick)
         self._flush_later()
 
+    def _pace(self) -> None:
+        """Read the socket while the client takes its answers.
+
+        Meanwhile time stands still for the engine, which would find the client silent.
+        """
+        wanted = self._connection.wants_input
+        if self._gone or self._ended or wanted != self._stream.paused:
+            return
+        now_ms = self._broker.cluster.loop.clock.monotonic_ms()
+        if wanted:
+            self._unread_ms += now_ms - self._paused_ms
+            self._stream.resume_reading()
+        else:
+            self._paused_ms = now_ms
+            self._stream.pause_reading()
+
     def _send_output(self) -> None:
         if not self._stream.congested:
             output = self._connection.take_output()
             if output:
                 self._stream.write(output)
+                self._pace()
             self._run_requests()  # links with room again fetch more
             self._consumers.ask_again()
             if output and not self._stream.congested:

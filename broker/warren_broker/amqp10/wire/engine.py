@@ -39,10 +39,27 @@ ENDED_SESSIONS_MAX = 1_024
 """Ended sessions that wait for what was asked for on their links, before no more may begin."""
 OUTPUT_BYTES = 4 << 20
 """What one call of `output` hands out at the most, unless told otherwise."""
+ANSWERS_OWED_MAX: Final = 256
+"""Attaches, detaches, begins and ends of the peer, before the answers to them are made."""
+UNTAKEN_BYTES_MAX: Final = 16 << 20
+"""Output that was made and not taken, above which no input is taken.
+
+Twice what may be written ahead on the sessions, so that messages alone do not stop it.
+"""
 FRAME_HEAD_BYTES: Final = 8
 _ALL_OUTPUT_BYTES: Final = 1 << 62
 _CLOSE: Final = 0x18
 _ERROR: Final = 0x1D
+_ANSWERED: Final = frozenset(
+    (
+        lib.PN_SESSION_REMOTE_OPEN,
+        lib.PN_SESSION_REMOTE_CLOSE,
+        lib.PN_LINK_REMOTE_OPEN,
+        lib.PN_LINK_REMOTE_CLOSE,
+        lib.PN_LINK_REMOTE_DETACH,
+    )
+)
+"""Events of frames that the other end answers."""
 OnDelivery = Callable[[Handle], bool]
 """Handles what is new of a delivery, or returns False: it is to be an event."""
 
@@ -91,6 +108,7 @@ class Engine:
         self._collector = Collector()
         self.connection.collect(self._collector)
         self._ready: list[bytearray] = []  # output that was made before it was asked for
+        self._answers_owed = 0
         self._input_ended = False
         self._output_ended = False
 
@@ -157,7 +175,21 @@ class Engine:
                 break
             view = view[taken:]
             yield
+            self._make_answers()
         yield
+
+    def _make_answers(self) -> None:
+        """Make the answers that are owed, when they are many.
+
+        1. A peer attaches and detaches again and again, and reads nothing.  2. The socket is full,
+        so no output is asked for. The engine keeps each link, a few kilobytes, until its end is
+        written.  3. Once they are written, what is left of them are frames, which are counted
+        (`bytes_made`).
+        """
+        if self._answers_owed >= ANSWERS_OWED_MAX:
+            self._answers_owed = 0
+            before, self._ready = self._ready, []
+            self._ready = [*before, bytearray().join(self.output(_ALL_OUTPUT_BYTES))]
 
     def end_of_input(self) -> None:
         """Handle the end of the peer's input."""
@@ -197,6 +229,11 @@ class Engine:
         """Return the bytes that were made before they were asked for."""
         return sum(map(len, self._ready)) if self._ready else 0
 
+    @property
+    def has_room(self) -> bool:
+        """Whether there is room for more output that is not asked for."""
+        return self.bytes_made() < UNTAKEN_BYTES_MAX
+
     def apart(self, ask: Callable[[], None], change: Callable[[bytearray], bytearray]) -> None:
         """Have what `ask` leads to sent as `change` returns it, after all that is due before."""
         before = self.output(_ALL_OUTPUT_BYTES)
@@ -223,7 +260,11 @@ class Engine:
         collector = self._collector._impl
         while (raw := lib.pn_collector_peek(collector)) != ffi.NULL:
             try:
-                if not self._handled(raw) and (kinds is None or lib.pn_event_type(raw) in kinds):
+                if self._handled(raw):
+                    continue
+                kind = lib.pn_event_type(raw)
+                self._answers_owed += kind in _ANSWERED
+                if kinds is None or kind in kinds:
                     event = self._collector.peek()
                     assert event is not None
                     yield event
