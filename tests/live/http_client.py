@@ -46,6 +46,8 @@ class HttpClient:
         """Make a request; bytes are sent as they are, other bodies as JSON."""
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         request = urllib.request.Request(self.base + path, data=data, method=method)
+        if data is not None:
+            request.add_header("Content-Type", "application/json")
         if self.bearer:
             request.add_header("Authorization", f"Bearer {self.bearer}")
         elif self.login:

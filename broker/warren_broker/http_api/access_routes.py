@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from warren_broker.http_api.calls import HttpCall, boolean, done, path_of
-from warren_broker.http_api.replies import HttpReply, bad_request, object_not_found
+from warren_broker.http_api.replies import (
+    HttpReply,
+    bad_request,
+    object_not_found,
+    refusal_of,
+)
 from warren_broker.http_api.routing_table import Answering, HttpRoute, http_route
 from warren_broker.http_api.whole_cluster import nodes_alive
 
@@ -45,7 +50,7 @@ def forward_put(*path: str, fields: tuple[str, ...]) -> Answering:
 
 
 async def _whoami(call: HttpCall) -> HttpReply:
-    return HttpReply(200, await call.get("/whoami"))
+    return HttpReply(200, {**await call.get("/whoami"), "is_internal_user": True})
 
 
 async def _with_limits(call: HttpCall, users: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -79,7 +84,7 @@ async def _put_user(call: HttpCall) -> HttpReply:
         del body["password"]
         body["password_hash"] = ""
     if "password_hash" not in body and "password" not in body:
-        known = await call.try_ask("GET", path_of("users", *call.names), sees=True)
+        known = await call.try_ask("GET", path_of("users", *call.names))
         if known.condition:
             body["password_hash"] = ""  # as in RabbitMQ: a user that cannot log in with a password
     return done(await call.ask("PUT", path_of("users", *call.names), body))
@@ -128,6 +133,13 @@ async def _put_vhost(call: HttpCall) -> HttpReply:
 # ------------------------------------------------------------------ permissions
 
 
+async def _topic_permissions(call: HttpCall) -> HttpReply:
+    found = await call.get(path_of("topic-permissions", *call.names))
+    if not found:
+        raise object_not_found()
+    return HttpReply(200, found)
+
+
 async def _get_topic_permission(call: HttpCall) -> HttpReply:
     vhost, user, exchange = call.names
     found = await call.get(path_of("topic-permissions", vhost, user))
@@ -143,7 +155,28 @@ async def _delete_topic_permission(call: HttpCall) -> HttpReply:
     return done(await call.ask("DELETE", path))
 
 
-def _grant_routes(kind: str, fields: tuple[str, ...]) -> tuple[HttpRoute, ...]:
+def _put_grant(kind: str, fields: tuple[str, ...]) -> Answering:
+    async def put(call: HttpCall) -> HttpReply:
+        body = call.chosen(*fields)
+        reply = await call.try_ask("PUT", path_of(kind, *call.names), body)
+        if reply.status == 404:
+            raise bad_request(f"vhost_or_user_not_found: {reply.body}")
+        if reply.condition:
+            raise refusal_of(reply, False)
+        return done(reply)
+
+    return put
+
+
+async def _delete_permissions(call: HttpCall) -> HttpReply:
+    path = path_of("permissions", *call.names)
+    await call.get(path)
+    return done(await call.ask("DELETE", path))
+
+
+def _grant_routes(
+    kind: str, fields: tuple[str, ...], get: Answering, delete: Answering
+) -> tuple[HttpRoute, ...]:
     async def of_user(call: HttpCall) -> HttpReply:
         return HttpReply(200, await call.get(path_of("users", call.names[0], kind)))
 
@@ -154,9 +187,9 @@ def _grant_routes(kind: str, fields: tuple[str, ...]) -> tuple[HttpRoute, ...]:
         http_route(f"/{kind}", GET=forward_list(kind)),
         http_route(
             f"/{kind}/:vhost/:user",
-            GET=forward_list(kind),
-            PUT=forward_put(kind, fields=fields),
-            DELETE=forward_delete(kind),
+            GET=get,
+            PUT=_put_grant(kind, fields),
+            DELETE=delete,
         ),
         http_route(f"/users/:user/{kind}", GET=of_user),
         http_route(f"/vhosts/:vhost/{kind}", GET=of_vhost),
@@ -187,8 +220,18 @@ ROUTES: tuple[HttpRoute, ...] = (
     http_route("/users/:user", GET=_get_user, PUT=_put_user, DELETE=forward_delete("users")),
     http_route("/vhosts", GET=_list_vhosts),
     http_route("/vhosts/:vhost", GET=_get_vhost, PUT=_put_vhost, DELETE=forward_delete("vhosts")),
-    *_grant_routes("permissions", ("configure", "write", "read")),
-    *_grant_routes("topic-permissions", ("exchange", "write", "read")),
+    *_grant_routes(
+        "permissions",
+        ("configure", "write", "read"),
+        forward_list("permissions"),
+        _delete_permissions,
+    ),
+    *_grant_routes(
+        "topic-permissions",
+        ("exchange", "write", "read"),
+        _topic_permissions,
+        forward_delete("topic-permissions"),
+    ),
     http_route(
         "/topic-permissions/:vhost/:user/:exchange",
         GET=_get_topic_permission,

@@ -38,7 +38,7 @@ async def _shown(call: HttpCall, vhost: str) -> list[dict[str, Any]]:
 
 
 async def _list(call: HttpCall) -> HttpReply:
-    return HttpReply(200, await call.of_vhosts(await call.vhosts(), partial(_shown, call)))
+    return HttpReply(200, await call.of_vhosts(partial(_shown, call)))
 
 
 async def _list_vhost(call: HttpCall) -> HttpReply:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -94,12 +94,11 @@ class HttpCall:
         body: Any = None,
         *,
         vhost: str | None = None,
-        sees: bool = False,
     ) -> NodeReply:
         """Return the node's answer; raises HttpRefusal for its refusal."""
-        reply = await self.try_ask(method, path, body, vhost=vhost, sees=sees)
+        reply = await self.try_ask(method, path, body, vhost=vhost)
         if reply.condition:
-            raise refusal_of(reply, sees or method in ("GET", "DELETE"))
+            raise refusal_of(reply, method in ("GET", "DELETE"))
         return reply
 
     async def try_ask(
@@ -109,17 +108,16 @@ class HttpCall:
         body: Any = None,
         *,
         vhost: str | None = None,
-        sees: bool = False,
     ) -> NodeReply:
         """Return the node's answer, also when it is a refusal."""
         who = self.credentials
         return await self.link.ask(
-            NodeAsk(0, who.peer, who.user, who.password, method, path, body, vhost, sees)
+            NodeAsk(0, who.peer, who.user, who.password, method, path, body, vhost)
         )
 
     async def get(self, path: str, *, vhost: str | None = None) -> Any:
         """Return what is at a path of the node."""
-        return (await self.ask("GET", path, vhost=vhost, sees=True)).body
+        return (await self.ask("GET", path, vhost=vhost)).body
 
     async def vhosts(self) -> list[str]:
         """Return the names of the vhosts that the user sees."""
@@ -146,15 +144,19 @@ class HttpCall:
             raise object_not_found()
         return dict(found[0])
 
-    async def of_vhosts(self, vhosts: Sequence[str], ask: Any) -> list[Any]:
-        """Return what `ask(vhost)` returns of each vhost, joined; of one after the other."""
+    async def of_vhosts(self, ask: Any) -> list[Any]:
+        """Return what `ask(vhost)` returns of each vhost, joined; of one after the other.
+
+        Those with the tag `monitoring` see every vhost, and not what is in those of others; and a
+        vhost may be deleted meanwhile.
+        """
         found: list[Any] = []
-        for vhost in vhosts:
+        for vhost in await self.vhosts():
             try:
                 found += await ask(vhost)
             except HttpRefusal as refusal:
-                if refusal.reply.status != 404 or len(vhosts) == 1:
-                    raise  # else it was deleted meanwhile
+                if refusal.reply.status != 404:
+                    raise
         return found
 
 

@@ -6,7 +6,7 @@ import platform
 from typing import Any, Final
 
 from warren_broker.http_api.calls import HttpCall, path_of
-from warren_broker.http_api.replies import HttpRefusal, HttpReply, bad_request
+from warren_broker.http_api.replies import HttpReply, bad_request
 from warren_broker.http_api.routing_table import Answering, HttpRoute, http_route
 from warren_broker.http_api.whole_cluster import alarms_by_node
 from warren_broker.metadata.exchange_types import CHOOSING_KINDS, KEEPING_KINDS, KINDS
@@ -42,6 +42,7 @@ async def _overview(call: HttpCall) -> HttpReply:
         "default_queue_type": job.default_queue_type,
         "is_op_policy_updating_enabled": True,
         "enable_queue_totals": not without,
+        "require_definition_json_extension": False,
         "node": job.node,
     }
     shown |= await _totals(call, without)
@@ -77,21 +78,13 @@ def _listeners(call: HttpCall) -> list[dict[str, Any]]:
 
 async def _totals(call: HttpCall, without: bool) -> dict[str, Any]:
     """Return numbers of objects and, unless they are not wanted, of messages."""
-    vhosts = await call.vhosts()
-    queues: list[dict[str, Any]] = []
-    exchanges = 0
-    for vhost in vhosts:
-        try:
-            queues += await call.queues(vhost, counts=not without)
-            exchanges += len(await call.get("/exchanges", vhost=vhost))
-        except HttpRefusal as refusal:
-            if refusal.reply.status != 404:
-                raise  # else it was deleted meanwhile
-    totals: dict[str, Any] = {"queues": len(queues), "exchanges": exchanges}
+    queues = await call.of_vhosts(lambda vhost: call.queues(vhost, counts=not without))
+    exchanges = await call.of_vhosts(lambda vhost: call.get("/exchanges", vhost=vhost))
+    totals: dict[str, Any] = {"queues": len(queues), "exchanges": len(exchanges)}
     if without:
         return {"object_totals": totals}
     totals["consumers"] = sum(one["consumer_count"] for one in queues)
-    found = await call.try_ask("GET", "/connections", sees=True)
+    found = await call.try_ask("GET", "/connections")
     if not found.condition:  # else there are more of them than one answer has
         totals["connections"] = len(found.body)
         totals["channels"] = sum(one["channels"] for one in found.body)
@@ -100,6 +93,8 @@ async def _totals(call: HttpCall, without: bool) -> dict[str, Any]:
         "object_totals": totals,
         "queue_totals": {key: sum(one[key] for one in queues) for key in counted},
         "message_stats": {},
+        "churn_rates": {},
+        "statistics_db_event_queue": 0,
     }
 
 
@@ -253,12 +248,12 @@ async def _protocol_listener(call: HttpCall) -> HttpReply:
 
 async def _quorum_critical(call: HttpCall) -> HttpReply:
     path = path_of("health", "checks", "node-is-quorum-critical", *call.names)
-    reply = await call.ask("GET", path, sees=True)
+    reply = await call.ask("GET", path)
     return HttpReply(reply.status, reply.body)
 
 
 async def _in_service(call: HttpCall) -> HttpReply:
-    found = (await call.try_ask("GET", path_of("nodes", call.job.node), sees=True)).body
+    found = (await call.try_ask("GET", path_of("nodes", call.job.node))).body
     if isinstance(found, dict) and found["node"]["drained"]:
         return _failed("this node is in maintenance mode")
     return _healthy()
@@ -266,8 +261,10 @@ async def _in_service(call: HttpCall) -> HttpReply:
 
 async def _without_leaders(call: HttpCall) -> HttpReply:
     """Check that every quorum queue has a leader that this node knows."""
-    vhosts = [call.names[0]] if call.names else await call.vhosts()
-    queues = await call.of_vhosts(vhosts, lambda vhost: call.queues(vhost, counts=False))
+    if call.names:
+        queues = await call.queues(call.names[0], counts=False)
+    else:
+        queues = await call.of_vhosts(lambda vhost: call.queues(vhost, counts=False))
     without = [
         {"name": one["name"], "virtual_host": one["vhost"], "type": one["type"]}
         for one in queues

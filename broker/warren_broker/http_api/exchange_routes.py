@@ -8,7 +8,12 @@ from typing import Any
 from warren_broker.http_api.binding_routes import bindings_of, shown_binding
 from warren_broker.http_api.calls import HttpCall, boolean, done, exchange_name, path_of, text
 from warren_broker.http_api.messages import publish_message
-from warren_broker.http_api.replies import HttpReply, bad_request, object_not_found
+from warren_broker.http_api.replies import (
+    HttpRefusal,
+    HttpReply,
+    bad_request,
+    object_not_found,
+)
 from warren_broker.http_api.routing_table import HttpRoute, http_route
 
 EXCHANGE_FLAGS = ("durable", "auto_delete", "internal")
@@ -24,7 +29,7 @@ async def _of_vhost(call: HttpCall, vhost: str) -> list[dict[str, Any]]:
 
 
 async def _list(call: HttpCall) -> HttpReply:
-    return HttpReply(200, await call.of_vhosts(await call.vhosts(), partial(_of_vhost, call)))
+    return HttpReply(200, await call.of_vhosts(partial(_of_vhost, call)))
 
 
 async def _list_vhost(call: HttpCall) -> HttpReply:
@@ -81,7 +86,10 @@ async def _to(call: HttpCall) -> HttpReply:
 
 
 async def _publish(call: HttpCall) -> HttpReply:
-    vhost, name, _ = await _known(call)
+    found = await _find(call)
+    if found is None:
+        raise HttpRefusal(404, "not_found", "exchange_not_found")
+    vhost, name = call.names[0], found["name"]
     return HttpReply(200, {"routed": await publish_message(call, vhost, name)})
 
 

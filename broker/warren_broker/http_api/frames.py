@@ -16,6 +16,8 @@ from warren_raft.undecodable import UNDECODABLE
 
 _LENGTH: Final = struct.Struct(">I")
 API_FRAME_BYTES_MAX: Final = 512 << 20
+HIDDEN_CONDITION: Final = "warren:vhost-hidden"
+"""Condition of a refusal: there may be such a vhost, which the user may not enter."""
 ASKS_MAX: Final = 64
 """Requests under way at once."""
 
@@ -53,7 +55,6 @@ class NodeAsk(msgspec.Struct, frozen=True, array_like=True):
 
     peer   address and port of the HTTP client
     vhost  of the resource; None: the request is of none
-    sees   it only looks: what is in a vhost of others is shown to users with the tag `monitoring`
     """
 
     number: int
@@ -64,7 +65,6 @@ class NodeAsk(msgspec.Struct, frozen=True, array_like=True):
     path: str
     body: Any = None
     vhost: str | None = None
-    sees: bool = False
 
     def __repr__(self) -> str:
         return f"NodeAsk(user={self.user!r}, method={self.method!r}, path={self.path!r})"

@@ -23,6 +23,7 @@ from warren_broker.amqp10.caller import Asker
 from warren_broker.cluster.broker import Broker
 from warren_broker.config import NodeConfig
 from warren_broker.http_api.frames import (
+    HIDDEN_CONDITION,
     ApiJob,
     ApiListener,
     FrameReader,
@@ -50,6 +51,12 @@ STEADY_MS: Final = 30_000
 """After a run of that length the next restart is API_RESTART_MS later again."""
 API_STOP_MS: Final = 2_000
 API_REAP_MS: Final = 100
+
+
+class VhostHidden(errors.NotFound):
+    """A vhost that the user may not enter, which is answered as if there were none."""
+
+    condition = HIDDEN_CONDITION
 
 
 class _Asking:
@@ -93,16 +100,18 @@ class _Asking:
             self._refuse(refusal)
 
     def _check_access(self, access: Access) -> None:
-        """Raise a Refusal unless the user may use the API, and see or use the vhost."""
+        """Raise a Refusal unless the user may use the API, and enter the vhost.
+
+        What an administrator may do in a vhost without permissions there is checked as for all.
+        """
         ask = self._ask
         access.must_be("management", "use the HTTP API")
         if ask.vhost is None:
             return
         if ask.vhost not in self._broker.definitions.state.scopes:
             raise errors.NotFound(f"no vhost '{ask.vhost}'")
-        enters = "administrator" in access.tags or (ask.sees and "monitoring" in access.tags)
-        if not enters and access.held_in(ask.vhost) is None:
-            raise errors.NotFound(f"no vhost '{ask.vhost}' for user '{access.user}'")
+        if "administrator" not in access.tags and access.held_in(ask.vhost) is None:
+            raise VhostHidden(f"no vhost '{ask.vhost}' for user '{access.user}'")
 
     def _carry_out(self, access: Access) -> None:
         ask = self._ask

@@ -74,14 +74,15 @@ async def get_messages(call: HttpCall, vhost: str, queue: str) -> list[dict[str,
     mode = given.get("ackmode")
     if mode is None and "requeue" in given:  # before RabbitMQ 3.7
         mode = "ack_requeue_false" if given["requeue"] in (False, "false") else "ack_requeue_true"
-    for name, value in (("ackmode", mode), ("count", given.get("count"))):
+    encoding = given.get("encoding")
+    required = {"ackmode": mode, "count": given.get("count"), "encoding": encoding}
+    for name, value in required.items():
         if value is None:
             raise bad_request(f"key_missing: {name}")
     if mode not in ACK_MODES:
         raise bad_request(
             f"Invalid ackmode value: {str(mode)[:40]}. Valid values are: {', '.join(ACK_MODES)}"
         )
-    encoding = given.get("encoding", "auto")
     if encoding not in ENCODINGS:
         raise bad_request("Unsupported encoding. Please use auto or base64.")
     truncate = given.get("truncate")

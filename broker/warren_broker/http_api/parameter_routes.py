@@ -101,7 +101,7 @@ async def _restart_shovel(call: HttpCall) -> HttpReply:
 
 async def _pause_shovel(call: HttpCall) -> HttpReply:
     path = path_of("shovels", "vhost", *call.names, "pause")
-    return done(await call.ask(call.method, path, sees=True))
+    return done(await call.ask(call.method, path))
 
 
 def shown_link(link: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from warren_broker.http_api.binding_routes import bindings_of, shown_binding
 from warren_broker.http_api.calls import HttpCall, boolean, done, gathered, path_of
 from warren_broker.http_api.listing import columns_of, paged, paging_of, sorts_of
 from warren_broker.http_api.messages import get_messages
-from warren_broker.http_api.replies import HttpReply, bad_request
+from warren_broker.http_api.replies import HttpRefusal, HttpReply, bad_request
 from warren_broker.http_api.routing_table import HttpRoute, http_route
 from warren_broker.http_api.whole_cluster import nodes_alive
 
@@ -74,7 +74,7 @@ def _needs_counts(call: HttpCall) -> bool:
     return columns is None or any(column and column[0] not in BASIC for column in columns)
 
 
-async def _listed(call: HttpCall, vhosts: list[str]) -> HttpReply:
+async def _listed(call: HttpCall, vhost: str | None) -> HttpReply:
     """List queues; of a page that is sorted by what needs no counts, only its queues are counted.
 
     Otherwise a page of a hundred would have every leader of ten thousand queues asked.
@@ -85,7 +85,10 @@ async def _listed(call: HttpCall, vhosts: list[str]) -> HttpReply:
     )
     alive = await nodes_alive(call)
     counted = counts and not few
-    found = await call.of_vhosts(vhosts, partial(call.queues, counts=counted))
+    if vhost is None:
+        found = await call.of_vhosts(partial(call.queues, counts=counted))
+    else:
+        found = await call.queues(vhost, counts=counted)
     shown = [shown_queue(one, alive, counted) for one in found]
     if not few:
         return HttpReply(200, shown)
@@ -102,11 +105,11 @@ async def _counted(call: HttpCall, shown: dict[str, Any], alive: set[str]) -> di
 
 
 async def _list(call: HttpCall) -> HttpReply:
-    return await _listed(call, await call.vhosts())
+    return await _listed(call, None)
 
 
 async def _list_vhost(call: HttpCall) -> HttpReply:
-    return await _listed(call, [call.names[0]])
+    return await _listed(call, call.names[0])
 
 
 async def _get(call: HttpCall) -> HttpReply:
@@ -148,7 +151,9 @@ async def _bindings(call: HttpCall) -> HttpReply:
 
 async def _messages(call: HttpCall) -> HttpReply:
     vhost, name = call.names
-    await call.queue(vhost, name, counts=False)
+    asked = path_of("queues", name=name, counts="false")
+    if not await call.get(asked, vhost=vhost):
+        raise HttpRefusal(404, "not_found", "queue_not_found")
     return HttpReply(200, await get_messages(call, vhost, name))
 
 

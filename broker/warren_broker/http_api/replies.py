@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from warren_broker.http_api.frames import NodeReply
+from warren_broker.http_api.frames import HIDDEN_CONDITION, NodeReply
 
 NO_BODY: Final = object()
 REALM: Final = 'Basic realm="RabbitMQ Management"'
@@ -68,6 +68,8 @@ def refusal_of(reply: NodeReply, looks: bool) -> HttpRefusal:
     status, reason = reply.status, str(reply.body)
     if status in (401, 403) or reply.condition == LOGIN_CONDITION:
         return not_authorised(reason)
+    if reply.condition == HIDDEN_CONDITION:
+        return HttpRefusal(404, "not_found", "Not Found")
     if status == 404:
         return object_not_found() if looks else HttpRefusal(404, "not_found", reason)
     if status == 503:

@@ -21,7 +21,7 @@ from warren_broker.http_api.frames import (
     encode_frame,
 )
 
-ASK = NodeAsk(7, "[::1]:9", "user", "secret", "PUT", "/queues/q", {"a": [1, b"x"]}, "/", True)
+ASK = NodeAsk(7, "[::1]:9", "user", "secret", "PUT", "/queues/q", {"a": [1, b"x"]}, "/")
 
 
 def only(data: bytes) -> bytes:
