@@ -5,6 +5,7 @@
     python3 build.py fuzz --target scan --runs 1000000
     python3 build.py fuzz --target scan --replay BASE64
     python3 build.py fuzz --totals              of all runs in this directory, as a table
+    python3 build.py fuzz --record              adds them to the table in CONTRIBUTING.md, once
 
 AddressSanitizer makes a whole connection, which allocates thousands of objects, four times as slow,
 and the kernel's decoders have targets of their own. So a run of such a target is sanitized for an
@@ -31,12 +32,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.fuzz import instruments
+from tests.fuzz import instruments, table
 from tests.fuzz.instruments import LOGS, PLACE, NotInstalled
 from tests.fuzz.target import Target
 from tests.fuzz.targets import TARGETS
 
 CORPUS, FINDINGS, TOTALS = PLACE / "corpus", PLACE / "findings", PLACE / "totals.json"
+RECORDED = PLACE / "recorded.json"
+PAGE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 INPUT_BYTES_MAX = 4096
 INPUT_SECONDS_MAX = 20
 MEMORY_MB_MAX = 3072
@@ -186,13 +189,23 @@ def _totals() -> dict[str, dict[str, int]]:
 def tell_totals() -> int:
     """Print the totals as a table of Markdown."""
     totals = _totals()
-    keys = ("executions", "per_second", "edges", "features", "inputs", "findings")
     print(f"{datetime.now(UTC):%Y-%m-%d}, `python3 build.py fuzz --totals`:\n")
-    print("| target | executions | per second | edges | features | inputs kept | findings |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
-    for name in (name for name in TARGETS if name in totals):
-        print(f"| {name} | " + " | ".join(f"{totals[name][key]:,}" for key in keys) + " |")
+    print("\n".join(table.HEAD))
+    print("\n".join(table.rows({name: totals[name] for name in TARGETS if name in totals})))
     print(f"\n{sum(one['executions'] for one in totals.values()):,} executions")
+    return 0
+
+
+def record_totals() -> int:
+    """Add what was not recorded yet to the table of CONTRIBUTING.md."""
+    totals = _totals()
+    before = json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.exists() else {}
+    more = table.since(totals, before)
+    page = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(table.updated(page, more, datetime.now(UTC).date()), encoding="utf-8")
+    if totals:
+        RECORDED.write_text(json.dumps(totals, indent=2) + "\n", encoding="utf-8")
+    print(f"{sum(one['executions'] for one in more.values()):,} executions added to {PAGE.name}")
     return 0
 
 
@@ -216,9 +229,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--replay", metavar="BASE64", help="play one input of --target")
     parser.add_argument("--jobs", type=int, default=1, help="targets at a time (1)")
     parser.add_argument("--totals", action="store_true", help="print the counts of all runs")
+    parser.add_argument("--record", action="store_true", help="add them to CONTRIBUTING.md")
     options = parser.parse_args(arguments)
-    if options.totals:
-        return tell_totals()
+    if options.totals or options.record:
+        return record_totals() if options.record else tell_totals()
     try:
         instruments.ensure()
     except NotInstalled as missing:
