@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from pyspark_warren.errors import CheckpointError
+from pyspark_warren.offset import Offset
 from pyspark_warren.options import Options
 from pyspark_warren.port import BrokerPort
 from warren import errors as client_errors
@@ -21,9 +23,15 @@ def continued_name(options: Options, mint: Callable[[], str]) -> str:
     return f"{options.reader_id}{AFTER_LOSS}{mint()}" if options.reader_id else mint()
 
 
-def is_of(options: Options, reader: str) -> bool:
-    """Return whether a reader is that of the option `readerId`, perhaps continued."""
-    return reader.partition(AFTER_LOSS)[0] == options.reader_id
+def check_reader(options: Options, offset: Offset) -> None:
+    """Raise CheckpointError for the checkpoint of a reader that is not `readerId`'s."""
+    wanted = options.reader_id
+    if wanted and offset.registered and offset.reader.partition(AFTER_LOSS)[0] != wanted:
+        raise CheckpointError(
+            f"the checkpoint is of reader {offset.reader!r}, the option readerId says {wanted!r}; "
+            "leave readerId out to use this checkpoint, or give the query another "
+            "checkpointLocation"
+        )
 
 
 class ContinuedReaders:

@@ -6,8 +6,8 @@ import logging
 from typing import Any
 
 from pyspark_warren.admission import Admission
-from pyspark_warren.continued import ContinuedReaders, continued_name, is_of
-from pyspark_warren.errors import CheckpointBehindError, CheckpointError, ClaimLostError
+from pyspark_warren.continued import ContinuedReaders, check_reader, continued_name
+from pyspark_warren.errors import CheckpointBehindError, ClaimLostError
 from pyspark_warren.failed_batches import GivingUp, give_back, narrowed_claim, tries_before
 from pyspark_warren.failing_options import RELEASE
 from pyspark_warren.fencing import Fencing
@@ -88,8 +88,11 @@ class ClaimDriver:
         """Return the offset where a query without a checkpoint starts; always the same."""
         if self._initial is None:
             name = self._options.reader_id
+            # A query that ended in its first batch asks, too, and may be an older copy: so what
+            # reads under this name is not fenced before `plan` or `latest` takes over.
+            mine = known_reader(self._broker, self._options.queue, name) if name else None
             if name:
-                self._initial = self.hello(name)
+                self._initial = self._offset(name, mine.settled) if mine else self.hello(name)
             else:
                 self._initial = self._offset(self._mint(), 0, registered=False)
         return self._initial
@@ -105,9 +108,15 @@ class ClaimDriver:
                 return self._first(start, limit)
             except client_errors.ClaimLost as lost:
                 return self._lost(start, lost)
-        if start == self._initial:
-            self._continued.end()
         self._admission.ended()
+        if start != self._initial:
+            return self._after(start, limit)
+        self._continued.end()
+        begin = self.hello(start.reader)  # no checkpoint has `start`: others may have settled since
+        end = self._after(begin, limit)
+        return start if end is begin else end
+
+    def _after(self, start: Offset, limit: int | None) -> Offset:
         standing = self.standing(start) if self._opens_at_once(start) else self.settled(start)
         return standing if standing is not start else self._next(start, limit)
 
@@ -162,8 +171,7 @@ class ClaimDriver:
         # `initial` is where the queue has the reader now, and no part of the checkpoint.
         begins = start == self._initial and start != end
         claims = end.claims if begins else claims_between(start, end)
-        # An earlier run has begun the batch unless this one has opened its claim. An attached
-        # reader proves nothing: `initial` attaches one by the name in readerId.
+        # An earlier run has begun the batch unless this one has opened its claim.
         if start != end and end.claims and self._opened != (end.reader, end.number):
             if self._options.settle_with_batch and self._settled_with_batch(end):
                 return ()
@@ -293,13 +301,7 @@ class ClaimDriver:
 
     def _check_is_ours(self, offset: Offset) -> None:
         offset.check_is_of(self._options.vhost, self._options.queue)
-        wanted = self._options.reader_id
-        if wanted and offset.registered and not is_of(self._options, offset.reader):
-            raise CheckpointError(
-                f"the checkpoint is of reader {offset.reader!r}, the option readerId says "
-                f"{wanted!r}; leave readerId out to use this checkpoint, or give the query "
-                "another checkpointLocation"
-            )
+        check_reader(self._options, offset)
 
     def _first(self, start: Offset, limit: int | None) -> Offset:
         """Return the end of the first batch of a query without a checkpoint.

@@ -78,13 +78,14 @@ def test_a_driver_that_ends_at_any_step_of_the_search(
 
 @pytest.mark.parametrize("counted", [True, False])
 def test_starts_of_other_queries_are_no_tries(counted: bool) -> None:
-    """A batch that was interrupted once is not rejected because another query was restarted."""
+    """A batch that was interrupted twice is not rejected because another query was restarted."""
     world = one_block(10, isolatePoison="false", batchTriesMax="3")
     world.counted = counted
     world.down = True
     assert not world.run()
     for _ in range(5):
         world.apply(c.RegisterReader("other", counted=counted))
+    assert not world.run()
     world.down = False
     world.until_done()
     if counted:

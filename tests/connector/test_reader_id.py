@@ -9,7 +9,12 @@ from spark_world.fake import ReaderState
 
 from connector.test_driver import World, first_batch
 from connector.test_real_broker import channel_of, driver_of, options
-from pyspark_warren.errors import CheckpointError, ClaimLostError, FencedError
+from pyspark_warren.errors import (
+    CheckpointBehindError,
+    CheckpointError,
+    ClaimLostError,
+    FencedError,
+)
 from pyspark_warren.offset import Offset
 from warren import errors as client_errors
 from warren.admin import Admin
@@ -66,8 +71,52 @@ def test_a_first_batch_that_another_driver_of_the_name_has_settled_is_told() -> 
     end = first_batch_of_a_named_reader(world)
     world.driver().settle(end)
     driver = world.driver()
-    with pytest.raises(ClaimLostError, match="unfinished batch"):
+    with pytest.raises(CheckpointBehindError):
         driver.plan(driver.initial(), end)
+
+
+def test_an_old_checkpoint_in_its_first_batch_fenced_the_query_that_has_its_reader_now() -> None:
+    world = World(readerId="mine")
+    end = first_batch_of_a_named_reader(world)
+    healthy = world.driver()  # a new checkpoint
+    first = healthy.latest(healthy.initial(), 10)
+    assert healthy.latest(first, 10) is first and world.state["acknowledged"] == 10
+    stale = world.driver()
+    with pytest.raises(CheckpointBehindError):
+        stale.plan(stale.initial(), end)
+    world.publish(3)
+    assert healthy.latest(first, 10).claims[0].messages == 3
+
+
+def test_a_new_checkpoint_takes_over_from_a_query_that_settles_meanwhile() -> None:
+    """Spark asks where to begin; the other query settles its batch, and is fenced then."""
+    world = World(readerId="mine")
+    world.publish(25)
+    other = world.driver()
+    first = other.latest(other.initial(), 10)
+    new = world.driver()
+    start = new.initial()
+    second = other.latest(first, 10)
+    end = new.latest(start, 10)
+    assert (start.number, end.number, end.claims) == (0, 2, second.claims)
+    with pytest.raises(FencedError):
+        other.latest(second, 10)
+    (part,) = new.plan(start, end)
+    assert (part.number, part.first, part.last) == (2, 0, 10)
+    assert new.latest(end, 10).claims[0].messages == 5
+    again = world.driver()  # it dies in its first batch
+    with pytest.raises(CheckpointBehindError):
+        again.plan(again.initial(), end)
+
+
+def test_a_named_reader_without_messages_stays_where_it_began() -> None:
+    world = World(readerId="mine")
+    driver = world.driver()
+    start = driver.initial()
+    for _ in range(3):
+        assert driver.latest(start, 10) is start
+    world.publish(2)
+    assert driver.latest(start, 10).claims[0].messages == 2
 
 
 def test_a_first_batch_at_a_queue_that_came_back_from_elsewhere_failed_without_a_remedy() -> None:
