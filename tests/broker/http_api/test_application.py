@@ -1,0 +1,194 @@
+"""The application of the HTTP API over a node that is played: credentials, bodies, refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from tests.patience import PATIENCE_S
+from warren_broker.http_api import application
+from warren_broker.http_api.application import HttpApplication
+from warren_broker.http_api.frames import HIDDEN_CONDITION, ApiJob, ApiListener, NodeAsk, NodeReply
+from warren_broker.http_api.replies import unavailable
+from warren_broker.http_api.settings import ManagementSettings
+
+BODY_BYTES_MAX = 1_000
+BASIC = b"Basic " + base64.b64encode(b"user:secret")
+
+
+class PlayedNode:
+    """Answers by method and path; what it has no answer for is 404. asked: all requests."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers = {"GET /whoami": (200, {"name": "user", "tags": ["management"]}), **answers}
+        self.asked: list[NodeAsk] = []
+
+    async def ask(self, asked: NodeAsk) -> NodeReply:
+        """See NodeLink."""
+        self.asked.append(asked)
+        answer = self.answers.get(f"{asked.method} {asked.path}", (404, "none", "amqp:not-found"))
+        if isinstance(answer, Exception):
+            raise answer
+        return NodeReply(0, *answer)
+
+
+def job(**settings: Any) -> ApiJob:
+    """A node's job with small bodies."""
+    given = {"http": {"max_body_size": BODY_BYTES_MAX}, **settings}
+    told = ManagementSettings.model_validate(given).told()
+    listeners = (ApiListener("amqp", "127.0.0.1", 5672),)
+    return ApiJob("n", "c", "1", "quorum", listeners, (), told, ("amqp", "h", 1), 1_000)
+
+
+def request(
+    node: PlayedNode,
+    method: str,
+    path: str,
+    *pieces: bytes,
+    headers: dict[bytes, bytes] | None = None,
+    settings: dict[str, Any] | None = None,
+) -> tuple[int, Any, dict[bytes, bytes]]:
+    """Status, JSON and headers of an answer; a body of no piece is one that never ends."""
+    sent: list[Any] = []
+    left = list(pieces)
+
+    async def receive() -> Any:
+        if not left:
+            await asyncio.Event().wait()
+        piece = left.pop(0)
+        if piece == b"gone":
+            return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": piece, "more_body": bool(left)}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    raw, _, query = path.partition("?")
+    scope = {
+        "type": "http",
+        "method": method,
+        "raw_path": raw.encode(),
+        "query_string": query.encode(),
+        "client": ("10.0.0.9", 4711),
+        "headers": list({b"authorization": BASIC, **(headers or {})}.items()),
+    }
+    made = job(**(settings or {}))
+    app = HttpApplication(node, made)  # type: ignore[arg-type]
+    asyncio.run(asyncio.wait_for(app(scope, receive, send), PATIENCE_S))
+    if not sent:
+        return 0, None, {}
+    body = sent[1]["body"]
+    return sent[0]["status"], json.loads(body) if body else None, dict(sent[0]["headers"])
+
+
+def test_the_node_is_asked_with_the_credentials_and_the_clients_address() -> None:
+    node = PlayedNode()
+    assert request(node, "GET", "/api/whoami")[0] == 200
+    assert {(one.user, one.password, one.peer) for one in node.asked} == {
+        ("user", "secret", "10.0.0.9:4711")
+    }
+    assert "secret" not in repr(node.asked)
+
+
+@pytest.mark.parametrize(
+    "given", [b"", b"Basic", b"Basic !", b"Basic dXNlcg==", b"Digest x", b"Basic " + b"a" * 9_000]
+)
+def test_without_credentials_the_node_is_not_asked(given: bytes) -> None:
+    node = PlayedNode()
+    status, body, headers = request(
+        node, "PUT", "/api/queues/v/q", headers={b"authorization": given}
+    )
+    assert (status, body["error"]) == (401, "not_authorized")
+    assert headers[b"www-authenticate"] == b'Basic realm="RabbitMQ Management"'
+    assert node.asked == []
+
+
+def test_wrong_credentials_wait_and_no_body_is_read(monkeypatch: Any) -> None:
+    monkeypatch.setattr(application, "LOGIN_DELAY_S", 0.01)
+    node = PlayedNode(**{"GET /whoami": (401, "no", "amqp:unauthorized-access")})
+    assert request(node, "PUT", "/api/queues/v/q")[0] == 401, "its body never ends"
+    node = PlayedNode(**{"GET /whoami": (403, "no tag", "amqp:unauthorized-access")})
+    status, body, _ = request(node, "GET", "/api/queues")
+    assert (status, body["reason"]) == (401, "Not management user")
+
+
+def test_bodies_are_bounded_in_size_and_time(monkeypatch: Any) -> None:
+    monkeypatch.setattr(application, "BODY_S", 0.05)
+    length = {b"content-length": str(BODY_BYTES_MAX + 1).encode()}
+    for pieces, headers in (
+        ((b"{}",), length),
+        ((b"a" * BODY_BYTES_MAX, b"b"), {}),
+    ):
+        status, body, answered = request(
+            PlayedNode(), "PUT", "/api/queues/v/q", *pieces, headers=headers
+        )
+        assert status == 400 and "max_body_size" in body["reason"]
+        assert answered[b"connection"] == b"close"
+    assert request(PlayedNode(), "PUT", "/api/queues/v/q")[0] == 408
+    assert request(PlayedNode(), "PUT", "/api/queues/v/q", b"{", b"gone")[0] == 0, "it has left"
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "error"),
+    [
+        ((409, "inequivalent", "amqp:precondition-failed"), 400, "bad_request"),
+        ((400, "wrong", "amqp:invalid-field"), 400, "bad_request"),
+        ((403, "refused", "amqp:unauthorized-access"), 401, "not_authorised"),
+        ((404, "no vhost", "amqp:not-found"), 404, "not_found"),
+        ((404, "hidden", HIDDEN_CONDITION), 404, "not_found"),
+        ((405, "no", "amqp:not-allowed"), 405, "method_not_allowed"),
+        ((503, "later", "amqp:internal-error"), 503, "service_unavailable"),
+        ((500, "fault", "amqp:internal-error"), 500, "internal_server_error"),
+        ((501, "not here", "amqp:not-implemented"), 501, "not_implemented"),
+        (unavailable("the node does not answer"), 503, "service_unavailable"),
+        (ZeroDivisionError(), 500, "internal_server_error"),
+    ],
+)
+def test_refusals_have_rabbitmqs_form(answer: Any, status: int, error: str) -> None:
+    node = PlayedNode(**{"PUT /queues/q": answer})
+    found, body, _ = request(node, "PUT", "/api/queues/v/q", b"{}")
+    assert (found, body["error"]) == (status, error) and body["reason"]
+
+
+def test_an_answer_that_json_does_not_have_is_refused() -> None:
+    node = PlayedNode(**{"GET /permissions": (200, [{"a": object()}])})
+    assert request(node, "GET", "/api/permissions")[0] == 500
+
+
+def test_paths_prefixes_methods_and_heads() -> None:
+    node = PlayedNode(**{"GET /permissions": (200, [])})
+    prefix = {"path_prefix": "/rabbit"}
+    assert request(node, "GET", "/rabbit/api/permissions", settings=prefix)[:2] == (200, [])
+    assert request(node, "GET", "/api/permissions", settings=prefix)[0] == 404
+    assert request(node, "OPTIONS", "/api/permissions")[2][b"allow"] == b"HEAD, GET, OPTIONS"
+    assert request(node, "HEAD", "/api/permissions")[0] == 200
+    assert request(node, "DELETE", "/api/permissions", b"")[0] == 405
+    assert request(node, "GET", "/")[0] == request(node, "GET", "/api/")[0] == 404
+
+
+def test_a_connection_is_closed_with_the_reason_of_the_header() -> None:
+    path = "/connections/a%20-%3E%20b"
+    node = PlayedNode(**{f"DELETE {path}?reason=too+old": (204, None)})
+    given = {b"x-reason": b"too old"}
+    assert request(node, "DELETE", f"/api{path}", b"", headers=given)[0] == 204
+
+
+def test_lists_over_vhosts_leave_out_what_is_hidden_or_gone() -> None:
+    node = PlayedNode(**{"GET /vhosts": (200, [{"name": "a"}, {"name": "b"}])})
+
+    async def of_vhost(asked: NodeAsk) -> NodeReply:
+        if asked.path == "/bindings":
+            if asked.vhost == "a":
+                return NodeReply(0, 404, "hidden", HIDDEN_CONDITION)
+            one = {"source": "x", "destination_queue": "q", "binding_key": "k", "arguments": {}}
+            return NodeReply(0, 200, [one])
+        return await PlayedNode.ask(node, asked)
+
+    node.ask = of_vhost  # type: ignore[method-assign]
+    status, body, _ = request(node, "GET", "/api/bindings?columns=vhost,source")
+    assert (status, body) == (200, [{"vhost": "b", "source": "x"}])
+    assert request(node, "GET", "/api/bindings/a")[0] == 404
