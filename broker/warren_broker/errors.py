@@ -59,6 +59,13 @@ class ContentTooLarge(Refusal):
     condition, http_status = "amqp:link:message-size-exceeded", 413
 
 
+class CreditExceeded(Refusal):
+    """More messages on a link of AMQP 1.0 than the client had credit for."""
+
+    reply_code, word, ends = 406, "PRECONDITION_FAILED", "channel"
+    condition, http_status = "amqp:link:transfer-limit-exceeded", 400
+
+
 class NoRoute(Refusal):
     """A mandatory message (basic.return), or one of a block, without a queue to go to."""
 

@@ -36,7 +36,7 @@ from warren_broker.amqp10.wire.deliveries import ACCEPTED, RELEASED, Handle, han
 from warren_broker.amqp10.wire.fields import read_map
 from warren_broker.amqp10.wire.proton import Condition, Delivery, Link, symbol
 from warren_broker.block.layout import PRIORITY_DEFAULT, TTL_NONE
-from warren_broker.errors import ContentTooLarge, Refusal, SyntaxRefused
+from warren_broker.errors import ContentTooLarge, CreditExceeded, Refusal, SyntaxRefused
 from warren_broker.kernel import MessageTable, Route, split_sections
 from warren_broker.kernel.section_types import MalformedSections
 from warren_broker.relay_names import ARGUMENT, RelayedName, name_in_relayed_tag
@@ -120,10 +120,20 @@ class PublishingLink(IncomingLink):
         self.wake()
 
     def grant(self) -> bool:
-        """Give credit when half of it is used, or the window is, unless a resource alarm is set."""
-        if not self._opened or self.ended or self.host.short:
+        """Give credit when half of it is used, or the window is, unless a resource alarm is set.
+
+        The link of a client that has used more than it was given ends; what was read is published.
+        """
+        if not self._opened or self.ended:
             return False
-        wanted = MESSAGES_CREDIT - self._unanswered - len(self._gathered) - self.link.credit
+        credit = self.link.credit
+        if credit < 0:
+            self.refuse(
+                CreditExceeded(f"{-credit} messages more than the link had credit for: wait for it")
+            )
+        if self.host.short or self.ended:
+            return False
+        wanted = MESSAGES_CREDIT - self._unanswered - len(self._gathered) - credit
         renewed = wanted > 0 and self._since_flow >= RENEWED_AFTER
         if wanted < MESSAGES_CREDIT // 2 and not renewed:
             return False
