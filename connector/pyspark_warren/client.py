@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from pyspark_warren.options import Options
-from pyspark_warren.password import address_with_password
+from pyspark_warren.password import address_for_tokens, address_with_password
 from pyspark_warren.plan import GivenUp, ViewPiece
+from pyspark_warren.token_login import TokenSecrets
+from pyspark_warren.tokens import Login, login_of, token_source
 from warren.admin import Admin, Queue
 from warren.claims import (
     ClaimReader,
@@ -38,20 +40,26 @@ from warren_broker.block.layout import AREAS
 from warren_broker.queue.describe_command import ReadBy
 
 _CONNECTIONS_MAX = 8
-_connections: dict[tuple[Address, bool], Connection] = {}
+_connections: dict[tuple[Address, bool, Login], Connection] = {}
 """Kept while the process runs, because Spark reuses its Python workers. They may end at any
 time, so nothing that must be acknowledged depends on a connection."""
 
 
 def connect(options: Options) -> WarrenBroker:
     """Return this process's connection to that address, or a new one (opened at its first use)."""
-    wanted = address_with_password(options), options.prefer_local
+    source, login = token_source(options), login_of(options)
+    address = address_with_password(options) if source is None else address_for_tokens(options)
+    wanted = address, options.prefer_local, login
     connection = _connections.get(wanted)
     if connection is None:
         while len(_connections) >= _CONNECTIONS_MAX:
             _connections.pop(next(iter(_connections))).close()
-        address, near = wanted
-        connection = Connection(address, name="pyspark_warren", prefer_near=near)
+        connection = Connection(
+            address,
+            name="pyspark_warren",
+            prefer_near=options.prefer_local,
+            secrets=None if source is None else TokenSecrets(source),
+        )
         _connections[wanted] = connection
     return WarrenBroker(connection)
 

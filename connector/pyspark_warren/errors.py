@@ -8,8 +8,13 @@ class WarrenSparkError(Exception):
 
     condition = "WARREN"
 
+    @property
+    def text(self) -> str:
+        """Return the text without the condition's name."""
+        return super().__str__()
+
     def __str__(self) -> str:
-        return f"[{self.condition}] {super().__str__()}"
+        return f"[{self.condition}] {self.text}"
 
 
 class OptionError(WarrenSparkError):

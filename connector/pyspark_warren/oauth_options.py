@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from pyspark_warren.errors import OptionError
-from pyspark_warren.option_spec import AMQP, Spec, secret_names
+from pyspark_warren.option_spec import Spec, secret_names
 from pyspark_warren.option_values import parse_variable, word_of
 from warren_broker.certificate_login import EXTERNAL
 
@@ -60,9 +60,7 @@ OAUTH: Final[tuple[Spec, ...]] = (
         "oauth_token_endpoint",
         parse_endpoint,
         None,
-        "broker=amqp: URL of the token endpoint; the query logs in with tokens of the "
-        "client-credentials grant",
-        broker=AMQP,
+        "URL of the token endpoint; the query logs in with tokens of the client-credentials grant",
         secret=True,
     ),
     Spec(
@@ -70,16 +68,14 @@ OAUTH: Final[tuple[Spec, ...]] = (
         "oauth_client_id",
         str,
         None,
-        "broker=amqp: the client's id at the token endpoint",
-        broker=AMQP,
+        "the client's id at the token endpoint",
     ),
     Spec(
         "oauthClientSecret",
         "oauth_client_secret",
         str,
         None,
-        "broker=amqp: the client's secret; never printed",
-        broker=AMQP,
+        "the client's secret; never printed",
         secret=True,
     ),
     Spec(
@@ -87,16 +83,14 @@ OAUTH: Final[tuple[Spec, ...]] = (
         "oauth_client_secret_file",
         str,
         None,
-        "broker=amqp: file with the client's secret as its one line; read for each token",
-        broker=AMQP,
+        "file with the client's secret as its one line; read for each token",
     ),
     Spec(
         "oauthClientSecretEnv",
         "oauth_client_secret_env",
         parse_variable,
         None,
-        "broker=amqp: environment variable that holds the client's secret",
-        broker=AMQP,
+        "environment variable that holds the client's secret",
         secret=True,
     ),
     Spec(
@@ -104,43 +98,38 @@ OAUTH: Final[tuple[Spec, ...]] = (
         "oauth_scope",
         str,
         None,
-        "broker=amqp: scopes to ask for, with spaces between; default: the endpoint's own",
-        broker=AMQP,
+        "scopes to ask for, with spaces between; default: the endpoint's own",
     ),
     Spec(
         "oauthAudience",
         "oauth_audience",
         str,
         None,
-        "broker=amqp: parameter audience of the request, which some endpoints ask for",
-        broker=AMQP,
+        "parameter audience of the request, which some endpoints ask for",
     ),
     Spec(
         "oauthClientAuth",
         "oauth_client_auth",
         word_of(BASIC, POST),
         BASIC,
-        "broker=amqp: client_secret_basic: id and secret are in the request's header; "
+        "client_secret_basic: id and secret are in the request's header; "
         "client_secret_post: in its body",
-        broker=AMQP,
     ),
     Spec(
         "oauthCaFile",
         "oauth_ca_file",
         str,
         None,
-        "broker=amqp: PEM file of the authorities that the token endpoint's certificate may be "
+        "PEM file of the authorities that the token endpoint's certificate may be "
         "from; default: the system's",
-        broker=AMQP,
     ),
     Spec(
         "tokenFile",
         "token_file",
         str,
         None,
-        "broker=amqp: file with a token as its one line, which something else renews; it is read "
+        "file with a token as its one line, which something else renews; it is read "
         "again and again",
-        broker=AMQP,
     ),
 )
 

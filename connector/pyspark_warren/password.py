@@ -11,6 +11,8 @@ from pyspark_warren.tokens import LoginToken, TokenSource, token_source
 from warren.uri import Address
 
 _USER_DEFAULT: Final = Address().user
+_USER_OF_FILE: Final = "oauth2"
+"""Given with a token of `tokenFile`: without a user the client would log in as ANONYMOUS."""
 
 
 class LoginAddress(NamedTuple):
@@ -34,12 +36,17 @@ def login_address(options: Options) -> LoginAddress:
     if source is not None:
         token = source.token()
         return LoginAddress(address.with_credentials(_user(options), token.text), token, source)
-    return LoginAddress(address.with_credentials(None, _of_options(options)))
+    return LoginAddress(address_with_password(options))
 
 
 def address_with_password(options: Options) -> Address:
-    """Return the address of `login_address`."""
-    return login_address(options).address
+    """Return the address to connect to, with its password."""
+    return options.address().with_credentials(None, _of_options(options))
+
+
+def address_for_tokens(options: Options) -> Address:
+    """Return the address to connect to with tokens, of which it has none."""
+    return options.address().with_credentials(_user(options) or _USER_OF_FILE, "")
 
 
 def without_secrets(options: Options) -> Options:

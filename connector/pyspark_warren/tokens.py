@@ -77,6 +77,10 @@ class TokenSource:
         """Whether `token` would answer at once."""
         return self._usable() is not None
 
+    def at_once(self) -> LoginToken | None:
+        """Return a token that is not due to be renewed; None: it would have to be asked for."""
+        return self._usable()
+
     def token(self) -> LoginToken:
         """Return a token that is not due to be renewed; may take as long as the endpoint takes.
 

@@ -6,10 +6,12 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from threading import RLock
 from typing import Any, TypeVar
 
 from warren.errors import (
+    AccessRefused,
     ConnectionLost,
     DeadlinePassed,
     TlsError,
@@ -18,6 +20,7 @@ from warren.errors import (
     WarrenError,
     refusal,
 )
+from warren.login_secrets import LoginSecrets
 from warren.near_hosts import first_host
 from warren.uri import Address, as_address
 from warren.wire import LinkHandler, Request, Wire
@@ -45,14 +48,21 @@ class Connection:
     where  an Address or a URI, see `warren.uri.parse_uri`
     name   shown by the broker
     prefer_near  begin with a host that has an address of this machine, if one has
+    secrets  passwords that follow each other, in the place of the address's
     """
 
     def __init__(
-        self, where: str | Address, *, name: str = "warren", prefer_near: bool = False
+        self,
+        where: str | Address,
+        *,
+        name: str = "warren",
+        prefer_near: bool = False,
+        secrets: LoginSecrets | None = None,
     ) -> None:
         self.address = as_address(where)
         self.name = name
         self.lock = RLock()
+        self._secrets = secrets
         self._wire: Wire | None = None
         self._pid = os.getpid()
         self._turn = first_host(self.address.hosts, prefer_near)
@@ -84,6 +94,20 @@ class Connection:
                     wire.close(time.monotonic() + CLOSE_S)
                 else:
                     wire.abandon()
+
+    def renew_token(self, token: str) -> None:
+        """Log in with this token from now on, and give it to the node of an open connection.
+
+        A node ends a connection with the token that it was given last. The token must be of the
+        same user and let it stay in the vhost: else PeerError is raised, and the connection
+        continues with the one before.
+        """
+        if self._secrets is not None:
+            raise UsageError("this connection gets its tokens by itself, from its `secrets`")
+        if self.node is not None:
+            self.request("PUT", "/auth/tokens", token.encode())
+        with self.lock:
+            self.address = replace(self.address, password=token)
 
     # -------------------------------------------------------------- requests
 
@@ -248,9 +272,16 @@ class Connection:
         self._pid = os.getpid()
         host = self.address.hosts[self._turn % len(self.address.hosts)]
         self._turn += 1  # the next attempt uses another node; reset when this one succeeds
-        limit = min(deadline, time.monotonic() + self.address.connect_timeout_s)
+        secrets, address = self._secrets, self.address
+        if secrets is not None:
+            address = replace(address, password=secrets.current())
+        limit = min(deadline, time.monotonic() + address.connect_timeout_s)
         try:
-            wire = Wire(host, self.address, self.name, limit)
+            wire = Wire(host, address, self.name, limit, secrets)
+        except AccessRefused as error:
+            if secrets is not None and secrets.over(address.password):
+                raise ConnectionLost(f"{error}; the token was over by then") from error
+            raise
         except TlsError as error:
             # One node's certificate may have expired while the others' are good.
             self._refused.add(host)

@@ -18,6 +18,7 @@ from warren.errors import (
     WarrenError,
     refusal,
 )
+from warren.login_secrets import LoginSecrets
 from warren.uri import Address
 from warren_broker.amqp10.addresses import MANAGEMENT, WARREN_ANSWERS
 from warren_broker.amqp10.wire.engine import SESSION_WINDOW_BYTES, Engine
@@ -59,7 +60,15 @@ class Wire:
     All work is done inside `run`: the thread that waits drives the socket. Not thread-safe.
     """
 
-    def __init__(self, host: tuple[str, int], address: Address, name: str, deadline: float) -> None:
+    def __init__(
+        self,
+        host: tuple[str, int],
+        address: Address,
+        name: str,
+        deadline: float,
+        secrets: LoginSecrets | None = None,
+    ) -> None:
+        """secrets: of which the address has the current one; the node is given those after it."""
         self.host = host
         self._lost: WarrenError | None = None
         self._handlers: dict[tuple[str, bool], LinkHandler] = {}
@@ -68,6 +77,7 @@ class Wire:
         self._outgoing: deque[memoryview] = deque()
         self._read_buffer = bytearray(READ_BYTES)
         self._requests: _Requests | None = None
+        self._renewal: _SecretRenewal | None = None
         self._open = False
         self._socket = _connect(host, address, deadline)
         self._engine = Engine(server=False, container=name, idle_timeout_s=address.heartbeat_s)
@@ -86,6 +96,8 @@ class Wire:
         except BaseException:
             self.abandon()
             raise
+        if secrets is not None:
+            self._renewal = _SecretRenewal(self, self._control, secrets, address.password)
 
     @property
     def lost(self) -> WarrenError | None:
@@ -144,6 +156,10 @@ class Wire:
 
     def step(self, timeout_s: float) -> None:
         """Send and receive; wait at most that long for either."""
+        if self._renewal is not None and self._lost is None:
+            refused = self._renewal.step()
+            if refused:
+                self._lose(refused)
         self._send()
         if self._lost is not None:
             return
@@ -360,6 +376,17 @@ class _Requests:
             delivery.settle()
         return number
 
+    def ask(self, asked: Request) -> int:
+        """Hand a request to the engine without waiting; return its number, 0: not now."""
+        if self.ended or self._sender.link.credit <= 0:
+            return 0
+        return self._send(asked, 0.0)
+
+    def answer(self, number: int) -> tuple[int, Any] | None:
+        """Take the answer to a request; None: it is not there yet."""
+        found = self._answers.pop(number, None)
+        return None if found is None else (int(found.subject or 0), plain(found.body))
+
     def close(self) -> None:
         """Detach the links that are still attached."""
         for handler in (self._sender, self._receiver):
@@ -385,6 +412,37 @@ class _Requests:
         link.properties = {symbol("paired"): True}
         link.flow(REPLIES_MAX)
         return _ManagementReceiver(link, self._answers)
+
+
+class _SecretRenewal:
+    """The passwords that follow each other on a connection: `PUT /auth/tokens`, one at a time.
+
+    The node's answer is not waited for: it is looked at when the connection is driven.
+
+    _number  of the request without an answer; 0: there is none
+    """
+
+    def __init__(self, wire: Wire, session: Session, secrets: LoginSecrets, password: str) -> None:
+        self._requests = _Requests(wire, session, "renewal")
+        self._secrets = secrets
+        self._password = password
+        self._number = 0
+
+    def step(self) -> str:
+        """Send what is due; return why the connection cannot continue, "" while it can."""
+        if self._number:
+            answer = self._requests.answer(self._number)
+            if answer is None:
+                return "the node ended the link of renewals" if self._requests.ended else ""
+            self._number = 0
+            if answer[0] >= 400:
+                return f"the node refused the next token: {answer[0]} {answer[1]}"
+        following = self._secrets.following(self._password)
+        if following is not None:
+            self._number = self._requests.ask(("PUT", "/auth/tokens", following.encode()))
+            if self._number:
+                self._password = following
+        return ""
 
 
 class _ManagementSender(LinkHandler):

@@ -193,7 +193,7 @@ def test_a_connection_outlives_its_tokens_when_they_are_renewed(node: TokenNode)
             if time.monotonic() > renewed + 2:
                 renewed = time.monotonic()
                 connection.update_secret(key.token(5.0), "next")
-                connection10.request("PUT", "/auth/tokens", key.token(5.0).encode())
+                connection10.renew_token(key.token(5.0))
         connection.channel().basic_get("hidden")
         assert Admin(connection10).whoami().name == "spark" and connection10._wire is wire
         less = key.token(60.0, scope="rabbitmq.read:*/q")
@@ -202,6 +202,21 @@ def test_a_connection_outlives_its_tokens_when_they_are_renewed(node: TokenNode)
         assert "refused" in refused(connection, lambda each: each.basic_get("hidden"))
         with pytest.raises(AccessRefused):
             Admin(connection10).queue("hidden")
+
+
+def test_the_client_logs_in_again_with_the_token_that_it_was_given(node: TokenNode) -> None:
+    with Connection(node.address(node.key.token(2.0))) as connection:
+        connection.renew_token(node.key.token(60.0, sub="first"))  # before the first use
+        assert Admin(connection).whoami().name == "first"
+        with pytest.raises(WarrenError, match="New secret was refused"):
+            connection.renew_token(node.key.token(60.0, sub="second"))
+        assert Admin(connection).whoami().name == "first"
+        connection.renew_token(
+            node.key.token(60.0, sub="first", scope="rabbitmq.tag:monitoring rabbitmq.read:*/q")
+        )
+        assert connection._wire is not None
+        connection.skip_node(connection._wire)
+        assert Admin(connection).whoami().tags == ("monitoring",)
 
 
 def test_a_next_token_with_fewer_rights_ends_what_it_does_not_permit(node: TokenNode) -> None:
@@ -372,6 +387,29 @@ def test_a_next_token_that_is_refused_ends_the_connection(
         with pytest.raises(WarrenError, match=says):
             connection10.request("PUT", "/auth/tokens", bad)
         assert Admin(connection10).whoami().name == "spark", "the one before is still good"
+
+
+def test_long_tokens(node: TokenNode) -> None:
+    """One of 7,500 bytes logs in; a next one may be longer; more does not fit the first frames."""
+
+    def token(size: int) -> str:
+        scope = ["rabbitmq.read:*/q", *(f"other.read:*/{i:032}" for i in range(size // 64))]
+        return node.key.token(scope=scope)
+
+    login, following, too_long = token(7_000), token(40_000), token(9_000)
+    assert 7_000 < len(login) < 8_000 < 8_192 < len(too_long) < len(following)
+    with node.pika(login) as connection, Connection(node.address(login)) as connection10:
+        connection.update_secret(following, "longer")
+        connection.channel().basic_get("q")
+        assert Admin(connection10).whoami().name == "spark"
+        connection10.renew_token(following)
+        assert Admin(connection10).queue("q").name == "q"
+    with pytest.raises(exceptions.AMQPConnectionError):
+        node.pika(too_long)
+    with pytest.raises(WarrenError), Connection(node.address(too_long)) as connection10:
+        connection10.use(lambda wire, _: wire, timeout_s=2.0)
+    with node.pika(login) as connection:
+        connection.channel().basic_get("q")
 
 
 def test_passwords_still_log_in_also_those_that_look_like_tokens(node: TokenNode) -> None:

@@ -92,9 +92,10 @@ def test_contradictions_are_refused(given: dict[str, str], says: str) -> None:
     assert SECRET not in str(told.value) and "geheim" not in str(told.value)
 
 
-def test_a_warren_broker_is_refused_tokens() -> None:
-    with pytest.raises(OptionError, match="tokenFile is for broker=amqp and means nothing with"):
-        for_broker(parse_options({"queue": "q", "tokenFile": "/t"}, "read"), "warren", "Warren")
+def test_both_kinds_of_broker_take_tokens() -> None:
+    options = parse_options({"queue": "q", "tokenFile": "/t"}, "read")
+    for kind in ("warren", "amqp"):
+        assert for_broker(options, kind, kind).token_file == "/t"
 
 
 def test_the_secret_is_in_nothing_that_is_printed(endpoint: TokenEndpoint) -> None:
