@@ -39,7 +39,8 @@ DURATION_MS_MAX: Final = 315_360_000_000
 GROUP_SIZE_MAX: Final = 9
 """Members of one queue; a larger initial size is cut to it, as to the number of nodes."""
 ARGUMENT_NUMBER_MIN: Final = -(1 << 63)
-ARGUMENT_NUMBER_MAX: Final = (1 << 63) - 1
+ARGUMENT_NUMBER_MAX: Final = (1 << 64) - 1
+"""A timestamp of AMQP 0.9.1 or an ulong of 1.0 may have it."""
 ARGUMENT_DEPTH_MAX: Final = 128
 """More than any decoder accepts: a bound for values built here."""
 
@@ -55,8 +56,8 @@ def storable(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return a definition's arguments as plain values; raises PreconditionFailed.
 
     Definitions are stored as text, so every name must be valid text: encoding a name that is not
-    UTF-8 would crash the node. A number has at most 64 bits with its sign: no answer over AMQP 1.0
-    that shows a larger one can be encoded, and a list of all queues would be refused for one.
+    UTF-8 would crash the node. A number has at most 64 bits: no answer over AMQP 1.0 that shows a
+    larger one can be encoded, and a list of all queues would be refused for one.
     """
     given: dict[str, Any] = plain(arguments)
     _check_stored(given)

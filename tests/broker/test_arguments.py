@@ -372,13 +372,13 @@ def test_names_that_are_no_text_are_refused() -> None:
     assert arguments.storable({"é": {"ü": [b"\xff"]}}) == {"é": {"ü": [b"\xff"]}}
 
 
-@pytest.mark.parametrize("number", [1 << 63, (1 << 64) - 1, -(1 << 63) - 1, 1 << 80])
+@pytest.mark.parametrize("number", [1 << 64, -(1 << 63) - 1, 1 << 80])
 def test_numbers_that_no_answer_can_show_are_refused(number: int) -> None:
-    """A client of AMQP 1.0 gave an ulong: every later list failed in the encoder."""
+    """A list of all queues would fail in the encoder."""
     for given in ({"x-max-length": number}, {"of-mine": [{"deep": number}]}):
         with pytest.raises(PreconditionFailed, match=f"number {number} is not from"):
             arguments.storable(given)
-    assert arguments.storable({"a": (1 << 63) - 1, "b": [-(1 << 63), True]})
+    assert arguments.storable({"a": (1 << 64) - 1, "b": [-(1 << 63), True]})
 
 
 def test_a_dead_letters_routing_key_fits_a_frame() -> None:

@@ -16,6 +16,9 @@ import pytest
 from live.conftest import Broker, eventually
 from live.raw_client import RawClient, content, frame, long, method, raw_method, short
 from tests.patience import PATIENCE_S
+from warren.admin import Admin
+from warren.connection import Connection
+from warren.uri import Address
 
 pytestmark = pytest.mark.live
 QUEUE = "behaves"
@@ -381,6 +384,10 @@ def test_values_that_are_not_utf8_are_kept(address: tuple[str, int]) -> None:
                 )
             )
             client.expect(spec.Queue.DeclareOk)
+        host, port = address
+        with Connection(Address(((host, port),))) as connection:  # AMQP 1.0 shows it, in lists too
+            shown = {queue.name: queue.arguments for queue in Admin(connection).queues()}
+        assert shown["odd"]["T"] == (1 << 64) - 1
         client.send(method(spec.Queue.Delete(queue="odd")))
         client.expect(spec.Queue.DeleteOk)
 

@@ -10,7 +10,14 @@ from warren_broker.amqp10.connection_requests import AnyAnswer
 from warren_broker.amqp10.incoming_link import IncomingLink
 from warren_broker.amqp10.link import LinkFault, LinkHost, LinkPart, takes_answers_of_warren
 from warren_broker.amqp10.wire.deliveries import give_back_credit, handle_of, read_message
-from warren_broker.amqp10.wire.proton import Array, Delivery, Link, Message, MessageException
+from warren_broker.amqp10.wire.proton import (
+    Array,
+    Delivery,
+    Link,
+    Message,
+    MessageException,
+    ulong,
+)
 from warren_broker.errors import (
     AccessRefused,
     PreconditionFailed,
@@ -21,7 +28,7 @@ from warren_broker.management.dispatch import parse_request, render_result
 from warren_broker.management.members import MEMBER_VALUES
 from warren_broker.management.queue_values import QueueInfo
 from warren_broker.management.rabbitmq_answers import as_rabbitmq
-from warren_broker.management.resource import ManagementRequest, Result
+from warren_broker.management.resource import INT64_MAX, ManagementRequest, Result
 
 REQUESTS_MAX = 64
 """Limit of unanswered requests of one connection, and of one link; the link's credit."""
@@ -166,10 +173,29 @@ class RequestsLink(IncomingLink):
         )
         message.inferred = self._of_warren  # else a list is one value, too, as RabbitMQ sends it
         if self.answers is not None and not self.answers.ended:
-            self.answers.send(message.encode(), self._answered)
+            self.answers.send(_encoded(message), self._answered)
         else:
             self._answered()
         self.wake()
+
+
+def _encoded(message: Message) -> bytes:
+    try:
+        return bytes(message.encode())
+    except OverflowError:  # Proton writes an int as a long; a queue's argument may be more
+        message.body = _unsigned(message.body)
+        return bytes(message.encode())
+
+
+def _unsigned(value: Any) -> Any:
+    """Convert numbers that are no long to ulong, in maps and lists of any depth."""
+    if type(value) is int and value > INT64_MAX:
+        return ulong(value)
+    if isinstance(value, dict):
+        return {key: _unsigned(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)([_unsigned(item) for item in value])
+    return value
 
 
 def plain(value: Any, depth: int) -> Any:
