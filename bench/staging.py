@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.memory_spark import BLOCK_ROWS, block
 from bench.peers import NODES, Warren
-from bench.processes import cpu_s
+from bench.processes import cpu_s, filed_bytes
 from bench.report import show
 from warren import Admin
 from warren.connection import Connection
@@ -31,6 +31,7 @@ def staging() -> list[dict[str, Any]]:
             made, count = block(body_bytes), BLOCKS[body_bytes]
             driver = register_sink(connection, "bench", str(body_bytes))
             spent = []
+            written = [filed_bytes(pid) for pid in warren.pids()]
             for number in range(BATCHES):
                 before = [cpu_s(pid) for pid in warren.pids()]
                 own = _batch(connection, driver, number, made, count)
@@ -40,6 +41,11 @@ def staging() -> list[dict[str, Any]]:
                     ([(b - a) / rows for a, b in zip(before, after, strict=True)], own / rows)
                 )
                 admin.purge_queue(QUEUE)
+            staged = BATCHES * count * len(made)
+            logged = [
+                (filed_bytes(pid) - before) / staged
+                for pid, before in zip(warren.pids(), written, strict=True)
+            ]
             nodes, own = min(spent, key=lambda each: sum(each[0]))
             leader = warren.leader(QUEUE)
             results.append(
@@ -48,6 +54,7 @@ def staging() -> list[dict[str, Any]]:
                     "nodes_us": 1e6 * sum(nodes),
                     "leader_us": 1e6 * nodes[leader],
                     "client_us": 1e6 * own,
+                    "logged": max(logged),
                 }
             )
     show(
@@ -58,6 +65,7 @@ def staging() -> list[dict[str, Any]]:
                 "µs of the nodes": f"{one['nodes_us']:.2f}",
                 "of it the leader": f"{one['leader_us']:.2f}",
                 "µs of the client": f"{one['client_us']:.2f}",
+                "bytes a node writes per byte": f"{one['logged']:.2f}",
             }
             for one in results
         ],
