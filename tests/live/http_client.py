@@ -85,3 +85,13 @@ def http_client(cluster: LocalCluster, node: int = 0, login: str = "guest:guest"
 def quoted(name: str) -> str:
     """A name as a segment of a path."""
     return quote(name, safe="")
+
+
+def add_user(http: HttpClient, name: str, tags: str, vhost: str | None = "/") -> HttpClient:
+    """A user of that tag, with all permissions in the vhost; return it."""
+    assert http("PUT", f"/users/{name}", {"password": "pw", "tags": tags}).status in (201, 204)
+    if vhost is not None:
+        every = {"configure": ".*", "write": ".*", "read": ".*"}
+        path = f"/permissions/{quoted(vhost)}/{name}"
+        assert http("PUT", path, every).status in (201, 204)
+    return http.as_user(f"{name}:pw")

@@ -10,8 +10,7 @@ import pika
 import pytest
 
 from live.conftest import eventually
-from live.http_client import SETTINGS, HttpClient, http_client, quoted
-from tests.patience import PATIENCE_S
+from live.http_client import SETTINGS, HttpClient, add_user, http_client, quoted
 from warren.admin import Admin
 from warren.local import LocalCluster
 
@@ -41,16 +40,6 @@ def connect(cluster: LocalCluster, node: int = 0) -> pika.BlockingConnection:
     return pika.BlockingConnection(
         pika.ConnectionParameters("127.0.0.1", cluster.nodes[node].amqp_port)
     )
-
-
-def add_user(http: HttpClient, name: str, tags: str, vhost: str | None = "/") -> HttpClient:
-    """A user of that tag, with all permissions in the vhost; return it."""
-    assert http("PUT", f"/users/{name}", {"password": "pw", "tags": tags}).status in (201, 204)
-    if vhost is not None:
-        every = {"configure": ".*", "write": ".*", "read": ".*"}
-        path = f"/permissions/{quoted(vhost)}/{name}"
-        assert http("PUT", path, every).status in (201, 204)
-    return http.as_user(f"{name}:pw")
 
 
 # ------------------------------------------------------------------ the cluster
@@ -479,65 +468,6 @@ def test_definitions(http: HttpClient, admin: Admin) -> None:
     assert (left.status, left.body["not_honoured_count"]) == (200, 1)
     assert http("POST", "/definitions", b"[1]").status == 400
     assert http("POST", "/definitions/none", {"queues": []}).status == 404
-
-
-# ------------------------------------------------------------------ connections
-
-
-def test_connections_of_all_nodes_are_shown_and_closed(
-    cluster: LocalCluster, http: HttpClient, admin: Admin
-) -> None:
-    user = add_user(http, "connected", "management")
-    credentials = pika.PlainCredentials("connected", "pw")
-    opened = [
-        pika.BlockingConnection(
-            pika.ConnectionParameters(
-                "127.0.0.1",
-                cluster.nodes[node].amqp_port,
-                credentials=credentials,
-                heartbeat=30,
-                client_properties={"connection_name": f"mine {node}"},
-            )
-        )
-        for node in range(3)
-    ]
-    channels = [opened[0].channel(), opened[0].channel()]
-    mine = {one["user_provided_name"]: one for one in user.get("/connections")}
-    assert set(mine) == {"mine 0", "mine 1", "mine 2"}
-    one = mine["mine 0"]
-    assert (one["node"], one["user"], one["vhost"]) == ("node-0", "connected", "/")
-    assert (one["protocol"], one["channels"], one["timeout"]) == ("AMQP 0-9-1", 2, 30)
-    assert one["port"] == cluster.nodes[0].amqp_port and one["peer_host"] == "127.0.0.1"
-    assert one["name"] == f"127.0.0.1:{one['peer_port']} -> 127.0.0.1:{one['port']}"
-    assert one["client_properties"]["product"].startswith("Pika") and not one["ssl"]
-    assert one["recv_oct"] > 100 and one["send_oct"] > 100
-    assert user.get(f"/connections/{quoted(one['name'])}")["name"] == one["name"]
-
-    admin.overview()  # the test's own connection, over AMQP 1.0
-    every = http.get("/connections")
-    assert {"AMQP 0-9-1", "AMQP 1-0"} == {each["protocol"] for each in every}
-    assert len(http.get("/connections/username/connected")) == 3
-    assert len(http.get(f"/vhosts/{ROOT}/connections")) == len(every)
-    page = http.get("/connections?page=1&page_size=2&columns=name&name=127")
-    assert (page["total_count"], page["item_count"]) == (len(every), 2)
-    assert http.get("/overview")["object_totals"]["connections"] == len(every)
-
-    stranger = add_user(http, "stranger", "management")
-    assert stranger.get("/connections") == []
-    path = f"/connections/{quoted(mine['mine 2']['name'])}"
-    assert stranger("GET", path).status == 404
-    assert stranger("DELETE", path).status == 401
-    watcher = add_user(http, "onlooker", "monitoring")
-    assert len(watcher.get("/connections")) == len(every)
-    assert watcher("DELETE", path).status == 401
-    assert user("DELETE", path).status == 204
-    with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="Closed via management"):
-        opened[2].process_data_events(PATIENCE_S)
-    eventually(lambda: http("GET", path).status == 404, "it is shown no more")
-    assert http("DELETE", path).status == 404
-    assert http("DELETE", "/connections/username/connected").status == 204
-    eventually(lambda: user.get("/connections") == [], "all of the user's are closed")
-    assert len(channels) == 2
 
 
 # ------------------------------------------------------------------ health

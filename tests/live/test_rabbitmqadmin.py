@@ -137,6 +137,7 @@ def test_it_manages_users_vhosts_permissions_policies_and_limits(
     assert {"/", "v"} <= {one["name"] for one in listed(cluster, "vhosts")}
     assert len(listed(cluster, "nodes")) == 3
     admin.overview()
+    assert listed(cluster, "channels") == []
     (connection,) = listed(cluster, "connections", "name", "user")
     assert connection["user"] == "guest"
     run(cluster, "close", "connection", f"name={connection['name']}")

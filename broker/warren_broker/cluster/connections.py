@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from warren_broker.cluster import messages
@@ -15,13 +16,26 @@ from warren_broker.management.connection_values import ConnectionInfo
 class DescribedClient(Protocol):
     """A connection that can be shown and closed."""
 
-    def described(self) -> ConnectionInfo | None:
-        """Return what is shown of it; None: it has not opened a vhost, or has ended."""
+    def described(self, channels: bool) -> ConnectionInfo | None:
+        """Return what is shown of it; None: it has not opened a vhost, or has ended.
+
+        channels  whether its open channels are shown, too
+        """
         ...
 
     def shut_down(self, reason: str) -> None:
         """Close the connection with the reason."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenConnections:
+    """Which connections are asked for, "": of any; channels: with those that they have open."""
+
+    vhost: str = ""
+    user: str = ""
+    name: str = ""
+    channels: bool = False
 
 
 class Connections:
@@ -43,38 +57,39 @@ class Connections:
         self._clients.pop(number, None)
 
     def survey(
-        self, vhost: str, user: str, name: str, answer: Callable[[list[ConnectionInfo]], None]
+        self, chosen: ChosenConnections, answer: Callable[[list[ConnectionInfo]], None]
     ) -> None:
-        """Answer the connections to the nodes within reach, by name; "": of any."""
+        """Answer the connections to the nodes within reach, by name."""
 
         def told(answers: Answers) -> None:
-            found = [*self._here(vhost, user, name)]
+            found = [*self._here(chosen)]
             found += [one for of in answers.values() for one in of.connections]
             found.sort(key=lambda one: (one.name, one.node))
             answer(found)
 
-        self._survey.ask(self._definitions.within_reach(), told, vhost, user, name, "")
+        asked = (chosen.vhost, chosen.user, chosen.name, chosen.channels)
+        self._survey.ask(self._definitions.within_reach(), told, *asked, "")
 
     def close(self, name: str, reason: str, answer: Callable[[], None]) -> None:
         """Close the connection of that name, wherever it is; answer when the nodes have done so."""
         self._close(name, reason)
         nodes = self._definitions.within_reach()
-        self._survey.ask(nodes, lambda answers: answer(), "", "", name, reason)
+        self._survey.ask(nodes, lambda answers: answer(), "", "", name, False, reason)
 
-    def _here(self, vhost: str, user: str, name: str) -> tuple[ConnectionInfo, ...]:
-        shown = (client.described() for client in [*self._clients.values()])
+    def _here(self, chosen: ChosenConnections) -> tuple[ConnectionInfo, ...]:
+        shown = (client.described(chosen.channels) for client in [*self._clients.values()])
         return tuple(
             one
             for one in shown
             if one is not None
-            and vhost in ("", one.vhost)
-            and user in ("", one.user)
-            and name in ("", one.name)
+            and chosen.vhost in ("", one.vhost)
+            and chosen.user in ("", one.user)
+            and chosen.name in ("", one.name)
         )
 
     def _close(self, name: str, reason: str) -> None:
         for client in [*self._clients.values()]:
-            shown = client.described()
+            shown = client.described(False)
             if shown is not None and shown.name == name:
                 client.shut_down(reason)
 
@@ -83,6 +98,7 @@ class Connections:
         if message.reason:
             self._close(message.name, message.reason)
         else:
-            found = self._here(message.vhost, message.user, message.name)
+            wanted = (message.vhost, message.user, message.name, message.channels)
+            found = self._here(ChosenConnections(*wanted))
         told = messages.ConnectionsAre(message.request, found)
         self._cluster.host.send(node, messages.encode(told))

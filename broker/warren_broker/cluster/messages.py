@@ -332,12 +332,14 @@ class ShovelsAre(Numbered, frozen=True, array_like=True, tag="shovels_are"):
 class AskConnections(Numbered, frozen=True, array_like=True, tag="ask_connections"):
     """Ask for the receiver's connections of that vhost, user and name; "": of any.
 
-    reason  not empty: the one of that name is to be closed instead
+    channels  whether the answer has their open channels
+    reason    not empty: the one of that name is to be closed instead
     """
 
     vhost: str
     user: str
     name: str
+    channels: bool
     reason: str
 
 

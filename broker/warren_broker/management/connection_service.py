@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from warren_broker import errors
 from warren_broker.amqp10.caller import PERFORMED, Answer, Asker
+from warren_broker.cluster.connections import ChosenConnections
 from warren_broker.management import connections as m
 from warren_broker.management.connection_values import ConnectionInfo
 from warren_broker.management.resource import Listed
@@ -15,7 +16,7 @@ from warren_raft.quoting import quoted
 
 log = logging.getLogger(__name__)
 CONNECTIONS_LISTED_MAX: Final = 2_000
-"""Connections in one answer: Proton's values hold 65,535 parts, a connection has 25."""
+"""Connections and channels in one answer: Proton's values hold 65,535 parts, each has 10 to 25."""
 
 
 def _list(asker: Asker, request: m.ListConnectionsRequest, answer: Answer) -> None:
@@ -27,17 +28,19 @@ def _list(asker: Asker, request: m.ListConnectionsRequest, answer: Answer) -> No
         user = asker.user
 
     def listed(found: list[ConnectionInfo]) -> None:
-        if len(found) > CONNECTIONS_LISTED_MAX:
+        count = len(found) + sum(len(one.open_channels) for one in found)
+        if count > CONNECTIONS_LISTED_MAX:
             answer(
                 errors.InvalidArgument(
-                    f"{len(found)} connections in one answer, {CONNECTIONS_LISTED_MAX} fit; ask "
-                    "for one user's or vhost's"
+                    f"{count} connections and channels in one answer, {CONNECTIONS_LISTED_MAX} "
+                    "fit; ask for one user's or vhost's"
                 )
             )
         else:
             answer(Listed(tuple(found)))
 
-    asker.broker.connections.survey(request.vhost, user, request.name, asker.guard(listed))
+    chosen = ChosenConnections(request.vhost, user, request.name, request.channels)
+    asker.broker.connections.survey(chosen, asker.guard(listed))
 
 
 def _close(asker: Asker, request: m.EndConnectionRequest, answer: Answer) -> None:
@@ -65,7 +68,7 @@ def _close(asker: Asker, request: m.EndConnectionRequest, answer: Answer) -> Non
         closed = asker.guard(lambda: answer(PERFORMED))
         asker.broker.connections.close(request.name, request.reason, closed)
 
-    asker.broker.connections.survey("", "", request.name, asker.guard(found))
+    asker.broker.connections.survey(ChosenConnections(name=request.name), asker.guard(found))
 
 
 CONNECTION_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {

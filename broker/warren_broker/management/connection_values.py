@@ -5,6 +5,24 @@ from __future__ import annotations
 import msgspec
 
 
+class ChannelInfo(msgspec.Struct, frozen=True):
+    """An open channel of AMQP 0.9.1.
+
+    prefetch_count         of each consumer that is begun next
+    global_prefetch_count  of the channel
+    transactional, confirm  its mode
+    consumers              tag and queue of each, sorted
+    """
+
+    number: int
+    prefetch_count: int
+    global_prefetch_count: int
+    messages_unacknowledged: int
+    transactional: bool
+    confirm: bool
+    consumers: tuple[tuple[str, str], ...] = ()
+
+
 class ConnectionInfo(msgspec.Struct, frozen=True):
     """An open connection of a client.
 
@@ -15,6 +33,7 @@ class ConnectionInfo(msgspec.Struct, frozen=True):
     connected_at  milliseconds since the epoch
     recv_oct, send_oct  bytes from the client and to it
     client_properties   what the client says of itself: product, version and the like
+    open_channels       where they were asked for, by number
     """
 
     name: str
@@ -36,3 +55,4 @@ class ConnectionInfo(msgspec.Struct, frozen=True):
     send_oct: int
     user_provided_name: str = ""
     client_properties: dict[str, str] = {}
+    open_channels: tuple[ChannelInfo, ...] = ()

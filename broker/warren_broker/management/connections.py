@@ -17,11 +17,16 @@ CLOSING_REASON_CHARACTERS_MAX: Final = 200
 
 
 class ListConnectionsRequest(ManagementRequest, frozen=True):
-    """GET /connections?vhost=&user=&name=. Answer: Listed (ConnectionInfo), by name; "": any."""
+    """GET /connections?vhost=&user=&name=&channels=. Answer: Listed (ConnectionInfo), by name.
+
+    vhost, user, name  "": of any
+    channels           whether the open channels are shown, too
+    """
 
     vhost: str = ""
     user: str = ""
     name: str = ""
+    channels: bool = False
 
 
 class EndConnectionRequest(ManagementRequest, frozen=True):
@@ -35,7 +40,12 @@ AnyConnectionRequest: TypeAlias = ListConnectionsRequest | EndConnectionRequest
 
 
 def _list(names: Names, query: Query, body: Any) -> ManagementRequest:
-    return ListConnectionsRequest(*(query.get(key, "") for key in ("vhost", "user", "name")))
+    return ListConnectionsRequest(
+        query.get("vhost", ""),
+        query.get("user", ""),
+        query.get("name", ""),
+        resource.is_set(query, "channels"),
+    )
 
 
 def _close(names: Names, query: Query, body: Any) -> ManagementRequest:

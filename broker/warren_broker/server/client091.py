@@ -60,8 +60,8 @@ class Client091(ProtocolClient):
     def _vhost(self) -> str:
         return self._session.state.vhost
 
-    def _spoken(self) -> Spoken:
-        return spoken_091(self._session)
+    def _spoken(self, channels: bool) -> Spoken:
+        return spoken_091(self._session, channels)
 
     @property
     def logged_in(self) -> tuple[str, str] | None:

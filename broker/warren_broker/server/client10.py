@@ -86,7 +86,7 @@ class Client10(ProtocolClient):
             **self._targets.handlers(),
         }
 
-    def _spoken(self) -> Spoken:
+    def _spoken(self, channels: bool) -> Spoken:
         idle_s = self._broker.settings.limits.heartbeat_s
         return Spoken(self._connection.client, 0, 0, 0, idle_s)
 

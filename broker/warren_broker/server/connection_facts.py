@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from warren_broker.amqp091.connection import Connection
-from warren_broker.management.connection_values import ConnectionInfo
+from warren_broker.amqp091.state import Channel
+from warren_broker.management.connection_values import ChannelInfo, ConnectionInfo
 from warren_broker.server.connection_events import said_of_itself
 from warren_raft.runtime.net.stream import Stream
 from warren_raft.runtime.net.tls import TlsStream
@@ -25,10 +26,11 @@ class Spoken:
     channel_max: int
     frame_max: int
     timeout_s: int
+    open_channels: tuple[ChannelInfo, ...] = ()
 
 
-def spoken_091(session: Connection) -> Spoken:
-    """Return what was said on an AMQP 0.9.1 connection."""
+def spoken_091(session: Connection, channels: bool) -> Spoken:
+    """Return what was said on an AMQP 0.9.1 connection, with its open channels or without."""
     state = session.state
     return Spoken(
         state.client_properties,
@@ -36,6 +38,23 @@ def spoken_091(session: Connection) -> Spoken:
         state.channel_max,
         state.frame_max,
         session.heartbeat_ms // 1000,
+        tuple(
+            _channel_info(state.channels[number])
+            for number in sorted(state.channels)
+            if channels and state.channels[number].state in ("new", "open")
+        ),
+    )
+
+
+def _channel_info(channel: Channel) -> ChannelInfo:
+    return ChannelInfo(
+        channel.number,
+        channel.prefetch,
+        channel.global_prefetch,
+        len(channel.deliveries),
+        channel.tx is not None,
+        channel.confirm,
+        tuple(sorted((one.tag, one.queue) for one in channel.consumers.values())),
     )
 
 
@@ -80,4 +99,5 @@ def connection_info(
         send_oct=stream.bytes_out,
         user_provided_name=said.get("connection_name", "") or str(named)[:200],
         client_properties=said,
+        open_channels=spoken.open_channels,
     )

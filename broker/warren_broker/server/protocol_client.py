@@ -98,10 +98,10 @@ class ProtocolClient(ABC):
         """See `listener.Client`."""
 
     @abstractmethod
-    def _spoken(self) -> Spoken:
-        """Return what the two sides have told each other."""
+    def _spoken(self, channels: bool) -> Spoken:
+        """Return what the two sides have told each other, with the open channels or without."""
 
-    def described(self) -> ConnectionInfo | None:
+    def described(self, channels: bool) -> ConnectionInfo | None:
         """See `cluster.connections.DescribedClient`."""
         login = self.logged_in
         if login is None or not login[1] or self._gone or self._stream.closed:
@@ -112,7 +112,7 @@ class ProtocolClient(ABC):
             (self._peer, self._stream),
             login,
             self._connected_ms,
-            self._spoken(),
+            self._spoken(channels),
         )
 
     def _flush_later(self) -> None:

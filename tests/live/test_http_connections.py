@@ -1,0 +1,138 @@
+"""Connections and channels of clients over HTTP, on three nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pika
+import pytest
+
+from live.conftest import eventually
+from live.http_client import SETTINGS, HttpClient, add_user, http_client, quoted
+from tests.patience import PATIENCE_S
+from warren.admin import Admin
+from warren.local import LocalCluster
+
+pytestmark = pytest.mark.live
+ROOT = quoted("/")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(nodes=3, settings=SETTINGS) as made:
+        yield made
+
+
+@pytest.fixture
+def http(cluster: LocalCluster) -> HttpClient:
+    return http_client(cluster)
+
+
+@pytest.fixture
+def user(http: HttpClient) -> HttpClient:
+    return add_user(http, "connected", "management")
+
+
+@pytest.fixture
+def opened(cluster: LocalCluster, user: HttpClient) -> Iterator[list[Any]]:
+    """A connection of that user to each node."""
+    made = [
+        pika.BlockingConnection(
+            pika.ConnectionParameters(
+                "127.0.0.1",
+                cluster.nodes[node].amqp_port,
+                credentials=pika.PlainCredentials("connected", "pw"),
+                heartbeat=30,
+                client_properties={"connection_name": f"mine {node}"},
+            )
+        )
+        for node in range(3)
+    ]
+    yield made
+    for one in made:
+        if one.is_open:
+            one.close()
+
+
+def named(http: HttpClient) -> dict[str, Any]:
+    """The user's connections by the names that the client gave them."""
+    return {one["user_provided_name"]: one for one in http.get("/connections/username/connected")}
+
+
+def test_connections_of_all_nodes_are_shown(
+    cluster: LocalCluster, http: HttpClient, user: HttpClient, opened: list[Any]
+) -> None:
+    channels = [opened[0].channel(), opened[0].channel()]
+    mine = named(user)
+    assert set(mine) == {"mine 0", "mine 1", "mine 2"}
+    one = mine["mine 0"]
+    assert (one["node"], one["user"], one["vhost"]) == ("node-0", "connected", "/")
+    assert (one["protocol"], one["channels"], one["timeout"]) == ("AMQP 0-9-1", len(channels), 30)
+    assert one["port"] == cluster.nodes[0].amqp_port and one["peer_host"] == "127.0.0.1"
+    assert one["name"] == f"127.0.0.1:{one['peer_port']} -> 127.0.0.1:{one['port']}"
+    assert one["client_properties"]["product"].startswith("Pika") and not one["ssl"]
+    assert one["recv_oct"] > 100 and one["send_oct"] > 100
+    assert user.get(f"/connections/{quoted(one['name'])}")["name"] == one["name"]
+    with cluster.connect() as connection:
+        Admin(connection).overview()
+        every = http.get("/connections")
+        assert {"AMQP 0-9-1", "AMQP 1-0"} == {each["protocol"] for each in every}
+        assert len(http.get(f"/vhosts/{ROOT}/connections")) == len(every) == 4
+        page = http.get("/connections?page=1&page_size=2&columns=name&name=127")
+        assert (page["total_count"], page["item_count"]) == (4, 2)
+        totals = http.get("/overview")["object_totals"]
+        assert (totals["connections"], totals["channels"]) == (4, 2)
+
+
+def test_channels_are_shown_with_their_consumers(
+    http: HttpClient, user: HttpClient, opened: list[Any]
+) -> None:
+    consuming, other = opened[0].channel(), opened[0].channel()
+    consuming.basic_qos(prefetch_count=7)
+    consuming.queue_declare("watched", durable=True)
+    consuming.basic_consume("watched", lambda *given: None, consumer_tag="watching")
+    other.confirm_delivery()
+    for _ in range(2):
+        other.basic_publish("", "watched", b"held")
+    eventually(
+        lambda: user.get("/channels")[0]["messages_unacknowledged"] == 2, "both are delivered"
+    )
+    first, second = user.get("/channels")
+    mine = named(user)
+    one = mine["mine 0"]
+    assert first["name"] == f"{one['name']} (1)" and first["number"] == 1
+    assert (first["prefetch_count"], first["consumer_count"]) == (7, 1)
+    assert first["consumer_details"] == [
+        {"consumer_tag": "watching", "queue": {"name": "watched", "vhost": "/"}}
+    ]
+    assert first["connection_details"]["name"] == one["name"]
+    assert (second["confirm"], second["transactional"], second["vhost"]) == (True, False, "/")
+    assert user.get(f"/channels/{quoted(second['name'])}") == second
+    assert user.get(f"/connections/{quoted(one['name'])}/channels") == [first, second]
+    assert user.get(f"/connections/{quoted(mine['mine 1']['name'])}/channels") == []
+    assert len(http.get(f"/vhosts/{ROOT}/channels")) == len(http.get("/channels")) == 2
+    assert user("GET", "/channels/none").status == 404
+
+
+def test_connections_are_closed_by_their_user_and_by_administrators(
+    http: HttpClient, user: HttpClient, opened: list[Any]
+) -> None:
+    stranger = add_user(http, "stranger", "management")
+    assert stranger.get("/connections") == stranger.get("/channels") == []
+    path = f"/connections/{quoted(named(user)['mine 2']['name'])}"
+    assert stranger("GET", path).status == 404
+    assert stranger("DELETE", path).status == 401
+    watcher = add_user(http, "onlooker", "monitoring")
+    assert len(watcher.get("/connections")) == 3
+    assert watcher("DELETE", path).status == 401
+    assert user("DELETE", path).status == 204
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="Closed via management"):
+        opened[2].process_data_events(PATIENCE_S)
+    eventually(lambda: http("GET", path).status == 404, "it is shown no more")
+    assert http("DELETE", path).status == 404
+    assert http("DELETE", "/connections/username/connected").status == 204
+    eventually(lambda: user.get("/connections") == [], "all of the user's are closed")
+    for one in opened[:2]:
+        with pytest.raises(pika.exceptions.ConnectionClosedByBroker):
+            one.process_data_events(PATIENCE_S)
