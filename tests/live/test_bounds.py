@@ -171,6 +171,8 @@ def test_gets_of_a_client_that_does_not_read(tmp_path: Path) -> None:
 
 STALLED_S = 10.0
 """A socket that takes nothing for so long is full: its peer does not read."""
+HEARTBEAT_S = 6
+"""Less than that: a client that is not read is not taken for one that is silent."""
 DETACH = b"\x00\x53\x16"
 LOOP = attach10(0, b"n") + frame10(DETACH + b"\xc0\x04\x02\x52\x00\x41")
 
@@ -187,7 +189,7 @@ def sent_until_full(peer: socket.socket, data: bytes, bytes_max: int) -> int:
 
 def test_links_of_a_client_that_reads_nothing(tmp_path: Path) -> None:
     """Before: each link was kept, with the answers to its attach and detach: 2,241 MiB here."""
-    with node(tmp_path) as one, opened10(one) as peer:
+    with node(tmp_path, heartbeat_s=HEARTBEAT_S) as one, opened10(one) as peer:
         peer.sendall(frame10(BEGIN))
         until(peer, b"\x00\x53\x11")
         one.begin()
@@ -201,7 +203,9 @@ def test_links_of_a_client_that_reads_nothing(tmp_path: Path) -> None:
             rest = pool.submit(peer.sendall, LOOP[sent % len(LOOP) :] if sent % len(LOOP) else b"")
             while found < asked:
                 got = peer.recv(MIB)
-                assert got, "the connection stays"
+                assert got, "the connection stays, though the node heard nothing for a time"
+                if rest.done():
+                    peer.sendall(frame10(b""))  # a heartbeat
                 found += (left + got).count(DETACH)
                 left = got[-2:]
             rest.result(PATIENCE_S)
