@@ -5,8 +5,12 @@
     python3 build.py clients python --sources DIRECTORY
     python3 build.py clients --rabbitmq
 
-The clients come from PyPI, Maven's repository and Go's proxy. Their tests expect port 5672, so
-everything runs in a network namespace (Linux, `unshare`), in which no other broker listens.
+The clients come from PyPI, npm's registry, Maven's repository and Go's proxy. The suites `python`
+and `java` need checkouts of rabbitmq-amqp-python-client and rabbitmq-amqp-java-client in DIRECTORY,
+because the packages have no tests; a rabbitmq-amqp-go-client there is used, too. Tests expect port
+5672, so everything runs in a network namespace (Linux, `unshare`), in which no other broker
+listens. What does not apply (streams, the HTTP API, rabbitmqctl, certificates of a client's own
+integration) is named in the suites' tables and counted apart.
 --rabbitmq runs the same on RabbitMQ, from `build.py bench`'s chroot, instead of on Warren (root).
 """
 
@@ -31,7 +35,7 @@ import pika
 from bench import rabbitmq
 from bench.generator import Missing
 from clients import suites
-from clients.suites import NotRun, Outcome
+from clients.outcome import NotRun, Outcome
 from warren.local import LocalCluster
 
 PORT = 5672
@@ -66,7 +70,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
         "--sources",
         type=Path,
         metavar="DIRECTORY",
-        help="checkouts of clients whose packages have no tests, each in a folder of its name",
+        help="checkouts of clients with packages that have no tests, each in a folder of its name",
     )
     parser.add_argument("--rabbitmq", action="store_true", help="on RabbitMQ instead of Warren")
     parser.add_argument(INSIDE, action="store_true", help=argparse.SUPPRESS)
@@ -88,7 +92,7 @@ def _in_namespace(arguments: list[str]) -> int:
         return 2
     for name in options.suites:
         try:
-            suites.SUITES[name].install()
+            suites.SUITES[name].install(options.sources)
         except NotRun as error:
             print(f"{name}: {error}", flush=True)  # the table says so again
     own = ["--net"] if os.geteuid() == 0 else ["--net", "--map-root-user"]

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from clients import run, suites
-from clients.suites import NotRun, Outcome
+from clients import go_client, jvm_clients, python_client, run, suites
+from clients import outcome as outcomes
+from clients.outcome import NotRun, Outcome
 
 REPORT = """<testsuites><testsuite>
 <testcase classname="tests.test_a" name="test_good"/>
@@ -21,7 +22,7 @@ REPORT = """<testsuites><testsuite>
 
 def test_a_report_is_read_whole() -> None:
     outcome = Outcome("python")
-    suites.read_report(REPORT, outcome)
+    outcomes.read_report(REPORT, outcome)
     assert outcome.passed == ["tests.test_a.test_good"]
     assert outcome.failed == ["tests.test_a.test_bad: assert 1 == 2", "tests.test_a.test_setup: "]
     assert outcome.not_applicable == Counter({"skipped by the suite itself": 1})
@@ -29,21 +30,24 @@ def test_a_report_is_read_whole() -> None:
 
 
 def test_lines_of_a_program_that_are_no_checks_are_ignored() -> None:
-    outcome = suites.read_checks("qpid-jms", "WARNING: x\npassed one\nfailed two: why\n")
+    outcome = outcomes.read_checks("qpid-jms", "WARNING: x\npassed one\nfailed two: why\n")
     assert (outcome.passed, outcome.failed) == (["one"], ["two: why"])
 
 
 def test_tests_that_need_what_warren_does_not_have_are_left_out_for_that_reason() -> None:
-    why = suites.not_applicable
-    assert why("tests/test_streams.py::test_read_from_first") == suites.STREAMS
-    assert why("tests/test_connection.py::test_connection_ssl") == suites.TLS_FILES
-    assert why("tests/test_connection.py::test_reconnection") == suites.HTTP_API
+    def why(test: str) -> str | None:
+        return outcomes.reason_for(test, python_client.NOT_APPLICABLE)
+
+    assert why("tests/test_streams.py::test_read_from_first") == outcomes.STREAMS
+    assert why("tests/test_connection.py::test_connection_ssl") == outcomes.TLS_FILES
+    assert why("tests/test_connection.py::test_reconnection") == outcomes.HTTP_API
     assert why("tests/test_consumer.py::test_consumer_sync_queue_accept") is None
 
 
 def test_a_suite_that_did_not_run_is_in_the_table_and_is_no_success(tmp_path: Path) -> None:
-    with pytest.raises(NotRun, match="its package has no tests"):
-        suites.SUITES["python"].run(None, tmp_path, on_warren=True)
+    for name in ("python", "java"):
+        with pytest.raises(NotRun, match="its package has no tests"):
+            suites.SUITES[name].run(None, tmp_path, on_warren=True)
     skipped = Outcome("python", why="its package has no tests")
     whole = Outcome("qpid-jms", passed=["one"], not_applicable=Counter({"streams": 2}))
     lines = run.table([skipped, whole])
@@ -56,4 +60,68 @@ def test_a_suite_that_did_not_run_is_in_the_table_and_is_no_success(tmp_path: Pa
 def test_an_unknown_suite_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         run.main(["jms"])
-    assert "unknown suite 'jms'; there are qpid-jms, python" in capsys.readouterr().err
+    assert (
+        "unknown suite 'jms'; there are qpid-jms, rhea, proton, go, java, python"
+        in capsys.readouterr().err
+    )
+
+
+GINKGO = """[{"SpecReports": [
+ {"LeafNodeType": "It", "State": "passed", "ContainerHierarchyTexts": ["Queue"],
+  "LeafNodeText": "a"},
+ {"LeafNodeType": "It", "State": "failed", "ContainerHierarchyTexts": ["Queue"],
+  "LeafNodeText": "b", "Failure": {"Message": "Expected\\n  1"}},
+ {"LeafNodeType": "It", "State": "skipped", "ContainerHierarchyTexts": ["Consumer stream test"],
+  "LeafNodeText": "c"},
+ {"LeafNodeType": "It", "State": "skipped", "ContainerHierarchyTexts": null, "LeafNodeText": "d"},
+ {"LeafNodeType": "AfterSuite", "State": "failed", "Failure": {"Message": "late"}},
+ {"LeafNodeType": "BeforeSuite", "State": "passed"}
+]}]"""
+
+
+def test_a_report_of_ginkgo_is_read_whole() -> None:
+    found = go_client.read_ginkgo(GINKGO)
+    assert found.passed == ["Queue a"]
+    assert found.failed == ["Queue b: failed: Expected 1", "AfterSuite: late"]
+    assert found.not_applicable == Counter({outcomes.STREAMS: 1, outcomes.SKIPPED: 1})
+
+
+JAVA = """<testsuite>
+<testcase classname="c.AmqpTest" name="durableByDefault(QueueType)[2]"/>
+<testcase classname="c.AmqpTest" name="durableByDefault(QueueType)[3]"><error message="stream"/>
+</testcase>
+<testcase classname="c.ClientTest" name="connectionClosing"><error message="exit value: 1"/>
+</testcase>
+<testcase classname="c.ConsumerOutcomeTest" name="requeued"/></testsuite>"""
+
+
+def test_tests_that_run_and_do_not_apply_do_not_count() -> None:
+    found = Outcome("java")
+    outcomes.read_report(JAVA, found, jvm_clients.NOT_APPLICABLE)
+    assert len(found.passed) == 2 and found.ok
+    assert found.not_applicable == Counter({outcomes.STREAMS: 1, outcomes.COMMANDS: 1})
+
+
+def test_a_directory_is_filled_once_and_again_after_a_failure(tmp_path: Path) -> None:
+    place, calls = tmp_path / "client", []
+
+    def fails() -> None:
+        (place / "half").touch()
+        raise NotRun("no network")
+
+    with pytest.raises(NotRun):
+        outcomes.install_once(place, fails)
+    assert not outcomes.installed(place)
+    for _ in "ab":
+        outcomes.install_once(place, lambda: calls.append((place / "half").exists()))
+    assert calls == [False] and outcomes.installed(place)
+
+
+def test_a_client_is_compiled_again_when_a_source_file_has_changed(tmp_path: Path) -> None:
+    source = tmp_path / "src" / "A.java"
+    source.parent.mkdir()
+    source.write_text("one")
+    before = outcomes.copy_of(tmp_path, "java", jvm_clients.SOURCES)
+    assert outcomes.copy_of(tmp_path, "java", jvm_clients.SOURCES) == before
+    source.write_text("two")
+    assert outcomes.copy_of(tmp_path, "java", jvm_clients.SOURCES) != before
