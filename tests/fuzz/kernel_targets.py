@@ -257,10 +257,15 @@ def _sections(kernel: Kernel, data: bytes) -> Any:
         lambda: kernel.section_fields.read_fields(data, 0, {0: 1, 3: 3}, names, [None] * 4),
         MalformedSections,
     )
+    entries = repr(
+        outcome(lambda: kernel.sections_in.whole_entries(memoryview(data)), MalformedSections)
+        if data
+        else ""
+    )
     try:
         read = kernel.sections_in.read_sections(memoryview(data))
     except MalformedSections as error:
-        return body, repr(fields), str(error), error.condition
+        return body, repr(fields), entries, str(error), error.condition
     head = kernel.sections_out.write_sections(
         read.properties, b"x", b"k", (4, -1, True, 1), {b"x-opt-a": b"\x41"}, False
     )
@@ -270,13 +275,13 @@ def _sections(kernel: Kernel, data: bytes) -> Any:
         ),
         MalformedSections,
     )
-    return body, repr(fields), read, head, kept
+    return body, repr(fields), read, head, kept, entries
 
 
 def sections(data: bytes) -> None:
     """A message of AMQP 1.0: to AMQP 0.9.1 and back."""
     found = _sections(FAST, data)
-    if len(found) == 5:
+    if len(found) == 6:
         read = found[2]
         _read_by_the_codec(read.properties)
         same("properties", FAST.deliver.readable(read.properties), read.properties)
@@ -286,8 +291,12 @@ def sections(data: bytes) -> None:
 
 
 def sections_seeds() -> Iterator[bytes]:
-    """Messages that Qpid Proton encodes, and those that the kernel makes of properties."""
-    from proton import Message, symbol, timestamp, ulong
+    """Messages that Qpid Proton encodes, those that the kernel makes of properties, and a map."""
+    from proton import Data, Described, Message, symbol, timestamp, ulong
+
+    nested = Data()
+    nested.put_object({symbol("x-a"): [1, {"k": Described(ulong(7), [True])}], symbol("x-b"): "c"})
+    yield bytes(nested.encode())
 
     for body in (b"data", "text", None, 5, [1, "a"], {"k": 1}):
         made = Message(body=body, inferred=isinstance(body, bytes), id=ulong(7), subject="s")
