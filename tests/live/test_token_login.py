@@ -433,7 +433,8 @@ def test_the_http_api_has_the_rights_of_the_token(node: TokenNode) -> None:
     reading = ["rabbitmq.tag:management", "rabbitmq.read:*/q", "rabbitmq.write:*/amq.default"]
     token = node.key.token(scope=reading, **named)
     for client in (HttpClient(base, bearer=token), HttpClient(base, f"anybody:{token}")):
-        assert client.get("/whoami") == {"name": "lookalike", "tags": ["management"]}
+        whoami = {"name": "lookalike", "tags": ["management"], "is_internal_user": False}
+        assert client.get("/whoami") == whoami
         assert client("GET", "/users").status == 401
         assert client.get("/queues/%2F/q")["name"] == "q"
         assert client("PUT", "/queues/%2F/new", {}).status == 401

@@ -50,7 +50,7 @@ def forward_put(*path: str, fields: tuple[str, ...]) -> Answering:
 
 
 async def _whoami(call: HttpCall) -> HttpReply:
-    return HttpReply(200, {**await call.get("/whoami"), "is_internal_user": True})
+    return HttpReply(200, await call.get("/whoami"))
 
 
 async def _with_limits(call: HttpCall, users: list[dict[str, Any]]) -> list[dict[str, Any]]:

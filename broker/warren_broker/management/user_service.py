@@ -47,7 +47,7 @@ def _list(answer: Answer, values: Iterable[m.Value]) -> None:
 
 
 def _whoami(asker: Asker, request: m.GetWhoAmIRequest, answer: Answer) -> None:
-    answer(Shown(values.WhoAmI(asker.user, asker.access.tags)))
+    answer(Shown(values.WhoAmI(asker.user, asker.access.tags, asker.rights is None)))
 
 
 def _renew_token(asker: Asker, request: m.RenewTokenRequest, answer: Answer) -> None:

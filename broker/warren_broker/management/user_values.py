@@ -26,10 +26,14 @@ class UserInfo(msgspec.Struct, frozen=True):
 
 
 class WhoAmI(msgspec.Struct, frozen=True):
-    """The user of the connection."""
+    """The user of the connection.
+
+    is_internal_user  the cluster's definitions have it; False: it is a token's
+    """
 
     name: str
     tags: tuple[str, ...]
+    is_internal_user: bool = True
 
 
 class VhostInfo(msgspec.Struct, frozen=True):

@@ -81,8 +81,9 @@ def test_an_administrator_may(method: str, path: str, body: Any) -> None:
 
 
 def test_everybody_may_ask_who_it_is() -> None:
-    assert World("ann").ask("GET", "/whoami") == (200, {"name": "ann", "tags": []})
-    assert World("eve").ask("GET", "/whoami") == (200, {"name": "eve", "tags": ["management"]})
+    for user, tags in (("ann", []), ("eve", ["management"])):
+        shown = {"name": user, "tags": tags, "is_internal_user": True}
+        assert World(user).ask("GET", "/whoami") == (200, shown)
 
 
 def test_a_user_is_added_changed_deleted() -> None:
