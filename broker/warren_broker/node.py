@@ -69,6 +69,7 @@ class Node:
         self.cluster = self.broker.cluster
         self.host = self.cluster.host
         self.resource_alarms = self.broker.resource_alarms
+        self.resource_alarms.start()
         self.resource_alarms.on_own.append(self.broker.events.alarm)
         self.alarms = Alarms(
             self.loop,

@@ -37,6 +37,10 @@ class ResourceAlarms:
         self.own: tuple[str, ...] = ()
         self.others: dict[str, tuple[str, ...]] = {}
         self.reasons: tuple[str, ...] = ()
+
+    def start(self) -> None:
+        """Tell other nodes of this one's alarms, and hear of theirs, from now on."""
+        cluster = self._cluster
         cluster.handlers[messages.Short] = self._on_short
         cluster.on_peer_up.append(self._peer_up)
         cluster.on_peer_down.append(self._peer_down)

@@ -24,6 +24,7 @@ def test_an_alarm_of_a_node_that_hangs_blocks_nobody_and_is_there_again_with_it(
     """Its connection stands, so nothing says that it is lost; it cannot say that it has enough."""
     shortages = {name: ResourceAlarms(one.cluster) for name, one in universe.running.items()}
     for name, one in universe.running.items():
+        shortages[name].start()
         for other in one.cluster.peers():
             shortages[name]._peer_up(other)
     heard: list[tuple[str, ...]] = []

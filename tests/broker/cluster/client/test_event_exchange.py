@@ -172,6 +172,7 @@ def test_an_alarm_is_told_by_its_node_alone(universe: Universe) -> None:
     alarms = {name: ResourceAlarms(one.cluster) for name, one in universe.running.items()}
     told: list[tuple[str, str, bool]] = []
     for name, one in universe.running.items():
+        alarms[name].start()
         alarms[name].on_own.append(one.broker.events.alarm)
         alarms[name].on_own.append(lambda source, is_set, n=name: told.append((n, source, is_set)))
         for other in one.cluster.peers():
