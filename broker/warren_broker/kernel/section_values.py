@@ -344,7 +344,7 @@ class ValueReader:
         bits: cython.ulonglong = self.integer(0x83, at, at + 8)
         if cython.compiled:
             value = cython.cast(cython.longlong, bits)
-            return value // 1000 if value >= 0 else -((999 - value) // 1000)
+            return value // 1000 if value >= 0 else -(-(value + 1) // 1000) - 1  # down, in 64 bits
         else:
             return (bits - (1 << 64) if bits >> 63 else bits) // 1000
 

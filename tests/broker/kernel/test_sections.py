@@ -574,3 +574,11 @@ def test_malformed_messages_are_refused(both: Kernel, data: bytes, text: str) ->
     with pytest.raises(MalformedSections, match=text) as caught:
         read(both, data)
     assert caught.value.condition == "amqp:decode-error"
+
+
+@pytest.mark.parametrize("ms", [-(1 << 63), -(1 << 63) + 5, -1001, -1000, -999, -1, 0, 999, 1000])
+def test_a_timestamp_is_rounded_down_over_all_64_bits(both: Kernel, ms: int) -> None:
+    """Found by the fuzzer: near the lowest one the compiled kernel left 64 bits."""
+    data = message(properties={"t": timestamp(ms)}, body=b"b").encode()
+    wanted = b"\1tT" + struct.pack(">q", ms // 1000)
+    assert wanted in read(both, data).properties
