@@ -298,3 +298,24 @@ def test_https(tmp_path: Path) -> None:
         with urllib.request.urlopen(request, timeout=PATIENCE_S, context=context) as answer:
             assert json.loads(answer.read())["name"] == "guest"
         assert b"HTTP" not in sent(address, b"GET /api/whoami HTTP/1.1\r\n\r\n")
+
+
+def test_a_node_in_maintenance_answers_and_is_revived(cluster: LocalCluster) -> None:
+    http = http_client(cluster, 1)
+    assert http("PUT", f"/queues/{ROOT}/drained", {}).status in (201, 204)
+    assert http("POST", "/nodes/node-1/drain", {}).status in (200, 202)
+    message = {"properties": {}, "routing_key": "drained", "payload": "1"}
+    message["payload_encoding"] = "string"
+    publishing = ("POST", f"/exchanges/{ROOT}/amq.default/publish", message)
+
+    def refused() -> str:
+        answer = http(*publishing)
+        return str(answer.body["reason"]) if answer.status == 503 else ""
+
+    assert "ask another node" in eventually(refused, "it accepts no clients")
+    assert http("GET", "/health/checks/is-in-service").status == 503
+    assert http.get("/whoami")["name"] == "guest"
+    assert http("POST", "/nodes/node-1/revive", {}).status in (200, 202)
+    eventually(lambda: http(*publishing).status == 200, "it accepts clients again")
+    assert http("GET", "/health/checks/is-in-service").status == 200
+    assert http("DELETE", f"/queues/{ROOT}/drained").status == 204

@@ -178,7 +178,10 @@ def _carried_out(call: HttpCall, vhost: str, work: Any) -> Any:
     except (ChannelClosedByBroker, ConnectionClosedByBroker) as closed:
         raise _closed(closed) from None
     except (AMQPConnectionError, OSError) as error:
-        raise unavailable(f"this node does not serve clients: {type(error).__name__}") from None
+        raise unavailable(
+            "this node accepts no clients: it is in maintenance, starts or stops "
+            f"({type(error).__name__}); ask another node"
+        ) from None
     except AMQPError as error:
         raise bad_request(f"{type(error).__name__} {error}") from None
 
