@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -158,10 +159,14 @@ def test_publishing_and_consuming_at_once(program: Path, cluster: LocalCluster) 
 
 
 def test_a_rate_is_kept(program: Path, cluster: LocalCluster) -> None:
-    report = generator.run(
-        program, "pubsub", targets=cluster.hosts, queue="slow", rate=200, time=2, warmup=0.2
-    )
-    assert 150 < report["published_per_s"] < 210 and not generator.faults(report)
+    """Not a count within a time: what was late is caught up, and a busy machine is late anywhere."""
+    rate, count = 200, 400
+    began = time.monotonic()
+    filled = fill(program, cluster, "slow", rate=rate, count=count, pubs=2)
+    took = time.monotonic() - began
+    assert filled["confirmed"] == count and not generator.faults(filled)
+    last_due = (count / 2 - 1) * 2 / rate
+    assert last_due <= took < 30, "each publisher's last one is not sent before it is due"
 
 
 def test_declaring_many_queues_is_timed(program: Path, cluster: LocalCluster) -> None:
