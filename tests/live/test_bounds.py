@@ -174,7 +174,7 @@ STALLED_S = 10.0
 HEARTBEAT_S = 6
 """Less than that: a client that is not read is not taken for one that is silent."""
 DETACH = b"\x00\x53\x16"
-LOOP = attach10(0, b"n") + frame10(DETACH + b"\xc0\x04\x02\x52\x00\x41")
+LOOP = attach10(0, b"n" * 200) + frame10(DETACH + b"\xc0\x04\x02\x52\x00\x41")
 
 
 def sent_until_full(peer: socket.socket, data: bytes, bytes_max: int) -> int:
