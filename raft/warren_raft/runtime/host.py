@@ -206,7 +206,13 @@ class Host:
             self.repair.awaits,
         )
         self._lost = LostEntries(
-            config.node, store, self._groups, self._transfers, self._clock.epoch_ms, self._touch
+            config.node,
+            store,
+            self._groups,
+            self._transfers,
+            self._clock.epoch_ms,
+            self._touch,
+            self.repair.lacks,
         )
         applied = self._ready_loop.applied
         self._snapshot_policy = SnapshotPolicy(store, self._groups, applied, self._loop, config)

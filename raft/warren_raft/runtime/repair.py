@@ -141,6 +141,11 @@ class Repair:
         """Return whether that entry is damaged here and not repaired yet."""
         return (group, index) in self._wanted
 
+    def lacks(self, group: GroupId, index: Index) -> bool:
+        """Return whether that entry is awaited, and what the log would read now is damaged."""
+        wanted = self._wanted.get((group, index))
+        return wanted is not None and self._still_needed((group, index), wanted)
+
     def when(self, group: GroupId, index: Index, call: Callable[[], None]) -> None:
         """Call once the entry is repaired or no longer needed; at once if it is not awaited."""
         wanted = self._wanted.get((group, index))

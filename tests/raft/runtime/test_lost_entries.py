@@ -48,8 +48,6 @@ def one_is_behind(tmp_path: Path) -> tuple[Cluster, str, str, str, int]:
         cluster.loop,
         lambda: shelves.same(cluster) and shelves.first_index(cluster, other) > end + 100,
     )
-    # A compaction under way would copy what is damaged next as it was.
-    until(cluster.loop, lambda: not any(h._logs.compactor.busy for h in cluster.hosts.values()))
     assert shelves.leader(cluster) == name and shelves.first_index(cluster, name) == 1
     return cluster, name, other, away, end
 
@@ -215,6 +213,28 @@ def test_lost_entries_do_not_keep_others_from_being_asked_for(
             host.read_entry(shelves.GROUP, index)
     assert shelves.read_when_healed(cluster, host, wanted)
     assert host.repair.wanted == len(lost)
+    shelves.stop(cluster)
+
+
+def test_an_entry_that_a_rewrite_has_read_before_its_damage_is_not_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = shelves.compacted(tmp_path)
+    host = cluster.hosts[shelves.leader(cluster)]
+    wanted = shelves.sealed_live(host)[0]
+    shelves.damage_entries(host, [wanted])
+    with pytest.raises(repair.EntryDamaged):
+        host.read_entry(shelves.GROUP, wanted)
+    place = shelves.store_of(host).log.place(wanted)
+    host._lost.report(host._groups[shelves.GROUP], wanted)
+    moved = place._replace(file=place.file + 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(shelves.store_of(host).log), "place", lambda log, index: moved)
+        host._lost.beat()
+    assert not [r for r in caplog.records if r.levelno == logging.CRITICAL]
+    host._lost.report(host._groups[shelves.GROUP], wanted)
+    host._lost.beat()
+    assert [r for r in caplog.records if r.levelno == logging.CRITICAL]
     shelves.stop(cluster)
 
 
