@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import random
 import socket
 import tomllib
 from pathlib import Path
@@ -12,17 +13,26 @@ import pytest
 
 from warren.errors import NotFound, UsageError
 from warren.local import LocalCluster
-from warren.local_node import PORT_MAX, PortTaken, new_nodes, write_config
+from warren.local_node import PEERS_PORT_OFFSET, PortTaken, new_nodes, write_config
 from warren.ports import FREE_PORTS, ReservedPorts
 from warren_broker.config import load
 
+OFFSETS = (0, PEERS_PORT_OFFSET)
 by_hand = importlib.import_module("warren.cli.local_cluster")
 
 
 def free_port() -> int:
-    """A port whose followers are free as well, as far as one can know."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return min(int(taken.getsockname()[1]), PORT_MAX - 10)
+    """A port that is free as far as one can know, with its followers and their peers' ports.
+
+    None of them is one that the system gives to outgoing connections.
+    """
+    firsts = range(FREE_PORTS.start, FREE_PORTS.stop - PEERS_PORT_OFFSET - 10)
+    for first in random.sample(firsts, 200):
+        reserved = ReservedPorts()
+        row = [port + offset for port in range(first, first + 10) for offset in OFFSETS]
+        if all(reserved.take(port) == port for port in row):
+            return first
+    raise AssertionError(f"no 10 free ports from {firsts.start} to {firsts.stop}")
 
 
 def test_the_first_node_takes_the_port_it_is_told_to(tmp_path: Path) -> None:
@@ -33,10 +43,8 @@ def test_the_first_node_takes_the_port_it_is_told_to(tmp_path: Path) -> None:
 
 
 def test_a_port_that_is_taken_is_refused_for_the_first_node_only(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        taken = int(other.getsockname()[1])
-        if taken > PORT_MAX - 10:
-            pytest.skip(f"the system gave a port above {PORT_MAX}")
+    taken = free_port()
+    with socket.create_server(("127.0.0.1", taken)):
         with pytest.raises(PortTaken, match=str(taken)):
             new_nodes((0, 1), tmp_path, ReservedPorts(), taken)
         _, second = new_nodes((0, 1), tmp_path, ReservedPorts(), taken - 1)
