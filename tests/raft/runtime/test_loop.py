@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,6 +49,42 @@ def test_timers_run_in_their_order_and_once() -> None:
     assert ran == ["a", "b", "c"]
     assert not gone.active
     loop.close()
+
+
+STOPPED = """
+import socket, sys
+from warren_raft.runtime.loop import Loop
+
+loop, order = Loop(), []
+heard = socket.socket(fileno=0)
+loop.register(heard, lambda: order.append(heard.recv(10)))
+loop.call_later(1_000, lambda: (order.append(b"timer"), loop.stop()))
+loop.call_soon(lambda: print("waits", flush=True))
+loop.run()
+print(order)
+"""
+
+
+def test_a_process_that_was_stopped_reads_its_sockets_before_its_timers_run() -> None:
+    """Clients whose heartbeats had come were closed as silent ones."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        child = subprocess.Popen(
+            [sys.executable, "-c", STOPPED],
+            stdin=theirs,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        )
+        with child:
+            assert child.stdout is not None and child.stdout.readline() == b"waits\n"
+            threading.Event().wait(0.2)  # most often it waits by then; else nothing is tested
+            child.send_signal(signal.SIGSTOP)
+            while ") T " not in Path(f"/proc/{child.pid}/stat").read_text():
+                threading.Event().wait(0.01)
+            ours.send(b"alive")
+            threading.Event().wait(1.5)
+            child.send_signal(signal.SIGCONT)
+            assert child.stdout.read() == b"[b'alive', b'timer']\n"
 
 
 def test_cancelled_timers_do_not_pile_up() -> None:
