@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pika
@@ -78,7 +79,8 @@ def test_a_node_that_does_not_reach_the_issuer_refuses_tokens_and_nothing_else(
     world: World,
 ) -> None:
     token = world.old.token()
-    assert world.logs_in(0, token) and world.logs_in(1, token)
+    for node in (0, 1):
+        eventually(lambda node=node: world.logs_in(node, token), "the keys are known")
     begun = time.monotonic()
     assert not world.logs_in(ALONE, token)
     assert time.monotonic() - begun < PROMPTLY_S + 10
@@ -99,13 +101,13 @@ def test_a_new_key_of_the_issuer_is_good_without_a_restart(world: World) -> None
     token = world.new.token(key_id="k2")
     assert not world.logs_in(0, token)
     world.server.answer = lambda: (200, published(world.old, world.new), {})
-    eventually(lambda: world.logs_in(0, token), "the new key is fetched", PATIENCE_S)
+    eventually(lambda: world.logs_in(0, token), "the new key is fetched")
     assert world.logs_in(0, world.old.token())
     assert not world.logs_in(0, world.new.token(key_id="k1")), "under the id of the other key"
 
 
 def test_an_issuer_that_hangs_keeps_no_client_waiting_that_has_a_known_key(world: World) -> None:
-    """The node's loop continues: messages are published in a row while a login waits."""
+    """The node's loop continues: messages are confirmed, and clients log in, until it gives up."""
     token = world.old.token()
     eventually(lambda: world.logs_in(0, token), "the keys are known")
     with world.connect(0, token) as connection:
@@ -115,30 +117,31 @@ def test_an_issuer_that_hangs_keeps_no_client_waiting_that_has_a_known_key(world
         over = threading.Event()
 
         def hang() -> tuple[int, bytes, dict[str, str]]:
-            over.wait(3)
+            over.wait(PATIENCE_S)
             return 500, b"", {}
 
         world.server.answer = hang
-        asked = world.server.asked
-        deadline = time.monotonic() + PATIENCE_S
 
         def log_in() -> None:
-            while not over.is_set() and time.monotonic() < deadline:
-                world.logs_in(0, world.new.token(key_id="k7"))
+            while not over.is_set():
+                with suppress(exceptions.AMQPError, OSError):
+                    world.logs_in(0, world.new.token(key_id="k7"))
+
+        def given_up() -> int:
+            return world.cluster.log(0).count("no answer in 5 s")
+
+        def while_it_hangs() -> bool:
+            before, asked = given_up(), world.server.asked
+            eventually(lambda: world.server.asked > asked, "the issuer is asked")
+            for _ in range(50):
+                channel.basic_publish("", "steady", b"")
+            assert world.logs_in(0, token), "a known key waits for nothing"
+            return given_up() == before
 
         thread = threading.Thread(target=log_in)
         thread.start()
-        slowest = 0.0
-        while world.server.asked == asked or slowest == 0.0:
-            assert time.monotonic() < deadline
-            begun = time.monotonic()
-            channel.basic_publish("", "steady", b"")
-            slowest = max(slowest, time.monotonic() - begun)
-        for _ in range(200):
-            begun = time.monotonic()
-            channel.basic_publish("", "steady", b"")
-            slowest = max(slowest, time.monotonic() - begun)
-        assert world.logs_in(0, token), "a known key waits for nothing"
-        over.set()
-        thread.join(PATIENCE_S)
-        assert slowest < PROMPTLY_S
+        try:
+            eventually(while_it_hangs, "messages are confirmed before the node gives up")
+        finally:
+            over.set()
+            thread.join(PATIENCE_S)

@@ -27,6 +27,7 @@ from pyspark_warren.options import Options, for_broker, parse_options
 from pyspark_warren.token_endpoint import TokenClient, request_token
 from pyspark_warren.tokens import login_of, token_source
 from tests.certificates import Authority
+from tests.patience import PATIENCE_S
 from tests.signing_key import CLIENT, SigningKey
 
 TOKEN = "t0ken-9b2e"
@@ -224,7 +225,7 @@ def test_a_token_that_had_expired_when_it_came(tmp_path: Path) -> None:
     with TokenEndpoint(lambda _: Answer(200, {"access_token": token})) as endpoint:
         source = token_source(read(**endpoint.options()))
         assert source is not None
-        with pytest.raises(TokenError, match=r"has expired, 3\d s ago; compare") as told:
+        with pytest.raises(TokenError, match=r"has expired, \d+ s ago; compare") as told:
             source.token()
         assert token not in str(told.value)
 
@@ -271,20 +272,20 @@ def saying(data: bytes) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("serve", "says"),
+    ("limit_s", "serve", "says"),
     [
-        (lambda made: made.recv(1 << 16), "cannot be reached"),
-        (lambda made: [*iter(lambda: made.recv(1 << 16), b"")], "did not answer in 0.5 s"),
-        (drip(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 100), "did not answer in 0.5 s"),
-        (drip(b"HTTP/1.1 200 OK\r\n\r\n" + b" " * 100), "did not answer in 0.5 s"),
-        (saying(b"AMQP\0\0\x09\x01" * 99), "what is no HTTP"),
-        (saying(b"HTTP/1.1 200 OK\r\nX: " + b"y" * 99_999), "what is no HTTP"),
+        (PATIENCE_S, lambda made: made.recv(1 << 16), "cannot be reached"),
+        (0.5, lambda made: [*iter(lambda: made.recv(1 << 16), b"")], "did not answer in 0.5 s"),
+        (0.5, drip(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 100), "did not answer in 0.5 s"),
+        (0.5, drip(b"HTTP/1.1 200 OK\r\n\r\n" + b" " * 100), "did not answer in 0.5 s"),
+        (PATIENCE_S, saying(b"AMQP\0\0\x09\x01" * 99), "what is no HTTP"),
+        (PATIENCE_S, saying(b"HTTP/1.1 200 OK\r\nX: " + b"y" * 99_999), "what is no HTTP"),
     ],
 )
 def test_an_endpoint_that_is_slow_or_no_endpoint(
-    monkeypatch: pytest.MonkeyPatch, serve: Any, says: str
+    monkeypatch: pytest.MonkeyPatch, limit_s: float, serve: Any, says: str
 ) -> None:
-    monkeypatch.setattr(token_endpoint, "ANSWER_S_MAX", 0.5)
+    monkeypatch.setattr(token_endpoint, "ANSWER_S_MAX", limit_s)
     given = {"oauthTokenEndpoint": raw_server(serve), "oauthClientId": CLIENT}
     with pytest.raises(WarrenSparkError, match=says) as told:
         request_token(client_of(**given, oauthClientSecret=SECRET))

@@ -13,7 +13,7 @@ from pyspark_warren.errors import BrokerUnavailableError, OptionError, TokenErro
 from pyspark_warren.options import Options, parse_options
 from pyspark_warren.password import without_secrets
 from pyspark_warren.tokens import LoginToken, TokenSource, token_source
-from tests.patience import PROMPTLY_S
+from tests.patience import PATIENCE_S
 from tests.signing_key import SigningKey
 
 
@@ -96,7 +96,7 @@ def test_threads_ask_once_and_wait_for_the_answer() -> None:
 
     def fetch() -> LoginToken:
         asked.append(1)
-        assert may_answer.wait(PROMPTLY_S)
+        assert may_answer.wait(PATIENCE_S)
         return LoginToken("t", time.monotonic() + 60, time.monotonic() + 60)
 
     source = TokenSource(fetch)
@@ -106,7 +106,7 @@ def test_threads_ask_once_and_wait_for_the_answer() -> None:
         each.start()
     may_answer.set()
     for each in threads:
-        each.join(PROMPTLY_S)
+        each.join(PATIENCE_S)
     assert (found, len(asked)) == (["t"] * 8, 1)
 
 
@@ -122,14 +122,15 @@ def test_when_an_endpoint_s_token_is_due(
     )
     assert source is not None
     token = source.token()
-    assert 0 <= token.renew_at - renewed_s - before <= PROMPTLY_S
-    assert 0 <= token.expires_at - life_s - before <= PROMPTLY_S
+    after = time.monotonic()
+    assert before <= token.renew_at - renewed_s <= after
+    assert before <= token.expires_at - life_s <= after
 
 
 def test_a_token_without_a_life_has_that_of_its_claim_or_five_minutes(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    key = SigningKey(tmp_path)
+    key, made = SigningKey(tmp_path), time.monotonic()
     for number, (text, life_s) in enumerate(
         [(key.token(900), 900), ("opaque", 300), ("a.b.c", 300)]
     ):
@@ -138,8 +139,8 @@ def test_a_token_without_a_life_has_that_of_its_claim_or_five_minutes(
         given |= {"oauthClientSecret": "s", "queue": "q", "broker": "amqp"}
         source = token_source(parse_options(given, "read"))
         assert source is not None
-        left_s = source.token().expires_at - time.monotonic()
-        assert life_s - PROMPTLY_S <= left_s <= life_s + 1
+        ends = source.token().expires_at
+        assert made - 1 <= ends - life_s <= time.monotonic() + 1, "whole seconds"
 
 
 # ------------------------------------------------------------------ tokenFile
@@ -173,10 +174,10 @@ def test_a_file_that_is_wrong_for_a_moment_does_no_harm(clock: Clock, tmp_path: 
 def test_a_file_with_an_expired_token(tmp_path: Path) -> None:
     key, file = SigningKey(tmp_path), tmp_path / "token"
     file.write_text(key.token(-30))
-    with pytest.raises(BrokerUnavailableError, match=r"its token has expired, 3\d s ago") as told:
+    with pytest.raises(BrokerUnavailableError, match=r"its token has expired, \d+ s ago") as told:
         of_file(file).token()
     assert file.read_text() not in str(told.value)
-    file.write_text(key.token(30))
+    file.write_text(key.token())
     assert of_file(file).token().text == file.read_text()
     file.write_text("two words")
     with pytest.raises(TokenError, match="tokenFile=.* other signs") as wrong:

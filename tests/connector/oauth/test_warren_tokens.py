@@ -15,7 +15,7 @@ from connector.oauth.endpoint import SECRET, Asked, TokenEndpoint, granting
 from connector.test_secrets import everything_shown
 from pyspark_warren.client import connect
 from pyspark_warren.options import parse_options
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, in_time, with_time_enough
 from tests.signing_key import SigningKey
 from warren.admin import Admin
 from warren.claims import browse
@@ -138,23 +138,31 @@ def test_from_queue_to_queue_over_several_tokens_and_leaders(
         assert not leaks, leaks[0][:3000]
 
 
-def renewing(
-    signing: SigningKey, file: Path, tokens: list[str], scope: list[str]
-) -> Callable[[], bool]:
-    """Return what puts a new token into the file every two seconds; whether there were 6."""
-    renewed_at = [0.0]
+class Renewing:
+    """Puts a new token into the file every two fifths of its life; true when there were six."""
 
-    def renew() -> bool:
-        if time.monotonic() > renewed_at[0] + 2:
-            tokens.append(signing.token(LIFE_S, sub="of-file", scope=scope))
-            fresh = file.with_suffix(".next")
-            fresh.write_text(tokens[-1])
-            fresh.rename(file)
-            renewed_at[0] = time.monotonic()
-        return len(tokens) > 6
+    def __init__(
+        self, signing: SigningKey, file: Path, scope: list[str], life_s: float = LIFE_S
+    ) -> None:
+        self.tokens: list[str] = []
+        self._made = lambda: signing.token(life_s, sub="of-file", scope=scope)
+        self._file, self._life_s, self._times = file, life_s, [0.0]
+        self()
 
-    renew()
-    return renew
+    @property
+    def over(self) -> float:
+        """When the token before the latest is over, at the earliest: `exp` is a whole second."""
+        return self._times[1:][-2:][0] + self._life_s - 1
+
+    def __call__(self) -> bool:
+        now = time.monotonic()
+        if now > self._times[-1] + 0.4 * self._life_s:
+            self.tokens.append(self._made())
+            fresh = self._file.with_suffix(".next")
+            fresh.write_text(self.tokens[-1])
+            fresh.rename(self._file)
+            self._times.append(now)
+        return len(self.tokens) > 6
 
 
 @pytest.mark.spark
@@ -162,9 +170,8 @@ def test_tokens_of_a_file_that_something_else_renews(
     spark: Any, cluster: LocalCluster, signing: SigningKey, tmp_path: Path
 ) -> None:
     """Its scopes are just those that docs/connector.md names."""
-    tokens: list[str] = []
     scope = ["read:*/file-in", "write:*/amq.default", "write:*/file-out"]
-    renew = renewing(signing, tmp_path / "token", tokens, [f"rabbitmq.{one}" for one in scope])
+    renew = Renewing(signing, tmp_path / "token", [f"rabbitmq.{one}" for one in scope])
     login = {"tokenFile": str(tmp_path / "token")}
     pipeline = Pipeline(spark, cluster, tmp_path, "file", login)
     pipeline.publish_until(renew)
@@ -184,42 +191,53 @@ def test_tokens_of_a_file_that_something_else_renews(
     assert pipeline.arrived() == list(range(pipeline.sent))
     logs = "".join(cluster.log(node) for node in range(3))
     assert "user 'of-file' authenticated" in logs
-    assert not any(token in logs for token in tokens)
+    assert not any(token in logs for token in renew.tokens)
 
 
 def test_connections_that_are_used_are_renewed(
     cluster: LocalCluster, signing: SigningKey, tmp_path: Path
 ) -> None:
     """Thirteen seconds with tokens of five: requests, a claim that is read slowly, a publisher."""
-    tokens: list[str] = []
-    scope = ["rabbitmq.read:*/used", "rabbitmq.write:*/amq.default"]
-    renew = renewing(signing, tmp_path / "token", tokens, scope)
-    options = parse_options(
-        {"queue": "used", "hosts": cluster.hosts, "tokenFile": str(tmp_path / "token")}, "read"
-    )
     with cluster.connect() as guest:
         Admin(guest).declare_queue("used", arguments=QUORUM)
+    with_time_enough(lambda life_s: used(cluster, signing, tmp_path, life_s), LIFE_S)
+
+
+def used(cluster: LocalCluster, signing: SigningKey, directory: Path, life_s: float) -> None:
+    """Use one connection for more than two lives of its tokens."""
+    with cluster.connect() as guest:
+        Admin(guest).purge_queue("used")
         producer = Producer(guest)
         for _ in range(30):
             producer.send(bytes(1 << 20), "used")
         producer.flush()
-    broker = connect(options)
-    broker.queue("used")
-    connection = broker._connection
-    wire = connection._wire
-    assert wire is not None and connect(options)._connection is connection
-    reader = broker.reader("used", "r")
-    number = reader.register().settled + 1
-    claim = reader.open(number, max_messages=100, max_bytes=1 << 30)
-    writer = broker.publisher("", 60.0)
+    file = directory / f"token-{life_s:g}"
+    renew = Renewing(
+        signing, file, ["rabbitmq.read:*/used", "rabbitmq.write:*/amq.default"], life_s
+    )
+    options = parse_options(
+        {"queue": "used", "hosts": cluster.hosts, "tokenFile": str(file)}, "read"
+    )
+    with in_time(renew.over):
+        broker = connect(options)
+        broker.queue("used")
+        connection = broker._connection
+        wire = connection._wire
+        assert wire is not None and connect(options)._connection is connection
+        reader = broker.reader("used", f"r-{life_s:g}")
+        number = reader.register().settled + 1
+        claim = reader.open(number, max_messages=100, max_bytes=1 << 30)
+        writer = broker.publisher("", 60.0)
     read = 0
-    for fetched in broker.fetch("used", "r", number, 0, claim.messages, AREAS):
+    for fetched in broker.fetch("used", f"r-{life_s:g}", number, 0, claim.messages, AREAS):
         read += fetched.messages
-        until = time.monotonic() + 0.45
+        until = time.monotonic() + 0.09 * life_s
         while time.monotonic() < until:  # Spark takes its time for the rows
-            renew()
-            broker.queue("used")
-            writer.write(encode([b"row"], [b"\0\0"], (b"", b"used")))
+            with in_time(renew.over):
+                renew()
+                broker.queue("used")
+                writer.write(encode([b"row"], [b"\0\0"], (b"", b"used")))
+                assert connection._wire is wire and wire.lost is None, "one connection over all"
             threading.Event().wait(0.1)
     assert read == claim.messages == 30
     while not renew():
@@ -227,10 +245,10 @@ def test_connections_that_are_used_are_renewed(
         threading.Event().wait(0.1)
     writer.finish()
     reader.settle(number)
-    assert connection._wire is wire and wire.lost is None, "one connection over all of them"
+    with in_time(renew.over):
+        assert connection._wire is wire and wire.lost is None, "one connection over all of them"
     wire_of_a_refused = connection._wire
-    signing_other = signing.token(60.0, sub="another")
-    (tmp_path / "token").write_text(signing_other)
+    file.write_text(signing.token(sub="another"))
     eventually(
         lambda: broker.queue("used") and connection._wire is not wire_of_a_refused,
         "a token that the node refuses on this connection is one for a new login",

@@ -66,7 +66,7 @@ print(order)
 
 
 def test_a_process_that_was_stopped_reads_its_sockets_before_its_timers_run() -> None:
-    """Clients whose heartbeats had come were closed as silent ones."""
+    """Before, it closed clients as silent ones, with their heartbeats in its sockets."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         child = subprocess.Popen(
