@@ -18,22 +18,26 @@ from warren.local import LocalCluster
 from warren_broker.pika_connections import blocking_connection
 
 PAUSE_S = 0.05
+MOVE_ON_S = 10.0
+"""A client tries another node when one has not answered for so long."""
 EVERY_S = 0.005
 """A publisher's pause after each message: as fast as they can, a few take the whole machine."""
 QUIET_S = 0.5
 """Nothing came for so long: there may be nothing."""
 
 
-def connect(cluster: LocalCluster, node: int) -> pika.BlockingConnection:
-    """Connect to one node, with one attempt and short timeouts; raises AMQPError."""
+def connect(
+    cluster: LocalCluster, node: int, within_s: float = PATIENCE_S
+) -> pika.BlockingConnection:
+    """Connect to one node, with one attempt; raises AMQPError."""
     host, _, port = cluster.addresses[node % len(cluster.addresses)].rpartition(":")
     parameters = pika.ConnectionParameters(
         host,
         int(port),
-        blocked_connection_timeout=20,
-        socket_timeout=5,
+        blocked_connection_timeout=within_s,
+        socket_timeout=within_s,
         connection_attempts=1,
-        stack_timeout=10,
+        stack_timeout=within_s,
     )
     return blocking_connection(parameters)
 
@@ -90,7 +94,7 @@ class _Client(threading.Thread):
         node = self.number
         while not self.stop.is_set():
             try:
-                with connect(self.cluster, node) as connection:
+                with connect(self.cluster, node, MOVE_ON_S) as connection:
                     self.work(connection)
             except (AMQPError, OSError):
                 self.reconnects += 1

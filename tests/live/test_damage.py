@@ -247,11 +247,20 @@ def test_a_message_that_nobody_has_holds_up_its_consumer_only(cluster: LocalClus
             channel.basic_consume(
                 "q", lambda c, m, p, body, got=got: got.append(int(body.split(b" ", 1)[0]))
             )
-            connection.sleep(2)
+
+        def all_got() -> bool:
+            connection.process_data_events(0.1)
+            return len(first) >= left.index(lost) and len(second) >= len(left) - 210
+
+        eventually(all_got, "what is before it, and what another consumer may have")
+        connection.process_data_events(0.5)
         assert first == left[: left.index(lost)]
         assert second == left[210:]
         publish(uri, "q", 50_000, 20)
-        connection.sleep(2)
+        eventually(
+            lambda: connection.process_data_events(0.1) or len(second) >= len(left) - 210 + 20,
+            "the next ones",
+        )
         assert second == left[210:] + list(range(50_000, 50_020))
         eventually(lambda: "is lost" in cluster.log(leader), "it is said")
     with pika.BlockingConnection(pika.URLParameters(uri)) as connection:

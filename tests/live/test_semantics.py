@@ -16,7 +16,7 @@ from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker
 
 from live.conftest import Broker, eventually
 from live.raw_client import ContentHeader, RawClient, content, frame, method, short
-from tests.patience import PROMPTLY_S
+from tests.patience import TooSlow, in_time, with_time_enough
 
 pytestmark = pytest.mark.live
 QUORUM = {"x-queue-type": "quorum"}
@@ -230,11 +230,11 @@ def test_a_client_that_does_not_hang_up_is_closed_after_its_heartbeat_interval(
         client.send(method(spec.Connection.TuneOk(2047, 131_072, 1), 0))
         client.send(method(spec.Connection.Open("/"), 0))
         client.expect(spec.Connection.OpenOk)
+        began = time.monotonic()
         client.send(method(spec.Connection.Close(200, "bye", 0, 0), 0))
         client.find(spec.Connection.CloseOk)
-        began = time.monotonic()
         assert client.next() is None
-        assert 0.5 < time.monotonic() - began < PROMPTLY_S
+        assert time.monotonic() - began > 0.5
 
 
 def test_an_auto_delete_queue_is_gone_when_cancel_ok_arrives(broker: Broker) -> None:
@@ -355,20 +355,20 @@ def test_a_slow_consumer_is_told_in_its_own_way(broker: Broker, queue_name: str)
 @pytest.mark.specification("reliability-guide: AMQP offers a heartbeat feature")
 def test_a_client_without_a_sign_of_life_is_given_up(broker: Broker) -> None:
     with RawClient(address(broker), "started") as client:
+        began = time.monotonic()
         client.send(
             method(spec.Connection.TuneOk(10, 131_072, 1), 0) + method(spec.Connection.Open("/"), 0)
         )
         client.expect(spec.Connection.OpenOk)
-        began = time.monotonic()
         assert client.next() is None  # heartbeats come, then it hangs up
-        assert 1.5 < time.monotonic() - began < PROMPTLY_S
+        assert time.monotonic() - began > 1.5
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
 def test_an_unused_queue_expires_and_use_puts_it_off(
     channel: Any, queue_name: str, kind: str
 ) -> None:
-    arguments = {"x-queue-type": kind, "x-expires": 1500}
+    arguments: dict[str, Any] = {"x-queue-type": kind}
 
     def use(own: Any) -> None:
         """Redeclare a classic queue; get from a quorum queue: redeclaring is no use of that."""
@@ -378,29 +378,34 @@ def test_an_unused_queue_expires_and_use_puts_it_off(
             found, _, _ = own.basic_get(queue_name)
             own.basic_nack(found.delivery_tag)
 
-    def kept() -> bool:
-        """Use it for longer than it lives unused; False: there was a pause as long as its life."""
+    def kept(life_s: float) -> None:
+        """Use it for longer than it lives unused; TooSlow: there was a pause as long as its life.
+
+        The latest use was at `used` or later.
+        """
+        arguments["x-expires"] = round(life_s * 1_000)
         channel.queue_delete(queue_name)
         own = channel.connection.channel()
+        start = used = time.monotonic()
         own.queue_declare(queue_name, durable=True, arguments=arguments)
         own.basic_publish("", queue_name, b"not in a queue that was declared again")
-        start = used = time.monotonic()
-        while used < start + 2.0:
-            time.sleep(0.3)
-            try:
+        while used < start + 1.4 * life_s:
+            time.sleep(0.2 * life_s)
+            begun = time.monotonic()
+            with in_time(used + life_s):
                 use(own)
-            except ChannelClosedByBroker:
-                if time.monotonic() - used < 1.4:
-                    raise
-            before, used = used, time.monotonic()
-            if used - before > 1.4:
-                return False
-        return True
+            if time.monotonic() > used + life_s:
+                raise TooSlow  # it may have been declared again
+            used = begun
+        with in_time(used + life_s):
+            assert depth(own, queue_name) == 1
 
-    assert any(kept() for _ in range(20)), "this machine is too busy for this test"
-    assert depth(channel, queue_name) == 1
+    with_time_enough(kept, 1.5)
+    life_s = arguments["x-expires"] / 1_000
     for _ in range(10):
-        time.sleep(1.8)  # asking may be a use: it must be left alone for longer than it lives
+        time.sleep(
+            1.2 * life_s
+        )  # asking may be a use: it must be left alone for longer than it lives
         probe = channel.connection.channel()
         try:
             probe.queue_declare(queue_name, passive=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -43,7 +44,7 @@ class TlsBroker:
         self,
         directory: Path,
         more: dict[str, Any] | None = None,
-        handshake_timeout_ms: int = 60_000,
+        handshake_timeout_ms: int = 600_000,
         **tls: Any,
     ) -> None:
         self.authority = Authority(directory / "ca")
@@ -99,7 +100,7 @@ class TlsBroker:
 
 @pytest.fixture(scope="module")
 def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsBroker]:
-    """It closes what says nothing for HANDSHAKE_TIMEOUT_MS; a busy client may take that long."""
+    """It closes what says nothing for HANDSHAKE_TIMEOUT_MS; no test depends on being as quick."""
     directory = tmp_path_factory.mktemp("impatient")
     with TlsBroker(directory, handshake_timeout_ms=HANDSHAKE_TIMEOUT_MS) as made:
         yield made
@@ -198,35 +199,50 @@ def test_each_kind_of_client_on_the_other_kind_of_port(plain_tls: TlsBroker) -> 
         Admin(Connection(bare)).whoami()
 
 
-def test_handshakes_that_hang_end_and_hold_up_nobody(impatient: TlsBroker) -> None:
-    held = [socket.create_connection(("127.0.0.1", impatient.port)) for _ in range(50)]
+@contextmanager
+def hanging(port: int) -> Iterator[list[socket.socket]]:
+    """Fifty connections without a TLS handshake, half of them in the middle of one."""
+    held = [socket.create_connection(("127.0.0.1", port)) for _ in range(50)]
     try:
         for sock in held[::2]:
             sock.sendall(b"\x16\x03\x01\x02\x00")  # the head of a record, and nothing of it
-        begun = time.monotonic()
-        with impatient.pika() as connection:
-            connection.channel()
-        assert time.monotonic() - begun < HANDSHAKE_TIMEOUT_MS / 1000, "before those were closed"
+        yield held
+    finally:
         for sock in held:
-            sock.settimeout(10)
+            sock.close()
+
+
+def test_handshakes_that_hang_hold_up_no_other_client(plain_tls: TlsBroker) -> None:
+    with hanging(plain_tls.port) as held:
+        with plain_tls.pika() as connection:
+            connection.channel()
+        assert select.select(held, [], [], 0)[0] == [], "they were all open all the time"
+
+
+def test_handshakes_that_hang_end(impatient: TlsBroker) -> None:
+    with hanging(impatient.port) as held:
+        for sock in held:
+            sock.settimeout(PATIENCE_S)
             try:
                 assert sock.recv(1) == b""
             except ConnectionResetError:
                 pass
-        assert time.monotonic() - begun < HANDSHAKE_TIMEOUT_MS / 1000 + 10
-    finally:
-        for sock in held:
-            sock.close()
     impatient.logged(f"no complete TLS handshake within {HANDSHAKE_TIMEOUT_MS} ms")
 
 
 def test_a_handshake_is_not_enough_to_stay(impatient: TlsBroker) -> None:
-    with impatient.context().wrap_socket(
-        socket.create_connection(("127.0.0.1", impatient.port)), server_hostname="localhost"
-    ) as wrapped:
-        wrapped.settimeout(10)
-        assert wrapped.recv(1) == b""
-    impatient.logged(f"no protocol header within {HANDSHAKE_TIMEOUT_MS} ms")
+    def only_shakes_hands() -> bool:
+        """A client that is not quick enough does not come so far."""
+        with suppress(OSError):
+            with impatient.context().wrap_socket(
+                socket.create_connection(("127.0.0.1", impatient.port)), server_hostname="localhost"
+            ) as wrapped:
+                wrapped.settimeout(PATIENCE_S)
+                assert wrapped.recv(1) == b""
+        return said in impatient.cluster.log(0)
+
+    said = f"no protocol header within {HANDSHAKE_TIMEOUT_MS} ms"
+    eventually(only_shakes_hands, said)
 
 
 def test_a_consumer_that_stops_reading_costs_the_node_little(plain_tls: TlsBroker) -> None:
@@ -243,9 +259,9 @@ def test_a_consumer_that_stops_reading_costs_the_node_little(plain_tls: TlsBroke
             reading.basic_consume("slow", lambda c, m, p, b: got.append(b), auto_ack=True)
             declare = partial(channel.queue_declare, "slow", passive=True)
             eventually(lambda: declare().method.message_count < 60, "deliveries, none of them read")
-            end = time.monotonic() + 60
-            while len(got) < 60 and time.monotonic() < end:
-                consumer.process_data_events(1)
+            eventually(
+                lambda: consumer.process_data_events(1) or len(got) >= 60, "all of them arrive"
+            )
             assert [body[0] for body in got] == list(range(60))
             assert all(len(body) == 1 << 20 for body in got)
         channel.queue_delete("slow")
@@ -381,7 +397,7 @@ def test_three_nodes_that_speak_tls_with_each_other(tmp_path: Path) -> None:
                 socket.create_connection(("127.0.0.1", node.peers_port)),
                 server_hostname="localhost",
             ) as stranger:
-                stranger.settimeout(10)
+                stranger.settimeout(PATIENCE_S)
                 stranger.recv(1)
         with cluster.connect() as connection, Producer(connection) as producer:
             Admin(connection).declare_queue("q", arguments={"x-queue-type": "quorum"})
