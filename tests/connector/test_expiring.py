@@ -6,6 +6,8 @@ import dataclasses
 import time
 import uuid
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from typing import Any
 
 import pytest
 from pyspark.sql.types import StructType
@@ -15,6 +17,7 @@ from pyspark_warren.conditions import named_conditions
 from pyspark_warren.errors import ClaimLostError
 from pyspark_warren.options import Options, parse_options
 from pyspark_warren.source import WarrenStreamReader
+from tests.patience import TooSlow, in_time, with_time_enough
 from warren import Admin, Connection, Producer
 from warren.local import LocalCluster
 from warren.stages import SinkDriver, StageWriter, draw_epoch, publish_batch
@@ -23,7 +26,7 @@ from warren_broker.block.block import encode
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 SCHEMA = StructType().add("body", "binary")
-EXPIRES_MS = 4_000
+EXPIRES_S = 4.0
 """Below the option's least value, so that the test need not wait for minutes."""
 
 
@@ -40,13 +43,15 @@ def declared(admin: Admin) -> str:
     return name
 
 
-def reading(cluster: LocalCluster, queue: str, **given: str) -> WarrenStreamReader:
+def reading(
+    cluster: LocalCluster, queue: str, expires_s: float = EXPIRES_S, **given: str
+) -> WarrenStreamReader:
     options = parse_options({"hosts": cluster.hosts, "queue": queue, **given}, "read", "stream")
-    return WarrenStreamReader(brief(options), SCHEMA, connect)
+    return WarrenStreamReader(brief(options, expires_s), SCHEMA, connect)
 
 
-def brief(options: Options) -> Options:
-    return dataclasses.replace(options, reader_expires_ms=EXPIRES_MS)
+def brief(options: Options, expires_s: float) -> Options:
+    return dataclasses.replace(options, reader_expires_ms=round(expires_s * 1000))
 
 
 def names(admin: Admin, queue: str) -> list[str]:
@@ -57,40 +62,63 @@ def test_a_reader_stays_while_its_query_lives_and_goes_after_it(cluster: LocalCl
     """Spark makes no call while a batch, or a pause between triggers, takes its time."""
     with cluster.connect() as connection:
         admin = Admin(connection)
-        queue = declared(admin)
-        living = reading(cluster, queue, readerId="living")
+        with_time_enough(lambda expires_s: stays_and_goes(cluster, admin, expires_s), EXPIRES_S)
+
+
+def stays_and_goes(cluster: LocalCluster, admin: Admin, expires_s: float) -> None:
+    queue = declared(admin)
+    with in_time(time.monotonic() + expires_s):
+        living = reading(cluster, queue, expires_s, readerId="living")
         start = living.initialOffset()
         assert living.latestOffset(start) == start
-        ended = reading(cluster, queue, readerId="ended")
+        ended = reading(cluster, queue, expires_s, readerId="ended")
         ended.initialOffset()
-        until(lambda: names(admin, queue) == ["living"], "the ended one is not forgotten")
-        (reader,) = admin.readers(queue)
-        assert 0 < reader.expires_at - reader.last_heard_ms == EXPIRES_MS
-        first = reader.last_heard_ms
-        until(
-            lambda: admin.readers(queue)[0].last_heard_ms > first + 2 * EXPIRES_MS,
-            "the living one is not renewed, or was forgotten",
-        )
-        living.stop()
-        until(lambda: names(admin, queue) == [], "the stopped one is not forgotten")
-        with pytest.raises(ClaimLostError, match="does not know"), named_conditions("reading"):
-            reading(cluster, queue).latestOffset(start)
+
+    def left() -> AbstractSet[str]:
+        found = set(names(admin, queue))
+        if "living" not in found:
+            raise TooSlow("its process stood for longer than it lives")
+        return found - {"living"}
+
+    until(lambda: not left(), "the ended one is not forgotten")
+    (reader,) = admin.readers(queue)
+    assert reader.expires_at - reader.last_heard_ms == expires_s * 1000
+    first = reader.last_heard_ms
+    until(
+        lambda: (
+            not left()
+            and admin.readers(queue)[0].last_heard_ms > first + 2 * round(expires_s * 1000)
+        ),
+        "the living one is not renewed",
+    )
+    living.stop()
+    until(lambda: names(admin, queue) == [], "the stopped one is not forgotten")
+    with pytest.raises(ClaimLostError, match="does not know"), named_conditions("reading"):
+        reading(cluster, queue).latestOffset(start)
 
 
 def test_a_reader_with_messages_stays_and_its_restart_reads_them(cluster: LocalCluster) -> None:
     with cluster.connect() as connection:
         admin = Admin(connection)
-        queue = declared(admin)
-        with Producer(connection) as producer:
-            producer.send(b"row", queue)
-        first = reading(cluster, queue, readerId="r")
-        start = first.initialOffset()
-        end = first.latestOffset(start)
-        first.stop()
-        last_heard_ms = admin.readers(queue)[0].last_heard_ms
+
+        def claimed(expires_s: float) -> tuple[str, Any, Any]:
+            queue = declared(admin)
+            with Producer(connection) as producer:
+                producer.send(b"row", queue)
+            with in_time(time.monotonic() + expires_s):
+                first = reading(cluster, queue, expires_s, readerId="r")
+                try:
+                    start = first.initialOffset()
+                    return queue, start, first.latestOffset(start)
+                finally:
+                    first.stop()
+
+        queue, start, end = with_time_enough(claimed, EXPIRES_S)
+        (reader,) = admin.readers(queue)
         until(
             lambda: (
-                time.time() * 1000 > last_heard_ms + 2 * EXPIRES_MS and names(admin, queue) != []
+                time.time() * 1000 > 2 * reader.expires_at - reader.last_heard_ms
+                and names(admin, queue) != []
             ),
             "the reader with a message was forgotten",
         )
@@ -109,15 +137,20 @@ def publish(connection: Connection, queue: str, driver: SinkDriver, batch: int) 
 
 def test_a_run_goes_when_it_has_written_nothing_for_its_time(cluster: LocalCluster) -> None:
     with cluster.connect() as connection:
-        admin = Admin(connection)
-        queue = declared(admin)
-        driver = SinkDriver("s", "run", draw_epoch(connection), 2_000)
+        with_time_enough(lambda expires_s: run_goes(connection, expires_s), 2.0)
+
+
+def run_goes(connection: Connection, expires_s: float) -> None:
+    admin = Admin(connection)
+    queue = declared(admin)
+    driver = SinkDriver("s", "run", draw_epoch(connection), round(expires_s * 1000))
+    publish(connection, queue, SinkDriver("s", "stays", driver.epoch), 1)
+    with in_time(time.monotonic() + expires_s):
         publish(connection, queue, driver, 1)
-        publish(connection, queue, SinkDriver("s", "stays", driver.epoch), 1)
         runs = {each.run: each for each in admin.sinks(queue).runs}
-        assert runs["stays"].expires_at == 0
         assert abs(runs["run"].expires_at - time.time() * 1000) < 60_000
-        until(lambda: admin.sinks(queue).total == 1, "the run is not forgotten")
-        assert [each.run for each in admin.sinks(queue).runs] == ["stays"]
-        publish(connection, queue, driver, 2)
-        assert admin.queue(queue).messages_ready == 3
+    assert runs["stays"].expires_at == 0
+    until(lambda: admin.sinks(queue).total == 1, "the run is not forgotten")
+    assert [each.run for each in admin.sinks(queue).runs] == ["stays"]
+    publish(connection, queue, driver, 2)
+    assert admin.queue(queue).messages_ready == 3

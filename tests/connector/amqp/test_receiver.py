@@ -152,9 +152,9 @@ def test_the_broker_is_killed_and_starts_again(
         query.dies("commit_log", 2, 100)
         lane = lane_of(query)
         rabbitmq.kill()
-        assert lane.wait(lambda: lane.down_s() > 0, 20)
+        assert lane.wait(lambda: lane.down_s() > 0, PATIENCE_S)
         rabbitmq.restart()
-        assert lane.wait(lambda: lane.down_s() == 0, 60), lane.down_text
+        assert lane.wait(lambda: lane.down_s() == 0, PATIENCE_S), lane.down_text
         queue.publish(100)
         query.finish(100)
 
