@@ -485,6 +485,21 @@ class ConsumeArguments(msgspec.Struct, frozen=True):
     cancel_on_failover: bool = False
     relay: str = ""
 
+    def shown(self) -> dict[str, Any]:
+        """Return those that are not as without arguments, by their names."""
+        default = msgspec.structs.astuple(ConsumeArguments())
+        named = zip(_CONSUMER_ARGUMENTS, msgspec.structs.astuple(self), default, strict=True)
+        return {name: value for name, value, other in named if value != other}
+
+
+_CONSUMER_ARGUMENTS: Final = (
+    "x-priority",
+    "x-consumer-timeout",
+    "x-cancel-on-ha-failover",
+    relay_names.ARGUMENT,
+)
+"""Their names, in the order of the fields."""
+
 
 def consume_arguments(
     vhost: str, queue: str, kind: Kind, arguments: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""Connections of a cluster's clients, as their user or an administrator sees and closes them."""
+"""Connections and consumers of clients, as their user or an administrator sees and closes them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from warren.connection import Connection
-from warren_broker.management.connection_values import ConnectionInfo
+from warren_broker.management.connection_values import ConnectionInfo, ConsumerInfo
 
 
 class ConnectionCalls:
-    """The part of `Admin` that concerns connections; each raises AccessRefused, Unavailable."""
+    """The part of `Admin` for connections and consumers; each raises AccessRefused, Unavailable."""
 
     connection: Connection
 
@@ -23,6 +23,16 @@ class ConnectionCalls:
         path = f"/connections?{urlencode({'vhost': vhost, 'user': user})}"
         found = self.connection.request("GET", path)
         return [msgspec.convert(body, ConnectionInfo) for body in found]
+
+    def consumers(self, *, vhost: str = "", queue: str = "") -> list[ConsumerInfo]:
+        """Consumers on all nodes within reach, by queue; without the tag `monitoring` one's own.
+
+        vhost  only those in it; "": in any
+        queue  of this connection's vhost: all of its consumers; "": of any
+        """
+        path = f"/consumers?{urlencode({'vhost': vhost, 'queue': queue})}"
+        found = self.connection.request("GET", path)
+        return [msgspec.convert(body, ConsumerInfo) for body in found]
 
     def close_connection(self, name: str, reason: str = "") -> None:
         """Close the connection of that name, with a reason that its client is told; NotFound."""

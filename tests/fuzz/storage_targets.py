@@ -166,7 +166,7 @@ def peers_seeds() -> Iterator[bytes]:
         peer_messages.Submit(1, 2, 4),
         peer_messages.AskShovels(1, "/", "name"),
         peer_messages.AskMembers(3, (1, 2)),
-        peer_messages.AskConnections(4, "/", "user", "name", True, ""),
+        peer_messages.AskConnections(4, "/", "user", "name", True, "", True, "queue"),
     ]
     return _numbered(
         [

@@ -14,7 +14,6 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 LIMITED = "the tag policymaker is needed to see policies, as over /management"
 KNOWN: dict[str, str] = {
-    "guest GET /consumers": "there is no view of consumers",
     "management GET /policies": LIMITED,
     "monitoring GET /policies": LIMITED,
     "GET /operator-policies": "the tag administrator is needed, as over /management",

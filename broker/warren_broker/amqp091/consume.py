@@ -88,6 +88,8 @@ def _consume(channel: Channel, method: methods.BasicConsume) -> None:
         no_ack=method.no_ack,
         prefetch=channel.prefetch,
         explicit=explicit,
+        asked=asked,
+        exclusive=method.exclusive,
     )
     channel.consumers[tag] = consumer
     connection.consumers[consumer.number] = consumer

@@ -23,6 +23,7 @@ from warren_broker.amqp091.heartbeat import Liveness
 from warren_broker.amqp091.kept_runs import own_table, run_bytes
 from warren_broker.amqp091.wire import codec, methods
 from warren_broker.amqp091.wire.methods import Method
+from warren_broker.arguments import ConsumeArguments
 from warren_broker.errors import Refusal
 from warren_broker.kernel import AckRun, FrameScanner, MessageTable, PublishRun, format_confirms
 from warren_broker.queue.commands import ConsumerId, Delivery, SessionId
@@ -31,6 +32,7 @@ from warren_broker.token_rights import TokenRights
 
 Then: TypeAlias = Callable[[Any], None]
 """Called with a result that is no Refusal."""
+NO_ARGUMENTS = ConsumeArguments()
 _NO_LIMIT = 1 << 31
 """The scanner's frame_max when none was negotiated."""
 ITEM_BYTES = 256
@@ -62,6 +64,8 @@ class ChannelConsumer:
     early             deliveries that arrived before consume-ok was sent
     unreported     with no_ack: deliveries formatted since the last SetCredit
     unreported_bytes  their frames
+    asked          its arguments
+    exclusive      it is to be the queue's only one
     """
 
     number: ConsumerId
@@ -78,6 +82,8 @@ class ChannelConsumer:
     early: list[tuple[Delivery, Any]] = field(default_factory=list)
     unreported: int = 0
     unreported_bytes: int = 0
+    asked: ConsumeArguments = NO_ARGUMENTS
+    exclusive: bool = False
 
 
 @dataclass(slots=True)

@@ -32,6 +32,7 @@ class Asker:
     connection  its number on this node
     guard       makes a callback's fault end only that connection (`server.connection_faults`)
     rights      see Access
+    in_parts    an answer is one of AMQP's values, which have a limit of parts
     """
 
     broker: Broker
@@ -40,6 +41,7 @@ class Asker:
     connection: int
     guard: Callable[[Callable[..., Any]], Callable[..., None]]
     rights: TokenRights | None = None
+    in_parts: bool = True
 
     @property
     def access(self) -> Access:

@@ -1,16 +1,26 @@
-"""The connections of clients to all nodes of the cluster: shown, and closed by an operator."""
+"""Connections of clients to all nodes, with their consumers: shown, closed by an operator."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
 
 from warren_broker.cluster import messages
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.survey import Answers, Survey
-from warren_broker.management.connection_values import ConnectionInfo
+from warren_broker.management.connection_values import (
+    SINGLE_ACTIVE,
+    WAITING,
+    ConnectionInfo,
+    ConsumerInfo,
+)
+
+KnownConsumer: TypeAlias = tuple[int, int, ConsumerInfo]
+"""Group of its queue, its number on its node, and what that node knows of it."""
 
 
 class DescribedClient(Protocol):
@@ -21,6 +31,10 @@ class DescribedClient(Protocol):
 
         channels  whether its open channels are shown, too
         """
+        ...
+
+    def consumers(self) -> list[KnownConsumer]:
+        """Return its consumers, each as if it was active; none when it is not shown."""
         ...
 
     def shut_down(self, reason: str) -> None:
@@ -36,6 +50,15 @@ class ChosenConnections:
     user: str = ""
     name: str = ""
     channels: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenConsumers:
+    """Which consumers are asked for, "": of any."""
+
+    vhost: str = ""
+    user: str = ""
+    queue: str = ""
 
 
 class Connections:
@@ -70,6 +93,69 @@ class Connections:
         asked = (chosen.vhost, chosen.user, chosen.name, chosen.channels)
         self._survey.ask(self._definitions.within_reach(), told, *asked, "")
 
+    def consumers(
+        self, chosen: ChosenConsumers, answer: Callable[[list[ConsumerInfo]], None]
+    ) -> None:
+        """Answer the consumers on the nodes within reach, by queue, connection, channel and tag.
+
+        What is on a node the node knows; the active one of several is known where the queue is led.
+        """
+
+        def told(answers: Answers) -> None:
+            active = {*self._active_here(chosen)}
+            known = self._consumers_here(chosen)
+            for node in sorted(answers):
+                active.update(answers[node].active)
+                known += answers[node].consumers
+            keys = {(group, self._cluster.node_of(uplink), one) for group, uplink, one in active}
+            found = [self._judged(one, keys) for one in known]
+            found.sort(
+                key=lambda one: (
+                    *(one.vhost, one.queue, one.connection, one.node),
+                    *(one.channel, one.consumer_tag),
+                )
+            )
+            answer(found)
+
+        asked = (chosen.vhost, chosen.user, "", False, "", True, chosen.queue)
+        self._survey.ask(self._definitions.within_reach(), told, *asked)
+
+    def _judged(
+        self, known: KnownConsumer, active: set[tuple[int, str | None, int]]
+    ) -> ConsumerInfo:
+        group, number, info = known
+        queue = self._definitions.state.groups.get(group)
+        if queue is None or not queue.config.single_active_consumer:
+            return info
+        is_active = (group, info.node, number) in active
+        status = SINGLE_ACTIVE if is_active else WAITING
+        return msgspec.structs.replace(info, active=is_active, activity_status=status)
+
+    def _consumers_here(self, chosen: ChosenConsumers) -> list[KnownConsumer]:
+        return [
+            known
+            for client in [*self._clients.values()]
+            for known in client.consumers()
+            if chosen.vhost in ("", known[2].vhost)
+            and chosen.user in ("", known[2].user)
+            and chosen.queue in ("", known[2].queue)
+        ]
+
+    def _active_here(self, chosen: ChosenConsumers) -> list[tuple[int, int, int]]:
+        """Return the single active consumers of the queues led here: group, uplink, number."""
+        host, found = self._cluster.host, []
+        for group, queue in self._definitions.state.groups.items():
+            if (
+                queue.config.single_active_consumer
+                and chosen.vhost in ("", queue.vhost)
+                and chosen.queue in ("", queue.name)
+                and host.is_leader(group)
+            ):
+                active = host.state(group).active
+                if active is not None:
+                    found.append((group, *active.key))
+        return found
+
     def close(self, name: str, reason: str, answer: Callable[[], None]) -> None:
         """Close the connection of that name, wherever it is; answer when the nodes have done so."""
         self._close(name, reason)
@@ -95,10 +181,16 @@ class Connections:
 
     def _on_ask(self, node: str, message: messages.AskConnections, rest: Any) -> None:
         found: tuple[ConnectionInfo, ...] = ()
+        consumers: tuple[KnownConsumer, ...] = ()
+        active: tuple[tuple[int, int, int], ...] = ()
         if message.reason:
             self._close(message.name, message.reason)
+        elif message.consumers:
+            chosen = ChosenConsumers(message.vhost, message.user, message.queue)
+            consumers = tuple(self._consumers_here(chosen))
+            active = tuple(self._active_here(chosen))
         else:
             wanted = (message.vhost, message.user, message.name, message.channels)
             found = self._here(ChosenConnections(*wanted))
-        told = messages.ConnectionsAre(message.request, found)
+        told = messages.ConnectionsAre(message.request, found, consumers, active)
         self._cluster.host.send(node, messages.encode(told))

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from warren_broker.block.layout import AREAS
-from warren_broker.management.connection_values import ConnectionInfo
+from warren_broker.management.connection_values import ConnectionInfo, ConsumerInfo
 from warren_broker.management.shovel_values import ShovelInfo
 from warren_broker.queue.commands import (
     ConsumerId,
@@ -332,8 +332,11 @@ class ShovelsAre(Numbered, frozen=True, array_like=True, tag="shovels_are"):
 class AskConnections(Numbered, frozen=True, array_like=True, tag="ask_connections"):
     """Ask for the receiver's connections of that vhost, user and name; "": of any.
 
-    channels  whether the answer has their open channels
-    reason    not empty: the one of that name is to be closed instead
+    channels   whether the answer has their open channels
+    reason     not empty: the one of that name is to be closed instead
+    consumers  the answer is to have their consumers instead, of that queue ("": of any)
+
+    A node that does not know the last two fields answers the connections.
     """
 
     vhost: str
@@ -341,12 +344,20 @@ class AskConnections(Numbered, frozen=True, array_like=True, tag="ask_connection
     name: str
     channels: bool
     reason: str
+    consumers: bool = False
+    queue: str = ""
 
 
 class ConnectionsAre(Numbered, frozen=True, array_like=True, tag="connections_are"):
-    """Answer AskConnections."""
+    """Answer AskConnections.
+
+    consumers  group of the queue, number on the sender, and what is known there
+    active     of single active consumers of queues that the sender leads: group, uplink, number
+    """
 
     connections: tuple[ConnectionInfo, ...]
+    consumers: tuple[tuple[int, int, ConsumerInfo], ...] = ()
+    active: tuple[tuple[int, int, int], ...] = ()
 
 
 class Join(PeerMessage, frozen=True, array_like=True, tag="join"):

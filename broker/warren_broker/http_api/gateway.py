@@ -118,7 +118,13 @@ class _Asking:
         request = parse_request(ask.method, ask.path, ask.body)
         guard = partial(guarded_call, self)
         asker = Asker(
-            self._broker, access.vhost, access.user, self._connection, guard, access.rights
+            self._broker,
+            access.vhost,
+            access.user,
+            self._connection,
+            guard,
+            access.rights,
+            in_parts=False,
         )
 
         def answer(result: Any) -> None:

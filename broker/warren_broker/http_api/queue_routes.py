@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from warren_broker.http_api.binding_routes import bindings_of, shown_binding
 from warren_broker.http_api.calls import HttpCall, boolean, done, gathered, path_of
+from warren_broker.http_api.consumer_routes import consumers_of
 from warren_broker.http_api.listing import columns_of, paged, paging_of, sorts_of
 from warren_broker.http_api.messages import get_messages
 from warren_broker.http_api.replies import HttpRefusal, HttpReply, bad_request
@@ -74,6 +75,14 @@ def _needs_counts(call: HttpCall) -> bool:
     return columns is None or any(column and column[0] not in BASIC for column in columns)
 
 
+def _wants(call: HttpCall, key: str) -> bool:
+    """Return whether a key of one queue is shown that takes a question of its own."""
+    if call.query.get("disable_stats") == "true":
+        return False
+    columns = columns_of(call.query)
+    return columns is None or any(column[:1] == (key,) for column in columns)
+
+
 async def _listed(call: HttpCall, vhost: str | None) -> HttpReply:
     """List queues; of a page that is sorted by what needs no counts, only its queues are counted.
 
@@ -114,8 +123,12 @@ async def _list_vhost(call: HttpCall) -> HttpReply:
 
 async def _get(call: HttpCall) -> HttpReply:
     counts = _needs_counts(call)
-    found = await call.queue(*call.names, counts=counts)
-    return HttpReply(200, shown_queue(found, await nodes_alive(call), counts))
+    vhost, name = call.names
+    found = await call.queue(vhost, name, counts=counts)
+    shown = shown_queue(found, await nodes_alive(call), counts)
+    if _wants(call, "consumer_details"):
+        shown["consumer_details"] = await consumers_of(call, vhost, name)
+    return HttpReply(200, shown)
 
 
 async def _put(call: HttpCall) -> HttpReply:

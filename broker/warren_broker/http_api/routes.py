@@ -7,6 +7,7 @@ from warren_broker.http_api import (
     binding_routes,
     cluster_routes,
     connection_routes,
+    consumer_routes,
     exchange_routes,
     parameter_routes,
     queue_routes,
@@ -16,6 +17,7 @@ from warren_broker.http_api.routing_table import HttpRoute
 ROUTES: tuple[HttpRoute, ...] = (
     *cluster_routes.ROUTES,
     *connection_routes.ROUTES,
+    *consumer_routes.ROUTES,
     *queue_routes.ROUTES,
     *exchange_routes.ROUTES,
     *binding_routes.ROUTES,

@@ -8,15 +8,17 @@ from typing import Any, Final
 
 from warren_broker import errors
 from warren_broker.amqp10.caller import PERFORMED, Answer, Asker
-from warren_broker.cluster.connections import ChosenConnections
+from warren_broker.cluster.connections import ChosenConnections, ChosenConsumers
 from warren_broker.management import connections as m
-from warren_broker.management.connection_values import ConnectionInfo
+from warren_broker.management.connection_values import ConnectionInfo, ConsumerInfo
 from warren_broker.management.resource import Listed
 from warren_raft.quoting import quoted
 
 log = logging.getLogger(__name__)
 CONNECTIONS_LISTED_MAX: Final = 2_000
-"""Connections and channels in one answer: Proton's values hold 65,535 parts, each has 10 to 25."""
+"""Connections, channels or consumers in one answer: Proton's values hold 65,535 parts, each has 10
+to 25. An answer to the HTTP API is not one of Proton's.
+"""
 
 
 def _list(asker: Asker, request: m.ListConnectionsRequest, answer: Answer) -> None:
@@ -29,18 +31,40 @@ def _list(asker: Asker, request: m.ListConnectionsRequest, answer: Answer) -> No
 
     def listed(found: list[ConnectionInfo]) -> None:
         count = len(found) + sum(len(one.open_channels) for one in found)
-        if count > CONNECTIONS_LISTED_MAX:
-            answer(
-                errors.InvalidArgument(
-                    f"{count} connections and channels in one answer, {CONNECTIONS_LISTED_MAX} "
-                    "fit; ask for one user's or vhost's"
-                )
-            )
-        else:
-            answer(Listed(tuple(found)))
+        _answer_listed(asker, "connections and channels", "user's or vhost's", count, found, answer)
 
     chosen = ChosenConnections(request.vhost, user, request.name, request.channels)
     asker.broker.connections.survey(chosen, asker.guard(listed))
+
+
+def _answer_listed(
+    asker: Asker, what: str, less: str, count: int, found: list[Any], answer: Answer
+) -> None:
+    if asker.in_parts and count > CONNECTIONS_LISTED_MAX:
+        answer(
+            errors.InvalidArgument(
+                f"{count} {what} in one answer, {CONNECTIONS_LISTED_MAX} fit; ask for one {less}"
+            )
+        )
+    else:
+        answer(Listed(tuple(found)))
+
+
+def _consumers(asker: Asker, request: m.ListConsumersRequest, answer: Answer) -> None:
+    asker.access.must_be("management", "see consumers")
+    vhost, user = request.vhost, ""
+    if request.queue:
+        vhost = asker.vhost
+    elif not asker.access.has_tag("monitoring"):
+        user = asker.user
+    if vhost and vhost not in asker.broker.definitions.state.scopes:
+        raise errors.NotFound(f"no vhost '{vhost}'")
+
+    def listed(found: list[ConsumerInfo]) -> None:
+        _answer_listed(asker, "consumers", "vhost's or queue's", len(found), found, answer)
+
+    chosen = ChosenConsumers(vhost, user, request.queue)
+    asker.broker.connections.consumers(chosen, asker.guard(listed))
 
 
 def _close(asker: Asker, request: m.EndConnectionRequest, answer: Answer) -> None:
@@ -74,4 +98,5 @@ def _close(asker: Asker, request: m.EndConnectionRequest, answer: Answer) -> Non
 CONNECTION_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {
     m.ListConnectionsRequest: _list,
     m.EndConnectionRequest: _close,
+    m.ListConsumersRequest: _consumers,
 }

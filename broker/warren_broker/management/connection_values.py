@@ -1,6 +1,8 @@
-"""A client's connection as `/management` shows it."""
+"""A client's connection and its consumers as `/management` shows them."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import msgspec
 
@@ -56,3 +58,36 @@ class ConnectionInfo(msgspec.Struct, frozen=True):
     user_provided_name: str = ""
     client_properties: dict[str, str] = {}
     open_channels: tuple[ChannelInfo, ...] = ()
+
+
+UP, SINGLE_ACTIVE, WAITING = "up", "single_active", "waiting"
+"""RabbitMQ's words for a consumer's activity: the last two are of a single active consumer's queue.
+"""
+
+
+class ConsumerInfo(msgspec.Struct, frozen=True):
+    """A consumer of a queue; keys that RabbitMQ has are called as there.
+
+    channel           its number; 0: a link of AMQP 1.0
+    consumer_tag      of AMQP 1.0: the link's name
+    consumer_timeout  milliseconds for which it may hold a message; None: for ever
+    arguments         those that have an effect
+    connection        its name; peer_host, peer_port: of its client
+    """
+
+    queue: str
+    vhost: str
+    consumer_tag: str
+    ack_required: bool
+    exclusive: bool
+    prefetch_count: int
+    consumer_timeout: int | None
+    arguments: dict[str, Any]
+    connection: str
+    channel: int
+    node: str
+    user: str
+    peer_host: str
+    peer_port: int
+    active: bool = True
+    activity_status: str = UP

@@ -1,7 +1,8 @@
-"""Clients' connections as `/management` resources.
+"""Clients' connections and consumers as `/management` resources.
 
-The paths are those of RabbitMQ's HTTP API without `/api`. A user sees its own connections, with the
-tag `monitoring` all of them; it closes its own, with the tag `administrator` any.
+The paths are those of RabbitMQ's HTTP API without `/api`. A user sees its own, with the tag
+`monitoring` all of them, and of a queue that it names all consumers; it closes its own connections,
+with the tag `administrator` any.
 """
 
 from __future__ import annotations
@@ -29,6 +30,17 @@ class ListConnectionsRequest(ManagementRequest, frozen=True):
     channels: bool = False
 
 
+class ListConsumersRequest(ManagementRequest, frozen=True):
+    """GET /consumers?vhost=&queue=. Answer: Listed (ConsumerInfo), by queue; 404.
+
+    vhost  "": of any, unless a queue is given
+    queue  of the connection's vhost, whatever the users of its consumers; "": of any
+    """
+
+    vhost: str = ""
+    queue: str = ""
+
+
 class EndConnectionRequest(ManagementRequest, frozen=True):
     """DELETE /connections/:name?reason=. Answer: Performed; 404."""
 
@@ -36,7 +48,9 @@ class EndConnectionRequest(ManagementRequest, frozen=True):
     reason: str
 
 
-AnyConnectionRequest: TypeAlias = ListConnectionsRequest | EndConnectionRequest
+AnyConnectionRequest: TypeAlias = (
+    ListConnectionsRequest | ListConsumersRequest | EndConnectionRequest
+)
 
 
 def _list(names: Names, query: Query, body: Any) -> ManagementRequest:
@@ -46,6 +60,10 @@ def _list(names: Names, query: Query, body: Any) -> ManagementRequest:
         query.get("name", ""),
         resource.is_set(query, "channels"),
     )
+
+
+def _consumers(names: Names, query: Query, body: Any) -> ManagementRequest:
+    return ListConsumersRequest(query.get("vhost", ""), query.get("queue", ""))
 
 
 def _close(names: Names, query: Query, body: Any) -> ManagementRequest:
@@ -60,4 +78,5 @@ def _close(names: Names, query: Query, body: Any) -> ManagementRequest:
 ROUTES: tuple[resource.Route, ...] = (
     resource.route("GET", "/connections", _list),
     resource.route("DELETE", "/connections/:connection", _close),
+    resource.route("GET", "/consumers", _consumers),
 )

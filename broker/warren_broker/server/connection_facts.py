@@ -4,17 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from warren_broker.amqp091.connection import Connection
-from warren_broker.amqp091.state import Channel
-from warren_broker.management.connection_values import ChannelInfo, ConnectionInfo
+from warren_broker.amqp091.state import Channel, ChannelConsumer
+from warren_broker.management.connection_values import (
+    ChannelInfo,
+    ConnectionInfo,
+    ConsumerInfo,
+)
+from warren_broker.queue.commands import ConsumerId
 from warren_broker.server.connection_events import said_of_itself
 from warren_raft.runtime.net.stream import Stream
 from warren_raft.runtime.net.tls import TlsStream
 
 PROTOCOL_WORDS: Final = {"0.9.1": "AMQP 0-9-1", "1.0": "AMQP 1-0"}
 """RabbitMQ's words for the protocols."""
+
+
+class Consumed(NamedTuple):
+    """A consumer of the connection; channel 0: a link of AMQP 1.0."""
+
+    number: ConsumerId
+    channel: int
+    queue: str
+    tag: str
+    no_ack: bool
+    exclusive: bool
+    prefetch: int
+    arguments: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +45,14 @@ class Spoken:
     frame_max: int
     timeout_s: int
     open_channels: tuple[ChannelInfo, ...] = ()
+    consumers: tuple[Consumed, ...] = ()
 
 
 def spoken_091(session: Connection, channels: bool) -> Spoken:
-    """Return what was said on an AMQP 0.9.1 connection, with its open channels or without."""
+    """Return what was said on an AMQP 0.9.1 connection.
+
+    channels  with its open channels and its consumers
+    """
     state = session.state
     return Spoken(
         state.client_properties,
@@ -43,6 +65,20 @@ def spoken_091(session: Connection, channels: bool) -> Spoken:
             for number in sorted(state.channels)
             if channels and state.channels[number].state in ("new", "open")
         ),
+        tuple(map(_consumed, state.consumers.values())) if channels else (),
+    )
+
+
+def _consumed(one: ChannelConsumer) -> Consumed:
+    return Consumed(
+        one.number,
+        one.channel.number,
+        one.queue,
+        one.tag,
+        one.no_ack,
+        one.exclusive,
+        one.prefetch,
+        one.asked.shown(),
     )
 
 
@@ -100,4 +136,24 @@ def connection_info(
         user_provided_name=said.get("connection_name", "") or str(named)[:200],
         client_properties=said,
         open_channels=spoken.open_channels,
+    )
+
+
+def consumer_info(of: ConnectionInfo, one: Consumed, timeout_ms: int | None) -> ConsumerInfo:
+    """Return what is shown of a consumer of a connection; its queue says whether it is active."""
+    return ConsumerInfo(
+        queue=one.queue,
+        vhost=of.vhost,
+        consumer_tag=one.tag,
+        ack_required=not one.no_ack,
+        exclusive=one.exclusive,
+        prefetch_count=one.prefetch,
+        consumer_timeout=timeout_ms,
+        arguments=one.arguments,
+        connection=of.name,
+        channel=one.channel,
+        node=of.node,
+        user=of.user,
+        peer_host=of.peer_host,
+        peer_port=of.peer_port,
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from warren_broker import errors
 from warren_broker.access import Access
 from warren_broker.amqp10 import link_requests
 from warren_broker.amqp10.caller import Answer, Asker
 from warren_broker.amqp10.connection import Connection10
+from warren_broker.arguments import ConsumeArguments
 from warren_broker.block.block import Block
 from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.client.relayed import draw_origin
@@ -18,9 +19,20 @@ from warren_broker.queue import commands
 from warren_broker.queue.filter_commands import NotYet
 from warren_broker.queue.modify_command import Modify
 from warren_broker.server.client_counts import ClientCounts
+from warren_broker.server.connection_facts import Consumed
 from warren_broker.server.connection_log import ConnectionLog
 
 DRAIN_AGAIN_MS: Final = 20
+
+
+class _Attached(NamedTuple):
+    """A link's consumer; settled: what is delivered counts as accepted."""
+
+    session: int
+    queue: str
+    settled: bool
+    tag: str
+    asked: ConsumeArguments
 
 
 class Consumers10:
@@ -46,7 +58,7 @@ class Consumers10:
         self._carry_out = carry_out
         self.deliver = guard(self._deliver)
         self.cancelled = guard(self._cancelled)
-        self._sessions: dict[int, tuple[int, str, bool]] = {}
+        self._sessions: dict[int, _Attached] = {}
         self._refused: dict[int, None] = {}  # consumers that had no room for more
         self._reply_names: set[str] = set()
 
@@ -56,7 +68,7 @@ class Consumers10:
         """Take messages for one of the links."""
         known = self._sessions.get(consumer)
         if known is not None:
-            self._counts.delivered(consumer, known[2], delivery)
+            self._counts.delivered(consumer, known.settled, delivery)
         self._connection.deliver(consumer, delivery, block)
         self._carry_out()
 
@@ -64,7 +76,7 @@ class Consumers10:
         """Handle the queue's cancellation of a consumer."""
         known = self._sessions.get(consumer)
         if known is not None:
-            self._connection.cancelled(consumer, _why(reason, known[1]))
+            self._connection.cancelled(consumer, _why(reason, known.queue))
             self._carry_out()
 
     def _has_room(self, consumer: int) -> bool:
@@ -105,7 +117,10 @@ class Consumers10:
             relay=request.relay,
             origin=draw_origin() if request.relay else 0,
         )
-        self._sessions[consumer] = (session, request.queue, request.settled)
+        asked = ConsumeArguments(request.priority, request.timeout_ms, relay=request.relay)
+        self._sessions[consumer] = _Attached(
+            session, request.queue, request.settled, command.tag, asked
+        )
         config = self._broker.definitions.config(queue)
         always_active = config.tells_active and not config.single_active_consumer
 
@@ -144,9 +159,9 @@ class Consumers10:
 
     def rights_changed(self, access: Access) -> None:
         """End the links of consumers of queues that the user may no longer read."""
-        for consumer, (_, queue, _) in list(self._sessions.items()):
+        for consumer, known in list(self._sessions.items()):
             try:
-                access.read_queue(queue)
+                access.read_queue(known.queue)
             except errors.AccessRefused as refusal:
                 self._end(consumer, failed=False)
                 self._connection.cancelled(consumer, refusal)
@@ -203,7 +218,14 @@ class Consumers10:
         known = self._sessions.pop(consumer, None)
         self._refused.pop(consumer, None)
         if known is not None:
-            self._broker.consuming.session_down(known[0], failed)
+            self._broker.consuming.session_down(known.session, failed)
+
+    def consumed(self) -> tuple[Consumed, ...]:
+        """Return the consumers; their prefetch is 0, because links give credit instead."""
+        return tuple(
+            Consumed(number, 0, one.queue, one.tag, one.settled, False, 0, one.asked.shown())
+            for number, one in self._sessions.items()
+        )
 
     def open_replies(
         self, asker: Asker, request: link_requests.OpenReplies, answer: Answer

@@ -8,11 +8,17 @@ from typing import Any
 
 from warren_broker.amqp091.requests import TokenAccepted
 from warren_broker.cluster.broker import Broker
+from warren_broker.cluster.connections import KnownConsumer
 from warren_broker.counters import PROTOCOLS
 from warren_broker.management.connection_values import ConnectionInfo
 from warren_broker.server.client_counts import ClientCounts
 from warren_broker.server.connection_events import ConnectionEvents
-from warren_broker.server.connection_facts import PROTOCOL_WORDS, Spoken, connection_info
+from warren_broker.server.connection_facts import (
+    PROTOCOL_WORDS,
+    Spoken,
+    connection_info,
+    consumer_info,
+)
 from warren_broker.server.connection_faults import guarded, guarded_call
 from warren_broker.server.connection_log import ConnectionLog
 from warren_broker.token_rights import TokenRights
@@ -99,7 +105,10 @@ class ProtocolClient(ABC):
 
     @abstractmethod
     def _spoken(self, channels: bool) -> Spoken:
-        """Return what the two sides have told each other, with the open channels or without."""
+        """Return what the two sides have told each other.
+
+        channels  with the open channels and the consumers
+        """
 
     def described(self, channels: bool) -> ConnectionInfo | None:
         """See `cluster.connections.DescribedClient`."""
@@ -114,6 +123,19 @@ class ProtocolClient(ABC):
             self._connected_ms,
             self._spoken(channels),
         )
+
+    def consumers(self) -> list[KnownConsumer]:
+        """See `cluster.connections.DescribedClient`."""
+        shown, consuming = self.described(False), self._broker.consuming
+        if shown is None:
+            return []
+        found = []
+        for one in self._spoken(True).consumers:
+            queue = consuming.queue_of(one.number)
+            if queue is not None:
+                info = consumer_info(shown, one, consuming.timeout_ms(one.number))
+                found.append((queue.group, one.number, info))
+        return found
 
     def _flush_later(self) -> None:
         if not self._asked_flush and not self._gone:

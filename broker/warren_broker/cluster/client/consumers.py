@@ -117,6 +117,12 @@ class Consumers:
         """Return the queue of a consumer, unless either has ended."""
         return self._queues.definitions.state.groups.get(self._groups.get(consumer, 0))
 
+    def timeout_ms(self, consumer: int) -> int | None:
+        """Return how long a consumer may hold a message; None: for ever, or it has ended."""
+        client = self._client(consumer)
+        local = None if client is None else client.consumers.get(consumer)
+        return None if local is None else local.timeout_ms
+
     def cancel(self, consumer: int, done: Answer) -> None:
         """Cancel a consumer; it gets nothing more after `done`, and keeps what it holds."""
         client = self._client(consumer)
