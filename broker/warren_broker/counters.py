@@ -89,6 +89,9 @@ FAMILIES: Final[dict[str, Family]] = {
     "global_messages_acknowledged": Family("Messages acknowledged by clients", *_BY_QUEUE),
     "connections_opened": Family("Connections that have opened a vhost"),
     "connections_closed": Family("Connections of those that have ended"),
+    "queues_declared": Family("Queues that clients have declared, new or there already"),
+    "queues_created": Family("Those that were new"),
+    "queues_deleted": Family("Queues that clients have deleted, or their last consumer"),
     "channels_opened": Family("Channels opened"),
     "channels_closed": Family("Channels closed, or ended with their connections"),
 }

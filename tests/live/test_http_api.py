@@ -51,11 +51,7 @@ def test_overview_nodes_and_name(cluster: LocalCluster, http: HttpClient) -> Non
     assert overview["cluster_name"] == http.get("/cluster-name")["name"] == "local"
     assert overview["node"] == "node-0"
     assert overview["object_totals"]["exchanges"] >= 7
-    assert set(overview["queue_totals"]) == {
-        "messages",
-        "messages_ready",
-        "messages_unacknowledged",
-    }
+    assert {"messages", "messages_ready", "messages_unacknowledged"} < set(overview["queue_totals"])
     listening = {one["protocol"]: one["port"] for one in overview["listeners"]}
     assert listening["amqp"] == cluster.nodes[0].amqp_port
     assert {"amqp", "clustering", "http"} == set(listening)

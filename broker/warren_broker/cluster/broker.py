@@ -36,6 +36,7 @@ from warren_broker.cluster.importing import DefinitionImports, ImportingNode
 from warren_broker.cluster.leader.leader_effects import LeaderCallbacks
 from warren_broker.cluster.leader.letter_forwarder import LetterForwarders, warn_of_fallback
 from warren_broker.cluster.leader.policy_follower import PolicyFollower
+from warren_broker.cluster.led_queues import NodeTotalsReader
 from warren_broker.cluster.logins import NodeLogins
 from warren_broker.cluster.membership.absences import Absences
 from warren_broker.cluster.membership.auto_grow import AutoGrow
@@ -85,7 +86,8 @@ class Broker:
         self.definitions = Definitions(cluster, timeout_ms, settings.bootstrap)
         self.clients = ClientLimits(cluster, self.definitions)
         self.logins = NodeLogins(self.definitions, self.clients, tokens)
-        self.connections = Connections(cluster, self.definitions)
+        totals = NodeTotalsReader(cluster, self.definitions, self.clients, settings)
+        self.connections = Connections(cluster, self.definitions, totals)
         self.joining = Joining(cluster, self.definitions, settings.peers)
         queues = settings.queues
         self.queues = QueueClients(cluster, self.definitions, timeout_ms, queues.compress_bytes_min)
@@ -343,7 +345,13 @@ class Broker:
         self.queues.ask(queue, commands.Delete(if_unused, if_empty), deleted)
 
     def _forget_queue(self, queue: QueueRecord, done: Answer) -> None:
-        self.definitions.submit(metadata.DeleteQueue(queue.vhost, queue.name, queue.group), done)
+        def forgotten(reply: Any) -> None:
+            if not isinstance(reply, errors.Refusal):
+                self.cluster.counters.add("queues_deleted", 1)
+            done(reply)
+
+        command = metadata.DeleteQueue(queue.vhost, queue.name, queue.group)
+        self.definitions.submit(command, forgotten)
 
     def cancel_consumer(self, consumer: int, done: Answer) -> None:
         """Cancel a consumer; an auto-delete queue without another one is gone before `done`.

@@ -11,6 +11,7 @@ import msgspec
 from warren_broker.cluster import messages
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
+from warren_broker.cluster.led_queues import NodeTotalsReader
 from warren_broker.cluster.survey import Answers, Survey
 from warren_broker.management.connection_values import (
     SINGLE_ACTIVE,
@@ -18,6 +19,7 @@ from warren_broker.management.connection_values import (
     ConnectionInfo,
     ConsumerInfo,
 )
+from warren_broker.management.total_values import NodeTotals
 
 KnownConsumer: TypeAlias = tuple[int, int, ConsumerInfo]
 """Group of its queue, its number on its node, and what that node knows of it."""
@@ -64,7 +66,10 @@ class ChosenConsumers:
 class Connections:
     """This node's connections, by number; the other nodes are asked for theirs."""
 
-    def __init__(self, cluster: Cluster, definitions: Definitions) -> None:
+    def __init__(
+        self, cluster: Cluster, definitions: Definitions, own_totals: NodeTotalsReader
+    ) -> None:
+        self._own_totals = own_totals
         self._cluster = cluster
         self._definitions = definitions
         self._clients: dict[int, DescribedClient] = {}
@@ -156,6 +161,19 @@ class Connections:
                     found.append((group, *active.key))
         return found
 
+    def totals(self, answer: Callable[[list[NodeTotals]], None]) -> None:
+        """Answer what the nodes within reach count, by name."""
+
+        def read(own: NodeTotals) -> None:
+            def told(answers: Answers) -> None:
+                others = [one.totals for one in answers.values() if one.totals is not None]
+                answer(sorted([own, *others], key=lambda one: one.node))
+
+            asked = ("", "", "", False, "", False, "", True)
+            self._survey.ask(self._definitions.within_reach(), told, *asked)
+
+        self._own_totals.read(read)
+
     def close(self, name: str, reason: str, answer: Callable[[], None]) -> None:
         """Close the connection of that name, wherever it is; answer when the nodes have done so."""
         self._close(name, reason)
@@ -183,6 +201,14 @@ class Connections:
         found: tuple[ConnectionInfo, ...] = ()
         consumers: tuple[KnownConsumer, ...] = ()
         active: tuple[tuple[int, int, int], ...] = ()
+        if message.totals:
+
+            def answer(totals: NodeTotals) -> None:
+                counted = messages.ConnectionsAre(message.request, (), totals=totals)
+                self._cluster.host.send(node, messages.encode(counted))
+
+            self._own_totals.read(answer)
+            return
         if message.reason:
             self._close(message.name, message.reason)
         elif message.consumers:

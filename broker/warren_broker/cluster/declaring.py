@@ -85,12 +85,15 @@ def declare_and_count(
             deletions += 1
             declare()
         else:
+            broker.cluster.counters.add("queues_declared", 1)
             done(Declared(queue, False, counts))
 
     def declared(reply: QueueIs | errors.Refusal) -> None:
         if isinstance(reply, errors.Refusal):
             done(reply)
         elif reply.created:
+            broker.cluster.counters.add("queues_declared", 1)
+            broker.cluster.counters.add("queues_created", 1)
             done(Declared(reply.queue, True, EMPTY))
         else:
             broker.queue_counts(reply.queue, True, partial(counted, reply.queue))

@@ -14,6 +14,7 @@ import msgspec
 from warren_broker.block.layout import AREAS
 from warren_broker.management.connection_values import ConnectionInfo, ConsumerInfo
 from warren_broker.management.shovel_values import ShovelInfo
+from warren_broker.management.total_values import NodeTotals
 from warren_broker.queue.commands import (
     ConsumerId,
     Delivery,
@@ -335,8 +336,9 @@ class AskConnections(Numbered, frozen=True, array_like=True, tag="ask_connection
     channels   whether the answer has their open channels
     reason     not empty: the one of that name is to be closed instead
     consumers  the answer is to have their consumers instead, of that queue ("": of any)
+    totals     the answer is to have what the node counts instead
 
-    A node that does not know the last two fields answers the connections.
+    A node that does not know the last three fields answers the connections.
     """
 
     vhost: str
@@ -346,6 +348,7 @@ class AskConnections(Numbered, frozen=True, array_like=True, tag="ask_connection
     reason: str
     consumers: bool = False
     queue: str = ""
+    totals: bool = False
 
 
 class ConnectionsAre(Numbered, frozen=True, array_like=True, tag="connections_are"):
@@ -358,6 +361,7 @@ class ConnectionsAre(Numbered, frozen=True, array_like=True, tag="connections_ar
     connections: tuple[ConnectionInfo, ...]
     consumers: tuple[tuple[int, int, ConsumerInfo], ...] = ()
     active: tuple[tuple[int, int, int], ...] = ()
+    totals: NodeTotals | None = None
 
 
 class Join(PeerMessage, frozen=True, array_like=True, tag="join"):

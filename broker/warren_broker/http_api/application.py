@@ -28,6 +28,7 @@ from warren_broker.http_api.replies import (
     unavailable,
 )
 from warren_broker.http_api.routing_table import found_route, options_of, segments_of
+from warren_broker.http_api.sampling import Sampling
 from warren_broker.http_api.settings import ManagementSettings
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,9 @@ class HttpApplication:
         settings = ManagementSettings.model_validate(job.settings)
         self._prefix = settings.path_prefix
         self._body_bytes_max = settings.http.max_body_size
+        self._sampling = Sampling(
+            settings.collect_statistics_interval / 1000, settings.rates_mode == "basic"
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -91,7 +95,17 @@ class HttpApplication:
         path = str(scope["raw_path"].decode("latin-1"))
         reason = headers.get(b"x-reason", b"").decode("utf-8", "replace")
         call = HttpCall(
-            self._link, self._job, credentials, method, path, names, query, body, tags, reason
+            self._link,
+            self._job,
+            credentials,
+            method,
+            path,
+            names,
+            query,
+            body,
+            tags,
+            self._sampling,
+            reason,
         )
         reply = await answering(call)
         if method not in ("GET", "HEAD") or reply.status != 200:

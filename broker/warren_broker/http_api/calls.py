@@ -19,6 +19,7 @@ from warren_broker.http_api.replies import (
     object_not_found,
     refusal_of,
 )
+from warren_broker.http_api.sampling import Sampling
 from warren_raft.undecodable import UNDECODABLE
 
 TEXTS_OF_BOOLEANS: Final = {"true": True, "false": False}
@@ -49,6 +50,7 @@ class HttpCall:
     body   the bytes, see `fields`
     tags   of the user
     reason  why it is made, by the header X-Reason
+    sampling  of the counters for which rates are shown
     """
 
     link: NodeLink
@@ -60,6 +62,7 @@ class HttpCall:
     query: Mapping[str, str]
     body: bytes
     tags: tuple[str, ...]
+    sampling: Sampling
     reason: str = ""
 
     # ------------------------------------------------------------ what the client says
@@ -86,6 +89,10 @@ class HttpCall:
         return bool({"administrator", "monitoring"}.intersection(self.tags))
 
     # ------------------------------------------------------------ what the node is asked
+
+    async def totals(self) -> Any:
+        """Return what the nodes within reach count."""
+        return await self.get("/totals")
 
     async def ask(
         self,

@@ -2,100 +2,15 @@
 
 from __future__ import annotations
 
-import platform
 from typing import Any, Final
 
 from warren_broker.http_api.calls import HttpCall, path_of
+from warren_broker.http_api.overview import RABBITMQ_VERSION, node_statistics, overview
 from warren_broker.http_api.replies import HttpReply, bad_request
 from warren_broker.http_api.routing_table import Answering, HttpRoute, http_route
 from warren_broker.http_api.whole_cluster import alarms_by_node
-from warren_broker.metadata.exchange_types import CHOOSING_KINDS, KEEPING_KINDS, KINDS
 
-RABBITMQ_VERSION: Final = "4.3.0"
-"""The version of RabbitMQ of which the API is: clients choose their requests by it."""
-PRODUCT: Final = "Warren"
-NO_RATES: Final[dict[str, list[Any]]] = {"global": [], "basic": [], "detailed": []}
-
-# ------------------------------------------------------------------ overview
-
-
-async def _overview(call: HttpCall) -> HttpReply:
-    without = call.query.get("disable_stats") == "true"
-    job = call.job
-    shown: dict[str, Any] = {
-        "management_version": RABBITMQ_VERSION,
-        "rates_mode": "none",
-        "sample_retention_policies": NO_RATES,
-        "exchange_types": [
-            {"name": kind, "description": "", "enabled": True}
-            for kind in sorted((*KINDS, *CHOOSING_KINDS, *KEEPING_KINDS))
-        ],
-        "product_name": PRODUCT,
-        "product_version": job.version,
-        "rabbitmq_version": RABBITMQ_VERSION,
-        "cluster_name": job.cluster,
-        "cluster_tags": {},
-        "node_tags": {},
-        "erlang_version": "",
-        "erlang_full_version": f"Python {platform.python_version()}",
-        "disable_stats": without,
-        "default_queue_type": job.default_queue_type,
-        "is_op_policy_updating_enabled": True,
-        "enable_queue_totals": not without,
-        "require_definition_json_extension": False,
-        "node": job.node,
-    }
-    shown |= await _totals(call, without)
-    if call.monitors():
-        shown["listeners"] = _listeners(call)
-        shown["contexts"] = [
-            {
-                "ssl_opts": [],
-                "node": job.node,
-                "description": f"{PRODUCT} HTTP API",
-                "path": call.path.partition("/api/")[0] or "/",
-                "ip": one.ip,
-                "port": one.port,
-            }
-            for one in job.listeners
-            if one.protocol in ("http", "https")
-        ]
-    return HttpReply(200, shown)
-
-
-def _listeners(call: HttpCall) -> list[dict[str, Any]]:
-    return [
-        {
-            "node": call.job.node,
-            "protocol": one.protocol,
-            "ip_address": one.ip,
-            "port": one.port,
-            "socket_opts": {},
-        }
-        for one in sorted(call.job.listeners, key=lambda one: (one.protocol, one.port))
-    ]
-
-
-async def _totals(call: HttpCall, without: bool) -> dict[str, Any]:
-    """Return numbers of objects and, unless they are not wanted, of messages."""
-    queues = await call.of_vhosts(lambda vhost: call.queues(vhost, counts=not without))
-    exchanges = await call.of_vhosts(lambda vhost: call.get("/exchanges", vhost=vhost))
-    totals: dict[str, Any] = {"queues": len(queues), "exchanges": len(exchanges)}
-    if without:
-        return {"object_totals": totals}
-    totals["consumers"] = sum(one["consumer_count"] for one in queues)
-    found = await call.try_ask("GET", "/connections")
-    if not found.condition:  # else there are more of them than one answer has
-        totals["connections"] = len(found.body)
-        totals["channels"] = sum(one["channels"] for one in found.body)
-    counted = ("messages", "messages_ready", "messages_unacknowledged")
-    return {
-        "object_totals": totals,
-        "queue_totals": {key: sum(one[key] for one in queues) for key in counted},
-        "message_stats": {},
-        "churn_rates": {},
-        "statistics_db_event_queue": 0,
-    }
+# ------------------------------------------------------------------ cluster
 
 
 async def _cluster_name(call: HttpCall) -> HttpReply:
@@ -112,9 +27,12 @@ async def _rename(call: HttpCall) -> HttpReply:
 # ------------------------------------------------------------------ nodes
 
 
-def _shown_node(node: dict[str, Any], alarms: dict[str, set[str]]) -> dict[str, Any]:
+def _shown_node(
+    node: dict[str, Any], alarms: dict[str, set[str]], said: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
     short = alarms.get(node["name"], set())
     return {
+        **said.get(node["name"], {}),
         "name": node["name"],
         "type": "disc",
         "running": node["running"],
@@ -131,13 +49,15 @@ def _shown_node(node: dict[str, Any], alarms: dict[str, set[str]]) -> dict[str, 
 
 
 async def _list_nodes(call: HttpCall) -> HttpReply:
-    alarms = await alarms_by_node(call)
-    return HttpReply(200, [_shown_node(one, alarms) for one in await call.get("/nodes")])
+    nodes = await call.get("/nodes")
+    alarms, said = await alarms_by_node(call), await node_statistics(call)
+    return HttpReply(200, [_shown_node(one, alarms, said) for one in nodes])
 
 
 async def _get_node(call: HttpCall) -> HttpReply:
     found = await call.get(path_of("nodes", *call.names))
-    return HttpReply(200, _shown_node(found["node"], await alarms_by_node(call)))
+    alarms, said = await alarms_by_node(call), await node_statistics(call)
+    return HttpReply(200, _shown_node(found["node"], alarms, said))
 
 
 async def _forget_node(call: HttpCall) -> HttpReply:
@@ -286,7 +206,7 @@ async def _version(call: HttpCall) -> HttpReply:
 _CHECKS = "/health/checks"
 _WITHOUT = f"{_CHECKS}/quorum-queues-without-elected-leaders"
 ROUTES: tuple[HttpRoute, ...] = (
-    http_route("/overview", GET=_overview),
+    http_route("/overview", GET=overview),
     http_route("/cluster-name", GET=_cluster_name, PUT=_rename),
     http_route("/version", GET=_version),
     http_route("/extensions", GET=_empty),

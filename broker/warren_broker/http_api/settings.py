@@ -81,6 +81,10 @@ class ManagementSettings(_ManagementTable):
     tcp: HttpTcp | None = Field(None, description="by default there, unless ssl is given alone")
     ssl: HttpSsl | None = None
     http: HttpBounds = HttpBounds()
+    rates_mode: Literal["basic", "none"] = Field("basic", description="none: no rates")
+    collect_statistics_interval: int = Field(
+        5_000, ge=100, le=60_000, description="between samples, in milliseconds"
+    )
     path_prefix: str = Field("", pattern="^(/[A-Za-z0-9._~-]+)*$", max_length=255)
 
     def ports(self) -> list[HttpTcp | HttpSsl]:

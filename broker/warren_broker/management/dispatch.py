@@ -25,6 +25,7 @@ from warren_broker.management import (
     resource,
     shovels,
     sinks,
+    totals,
     users,
     views,
 )
@@ -44,6 +45,7 @@ _ROUTES: tuple[resource.Route, ...] = (
     *shovels.ROUTES,
     *health.ROUTES,
     *connections.ROUTES,
+    *totals.ROUTES,
 )
 _RENDERERS = {
     **resource.RENDERERS,

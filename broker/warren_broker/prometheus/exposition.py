@@ -14,6 +14,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from warren_broker.cluster.led_queues import MemberCounts
+from warren_broker.cluster.process_facts import disk_free_bytes, resident_bytes
 from warren_broker.config import AlarmSettings
 from warren_broker.counters import FAMILIES
 from warren_broker.management.queue_service import BROKER_VERSION
@@ -21,10 +23,8 @@ from warren_broker.prometheus.readings import (
     LINKS,
     SHOVELS,
     STATIC_SHOVELS,
-    MemberCounts,
     NodeReading,
 )
-from warren_broker.server.alarms import resident_bytes
 from warren_raft.runtime.group import LogPosition
 
 PREFIX: Final = "rabbitmq_"
@@ -61,12 +61,11 @@ class ProcessReading:
     @classmethod
     def taken(cls, data_dir: Path) -> ProcessReading:
         """Ask the operating system; may wait for the disk."""
-        status = os.statvfs(data_dir)
         return cls(
             resident_bytes(),
             len(os.listdir("/proc/self/fd")),
             resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-            status.f_bavail * status.f_frsize,
+            disk_free_bytes(data_dir),
         )
 
 

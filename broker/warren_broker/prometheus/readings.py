@@ -5,58 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from warren_broker.cluster.broker import Broker
+from warren_broker.cluster.led_queues import NO_COUNTS, MemberCounts, visit_in_slices
 from warren_broker.cluster.resource_alarms import ResourceAlarms
 from warren_broker.counters import QUEUE_TYPES, Labels
 from warren_broker.management.shovel_values import DYNAMIC, FEDERATION, STATIC
 from warren_broker.metadata.records import QueueRecord
-from warren_broker.queue.state import QueueState
 from warren_broker.server.connection_faults import guarded_call
 from warren_broker.shovel.supervisor import Supervisor
 from warren_raft.runtime.group import LogPosition
-from warren_raft.runtime.host import UnknownGroup
 from warren_raft.types import METADATA_GROUP
 
 SHOVELS = "shovel_dynamic"
 STATIC_SHOVELS = "shovel_static"
 LINKS = "federation_links"
-SLICE_GROUPS = 200
-"""Groups read in one turn of the loop: about a millisecond."""
-
-
-class MemberCounts(NamedTuple):
-    """The counts of a queue, or of several."""
-
-    ready: int
-    unacked: int
-    messages: int
-    ready_bytes: int
-    consumers: int
-    delayed: int
-    dead_lettering: int
-    claimed: int
-
-    @classmethod
-    def of(cls, state: QueueState) -> MemberCounts:
-        """Return a queue's counts; messages: all but those that are only staged."""
-        ready, held = state.order.count, state.unacknowledged
-        delayed, letters = state.delayed.count, state.letters.count
-        return cls(
-            ready,
-            held,
-            ready + held + state.claimed + delayed + letters,
-            state.ready_bytes,
-            state.consumer_count,
-            delayed,
-            letters,
-            state.claimed,
-        )
-
-    def plus(self, other: MemberCounts) -> MemberCounts:
-        """Return the sums."""
-        return MemberCounts(*map(int.__add__, self, other))
 
 
 class QueueReading(NamedTuple):
@@ -67,9 +32,6 @@ class QueueReading(NamedTuple):
     queue_type: str
     position: LogPosition
     counts: MemberCounts | None
-
-
-NO_COUNTS = MemberCounts(*(0 for _ in MemberCounts._fields))
 
 
 @dataclass(slots=True)
@@ -98,10 +60,7 @@ class NodeReading:
 
 
 class Gathering:
-    """One reading under way.
-
-    A turn of the loop reads SLICE_GROUPS groups, so that a node with many queues serves its
-    clients in between. The groups of a reading are therefore not of one moment; each queue is.
+    """One reading under way; its groups are not of one moment, each queue is.
 
     done    called with the reading
     failed  called instead when reading it failed: the node continues
@@ -139,7 +98,12 @@ class Gathering:
             broker.cluster.host.repair.wanted,
             broker.cluster.host.repair.healed,
         )
-        self._slice(reading, broker.cluster.host.groups())
+        visit_in_slices(
+            broker.cluster,
+            partial(self._add, reading),
+            lambda: self._done(reading),
+            partial(guarded_call, self),
+        )
 
     def _transfers(self) -> dict[tuple[str, str], int]:
         broker, found = self._broker, Counter[tuple[str, str]]()
@@ -153,19 +117,6 @@ class Gathering:
             for status, count in here.states(kind).items():
                 found[family, status] += count
         return dict(found)
-
-    def _slice(self, reading: NodeReading, groups: tuple[int, ...]) -> None:
-        for group in groups[:SLICE_GROUPS]:
-            try:
-                self._add(reading, group)
-            except UnknownGroup:
-                continue  # deleted since the reading began
-        rest = groups[SLICE_GROUPS:]
-        if rest:
-            again = guarded_call(self, lambda: self._slice(reading, rest))
-            self._broker.cluster.loop.call_later(0, again)
-        else:
-            self._done(reading)
 
     def _add(self, reading: NodeReading, group: int) -> None:
         host = self._broker.cluster.host

@@ -5,25 +5,15 @@ from __future__ import annotations
 import ctypes
 import gc
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
 
+from warren_broker.cluster.process_facts import disk_free_bytes, resident_bytes
 from warren_broker.cluster.resource_alarms import DISK, ResourceAlarms
 from warren_broker.config import AlarmSettings
 from warren_raft.runtime.loop import Loop
 
 log = logging.getLogger(__name__)
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-
-
-def resident_bytes() -> int:
-    """Return this process's resident memory; 0 where the system does not report it."""
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * _PAGE_BYTES
-    except (OSError, IndexError, ValueError):
-        return 0
 
 
 def release_memory() -> None:
@@ -75,8 +65,7 @@ class Alarms:
     def _look(self) -> None:
         settings = self._settings
         reasons = []
-        status = os.statvfs(self._data_dir)
-        free = status.f_bavail * status.f_frsize
+        free = disk_free_bytes(self._data_dir)
         if self._full or free < settings.disk_free_limit_bytes:
             reasons.append(DISK)
         if resident_bytes() > settings.memory_high_watermark_bytes:

@@ -17,6 +17,7 @@ from warren_broker.management.policy_service import POLICY_HANDLERS
 from warren_broker.management.queue_service import QUEUE_HANDLERS
 from warren_broker.management.shovel_service import SHOVEL_HANDLERS
 from warren_broker.management.sink_service import SINK_HANDLERS
+from warren_broker.management.total_service import TOTAL_HANDLERS
 from warren_broker.management.user_service import USER_HANDLERS
 
 Handler = Callable[[Asker, Any, Answer], None]
@@ -33,4 +34,5 @@ MANAGEMENT_HANDLERS: dict[type, Handler] = {
     **SHOVEL_HANDLERS,
     **HEALTH_HANDLERS,
     **CONNECTION_HANDLERS,
+    **TOTAL_HANDLERS,
 }

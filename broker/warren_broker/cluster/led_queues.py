@@ -1,0 +1,155 @@
+"""The counts of the queues that a node leads, read in slices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from warren_broker.cluster.client_limits import ClientLimits
+from warren_broker.cluster.cluster import Cluster
+from warren_broker.cluster.definitions import Definitions
+from warren_broker.cluster.process_facts import ProcessFacts
+from warren_broker.config import NodeConfig
+from warren_broker.management.total_values import LedTotals, NodeTotals
+from warren_broker.queue.state import QueueState
+from warren_raft.runtime.host import UnknownGroup
+
+SLICE_GROUPS: Final = 200
+"""Groups read in one turn of the loop: about a millisecond."""
+
+
+class MemberCounts(NamedTuple):
+    """The counts of a queue, or of several."""
+
+    ready: int
+    unacked: int
+    messages: int
+    ready_bytes: int
+    consumers: int
+    delayed: int
+    dead_lettering: int
+    claimed: int
+
+    @classmethod
+    def of(cls, state: QueueState) -> MemberCounts:
+        """Return a queue's counts; messages: all but those that are only staged."""
+        ready, held = state.order.count, state.unacknowledged
+        delayed, letters = state.delayed.count, state.letters.count
+        return cls(
+            ready,
+            held,
+            ready + held + state.claimed + delayed + letters,
+            state.ready_bytes,
+            state.consumer_count,
+            delayed,
+            letters,
+            state.claimed,
+        )
+
+    def plus(self, other: MemberCounts) -> MemberCounts:
+        """Return the sums."""
+        return MemberCounts(*map(int.__add__, self, other))
+
+
+NO_COUNTS: Final = MemberCounts(*(0 for _ in MemberCounts._fields))
+
+
+def visit_in_slices(
+    cluster: Cluster,
+    visit: Callable[[int], None],
+    done: Callable[[], None],
+    guard: Callable[[Callable[[], None]], Callable[[], None]],
+) -> None:
+    """Visit each group of this node, at most SLICE_GROUPS in one turn of the loop.
+
+    A node with many queues serves its clients in between: what is read is not of one moment.
+
+    visit  may raise UnknownGroup: the group was deleted since the visit began
+    guard  handles a fault of a later turn
+    """
+    _visit(cluster, cluster.host.groups(), visit, done, guard)
+
+
+def _visit(
+    cluster: Cluster,
+    groups: tuple[int, ...],
+    visit: Callable[[int], None],
+    done: Callable[[], None],
+    guard: Callable[[Callable[[], None]], Callable[[], None]],
+) -> None:
+    for group in groups[:SLICE_GROUPS]:
+        try:
+            visit(group)
+        except UnknownGroup:
+            continue
+    rest = groups[SLICE_GROUPS:]
+    if rest:
+        cluster.loop.call_later(0, guard(lambda: _visit(cluster, rest, visit, done, guard)))
+    else:
+        done()
+
+
+class NodeTotalsReader:
+    """Reads what this node counts."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        definitions: Definitions,
+        clients: ClientLimits,
+        settings: NodeConfig,
+    ) -> None:
+        self._cluster = cluster
+        self._definitions = definitions
+        self._clients = clients
+        self._settings = settings
+        self._started_ms = cluster.loop.clock.monotonic_ms()
+
+    def read(self, answer: Callable[[NodeTotals], None]) -> None:
+        """Answer what the node counts, when all of its groups have been read."""
+        vhosts: dict[str, MemberCounts] = {}
+
+        def visit(group: int) -> None:
+            queue = self._definitions.state.groups.get(group)
+            if queue is None or queue.store_of or not self._cluster.host.is_leader(group):
+                return
+            counts = MemberCounts.of(self._cluster.host.state(group))
+            vhosts[queue.vhost] = vhosts.get(queue.vhost, NO_COUNTS).plus(counts)
+
+        visit_in_slices(
+            self._cluster, visit, lambda: answer(self._totals(vhosts)), lambda call: call
+        )
+
+    def _totals(self, vhosts: dict[str, MemberCounts]) -> NodeTotals:
+        cluster, alarms = self._cluster, self._settings.alarms
+        facts = ProcessFacts.of(self._settings.data_dir)
+        now_ms = cluster.loop.clock.monotonic_ms()
+        connections, channels = self._clients.counts()
+        return NodeTotals(
+            node=self._settings.node,
+            boot=cluster.host.boot_id,
+            at_ms=now_ms,
+            counters=_summed(cluster.counters.read()),
+            vhosts={
+                vhost: LedTotals(one.messages, one.ready, one.unacked, one.consumers)
+                for vhost, one in vhosts.items()
+            },
+            connections=connections,
+            channels=channels,
+            mem_used=facts.resident,
+            mem_limit=alarms.memory_high_watermark_bytes,
+            disk_free=facts.disk_free,
+            disk_free_limit=alarms.disk_free_limit_bytes,
+            fd_total=facts.files_max,
+            os_pid=facts.pid,
+            processors=facts.processors,
+            uptime=now_ms - self._started_ms,
+        )
+
+
+def _summed(counters: dict[tuple[str, tuple[str, ...]], int]) -> dict[str, int]:
+    """Return each counter's sum over its labels."""
+    found: dict[str, int] = {}
+    for (name, _), value in counters.items():
+        found[name] = found.get(name, 0) + value
+    return found

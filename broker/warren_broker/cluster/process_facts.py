@@ -1,0 +1,45 @@
+"""What the operating system says of the node's process and its disk."""
+
+from __future__ import annotations
+
+import os
+import resource
+from pathlib import Path
+from typing import NamedTuple
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def resident_bytes() -> int:
+    """Return this process's resident memory; 0 where the system does not report it."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * _PAGE_BYTES
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def disk_free_bytes(data_dir: Path) -> int:
+    """Return what is free on the disk of a folder, for a user; raises OSError."""
+    status = os.statvfs(data_dir)
+    return status.f_bavail * status.f_frsize
+
+
+class ProcessFacts(NamedTuple):
+    """Of this process; disk_free 0: the system does not say it."""
+
+    resident: int
+    disk_free: int
+    files_max: int
+    pid: int
+    processors: int
+
+    @classmethod
+    def of(cls, data_dir: Path) -> ProcessFacts:
+        """Ask the operating system."""
+        try:
+            free = disk_free_bytes(data_dir)
+        except OSError:
+            free = 0
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return cls(resident_bytes(), free, files, os.getpid(), os.cpu_count() or 1)

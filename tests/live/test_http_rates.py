@@ -1,0 +1,202 @@
+"""Numbers and rates of `/api/overview` and `/api/nodes`, on three nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pika
+import pytest
+
+from live.conftest import eventually
+from live.http_client import HttpClient, add_user, http_client, quoted
+from warren.local import LocalCluster
+
+pytestmark = pytest.mark.live
+ROOT = quoted("/")
+SAMPLED: dict[str, Any] = {
+    "management": {"enabled": True, "tcp": {"port": 0}, "collect_statistics_interval": 100}
+}
+MESSAGE_KEYS = {
+    *("publish", "confirm", "deliver_get", "deliver", "deliver_no_ack", "get", "get_no_ack"),
+    *("get_empty", "redeliver", "ack"),
+}
+CHURN_KEYS = {
+    *("connection_created", "connection_closed", "channel_created", "channel_closed"),
+    *("queue_declared", "queue_created", "queue_deleted"),
+}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(nodes=3, settings=SAMPLED) as made:
+        yield made
+
+
+@pytest.fixture
+def http(cluster: LocalCluster) -> HttpClient:
+    return http_client(cluster)
+
+
+def opened(cluster: LocalCluster, node: int) -> pika.BlockingConnection:
+    """A connection to a node."""
+    at = pika.ConnectionParameters("127.0.0.1", cluster.nodes[node].amqp_port)
+    return pika.BlockingConnection(at)
+
+
+def with_details(keys: set[str]) -> set[str]:
+    """Keys, each with that of its rate."""
+    return keys | {f"{key}_details" for key in keys}
+
+
+def counts(http: HttpClient) -> dict[str, int]:
+    """What the cluster has counted of messages."""
+    return {key: http.get("/overview")["message_stats"][key] for key in MESSAGE_KEYS}
+
+
+def test_messages_of_clients_of_all_nodes_are_counted(
+    cluster: LocalCluster, http: HttpClient
+) -> None:
+    before, churn = counts(http), http.get("/overview")["churn_rates"]
+    with opened(cluster, 0) as publishing, opened(cluster, 1) as taking:
+        channel, other = publishing.channel(), taking.channel()
+        channel.confirm_delivery()
+        channel.queue_declare("counted", durable=True)
+        for _ in range(5):
+            channel.basic_publish("", "counted", b"body")
+        assert other.basic_get("counted")[0] is not None
+        other.basic_nack(1, requeue=True)
+        tag, _, _ = other.basic_get("counted")
+        other.basic_ack(tag.delivery_tag)
+        assert other.basic_get("counted", auto_ack=True)[0] is not None
+        assert other.basic_get("counted")[0] is not None
+        totals = http.get("/overview")
+        assert set(totals["message_stats"]) == with_details(MESSAGE_KEYS)
+        assert set(totals["churn_rates"]) == with_details(CHURN_KEYS)
+        assert totals["rates_mode"] == "basic"
+        more = {key: value - before[key] for key, value in counts(http).items()}
+        assert (more["publish"], more["confirm"]) == (5, 5)
+        assert (more["get"], more["get_no_ack"], more["deliver_get"]) == (3, 1, 4)
+        assert (more["redeliver"], more["ack"]) == (1, 1)
+        assert totals["churn_rates"]["queue_created"] == churn["queue_created"] + 1
+        assert totals["churn_rates"]["queue_declared"] == churn["queue_declared"] + 1
+        assert totals["object_totals"]["connections"] == 2 == totals["object_totals"]["channels"]
+        eventually(
+            lambda: http.get("/overview")["queue_totals"]["messages_unacknowledged"] == 1,
+            "one is held",
+        )
+        assert http.get("/overview")["queue_totals"]["messages"] == 3
+        nodes = {one["name"]: one for one in http.get("/nodes")}
+        assert with_details(CHURN_KEYS) < set(nodes["node-1"])
+        assert nodes["node-1"]["mem_used"] > 1 << 20 < nodes["node-1"]["disk_free"]
+        assert len({one["os_pid"] for one in nodes.values()}) == 3
+        channel.queue_delete("counted")
+    churned = http.get("/overview")["churn_rates"]
+    assert churned["queue_deleted"] == churn["queue_deleted"] + 1
+
+
+def test_a_rate_follows_what_is_published_and_ends_with_it(
+    cluster: LocalCluster, http: HttpClient
+) -> None:
+    def rate() -> float:
+        stats = http.get("/overview")["message_stats"]
+        return float(stats["publish_details"]["rate"])
+
+    with opened(cluster, 2) as connection:
+        channel = connection.channel()
+        channel.queue_declare("steady", durable=True)
+
+        def published() -> bool:
+            for _ in range(20):
+                channel.basic_publish("", "steady", b"body")
+            connection.process_data_events(0)
+            return rate() > 0
+
+        eventually(published, "messages of another node have a rate")
+        node = http.get("/nodes/node-2")
+        assert node["connection_created"] >= 1
+        eventually(lambda: rate() == 0, "none are published any more")
+        asked = "msg_rates_age=60&msg_rates_incr=1&lengths_age=60&lengths_incr=1"
+
+        def sampled() -> bool:
+            shown = http.get(f"/overview?{asked}")
+            publish = shown["message_stats"]["publish_details"]["samples"]
+            length = shown["queue_totals"]["messages_details"]["samples"]
+            found = [one["sample"] for one in publish]
+            assert found == sorted(found, reverse=True), "the latest is first, and none is lost"
+            return len(publish) > 1 and len(length) > 1 and length[0]["sample"] >= 20
+
+        eventually(sampled, "there are samples of two seconds")
+        assert http("GET", "/overview?msg_rates_age=60&msg_rates_incr=0").status == 400
+
+
+def test_a_node_that_is_killed_leaves_no_negative_rate(
+    cluster: LocalCluster, http: HttpClient
+) -> None:
+    with opened(cluster, 0) as connection:
+        channel = connection.channel()
+        channel.queue_declare("survives", durable=True, arguments={"x-queue-type": "quorum"})
+        channel.confirm_delivery()
+        for _ in range(10):
+            channel.basic_publish("", "survives", b"body")
+
+    def rates() -> list[float]:
+        shown = http.get("/overview")
+        parts = (shown["message_stats"], shown["churn_rates"])
+        return [value["rate"] for part in parts for key, value in part.items() if "_det" in key]
+
+    cluster.kill(2)
+    http.get("/overview")
+    cluster.start(2)
+
+    def back() -> bool:
+        assert min(rates()) >= 0
+        return len([one for one in http.get("/nodes") if "mem_used" in one]) == 3
+
+    eventually(back, "the node that is back is counted again")
+    assert min(rates()) >= 0
+    eventually(
+        lambda: http.get(f"/queues/{ROOT}/survives")["messages"] == 10, "its queue has a leader"
+    )
+    eventually(
+        lambda: http.get("/overview")["queue_totals"]["messages"] >= 10, "its messages are counted"
+    )
+
+
+def test_users_see_totals_of_their_vhosts_and_rates_with_monitoring(
+    cluster: LocalCluster, http: HttpClient
+) -> None:
+    http("PUT", "/vhosts/own", {})
+    http("PUT", f"/queues/{ROOT}/theirs", {"durable": True})
+    user = add_user(http, "ofown", "management", vhost="own")
+    user("PUT", "/queues/own/q", {"durable": True})
+    user(
+        "POST",
+        "/exchanges/own/amq.default/publish",
+        {"properties": {}, "routing_key": "q", "payload": "p", "payload_encoding": "string"},
+    )
+    shown = user.get("/overview")
+    assert shown["object_totals"]["queues"] == 1
+    assert shown["queue_totals"] == {
+        "messages": 1,
+        "messages_ready": 1,
+        "messages_unacknowledged": 0,
+    }
+    assert shown["message_stats"] == shown["churn_rates"] == {}
+    onlooker = add_user(http, "watching", "monitoring", vhost=None)
+    seen = onlooker.get("/overview")
+    assert seen["object_totals"]["queues"] >= 2 and seen["message_stats"]["publish"] >= 1
+    cheap = http.get("/overview?disable_stats=true")
+    assert set(cheap["object_totals"]) == {"queues", "exchanges"}
+    assert "message_stats" not in cheap and "queue_totals" not in cheap
+    assert "mem_used" not in http.get("/nodes?disable_stats=true")[0]
+
+
+def test_without_rates_mode_there_are_none() -> None:
+    without = {"management": {**SAMPLED["management"], "rates_mode": "none"}}
+    with LocalCluster(nodes=1, settings=without) as cluster:
+        shown = http_client(cluster).get("/overview")
+        assert shown["rates_mode"] == "none" and shown["message_stats"] == {}
+        assert set(shown["queue_totals"]) == {
+            *("messages", "messages_ready", "messages_unacknowledged")
+        }
