@@ -8,9 +8,13 @@ from pathlib import Path
 
 from tools import console
 
-PROGRAMS: dict[str, str] = {"amqp-publish": "amqp-tools", "valgrind": "valgrind"}
-"""Program → package. amqp-tools are command line clients written in C, by another project; valgrind
-counts instructions."""
+PROGRAMS: dict[str, str] = {
+    "amqp-publish": "amqp-tools",
+    "chromium": "chromium",
+    "valgrind": "valgrind",
+}
+"""Program → package. amqp-tools are command line clients written in C, by another project; Chromium
+shows the management UI; valgrind counts instructions."""
 FILES: dict[str, str] = {
     "/usr/include/amqp.h": "librabbitmq-dev",
     "/usr/include/openssl/ssl.h": "libssl-dev",

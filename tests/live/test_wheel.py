@@ -14,6 +14,7 @@ import pytest
 
 from tools import wheels
 from warren.local import LocalCluster
+from warren_broker.http_api.ui_files import UI_FOLDER
 from warren_broker.kernel.build_kernel import MODULES as KERNEL_MODULES
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
@@ -159,6 +160,8 @@ def test_the_wheel_names_a_platform_that_it_can_run_on_and_holds_the_licence(whe
         assert b"The Apache Software Foundation" in opened.read("warren_proton/NOTICE")
     needed = sorted(one.partition(">")[0] for one in wanted)
     assert needed == ["cffi", "lz4", "msgspec", "zlib-ng"]
+    served = {path.name for path in UI_FOLDER.iterdir()}
+    assert {f"warren_broker/http_api/ui/{name}" for name in served} <= set(names)
     compiled = {
         Path(name).name.partition(".")[0]
         for name in names

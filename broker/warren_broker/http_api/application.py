@@ -30,6 +30,7 @@ from warren_broker.http_api.replies import (
 from warren_broker.http_api.routing_table import found_route, options_of, segments_of
 from warren_broker.http_api.sampling import Sampling
 from warren_broker.http_api.settings import ManagementSettings
+from warren_broker.http_api.ui_files import UiFiles
 
 log = logging.getLogger(__name__)
 Scope = Mapping[str, Any]
@@ -49,7 +50,7 @@ class Disconnected(Exception):
 
 
 class HttpApplication:
-    """Answers requests; every answer but 204 is JSON."""
+    """Answers requests; every answer of the API but 204 is JSON."""
 
     def __init__(self, link: NodeLink, job: ApiJob) -> None:
         self._link = link
@@ -60,6 +61,7 @@ class HttpApplication:
         self._sampling = Sampling(
             settings.collect_statistics_interval / 1000, settings.rates_mode == "basic"
         )
+        self._ui = UiFiles(settings.path_prefix) if settings.ui else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -82,11 +84,15 @@ class HttpApplication:
         await _send_reply(reply, data, send)
 
     async def _reply(self, scope: Scope, receive: Receive) -> HttpReply:
+        method, headers = str(scope["method"]), dict(scope["headers"])
+        if self._ui is not None:
+            file = self._ui.reply(method, scope["raw_path"], headers)
+            if file is not None:
+                return file
         segments = segments_of(scope["raw_path"], self._prefix)
-        method = str(scope["method"])
         if method == "OPTIONS":
             return HttpReply(200, NO_BODY, {"allow": options_of(routes.ROUTES, segments)})
-        headers = dict(scope["headers"])
+        _check_origin(method, headers)
         credentials = _credentials(headers, _peer(scope))
         tags = await self._logged_in(credentials)
         answering, names = found_route(routes.ROUTES, method, segments)
@@ -160,6 +166,26 @@ class HttpApplication:
         )
 
 
+def _check_origin(method: str, headers: Mapping[bytes, bytes]) -> None:
+    """Raise HttpRefusal for what a page of another site could have a browser send.
+
+    1. A browser has asked its user for credentials of the API, and keeps them.  2. A page of
+    another site sends a form, or a text, by POST: the browser adds the credentials, and asks
+    nothing before.  3. The API would carry it out. Whatever is not GET or POST, or says that it is
+    JSON, the browser asks about before (OPTIONS), and the API permits it to no other site.
+    """
+    if method != "POST" or b"origin" not in headers:
+        return
+    given = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if given != b"application/json":
+        raise HttpRefusal(
+            415,
+            "unsupported_media_type",
+            f"a browser has sent content-type {given[:40].decode('latin-1')!r}: a POST with the "
+            "header Origin must have application/json",
+        )
+
+
 def _peer(scope: Scope) -> str:
     host, port = scope["client"] or ("", 0)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -204,6 +230,8 @@ def _query(text: bytes) -> dict[str, str]:
 
 
 def _encoded(reply: HttpReply) -> bytes:
+    if isinstance(reply.body, bytes):
+        return reply.body
     return b"" if reply.body is NO_BODY else msgspec.json.encode(reply.body)
 
 
@@ -212,7 +240,7 @@ async def _send_reply(reply: HttpReply, data: bytes, send: Send) -> None:
         "cache-control": "no-cache",
         "x-content-type-options": "nosniff",
         **({"content-type": "application/json"} if data else {}),
-        **({} if reply.status == 204 else {"content-length": str(len(data))}),
+        **({} if reply.status in (204, 304) else {"content-length": str(len(data))}),
         **reply.headers,
     }
     encoded = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]

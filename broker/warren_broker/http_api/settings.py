@@ -78,6 +78,7 @@ class ManagementSettings(_ManagementTable):
     """The HTTP API."""
 
     enabled: bool = False
+    ui: bool = Field(True, description="serve the management UI, too")
     tcp: HttpTcp | None = Field(None, description="by default there, unless ssl is given alone")
     ssl: HttpSsl | None = None
     http: HttpBounds = HttpBounds()

@@ -167,7 +167,32 @@ def test_paths_prefixes_methods_and_heads() -> None:
     assert request(node, "OPTIONS", "/api/permissions")[2][b"allow"] == b"HEAD, GET, OPTIONS"
     assert request(node, "HEAD", "/api/permissions")[0] == 200
     assert request(node, "DELETE", "/api/permissions", b"")[0] == 405
-    assert request(node, "GET", "/")[0] == request(node, "GET", "/api/")[0] == 404
+    assert request(node, "GET", "/api/")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("given", "status"),
+    [
+        ({}, 200),
+        ({b"content-type": b"text/plain"}, 200),
+        ({b"origin": b"https://evil.example"}, 415),
+        ({b"origin": b"null", b"content-type": b"text/plain"}, 415),
+        ({b"origin": b"http://h", b"content-type": b"application/x-www-form-urlencoded"}, 415),
+        ({b"origin": b"http://h", b"content-type": b"multipart/form-data; boundary=x"}, 415),
+        ({b"origin": b"http://h", b"content-type": b"Application/JSON; charset=utf-8"}, 200),
+    ],
+)
+def test_a_page_of_another_site_cannot_have_a_browser_post(
+    given: dict[bytes, bytes], status: int
+) -> None:
+    """A browser sends JSON of another site's page only if the answer to OPTIONS permits it."""
+    node = PlayedNode(**{"POST /nodes/n/drain": (200, {})})
+    found, body, _ = request(node, "POST", "/api/nodes/n/drain", b"", headers=given)
+    assert found == status
+    if status == 415:
+        assert node.asked == [] and "application/json" in body["reason"]
+    asked = request(node, "OPTIONS", "/api/nodes/n/drain", headers=given)[2]
+    assert not [name for name in asked if name.startswith(b"access-control")]
 
 
 def test_a_connection_is_closed_with_the_reason_of_the_header() -> None:

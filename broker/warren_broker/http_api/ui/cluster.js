@@ -1,0 +1,165 @@
+// The cluster and its nodes.
+
+import { at, get, request } from "./api.js";
+import { count, facts, h, link, mark, page } from "./dom.js";
+import { action, form, panel } from "./form.js";
+import { table } from "./list.js";
+import { rateOf } from "./queues_page.js";
+import { View } from "./view.js";
+
+// ------------------------------------------------------------------ overview
+
+/** The cluster in numbers, and its nodes. */
+export function overviewPage() {
+  const view = new View("Overview");
+  view.live((signal) => get(at("overview"), {}, signal), totals);
+  view.live((signal) => get(at("nodes"), {}, signal), nodes, "Nodes");
+  view.live((signal) => get(at("overview"), { disable_stats: true }, signal), ports, "Listeners");
+  view.add(panel("Definitions", definitions(view)));
+  return view;
+}
+
+function totals(found) {
+  const queues = found.queue_totals || {};
+  const objects = found.object_totals || {};
+  return h(
+    "div",
+    { class: "columns" },
+    facts([
+      ["Cluster", found.cluster_name],
+      ["This node", link(page("nodes", found.node), found.node)],
+      ["Version", `${found.product_name} ${found.product_version}`],
+      ["API of RabbitMQ", found.rabbitmq_version],
+    ]),
+    facts([
+      ["Messages ready", count(queues.messages_ready)],
+      ["Messages unacknowledged", count(queues.messages_unacknowledged)],
+      ["Messages in all", count(queues.messages)],
+      ["Published", rateOf(found, "publish")],
+      ["Delivered", rateOf(found, "deliver_get")],
+    ]),
+    facts(
+      ["connections", "channels", "exchanges", "queues", "consumers"].map((kind) => [
+        kind[0].toUpperCase() + kind.slice(1),
+        count(objects[kind]),
+      ]),
+    ),
+  );
+}
+
+function ports(found) {
+  const columns = [
+    { label: "Protocol", cell: (one) => one.protocol },
+    { label: "Address", cell: (one) => one.ip_address },
+    { label: "Port", number: true, cell: (one) => one.port },
+  ];
+  const empty = "A user with the tag monitoring sees them.";
+  return table(`Listeners of ${found.node}`, columns, found.listeners || [], { empty });
+}
+
+function definitions(view) {
+  const save = action(view, {
+    text: "Export definitions",
+    run: async () => {
+      const found = await get(at("definitions"));
+      const data = new Blob([JSON.stringify(found, null, 1)], { type: "application/json" });
+      const address = URL.createObjectURL(data);
+      h("a", { href: address, download: "definitions.json" }).click();
+      URL.revokeObjectURL(address);
+      return "The definitions are exported; they have the users' password hashes.";
+    },
+  });
+  const load = form(view, {
+    label: "Import definitions",
+    key: "import",
+    submit: "Import",
+    fields: [{ name: "document", label: "To import", type: "json", rows: 6, required: true }],
+    run: async ({ document }) => {
+      const report = await request("POST", at("definitions"), { body: document });
+      return report
+        ? `Imported, but ${report.not_honoured_count} objects have no effect here.`
+        : "The definitions are imported.";
+    },
+  });
+  return [save, load];
+}
+
+// ------------------------------------------------------------------ nodes
+
+const NODE_COLUMNS = [
+  { label: "Name", cell: (one) => link(page("nodes", one.name), one.name) },
+  { label: "State", cell: nodeState },
+  { label: "Alarms", cell: alarms },
+  { label: "Address", cell: (one) => one.address },
+  { label: "Leaders", number: true, cell: (one) => count(one.queue_leaders) },
+  { label: "Members", number: true, cell: (one) => count(one.quorum_queue_members) },
+  { label: "Local queues", number: true, cell: (one) => count(one.local_queues) },
+];
+
+function nodes(found) {
+  return table("Nodes", NODE_COLUMNS, found);
+}
+
+function nodeState(node) {
+  if (!node.running) {
+    return mark("bad", node.forgetting ? "down, being removed" : "down");
+  }
+  if (node.forgetting) {
+    return mark("warn", "being removed");
+  }
+  return node.being_drained ? mark("warn", "in maintenance") : mark("ok", "running");
+}
+
+function alarms(node) {
+  const found = [node.mem_alarm && "memory", node.disk_free_alarm && "disk"].filter(Boolean);
+  return found.length ? mark("bad", `low on ${found.join(", ")}`) : "none";
+}
+
+/** One node, and its maintenance. */
+export function nodePage(name) {
+  const view = new View(`Node ${name}`);
+  const own = at("nodes", name);
+  const overview = (node) =>
+    facts(NODE_COLUMNS.slice(1).map((one) => [one.label, one.cell(node)]));
+  view.live((signal) => get(own, {}, signal), overview, "Overview");
+  const change = (text, verb, question, done, danger) =>
+    action(view, {
+      text,
+      question,
+      danger,
+      run: async () => {
+        await (verb ? request("POST", `${own}/${verb}`) : request("DELETE", own));
+        return done;
+      },
+    });
+  view.add(
+    h(
+      "div",
+      { class: "row" },
+      change(
+        "Drain",
+        "drain",
+        `Put ${name} into maintenance? It closes its clients' connections; its leaders move.`,
+        `${name} goes into maintenance.`,
+      ),
+      change("Revive", "revive", null, `${name} leaves maintenance.`),
+      change(
+        "Forget",
+        "",
+        `Remove ${name} from the cluster for ever? Members of queues on it are removed.`,
+        `${name} is being removed.`,
+        true,
+      ),
+    ),
+  );
+  const rebalance = action(view, {
+    text: "Rebalance leaders",
+    question: "Spread the leaders of queues over the nodes?",
+    run: async () => {
+      await request("POST", at("rebalance", "queues"));
+      return "The leaders of queues are spread over the nodes.";
+    },
+  });
+  view.add(panel("All queues", rebalance));
+  return view;
+}

@@ -1,0 +1,160 @@
+// Lists in pages: the API filters, sorts and cuts them, so ten thousand queues are no more work.
+
+import { get } from "./api.js";
+import { h, replace } from "./dom.js";
+
+const SIZES = [50, 100, 500];
+const SIZE = 100;
+const kept = new Map();
+
+/**
+ * Return a table. columns: {label, cell(row), key, number}; a column with `key` can be sorted by,
+ * `choice` {sort, reverse} says by what it is, `sorted(key)` is called for another choice.
+ */
+export function table(label, columns, rows, { choice, sorted, empty } = {}) {
+  if (rows.length === 0) {
+    return h("p", { class: "none" }, empty || "None.");
+  }
+  const body = rows.map((row) =>
+    h(
+      "tr",
+      {},
+      columns.map((one) => h("td", { class: one.number ? "number" : null }, one.cell(row))),
+    ),
+  );
+  const head = h("tr", {}, columns.map((one) => heading(one, choice, sorted)));
+  const made = h("table", {}, h("caption", {}, label), h("thead", {}, head), h("tbody", {}, body));
+  return h("div", { class: "wide", role: "region", "aria-label": label, tabindex: "0" }, made);
+}
+
+function heading(column, choice, sorted) {
+  const number = column.number ? "number" : null;
+  if (!sorted || !column.key) {
+    return h("th", { scope: "col", class: number }, column.label);
+  }
+  const chosen = choice.sort === column.key;
+  const order = choice.reverse ? "descending" : "ascending";
+  const sign = chosen ? (choice.reverse ? " ▾" : " ▴") : "";
+  const button = h(
+    "button",
+    { type: "button", "data-key": `sort-${column.key}`, on: { click: () => sorted(column.key) } },
+    column.label + sign,
+  );
+  return h("th", { scope: "col", class: number, "aria-sort": chosen ? order : null }, button);
+}
+
+/**
+ * Add a list to a page. path() and query() say what is asked for; the API cuts it into pages.
+ * What was chosen last for `name` is chosen again when the user comes back.
+ */
+export function listing(view, { name, label, path, columns, query, filter = true, empty }) {
+  const choice = kept.get(name) || { page: 1, size: SIZE, text: "", regex: false };
+  kept.set(name, choice);
+  const change = (changes) => {
+    Object.assign(choice, { page: 1 }, changes);
+    view.refresh();
+  };
+  const sorted = (key) => change({ sort: key, reverse: choice.sort === key && !choice.reverse });
+  if (filter) {
+    view.add(filterRow(name, choice, change));
+  }
+  const load = (signal) => loadPage(path(), choice, query ? query() : {}, signal);
+  const render = (found) => [
+    pager(found, choice, change),
+    table(label, columns, found.items, { choice, sorted, empty }),
+  ];
+  view.live(load, render);
+}
+
+async function loadPage(path, choice, query, signal) {
+  const asked = { ...query, page: choice.page, page_size: choice.size };
+  if (choice.text) {
+    Object.assign(asked, { name: choice.text, use_regex: choice.regex });
+  }
+  if (choice.sort) {
+    Object.assign(asked, { sort: choice.sort, sort_reverse: choice.reverse });
+  }
+  // What was on the last page may have been deleted: then the page before is shown.
+  let found = null;
+  try {
+    found = await get(path, asked, signal);
+  } catch (error) {
+    if (choice.page === 1 || !error.message.includes("Page out of range")) {
+      throw error;
+    }
+  }
+  if (choice.page === 1 || (found && choice.page <= found.page_count)) {
+    return found;
+  }
+  choice.page = found ? Math.max(1, found.page_count) : 1;
+  return loadPage(path, choice, query, signal);
+}
+
+function filterRow(name, choice, change) {
+  const text = h("input", {
+    type: "search",
+    id: `${name}-filter`,
+    value: choice.text,
+    on: { input: (event) => change({ text: event.target.value }) },
+  });
+  const regex = h("input", {
+    type: "checkbox",
+    id: `${name}-regex`,
+    checked: choice.regex,
+    on: { change: (event) => change({ regex: event.target.checked }) },
+  });
+  return h(
+    "div",
+    { class: "filter" },
+    h("label", { for: text.id }, "Filter by name"),
+    text,
+    regex,
+    h("label", { for: regex.id }, "regular expression"),
+  );
+}
+
+function pager(found, choice, change) {
+  const last = Math.max(1, found.page_count);
+  const go = (page) => () => change({ page });
+  const button = (text, label, page) =>
+    h(
+      "button",
+      {
+        type: "button",
+        "aria-label": label,
+        "data-key": label,
+        disabled: page < 1 || page > last,
+        on: { click: go(page) },
+      },
+      text,
+    );
+  const sizes = h(
+    "select",
+    {
+      "aria-label": "Rows on a page",
+      "data-key": "page-size",
+      on: { change: (event) => change({ size: Number(event.target.value) }) },
+    },
+    SIZES.map((one) => h("option", { value: one, selected: one === choice.size }, one)),
+  );
+  const matching =
+    found.filtered_count === found.total_count
+      ? `${found.total_count}`
+      : `${found.filtered_count} of ${found.total_count}`;
+  return h(
+    "div",
+    { class: "pager" },
+    button("‹", "Previous page", found.page - 1),
+    h("span", { class: "where" }, `page ${found.page} of ${last}, ${matching} in all`),
+    button("›", "Next page", found.page + 1),
+    sizes,
+  );
+}
+
+/** Add options to a list of suggestions, which inputs name by `list`. */
+export function suggest(id, texts) {
+  const list = document.getElementById(id);
+  if (list) {
+    replace(list, texts.map((text) => h("option", { value: text })));
+  }
+}

@@ -1,0 +1,215 @@
+// One queue: its state, bindings, consumers and messages, and what may be done with it.
+
+import { at, get, request, tryGet } from "./api.js";
+import { bindForm, bindingColumns } from "./bindings.js";
+import { count, entries, facts, h, link, mark, page } from "./dom.js";
+import { action, form, panel } from "./form.js";
+import { table } from "./list.js";
+import { getForm, publishForm } from "./messages.js";
+import { rateOf, stateOf } from "./queues_page.js";
+import { View } from "./view.js";
+
+const COUNTS = [
+  ["Ready", "messages_ready"],
+  ["Unacknowledged", "messages_unacknowledged"],
+  ["Total", "messages"],
+  ["Bytes ready", "message_bytes_ready"],
+  ["Consumers", "consumers"],
+];
+/** Shown where there are any. */
+const RARE_COUNTS = [
+  ["Delayed", "messages_delayed"],
+  ["Claimed by Spark", "messages_claimed"],
+  ["Staged by Spark", "messages_staged"],
+  ["Set aside", "messages_set_aside"],
+  ["Waiting for dead-lettering", "messages_dlx"],
+  ["Duplicates dropped", "duplicates_dropped"],
+];
+const RATES = [
+  ["Published", "publish"],
+  ["Delivered", "deliver_get"],
+  ["Acknowledged", "ack"],
+  ["Redelivered", "redeliver"],
+];
+
+/** One queue. */
+export function queuePage(vhost, name) {
+  const view = new View(`Queue ${name}`);
+  const own = at("queues", vhost, name);
+  view.live((signal) => get(own, {}, signal), overview, "Overview");
+  view.live((signal) => mover(vhost, name, signal), moving);
+  const bindings = (signal) => get(`${own}/bindings`, {}, signal);
+  const columns = bindingColumns(view, "source");
+  view.live(bindings, (found) => table("Bindings to this queue", columns, found), "Bindings");
+  view.add(
+    panel("Add a binding", bindForm(view, vhost, { to: { kind: "q", name } })),
+    panel("Publish a message", publishForm(view, vhost, { queue: name })),
+    panel("Get messages", getForm(view, vhost, name)),
+    panel("Move messages", moveForm(view, vhost, name)),
+    panel("Purge or delete", ends(view, vhost, name)),
+  );
+  return view;
+}
+
+function overview(queue) {
+  const online = new Set(queue.online || []);
+  const members = (queue.members || []).map((one) => [
+    online.has(one) ? mark("ok", one) : mark("bad", `${one} is down`),
+    " ",
+  ]);
+  const about = facts([
+    ["State", stateOf(queue)],
+    ["Vhost", queue.vhost],
+    ["Type", queue.type],
+    ["Features", features(queue)],
+    ["Arguments", entries(queue.arguments)],
+    ["Policy", queue.policy],
+    ["Operator policy", queue.operator_policy],
+    ["Effective policy", entries(queue.effective_policy_definition)],
+    ["Leader", queue.leader || queue.node || "none"],
+    ["Members", members.length ? members : null],
+  ]);
+  const told = [...COUNTS, ...RARE_COUNTS.filter(([, key]) => queue[key] > 0)];
+  const counts = facts(told.map(([label, key]) => [label, count(queue[key])]));
+  const rates = facts(RATES.map(([label, kind]) => [label, rateOf(queue, kind)]));
+  return [h("div", { class: "columns" }, about, counts, rates), consumers(queue)];
+}
+
+function features(queue) {
+  const found = [
+    queue.durable ? "durable" : "transient",
+    queue.auto_delete && "deleted after its last consumer",
+    queue.exclusive && "exclusive",
+  ];
+  return found.filter(Boolean).join(", ");
+}
+
+function consumers(queue) {
+  if (!Array.isArray(queue.consumer_details)) {
+    return null;
+  }
+  const columns = [
+    {
+      label: "Channel",
+      cell: (one) => {
+        const details = one.channel_details || {};
+        const connection = details.connection_name;
+        return connection ? link(page("connections", connection), details.name) : details.name;
+      },
+    },
+    { label: "Tag", cell: (one) => one.consumer_tag },
+    { label: "Acknowledges", cell: (one) => (one.ack_required ? "yes" : "no") },
+    { label: "Prefetch", number: true, cell: (one) => count(one.prefetch_count) },
+    { label: "Arguments", cell: (one) => entries(one.arguments) },
+  ];
+  return [h("h3", {}, "Consumers"), table("Consumers", columns, queue.consumer_details)];
+}
+
+// ------------------------------------------------------------------ moving messages
+
+/** Return the path of the shovel that moves the messages of a queue: RabbitMQ's UI names it so. */
+function moverPath(vhost, queue) {
+  return at("shovels", "vhost", vhost, moverName(queue));
+}
+
+function moverName(queue) {
+  return `Move from ${queue}`;
+}
+
+/** Return that shovel; null where none runs, or the user may not see it. */
+async function mover(vhost, queue, signal) {
+  try {
+    return await tryGet(moverPath(vhost, queue), {}, signal);
+  } catch (error) {
+    if (error.permitted === false) {
+      return null;
+    }
+    throw error;
+  }
+}
+
+function moving(shovel) {
+  if (shovel === null) {
+    return null;
+  }
+  const left = shovel.remaining === undefined ? "" : `, ${count(shovel.remaining)} left`;
+  const said = `${count(shovel.forwarded)} messages moved to ${shovel.dest_queue}${left}`;
+  return h(
+    "p",
+    { class: shovel.reason ? "problem" : "moving", role: shovel.reason ? "alert" : null },
+    shovel.reason ? `Moving messages fails: ${shovel.reason}. ${said}. ` : `${said}. `,
+    link(page("shovels"), "Shovels"),
+  );
+}
+
+/** Return the URI of this cluster for the shovel; without a user it is guest. */
+function moverUri(vhost, user, password) {
+  const login = user ? `${encodeURIComponent(user)}:${encodeURIComponent(password)}@` : "";
+  return `amqp://${login}/${encodeURIComponent(vhost)}`;
+}
+
+function moveForm(view, vhost, queue) {
+  const made = form(view, {
+    label: "Move messages",
+    key: "move",
+    submit: "Move messages",
+    fields: [
+      { name: "to", label: "To the queue", required: true },
+      { name: "user", label: "As user", hint: "of the shovel; empty: guest" },
+      { name: "password", label: "Password", type: "password" },
+    ],
+    run: async ({ to, user, password }) => {
+      if ((await tryGet(at("queues", vhost, to), { disable_stats: true })) === null) {
+        throw new Error(`There is no queue ${to} in vhost ${vhost}: add it first.`);
+      }
+      const uri = moverUri(vhost, user, password);
+      const value = {
+        "src-protocol": "amqp091",
+        "src-uri": uri,
+        "src-queue": queue,
+        "src-prefetch-count": 1000,
+        "src-delete-after": "queue-length",
+        "dest-protocol": "amqp091",
+        "dest-uri": uri,
+        "dest-queue": to,
+        "dest-add-forward-headers": false,
+        "ack-mode": "on-confirm",
+      };
+      const path = at("parameters", "shovel", vhost, moverName(queue));
+      await request("PUT", path, { body: { value } });
+      return `A shovel moves what is in the queue to ${to}, and ends.`;
+    },
+  });
+  const about =
+    "A shovel moves the messages that are in the queue now, and removes itself. It needs a user " +
+    "with permissions in this vhost; its password is in the definitions until then.";
+  return [h("p", {}, about), made];
+}
+
+// ------------------------------------------------------------------ the end
+
+function ends(view, vhost, name) {
+  const own = at("queues", vhost, name);
+  const purge = action(view, {
+    text: "Purge messages",
+    question: `Delete all messages that are ready in ${name}?`,
+    danger: true,
+    run: async () => {
+      await request("DELETE", `${own}/contents`);
+      return "The messages are deleted.";
+    },
+  });
+  const drop = action(view, {
+    text: "Delete queue",
+    question: `Delete the queue ${name} and all its messages?`,
+    danger: true,
+    run: async () => {
+      await request("DELETE", own);
+      return `Queue ${name} is deleted.`;
+    },
+    then: () => {
+      window.location.hash = page("queues");
+    },
+  });
+  return h("div", { class: "row" }, purge, drop);
+}

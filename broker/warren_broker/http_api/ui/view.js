@@ -1,0 +1,140 @@
+// A page on the screen: its sections ask the API again every few seconds, until the page is left.
+
+import { h, replace } from "./dom.js";
+
+const INTERVAL = "warren-refresh-s";
+const SOON_MS = 1000;
+const SOON_ROUNDS = 3;
+export const INTERVALS_S = [5, 30, 0];
+
+/** Return the seconds between two refreshes; 0: none by itself. */
+export function interval() {
+  const kept = Number(sessionStorage.getItem(INTERVAL) ?? INTERVALS_S[0]);
+  return INTERVALS_S.includes(kept) ? kept : INTERVALS_S[0];
+}
+
+/** Set the seconds between two refreshes. */
+export function setSeconds(seconds) {
+  sessionStorage.setItem(INTERVAL, String(seconds));
+}
+
+/** A page. `place` holds its elements; `leave` ends what it does. */
+export class View {
+  constructor(title) {
+    this.notice = h("p", { class: "notice", role: "status" });
+    this.place = h("div", { class: "page" }, h("h1", { tabindex: "-1" }, title), this.notice);
+    this.abort = new AbortController();
+    this.sections = [];
+    this.timer = 0;
+    this.running = null;
+    this.again = false;
+    this.soon = 0;
+  }
+
+  /** Add elements that stay as they are. */
+  add(...children) {
+    this.place.append(h("div", { class: "still" }, children));
+    return this;
+  }
+
+  /** Add a section: `load(signal)` asks the API, `render(found)` returns what to show of it. */
+  live(load, render, title) {
+    const problem = h("p", { class: "problem", role: "alert", hidden: true });
+    const content = h("div", { class: "content" }, h("p", { class: "quiet" }, "Loading …"));
+    const heading = title ? h("h2", {}, title) : null;
+    this.place.append(h("section", {}, heading, problem, content));
+    this.sections.push({ load, render, problem, content });
+    return this;
+  }
+
+  /** Begin to ask. */
+  start() {
+    this.refresh();
+    return this;
+  }
+
+  /** Ask now; what is asked already is asked once more afterwards. */
+  async refresh() {
+    if (this.running) {
+      this.again = true;
+      return this.running;
+    }
+    clearTimeout(this.timer);
+    this.running = this.round();
+    await this.running;
+    this.running = null;
+    if (this.abort.signal.aborted) {
+      return undefined;
+    }
+    if (this.again) {
+      this.again = false;
+      return this.refresh();
+    }
+    this.wait();
+    return undefined;
+  }
+
+  /** Ask now and a few times soon after: what was done takes effect within seconds. */
+  changed() {
+    this.soon = SOON_ROUNDS;
+    return this.refresh();
+  }
+
+  wait() {
+    clearTimeout(this.timer);
+    const pause = this.soon > 0 ? SOON_MS : interval() * 1000;
+    this.soon = Math.max(0, this.soon - 1);
+    if (pause && !this.abort.signal.aborted) {
+      const due = () => (document.hidden ? this.wait() : this.refresh());
+      this.timer = setTimeout(due, pause);
+    }
+  }
+
+  async round() {
+    for (const section of this.sections) {
+      if (!this.abort.signal.aborted) {
+        await this.ask(section);
+      }
+    }
+  }
+
+  /** Show what the API answers; when it refuses, say so above what was shown before. */
+  async ask({ load, render, problem, content }) {
+    try {
+      const found = await load(this.abort.signal);
+      if (this.abort.signal.aborted) {
+        return;
+      }
+      replace(content, render(found));
+      problem.hidden = true;
+      problem.textContent = "";
+    } catch (error) {
+      if (error.name === "AbortError" || this.abort.signal.aborted) {
+        return;
+      }
+      if (content.querySelector(".quiet")) {
+        content.replaceChildren();
+      }
+      if (problem.textContent !== error.message) {
+        problem.textContent = error.message;
+      }
+      problem.hidden = false;
+      if (error.status === 401 && error.permitted) {
+        window.dispatchEvent(new CustomEvent("login-refused", { detail: error.message }));
+      } else if (error.status === undefined) {
+        console.error(error); // a fault of this page
+      }
+    }
+  }
+
+  /** Tell the user that something was done. */
+  say(text) {
+    this.notice.textContent = text;
+  }
+
+  /** Leave the page: requests under way are given up. */
+  leave() {
+    clearTimeout(this.timer);
+    this.abort.abort();
+  }
+}
