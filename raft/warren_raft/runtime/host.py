@@ -205,14 +205,9 @@ class Host:
             self._group_restored,
             self.repair.awaits,
         )
+        groups, transfers, epoch_ms = self._groups, self._transfers, self._clock.epoch_ms
         self._lost = LostEntries(
-            config.node,
-            store,
-            self._groups,
-            self._transfers,
-            self._clock.epoch_ms,
-            self._touch,
-            self.repair.lacks,
+            config.node, store, groups, transfers, epoch_ms, self._touch, self.repair.lacks
         )
         applied = self._ready_loop.applied
         self._snapshot_policy = SnapshotPolicy(store, self._groups, applied, self._loop, config)
