@@ -143,6 +143,23 @@ REQUESTS: tuple[Asked, ...] = (
     ("GET", "/connections/none", None),
     *(("GET", f"/{path}", None) for path in ("channels", "consumers", "none")),
     *CHECKS,
+    *(
+        ("GET", f"/{path}", None)
+        for path in (
+            *(f"consumers/{R}", "consumers/none", "consumers?disable_stats=true"),
+            *(f"aliveness-test/{R}", "aliveness-test/none", "healthchecks/node"),
+            *("healthchecks/node/none", "nodes/none/memory", "auth/hash_password/secret"),
+            *("overview?msg_rates_age=60&msg_rates_incr=5", "overview?lengths_age=60"),
+            *("overview?msg_rates_age=x&msg_rates_incr=5", "overview?disable_stats=true"),
+            *("all-configuration", "feature-flags", "deprecated-features/used"),
+        )
+    ),
+    *(("POST", f"/queues/{R}/{name}/actions", {"action": "sync"}) for name in ("q", "none")),
+    ("POST", f"/queues/{R}/q/actions", {}),
+    *twice(("DELETE", "/reset", None)),
+    ("DELETE", "/reset/none", None),
+    ("POST", f"/vhosts/{R}/start/none", {}),
+    ("POST", "/vhosts/none/start/none", {}),
     *((method, "/queues", {}) for method in ("PATCH", "POST", "PUT")),
     ("DELETE", f"/exchanges/{R}/x?if-unused=true", None),
     ("DELETE", f"/exchanges/{R}/x", None),
@@ -168,6 +185,10 @@ def by_user(name: str) -> tuple[Asked, ...]:
         *("definitions", f"definitions/{R}", "vhost-limits", "vhost-limits/theirs"),
         *("user-limits", "user-limits/management", "connections", "shovels", "federation-links"),
         *("health/checks/alarms", "cluster-name", "extensions"),
+        *("consumers", f"consumers/{R}", "consumers/theirs", f"aliveness-test/{R}"),
+        *("aliveness-test/theirs", "auth/hash_password/secret", "nodes/none/memory"),
+        "health/checks/below-node-connection-limit",
+        "health/checks/reached-target-cluster-size",
     )
     return (
         *(("GET", f"/{path}", None) for path in looked),

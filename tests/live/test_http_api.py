@@ -197,8 +197,9 @@ def test_exchanges_and_bindings(http: HttpClient, admin: Admin) -> None:
     found = http.get(between)
     keys = {one["routing_key"]: one["properties_key"] for one in found}
     assert keys[""] == "~"
-    path = made.headers["location"].partition("/api")[2]
-    assert path == f"{between}/{quoted(keys['a.#'])}"
+    location = made.headers["location"]
+    assert location == f"bound/{quoted(keys['a.#'])}", "relative, as from RabbitMQ"
+    path = f"{between.rpartition('/')[0]}/{location}"
     assert http.get(path)["arguments"] == {"k": "v"}
     of_queue = http.get(f"/queues/{ROOT}/bound/bindings")
     assert {one["source"] for one in of_queue} == {"", "x"}

@@ -13,7 +13,10 @@ from warren.local import LocalCluster
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 LIMITED = "the tag policymaker is needed to see policies, as over /management"
+OPEN = "every path needs credentials here"
 KNOWN: dict[str, str] = {
+    "GET /health/checks/below-node-connection-limit": OPEN,
+    "GET /health/checks/reached-target-cluster-size": OPEN,
     "management GET /policies": LIMITED,
     "monitoring GET /policies": LIMITED,
     "GET /operator-policies": "the tag administrator is needed, as over /management",

@@ -127,7 +127,7 @@ def test_connections_are_closed_by_their_user_and_by_administrators(
     assert len(watcher.get("/connections")) == 3
     assert watcher("DELETE", path).status == 401
     assert user("DELETE", path).status == 204
-    with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="Closed via management"):
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="via management plugin"):
         opened[2].process_data_events(PATIENCE_S)
     eventually(lambda: http("GET", path).status == 404, "it is shown no more")
     assert http("DELETE", path).status == 404

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from warren_broker.http_api.calls import HttpCall, boolean, done, path_of
@@ -13,6 +14,7 @@ from warren_broker.http_api.replies import (
 )
 from warren_broker.http_api.routing_table import Answering, HttpRoute, http_route
 from warren_broker.http_api.whole_cluster import nodes_alive
+from warren_broker.metadata.passwords import SALT_BYTES, hash_password
 
 USER_FIELDS = ("password", "password_hash", "hashing_algorithm", "tags")
 VHOST_FIELDS = ("description", "tags", "tracing", "default_queue_type")
@@ -51,6 +53,21 @@ def forward_put(*path: str, fields: tuple[str, ...]) -> Answering:
 
 async def _whoami(call: HttpCall) -> HttpReply:
     return HttpReply(200, await call.get("/whoami"))
+
+
+async def _hash_password(call: HttpCall) -> HttpReply:
+    call.must_administer()
+    return HttpReply(200, {"ok": hash_password(call.names[0], os.urandom(SALT_BYTES))})
+
+
+async def _start_vhost(call: HttpCall) -> HttpReply:
+    """Answer that a vhost runs on a node: here they all do, as long as the node does."""
+    vhost, node = call.names
+    call.must_administer()
+    if node not in await nodes_alive(call):
+        raise bad_request(f"Unknown node: {node}")
+    await call.get(path_of("vhosts", vhost))
+    return HttpReply(204)
 
 
 async def _with_limits(call: HttpCall, users: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -214,11 +231,13 @@ def _limit_routes(of: str) -> tuple[HttpRoute, ...]:
 
 ROUTES: tuple[HttpRoute, ...] = (
     http_route("/whoami", GET=_whoami),
+    http_route("/auth/hash_password/:password", GET=_hash_password),
     http_route("/users", GET=_list_users),
     http_route("/users/bulk-delete", POST=_delete_users),
     http_route("/users/without-permissions", GET=_without_permissions),
     http_route("/users/:user", GET=_get_user, PUT=_put_user, DELETE=forward_delete("users")),
     http_route("/vhosts", GET=_list_vhosts),
+    http_route("/vhosts/:vhost/start/:node", POST=_start_vhost),
     http_route("/vhosts/:vhost", GET=_get_vhost, PUT=_put_vhost, DELETE=forward_delete("vhosts")),
     *_grant_routes(
         "permissions",

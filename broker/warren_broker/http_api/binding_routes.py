@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 from warren_broker.http_api.binding_keys import properties_key
 from warren_broker.http_api.calls import HttpCall, done, exchange_name, path_of, text
@@ -78,8 +78,9 @@ async def _bind(call: HttpCall) -> HttpReply:
         "arguments": arguments,
     }
     await call.ask("POST", "/bindings", body, vhost=vhost)
-    location = quote(properties_key(key, arguments), safe="")
-    return HttpReply(201, headers={"location": f"{call.path.rstrip('/')}/{location}"})
+    # Relative, as from RabbitMQ: clients split it.
+    location = f"{quote_plus(destination)}/{quote(properties_key(key, arguments), safe='')}"
+    return HttpReply(201, headers={"location": location})
 
 
 async def _one(call: HttpCall) -> tuple[str, dict[str, Any]]:

@@ -16,6 +16,7 @@ from warren_broker.http_api.replies import (
     HttpRefusal,
     HttpReply,
     bad_request,
+    not_authorised,
     object_not_found,
     refusal_of,
 )
@@ -88,6 +89,11 @@ class HttpCall:
         """Return whether the user sees what is of others."""
         return bool({"administrator", "monitoring"}.intersection(self.tags))
 
+    def must_administer(self) -> None:
+        """Raise HttpRefusal unless the user is an administrator."""
+        if "administrator" not in self.tags:
+            raise not_authorised("User not authorised to access object")
+
     # ------------------------------------------------------------ what the node is asked
 
     async def totals(self) -> Any:
@@ -130,10 +136,12 @@ class HttpCall:
         """Return the names of the vhosts that the user sees."""
         return [str(one["name"]) for one in await self.get("/vhosts")]
 
-    async def queues(self, vhost: str, *, counts: bool) -> list[dict[str, Any]]:
-        """Return the queues of a vhost, by name."""
+    async def queues(self, vhost: str, *, counts: bool, pattern: str = "") -> list[dict[str, Any]]:
+        """Return the queues of a vhost, by name; pattern: it is found in their names."""
         found: list[dict[str, Any]] = []
         asked = {"count": str(QUEUES_PER_ASK), "counts": "true" if counts else "false"}
+        if pattern:
+            asked["pattern"] = pattern
         while True:
             after = {"after": found[-1]["name"]} if found else {}
             page = await self.get(f"/queues?{urlencode({**asked, **after})}", vhost=vhost)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 from warren_broker.http_api.calls import HttpCall, path_of
+from warren_broker.http_api.messages import open_channel
 from warren_broker.http_api.overview import RABBITMQ_VERSION, node_statistics, overview
-from warren_broker.http_api.replies import HttpReply, bad_request
+from warren_broker.http_api.replies import HttpReply, bad_request, object_not_found
 from warren_broker.http_api.routing_table import Answering, HttpRoute, http_route
-from warren_broker.http_api.whole_cluster import alarms_by_node
+from warren_broker.http_api.whole_cluster import alarms_by_node, nodes_alive
 
 # ------------------------------------------------------------------ cluster
 
@@ -180,11 +182,20 @@ async def _in_service(call: HttpCall) -> HttpReply:
 
 
 async def _without_leaders(call: HttpCall) -> HttpReply:
-    """Check that every quorum queue has a leader that this node knows."""
-    if call.names:
-        queues = await call.queues(call.names[0], counts=False)
+    """Check that every quorum queue has a leader that this node knows, or those of a pattern."""
+    return await _leaderless(call, call.names[0] if call.names else None, "")
+
+
+async def _matched_without_leaders(call: HttpCall) -> HttpReply:
+    *vhost, pattern = call.names
+    return await _leaderless(call, vhost[0] if vhost else None, pattern)
+
+
+async def _leaderless(call: HttpCall, vhost: str | None, pattern: str) -> HttpReply:
+    if vhost is not None:
+        queues = await call.queues(vhost, counts=False, pattern=pattern)
     else:
-        queues = await call.of_vhosts(lambda vhost: call.queues(vhost, counts=False))
+        queues = await call.of_vhosts(partial(call.queues, counts=False, pattern=pattern))
     without = [
         {"name": one["name"], "virtual_host": one["vhost"], "type": one["type"]}
         for one in queues
@@ -193,6 +204,60 @@ async def _without_leaders(call: HttpCall) -> HttpReply:
     if not without:
         return _healthy()
     return _failed("Some quorum queues have no elected leader", queues=without)
+
+
+async def _below_limit(call: HttpCall) -> HttpReply:
+    found = await call.totals()
+    here = sum(one["connections"] for one in found["nodes"] if one["node"] == call.job.node)
+    if here < call.job.connections_max:
+        return _healthy()
+    return _failed("node connection limit is reached")
+
+
+async def _reached_size(call: HttpCall) -> HttpReply:
+    """Check that all nodes of the definitions are within reach: they are the target here."""
+    nodes = (await call.get("/overview"))["nodes"]
+    online = sum(one["alive"] for one in nodes)
+    if online == len(nodes):
+        return _healthy()
+    reason = f"target cluster size not reached: {online} of {len(nodes)} nodes are online"
+    return _failed(reason, online=online, target=len(nodes))
+
+
+async def _alive(call: HttpCall) -> HttpReply:
+    """Answer as RabbitMQ since 4.0: a channel opens in the vhost, nothing is published."""
+    await call.get(path_of("queues", count="1", counts="false"), vhost=call.names[0])
+    await open_channel(call, call.names[0])
+    return HttpReply(200, {"status": "ok"})
+
+
+async def _node_health(call: HttpCall) -> HttpReply:
+    """Check a node as RabbitMQ's deprecated health check does: that it runs, without alarms."""
+    node = call.names[0] if call.names else call.job.node
+    nodes = (await call.get("/overview"))["nodes"]
+    if all(one["name"] != node for one in nodes):
+        raise object_not_found()
+    if node not in await nodes_alive(call):
+        return _failed(f"node {node} is not within reach")
+    short = sorted((await alarms_by_node(call)).get(node, ()))
+    if short:
+        return _failed(f"resource alarm(s) in effect:[{','.join(short)}]")
+    return _healthy()
+
+
+async def _memory(call: HttpCall) -> HttpReply:
+    """Answer what RabbitMQ says of a node that does not tell what its memory is used for."""
+    await call.get(path_of("nodes", *call.names))
+    return HttpReply(200, {"memory": "not_available"})
+
+
+async def _reset(call: HttpCall) -> HttpReply:
+    """Forget the samples that this process has."""
+    if call.names and call.names[0] not in await nodes_alive(call):
+        raise object_not_found()
+    call.must_administer()
+    call.sampling.samples.clear()
+    return HttpReply(204)
 
 
 async def _empty(call: HttpCall) -> HttpReply:
@@ -217,6 +282,13 @@ ROUTES: tuple[HttpRoute, ...] = (
     http_route("/nodes/:node", GET=_get_node, DELETE=_forget_node),
     http_route("/nodes/:node/drain", POST=_node_change("drain")),
     http_route("/nodes/:node/revive", POST=_node_change("revive")),
+    http_route("/nodes/:node/memory", GET=_memory),
+    http_route("/nodes/:node/memory/relative", GET=_memory),
+    http_route("/reset", DELETE=_reset),
+    http_route("/reset/:node", DELETE=_reset),
+    http_route("/aliveness-test/:vhost", GET=_alive),
+    http_route("/healthchecks/node", GET=_node_health),
+    http_route("/healthchecks/node/:node", GET=_node_health),
     http_route("/rebalance/queues", POST=_rebalance),
     http_route(
         "/queues/quorum/replicas/on/:node/grow",
@@ -242,8 +314,12 @@ ROUTES: tuple[HttpRoute, ...] = (
     http_route(f"{_CHECKS}/metadata-store/initialized", GET=_ok),
     http_route(f"{_CHECKS}/metadata-store/initialized/with-data", GET=_ok),
     http_route(f"{_CHECKS}/node-is-quorum-critical", GET=_quorum_critical),
+    http_route(f"{_CHECKS}/below-node-connection-limit", GET=_below_limit),
+    http_route(f"{_CHECKS}/reached-target-cluster-size", GET=_reached_size),
     http_route(f"{_CHECKS}/is-in-service", GET=_in_service),
     http_route(f"{_CHECKS}/ready-to-serve-clients", GET=_in_service),
     http_route(f"{_WITHOUT}/all-vhosts", GET=_without_leaders),
     http_route(f"{_WITHOUT}/vhost/:vhost", GET=_without_leaders),
+    http_route(f"{_WITHOUT}/all-vhosts/pattern/:pattern", GET=_matched_without_leaders),
+    http_route(f"{_WITHOUT}/vhost/:vhost/pattern/:pattern", GET=_matched_without_leaders),
 )

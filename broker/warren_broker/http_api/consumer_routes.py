@@ -43,8 +43,13 @@ async def consumers_of(call: HttpCall, vhost: str, queue: str) -> list[dict[str,
 async def _list(call: HttpCall) -> HttpReply:
     if call.query.get("disable_stats") == "true":
         raise bad_request("consumers are not shown with disable_stats=true")
-    vhost = {"vhost": call.names[0]} if call.names else {}
-    found = await call.get(path_of("consumers", **vhost))
+    if not call.names:
+        found = await call.get(path_of("consumers"))
+    else:
+        # Those that do not see the consumers of others have to be let into the vhost.
+        vhost = call.names[0]
+        enters = None if call.monitors() else vhost
+        found = await call.get(path_of("consumers", vhost=vhost), vhost=enters)
     return HttpReply(200, [shown_consumer(one) for one in found])
 
 

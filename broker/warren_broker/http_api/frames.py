@@ -37,6 +37,7 @@ class ApiJob(msgspec.Struct, frozen=True, array_like=True):
     settings  of ManagementSettings
     amqp      where the node's clients connect: scheme, host, port
     timeout_ms  of an operation in the cluster
+    connections_max  of the node's clients
     """
 
     node: str
@@ -48,6 +49,7 @@ class ApiJob(msgspec.Struct, frozen=True, array_like=True):
     settings: dict[str, Any]
     amqp: tuple[str, str, int]
     timeout_ms: int
+    connections_max: int
 
 
 class NodeAsk(msgspec.Struct, frozen=True, array_like=True):

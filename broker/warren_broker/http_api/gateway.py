@@ -189,6 +189,7 @@ class HttpApi:
             settings=settings.management.told(),
             amqp=amqp,
             timeout_ms=settings.limits.operation_timeout_ms,
+            connections_max=settings.limits.connections_max,
         )
         self.address = f"{own[0].ip}:{own[0].port}"
         self._connection = broker.ids.connection()

@@ -115,6 +115,11 @@ async def publish_message(call: HttpCall, vhost: str, exchange: str) -> bool:
     return routed
 
 
+async def open_channel(call: HttpCall, vhost: str) -> None:
+    """Open a channel in a vhost as the user, and close it; raises HttpRefusal."""
+    await _on_thread(call, vhost, lambda channel: None)
+
+
 def _payload(payload: str, encoding: Any) -> bytes:
     if encoding == "string":
         return payload.encode()

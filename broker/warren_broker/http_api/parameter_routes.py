@@ -171,5 +171,6 @@ ROUTES: tuple[HttpRoute, ...] = (
     http_route("/federation-links", GET=_list_links),
     http_route("/federation-links/:vhost", GET=_list_links),
     http_route("/definitions", GET=_export, POST=_import),
+    http_route("/all-configuration", GET=_export, POST=_import),
     http_route("/definitions/:vhost", GET=_export, POST=_import),
 )

@@ -155,6 +155,16 @@ async def _purge(call: HttpCall) -> HttpReply:
     return done(await call.ask("DELETE", path_of("queues", name, "messages"), vhost=vhost))
 
 
+async def _act(call: HttpCall) -> HttpReply:
+    """Refuse an action as RabbitMQ 4.3 does, which knows none any more."""
+    call.must_administer()
+    await _must_exist(call)
+    action = call.fields().get("action")
+    if action is None:
+        raise bad_request("[key_missing,action]")
+    raise bad_request(f"unknown action {str(action)[:100]!r}")
+
+
 async def _bindings(call: HttpCall) -> HttpReply:
     vhost, name = call.names
     await call.queue(vhost, name, counts=False)
@@ -162,11 +172,16 @@ async def _bindings(call: HttpCall) -> HttpReply:
     return HttpReply(200, [shown_binding(vhost, one) for one in found])
 
 
-async def _messages(call: HttpCall) -> HttpReply:
+async def _must_exist(call: HttpCall) -> None:
     vhost, name = call.names
     asked = path_of("queues", name=name, counts="false")
     if not await call.get(asked, vhost=vhost):
         raise HttpRefusal(404, "not_found", "queue_not_found")
+
+
+async def _messages(call: HttpCall) -> HttpReply:
+    vhost, name = call.names
+    await _must_exist(call)
     return HttpReply(200, await get_messages(call, vhost, name))
 
 
@@ -176,6 +191,7 @@ ROUTES: tuple[HttpRoute, ...] = (
     http_route("/queues/:vhost", GET=_list_vhost),
     http_route("/queues/:vhost/:queue", GET=_get, PUT=_put, DELETE=_delete),
     http_route("/queues/:vhost/:queue/bindings", GET=_bindings),
+    http_route("/queues/:vhost/:queue/actions", POST=_act),
     http_route("/queues/:vhost/:queue/contents", DELETE=_purge),
     http_route("/queues/:vhost/:queue/get", POST=_messages),
 )

@@ -13,7 +13,8 @@ from warren_broker.errors import InvalidArgument
 from warren_broker.management import resource
 from warren_broker.management.resource import ManagementRequest, Names, Query
 
-CLOSING_REASON: Final = "Closed via management"
+CLOSING_REASON: Final = "Closed via management plugin"
+"""RabbitMQ's words, which its clients' suites compare."""
 CLOSING_REASON_CHARACTERS_MAX: Final = 200
 
 

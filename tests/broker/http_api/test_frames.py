@@ -33,7 +33,7 @@ def test_each_message_comes_back() -> None:
     reply = NodeReply(7, 200, {"n": 1}, "amqp:not-found")
     job = ApiJob(
         *("n", "c", "1", "quorum", (ApiListener("amqp", "::", 5672),), (3, 4)),
-        *({"http": {}}, ("amqp", "h", 1), 5),
+        *({"http": {}}, ("amqp", "h", 1), 5, 6),
     )
     assert decode_ask(only(encode_frame(ASK))) == ASK
     assert decode_reply(only(encode_frame(reply))) == reply

@@ -68,7 +68,7 @@ def test_samples_are_given_at_multiples_of_the_step_the_latest_first() -> None:
 
 @pytest.mark.parametrize(
     ("age", "incr"),
-    [("x", "1"), ("1", "x"), ("0", "1"), ("10", "0"), ("10", "20"), ("9000", "1"), ("9" * 9, "9")],
+    [("0", "1"), ("10", "0"), ("10", "20"), ("9000", "1"), ("9" * 9, "9")],
 )
 def test_a_range_that_is_none_or_too_long_is_refused(age: str, incr: str) -> None:
     with pytest.raises(HttpRefusal):
@@ -77,5 +77,6 @@ def test_a_range_that_is_none_or_too_long_is_refused(age: str, incr: str) -> Non
 
 def test_a_range_needs_both_of_its_numbers() -> None:
     assert range_of({"msg_rates_age": "60"}, "msg_rates") is None
+    assert range_of({"msg_rates_age": "60", "msg_rates_incr": "x"}, "msg_rates") is None
     assert range_of({"lengths_age": "60", "lengths_incr": "5"}, "msg_rates") is None
     assert range_of({"lengths_age": "60", "lengths_incr": "5"}, "lengths") == Range(60_000, 5_000)
