@@ -150,6 +150,26 @@ def test_a_login_lasts_until_it_is_ended_or_refused(browser: Chromium, http: Htt
     assert browser.run("sessionStorage.getItem('warren-login')") is None
 
 
+def test_an_answer_that_comes_after_the_end_of_a_login_is_of_no_effect(ui: Chromium) -> None:
+    """1. The page asks for the vhosts.  2. The user logs out.  3. Then they are told."""
+    ui.run(
+        """(() => { const usual = window.fetch; window.held = [];
+        window.fetch = async (address, more) => {
+          const answer = await usual(address, more);
+          if (String(address).includes("vhosts"))
+            await new Promise((released) => window.held.push(released));
+          return answer;
+        }; })()"""
+    )
+    go(ui, "queues")
+    ui.until("window.held.length > 0", "the answer is there, and held")
+    ui.click("Log out")
+    ui.until("document.title.startsWith('Log in')", "the page for the login")
+    ui.run("window.held.forEach((released) => released())")
+    ui.run("new Promise((later) => setTimeout(later))")
+    assert ui.problems == []
+
+
 # ------------------------------------------------------------------ queues
 
 
@@ -210,8 +230,9 @@ def test_messages_are_looked_at_moved_and_purged(ui: Chromium, http: HttpClient)
 
     ui.submit("form[data-form=move]", to="nowhere")
     ui.sees("There is no queue nowhere in vhost /: add it first.")
-    ui.submit("form[data-form=move]", to="to")
-    ui.sees("A shovel moves what is in the queue to to, and ends.")
+    ui.submit("form[data-form=move]", to="to", user="guest", password="wrong")
+    ui.sees("Moving messages fails: ")
+    ui.submit("form[data-form=move]", to="to", user="", password="")
     eventually(lambda: messages(http, "to") == 5, "all are moved")
     fact(ui, "Ready", 0)
     eventually(lambda: http.get("/shovels") == [], "the shovel has removed itself")
@@ -308,6 +329,55 @@ def test_a_connection_is_closed_with_a_reason(cluster: LocalCluster, ui: Chromiu
             ui.until("window.location.hash === '#/connections'", "the list of connections")
             while True:
                 connection.process_data_events(1)
+
+
+# ------------------------------------------------------------------ statistics
+
+TOLD = {
+    "/overview": {"message_stats": {"publish": 5, "publish_details": {"rate": 12.5}}},
+    "/nodes/node-1": {"mem_used": 3 << 20, "mem_limit": 2 << 30, "uptime": 90_060_000},
+    "/queues/%2F/plain": {
+        "message_stats": {"ack_details": {"rate": 2}},
+        "consumer_details": [
+            {
+                "consumer_tag": "tag-0.9.1",
+                "channel_details": {"name": "a -> b (1)", "connection_name": "a -> b"},
+                "ack_required": True,
+                "prefetch_count": 1_000,
+                "arguments": {"x-priority": 3},
+            },
+            {
+                "consumer_tag": "tag-1.0",
+                "channel_details": {},
+                "connection_details": {"name": "c -> d"},
+            },
+        ],
+    },
+}
+"""What RabbitMQ tells of these objects, by the ends of their paths."""
+
+
+def test_rates_consumers_and_memory_are_shown_where_the_api_tells_them(ui: Chromium) -> None:
+    ui.run(
+        """(() => { const usual = window.fetch;
+        window.fetch = async (address, more) => {
+          const answer = await usual(address, more);
+          const told = TOLD[address.pathname.replace(/^.*[/]api/, "")];
+          if (!told) return answer;
+          return new Response(JSON.stringify({ ...(await answer.json()), ...told }));
+        }; })()""".replace("TOLD", json.dumps(TOLD))
+    )
+    go(ui, "nodes/node-1")
+    fact(ui, "Memory", "3 MiB of 2,048 MiB")
+    fact(ui, "Up for", "1 d 1 h 1 min")
+    go(ui, "")
+    fact(ui, "Published", "12.5/s")
+    go(ui, "queues/%2F/plain")
+    fact(ui, "Acknowledged", "2.0/s")
+    for text in ("tag-0.9.1", "a -> b (1)", "1,000", "x-priority: 3", "tag-1.0", "c -> d"):
+        ui.sees(text)
+    ui.click("c -> d")
+    ui.sees("Connection c -> d")
 
 
 # ------------------------------------------------------------------ links

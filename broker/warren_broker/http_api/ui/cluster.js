@@ -9,12 +9,25 @@ import { View } from "./view.js";
 
 // ------------------------------------------------------------------ overview
 
+const RATES = [
+  ["Published", "publish"],
+  ["Confirmed", "confirm"],
+  ["Delivered", "deliver_get"],
+  ["Acknowledged", "ack"],
+  ["Redelivered", "redeliver"],
+];
+
 /** The cluster in numbers, and its nodes. */
 export function overviewPage() {
   const view = new View("Overview");
-  view.live((signal) => get(at("overview"), {}, signal), totals);
+  let last = {}; // asked for once: the sections are loaded in their order
+  const overview = async (signal) => {
+    last = await get(at("overview"), {}, signal);
+    return last;
+  };
+  view.live(overview, totals);
   view.live((signal) => get(at("nodes"), {}, signal), nodes, "Nodes");
-  view.live((signal) => get(at("overview"), { disable_stats: true }, signal), ports, "Listeners");
+  view.live(() => last, ports, "Listeners");
   view.add(panel("Definitions", definitions(view)));
   return view;
 }
@@ -35,9 +48,8 @@ function totals(found) {
       ["Messages ready", count(queues.messages_ready)],
       ["Messages unacknowledged", count(queues.messages_unacknowledged)],
       ["Messages in all", count(queues.messages)],
-      ["Published", rateOf(found, "publish")],
-      ["Delivered", rateOf(found, "deliver_get")],
     ]),
+    facts(RATES.map(([label, kind]) => [label, rateOf(found, kind)])),
     facts(
       ["connections", "channels", "exchanges", "queues", "consumers"].map((kind) => [
         kind[0].toUpperCase() + kind.slice(1),
@@ -94,7 +106,27 @@ const NODE_COLUMNS = [
   { label: "Leaders", number: true, cell: (one) => count(one.queue_leaders) },
   { label: "Members", number: true, cell: (one) => count(one.quorum_queue_members) },
   { label: "Local queues", number: true, cell: (one) => count(one.local_queues) },
+  told("Memory", "mem_used", (one) => `${mib(one.mem_used)} of ${mib(one.mem_limit)}`),
+  told("Disk free", "disk_free", (one) => mib(one.disk_free)),
+  told("Up for", "uptime", (one) => duration(one.uptime)),
 ];
+
+/** Return a column that is there where the API tells it. */
+function told(label, key, cell) {
+  const known = (one) => typeof one[key] === "number";
+  return { label, number: true, cell: (one) => (known(one) ? cell(one) : ""), when: known };
+}
+
+function mib(bytes) {
+  return typeof bytes === "number" ? `${count(Math.round(bytes / 2 ** 20))} MiB` : "";
+}
+
+function duration(ms) {
+  const minutes = Math.floor(ms / 60000);
+  const days = Math.floor(minutes / 1440);
+  const clock = `${Math.floor((minutes % 1440) / 60)} h ${minutes % 60} min`;
+  return days ? `${days} d ${clock}` : clock;
+}
 
 function nodes(found) {
   return table("Nodes", NODE_COLUMNS, found);

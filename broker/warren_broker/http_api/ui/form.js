@@ -1,6 +1,7 @@
 // Forms, buttons and questions. What the API refuses is said where it was asked for.
 
 import { h } from "./dom.js";
+import { shownError } from "./view.js";
 
 let numbers = 0;
 
@@ -27,7 +28,7 @@ export function form(view, { label, fields, submit, run, keep, danger, key }) {
       }
       await view.changed();
     } catch (error) {
-      problem.textContent = error.message;
+      problem.textContent = shownError(error);
       problem.hidden = false;
     } finally {
       button.disabled = false;
@@ -76,7 +77,8 @@ function inputOf(field) {
     return h("input", { ...known, type: "checkbox", checked: Boolean(field.value) });
   }
   const type = field.type || "text";
-  const more = { min: field.min, max: field.max, autocomplete: "off", list: field.list };
+  const fill = type === "password" ? "new-password" : "off"; // not with the user's own login
+  const more = { min: field.min, max: field.max, autocomplete: fill, list: field.list };
   return h("input", { ...known, ...more, type, value: field.value ?? "" });
 }
 
@@ -134,7 +136,7 @@ export function action(view, { text, label, question, run, then, danger, key }) 
       view.say(said);
       await (then ? then() : view.changed());
     } catch (error) {
-      view.say(error.message);
+      view.say(shownError(error), true);
     } finally {
       button.disabled = false;
     }

@@ -8,13 +8,15 @@ const SIZE = 100;
 const kept = new Map();
 
 /**
- * Return a table. columns: {label, cell(row), key, number}; a column with `key` can be sorted by,
- * `choice` {sort, reverse} says by what it is, `sorted(key)` is called for another choice.
+ * Return a table. columns: {label, cell(row), key, number, when(row)}; one with `when` is left out
+ * unless that holds for a row. A column with `key` can be sorted by, `choice` {sort, reverse} says
+ * by what it is, `sorted(key)` is called for another choice.
  */
-export function table(label, columns, rows, { choice, sorted, empty } = {}) {
+export function table(label, all, rows, { choice, sorted, empty } = {}) {
   if (rows.length === 0) {
     return h("p", { class: "none" }, empty || "None.");
   }
+  const columns = all.filter((one) => !one.when || rows.some(one.when));
   const body = rows.map((row) =>
     h(
       "tr",

@@ -11,7 +11,7 @@ import { policiesPage } from "./policies.js";
 import { queuePage } from "./queue_page.js";
 import { queuesPage } from "./queues_page.js";
 import { chosenVhost, chooseVhost } from "./vhosts.js";
-import { View, INTERVALS_S, interval, setSeconds } from "./view.js";
+import { View, INTERVALS_S, interval, setSeconds, shownError } from "./view.js";
 
 /** Paths and their pages, with RabbitMQ's addresses; `menu` has an entry in the menu. */
 const PAGES = [
@@ -58,11 +58,11 @@ function found(hash) {
 
 function made(hash) {
   try {
-    const { page, names } = found(hash);
-    return page.make(...names);
+    const one = found(hash);
+    return one ? one.page.make(...one.names) : new View("No such page");
   } catch (error) {
     const failed = new View("No such page");
-    failed.say(error instanceof TypeError || error instanceof URIError ? "" : error.message);
+    failed.say(shownError(error), true);
     return failed;
   }
 }
@@ -79,7 +79,11 @@ function show() {
   main.replaceChildren(view.place);
   for (const one of document.querySelectorAll("nav a")) {
     const chosen = hash.replace(/^#?\/?/, "").split("/")[0] === one.dataset.path;
-    one.toggleAttribute("aria-current", chosen);
+    if (chosen) {
+      one.setAttribute("aria-current", "page");
+    } else {
+      one.removeAttribute("aria-current");
+    }
   }
   heading.focus({ preventScroll: true });
   window.scrollTo(0, 0);
@@ -151,6 +155,10 @@ async function knowVhosts() {
   } catch {
     return;
   }
+  const select = document.getElementById("vhost");
+  if (!select) {
+    return; // the user has logged out meanwhile
+  }
   const chosen = chosenVhost();
   if (chosen !== null && !names.includes(chosen)) {
     chooseVhost(null);
@@ -161,7 +169,7 @@ async function knowVhosts() {
   const options = names.map((name) =>
     h("option", { value: JSON.stringify(name), selected: name === chosen }, name),
   );
-  replace(document.getElementById("vhost"), all, options);
+  replace(select, all, options);
   const known = names.map((value) => h("option", { value }));
   replace(document.getElementById("known-vhosts"), known);
 }

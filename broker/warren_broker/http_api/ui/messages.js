@@ -74,7 +74,7 @@ export function getForm(view, vhost, queue) {
         label: "Payloads as",
         type: "select",
         options: [
-          ["auto", "text where they are"],
+          ["auto", "text, or Base64 if not UTF-8"],
           ["base64", "Base64"],
         ],
       },

@@ -92,9 +92,9 @@ function consumers(queue) {
     {
       label: "Channel",
       cell: (one) => {
-        const details = one.channel_details || {};
-        const connection = details.connection_name;
-        return connection ? link(page("connections", connection), details.name) : details.name;
+        const { name, connection_name } = one.channel_details || {};
+        const connection = connection_name || (one.connection_details || {}).name;
+        return connection ? link(page("connections", connection), name || connection) : name;
       },
     },
     { label: "Tag", cell: (one) => one.consumer_tag },

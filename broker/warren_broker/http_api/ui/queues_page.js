@@ -28,6 +28,12 @@ export function rateOf(object, kind) {
   return details && typeof details.rate === "number" ? `${details.rate.toFixed(1)}/s` : "";
 }
 
+/** Return a column with a rate, where the API tells it. */
+function rate(label, kind) {
+  const cell = (one) => rateOf(one, kind);
+  return { label, number: true, cell, when: (one) => cell(one) !== "" };
+}
+
 const number = (label, key) => ({ label, key, number: true, cell: (one) => count(one[key]) });
 
 const COLUMNS = [
@@ -44,8 +50,8 @@ const COLUMNS = [
   number("Unacked", "messages_unacknowledged"),
   number("Total", "messages"),
   number("Consumers", "consumers"),
-  { label: "In", number: true, cell: (one) => rateOf(one, "publish") },
-  { label: "Out", number: true, cell: (one) => rateOf(one, "deliver_get") },
+  rate("In", "publish"),
+  rate("Out", "deliver_get"),
   { label: "Leader", key: "leader", cell: (one) => one.leader || one.node },
   { label: "Members", cell: (one) => (one.members || [one.node]).join(", ") },
 ];

@@ -18,6 +18,14 @@ export function setSeconds(seconds) {
   sessionStorage.setItem(INTERVAL, String(seconds));
 }
 
+/** Return the text of an error for the user; a fault of these pages is logged, too. */
+export function shownError(error) {
+  if (error.name !== "Error") {
+    console.error(error);
+  }
+  return error.message;
+}
+
 /** A page. `place` holds its elements; `leave` ends what it does. */
 export class View {
   constructor(title) {
@@ -115,20 +123,20 @@ export class View {
       if (content.querySelector(".quiet")) {
         content.replaceChildren();
       }
-      if (problem.textContent !== error.message) {
-        problem.textContent = error.message;
+      const text = shownError(error);
+      if (problem.textContent !== text) {
+        problem.textContent = text; // once: it is read out to users that cannot see it
       }
       problem.hidden = false;
       if (error.status === 401 && error.permitted) {
-        window.dispatchEvent(new CustomEvent("login-refused", { detail: error.message }));
-      } else if (error.status === undefined) {
-        console.error(error); // a fault of this page
+        window.dispatchEvent(new CustomEvent("login-refused", { detail: text }));
       }
     }
   }
 
-  /** Tell the user that something was done. */
-  say(text) {
+  /** Tell the user that something was done, or failed. */
+  say(text, failed = false) {
+    this.notice.className = failed ? "notice problem" : "notice";
     this.notice.textContent = text;
   }
 
