@@ -6,6 +6,11 @@ for writes of a few kilobytes. So a file that compaction would remove is renamed
 file that is being made (`.wal.new`), and becomes the next file of the log with a head of its own.
 Until it has that head and that name it is nothing: a start removes it.
 
+Its pages are in memory, as a rule, where those of a new file are taken from what is free: a page
+that the system has to find, and a virtual machine to be given, costs up to ten times as much as
+the copy into it. So a log that is written fast has as many spare files as it begins in half a
+minute.
+
 What is left in it of its earlier use has another salt, see `format`. It is overwritten only when
 its former name is durably gone: 1. File 5 is renamed, and not synced.  2. It becomes file 9.  3.
 The power fails, and file 5 is there again, with the records of file 9.
@@ -14,14 +19,17 @@ The power fails, and file 5 is there again, with the records of file 9.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from pathlib import Path
 
 from warren_raft.storage.files import Files, is_full
 
-SPARES_MAX = 2
-"""Spare files at a time: a cycle of compaction often retires as many."""
-SPARES_IDLE_BEATS = 100
-"""Heartbeats without a new file of the log after which spare files are removed."""
+SPARES_MIN = 2
+"""Spare files of a log that is written slowly: a cycle of compaction often retires two."""
+SPARES_MAX = 8
+"""The most at a time: half a gibibyte of files of the usual size."""
+SPARES_WINDOW_BEATS = 300
+"""The log may have as many as it began files in so many heartbeats; none, if it began none."""
 SPARES_PAUSE_BEATS = 600
 """Heartbeats for which no spare files are kept after the disk was low on space."""
 
@@ -30,6 +38,8 @@ class SpareFiles:
     """The spare files of one log. `keep` is for the background writer's thread, `take` for the
     log's, the rest for the owner's.
 
+    begun      when files of the log were begun (in heartbeats), and how many, within the window
+    most       how many spare files there may be; of a log that rests only until the next heartbeat
     Invariant: the path of a spare file is either here, or with one of the callers
     """
 
@@ -41,8 +51,10 @@ class SpareFiles:
         self._lock = threading.Lock()
         self._paths: list[Path] = []
         self._recycle = recycle
-        self._newest = 0
-        self._beats = 0
+        self._newest: int | None = None
+        self._now = 0
+        self._begun: deque[tuple[int, int]] = deque()
+        self._most = SPARES_MIN
         self._pause = 0
 
     def keep(self, path: Path) -> bool:
@@ -52,7 +64,7 @@ class SpareFiles:
         copy made of hard links would be written over. Nor is one if there is no space to rename it.
         """
         with self._lock:
-            room = self._recycle and not self._pause and len(self._paths) < SPARES_MAX
+            room = self._recycle and not self._pause and len(self._paths) < self._most
         fits = room and self._bytes_min <= self._files.size(path) <= self._bytes_max
         if not fits or self._files.links(path) > 1:
             return False
@@ -84,13 +96,20 @@ class SpareFiles:
         return self.release()
 
     def beat(self, newest: int) -> list[Path]:
-        """Count a heartbeat; return the files to be removed: all, when the log rests.
+        """Count a heartbeat; return the files to be removed: those of which there are too many now.
 
         newest  the number of the log's newest file
         """
         self._pause = max(0, self._pause - 1)
+        self._now += 1
         if newest != self._newest:
-            self._newest, self._beats = newest, 0
-            return []
-        self._beats += 1
-        return self.release() if self._beats >= SPARES_IDLE_BEATS and self._paths else []
+            self._begun.append((self._now, 1 if self._newest is None else newest - self._newest))
+            self._newest = newest
+        while self._begun and self._begun[0][0] <= self._now - SPARES_WINDOW_BEATS:
+            self._begun.popleft()
+        begun = sum(count for _, count in self._begun)
+        with self._lock:
+            self._most = min(max(begun, SPARES_MIN), SPARES_MAX)
+            surplus = max(0, len(self._paths) - (self._most if begun else 0))
+            gone, self._paths = self._paths[:surplus], self._paths[surplus:]
+        return gone

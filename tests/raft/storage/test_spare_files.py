@@ -17,7 +17,13 @@ from warren_raft.index_set import Indexes
 from warren_raft.storage.files import Files
 from warren_raft.storage.format import FIRST_RECORD, decode_head
 from warren_raft.storage.snapshot import Snapshot
-from warren_raft.storage.spare_files import SPARES_IDLE_BEATS, SPARES_MAX, SPARES_PAUSE_BEATS
+from warren_raft.storage.spare_files import (
+    SPARES_MAX,
+    SPARES_MIN,
+    SPARES_PAUSE_BEATS,
+    SPARES_WINDOW_BEATS,
+    SpareFiles,
+)
 from warren_raft.storage.wal import SMALL_MIN, ZEROS
 
 FILE_BYTES = 4_000
@@ -188,17 +194,17 @@ def test_spare_files_are_few_and_go_when_the_log_rests_or_space_is_low(tmp_path:
     disk = Disk(tmp_path, file_bytes=FILE_BYTES)
     fill(disk, 6)
     settle(disk)
-    assert len(spare(tmp_path)) == SPARES_MAX
+    assert len(spare(tmp_path)) == SPARES_MIN
     assert not wal_files(tmp_path)
-    for _ in range(SPARES_IDLE_BEATS):
+    for _ in range(SPARES_WINDOW_BEATS):
         disk.store.beat()
-    assert len(spare(tmp_path)) == SPARES_MAX, "it counts from the newest file's beginning"
+    assert len(spare(tmp_path)) == SPARES_MIN, "it counts from the newest file's beginning"
     disk.store.beat()
     rewritten(disk)
     assert not spare(tmp_path)
     fill(disk, 3)
     settle(disk)
-    assert len(spare(tmp_path)) == SPARES_MAX
+    assert len(spare(tmp_path)) == SPARES_MIN
     disk.store.space_is_low()
     rewritten(disk)
     assert not spare(tmp_path)
@@ -209,8 +215,51 @@ def test_spare_files_are_few_and_go_when_the_log_rests_or_space_is_low(tmp_path:
         disk.store.beat()
     fill(disk, 3)
     settle(disk)
-    assert len(spare(tmp_path)) == SPARES_MAX
+    assert len(spare(tmp_path)) == SPARES_MIN
     disk.close()
+
+
+def keep_some(spares: SpareFiles, root: Path, numbers: range) -> list[str]:
+    """Offer files of the usual size; return the names of those that were kept."""
+    kept = []
+    for number in numbers:
+        path = root / f"{number:012d}.wal"
+        path.write_bytes(bytes(FILE_BYTES))
+        if spares.keep(path):
+            kept.append(path.name)
+    return kept
+
+
+def test_a_log_that_begins_many_files_has_as_many_spare_ones(tmp_path: Path) -> None:
+    """With two of them every second batch of 120 MiB was written to memory that is new."""
+    spares = SpareFiles(Files(), FILE_BYTES, recycle=True)
+    assert spares.beat(newest=7) == []
+    assert len(keep_some(spares, tmp_path, range(1, 10))) == SPARES_MIN
+    assert spares.beat(newest=12) == []
+    # A start is the beginning of one file, and five were begun since.
+    assert len(keep_some(spares, tmp_path, range(10, 20))) == 6 - SPARES_MIN
+    assert spares.beat(newest=100) == []
+    assert len(keep_some(spares, tmp_path, range(20, 30))) == SPARES_MAX - 6
+    for _ in range(SPARES_WINDOW_BEATS - 1):
+        assert spares.beat(newest=100) == []
+    assert len(list(tmp_path.glob("*.wal.new"))) == SPARES_MAX
+    assert spares.beat(newest=101) == [
+        tmp_path / f"{n:012d}.wal.new" for n in (1, 2, *range(10, 14))
+    ]
+    assert spares.take() == tmp_path / "000000000021.wal.new", "the last one: it is in memory"
+    assert spares.take() is not None and spares.take() is None
+
+
+def test_a_log_that_rests_keeps_no_spare_file(tmp_path: Path) -> None:
+    spares = SpareFiles(Files(), FILE_BYTES, recycle=True)
+    for _ in range(SPARES_WINDOW_BEATS):
+        assert spares.beat(newest=1) == []
+    kept = keep_some(spares, tmp_path, range(1, 3))
+    assert len(kept) == SPARES_MIN
+    for _ in range(2):
+        assert len(spares.beat(newest=1)) == SPARES_MIN
+        assert len(keep_some(spares, tmp_path, range(3, 6))) == SPARES_MIN
+    assert spares.beat(newest=2) == [], "it begins files again"
 
 
 def test_a_spare_file_that_somebody_has_removed_or_emptied(tmp_path: Path) -> None:
@@ -364,7 +413,7 @@ def test_a_rewriting_without_space_gives_the_spare_files_back(tmp_path: Path) ->
     """The log itself may not notice: it writes to space that is there already."""
     files = TightFiles()
     disk = filled(tmp_path, files=files)
-    assert len(spare(tmp_path)) == SPARES_MAX
+    assert len(spare(tmp_path)) == SPARES_MIN
     files.system.refused["pwritev"] = 1
     settle(disk)
     rewritten(disk)

@@ -1,0 +1,110 @@
+"""A group with few entries, which are large: what they have freed is given back as they go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.disk_use import bytes_held
+from tests.raft.runtime.kit import Cluster
+from tests.raft.runtime.shelves import GROUP, Shelf
+from warren_raft.machine import GroupSpec
+from warren_raft.runtime import snapshot_policy
+
+LARGE = b"put " + bytes(20_000)
+PUT = 40
+DEAD_BYTES_MANY = 400_000
+
+
+class Counting(Shelf):
+    """Counts how often it was asked for its live entries."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def live_indexes(self, state: dict[str, list[int]]) -> tuple[int, ...]:
+        self.asked += 1
+        return super().live_indexes(state)
+
+
+class Node:
+    """A node with one group; the policy looks only when it is asked to."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, wal_file_bytes: int) -> None:
+        monkeypatch.setattr(snapshot_policy, "DEAD_BYTES_MANY", DEAD_BYTES_MANY)
+        monkeypatch.setattr(snapshot_policy, "LOOK_EVERY_BEATS", 1 << 60)
+        self.cluster = Cluster(root, ("a",), wal_file_bytes=wal_file_bytes)
+        self.host = self.cluster.hosts["a"]
+        self.machine = Counting()
+        self.host.start_group(GroupSpec(GROUP, ("a",)), self.machine)
+        self.cluster.until(lambda: self.host.is_leader(GROUP))
+        self.policy, self.store = self.host._snapshot_policy, self.host._logs
+        self.rests()
+        self.policy._closed = False  # there are no files of an earlier process
+
+    def rests(self) -> None:
+        """Wait until nothing is asked for or under way."""
+        self.cluster.until(lambda: not self.policy._asked and not self.store.compactor.busy)
+
+    def propose(self, *commands: bytes) -> int:
+        """Wait until all of them are applied and on disk; return the last one's index."""
+        for command in commands:
+            last = self.host.propose(GROUP, command)
+        self.cluster.until(
+            lambda: self.host.applied_index(GROUP) >= last and self.store.wal.idle,
+        )
+        return last
+
+    def look(self, closed: bool) -> int:
+        """Have the policy look, as at the end of a file or between; return the snapshot's index."""
+        if closed:
+            self.store.wal.roll()
+            self.policy.file_closed()
+        else:
+            self.policy._ask()
+        self.rests()
+        return self.store.groups[GROUP].snapshot_index
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_one_entry_that_frees_much_is_worth_a_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: bool
+) -> None:
+    """A queue that had given all of 480 MB to Spark kept it until 64 more entries were applied."""
+    node = Node(tmp_path, monkeypatch, wal_file_bytes=2 << 20)
+    node.propose(*[LARGE] * PUT)
+    assert node.look(closed) == 0, "nothing is dead"
+    assert bytes_held(tmp_path) > PUT * len(LARGE)
+    last = node.propose(b"thin 1000000")
+    assert node.look(closed) == last
+    node.cluster.until(lambda: bytes_held(tmp_path) < DEAD_BYTES_MANY)
+    node.cluster.close()
+
+
+def test_few_entries_add_up_while_little_is_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(tmp_path, monkeypatch, wal_file_bytes=8 << 20)
+    node.propose(*[LARGE] * PUT)
+    applied, entries_min = PUT + 1, node.policy._config.snapshot_entries_min
+    while applied + 10 < entries_min:
+        node.propose(*[b"put"] * 10)
+        applied += 10
+        assert node.look(closed=True) == 0
+    last = node.propose(*[b"put"] * 10)
+    assert node.look(closed=True) == last, "enough is new since the last snapshot"
+    node.cluster.close()
+
+
+def test_many_live_entries_are_not_counted_for_a_few_new_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot_policy, "LARGE_LIVE_MAX", PUT - 1)
+    node = Node(tmp_path, monkeypatch, wal_file_bytes=8 << 20)
+    node.propose(*[LARGE] * PUT)
+    node.look(closed=True)
+    asked = node.machine.asked
+    node.propose(b"thin 1000000")
+    assert node.look(closed=True) == 0 and node.machine.asked == asked
+    node.cluster.close()
