@@ -23,6 +23,11 @@ from typing import Any, NoReturn
 START_S = 60.0
 COLD_NODES = "COLD_NODES"
 """Set in a test's environment, this variable lets its nodes start as a user's do."""
+SURVEY_PATIENCE_MS = 30_000
+"""How long these nodes wait for an answer of another one. Half a second, the usual time, is too
+little on a busy machine: what a node declares is then not seen at once on one that waits for a
+processor, and limits and lists leave out its connections. A node that hangs is suspected after two
+seconds, and not waited for from then on."""
 PER_TEST = ("PYTEST_CURRENT_TEST",)
 """Variables that do not concern a node."""
 
@@ -148,7 +153,9 @@ def warm_nodes() -> Iterator[None]:
 def serve() -> None:
     """Start a node for each line of the input, say which ones have ended, until the input ends."""
     import warren_broker.__main__
+    from warren_broker.cluster import survey
 
+    survey.SURVEY_PATIENCE_MS = SURVEY_PATIENCE_MS
     assert len(os.listdir("/proc/self/task")) == 1, "a fork would copy one thread of several"
     woken, wake = os.pipe()
     os.set_blocking(wake, False)

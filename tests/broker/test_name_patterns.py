@@ -123,9 +123,9 @@ def test_what_cannot_be_matched_in_bounded_time_is_refused(text: str, why: str) 
 @pytest.mark.parametrize("text", ["(a+)+$", "(a|aa)+$", "(a|b)*a(a|b){60}$", "(.*a){20}$"])
 def test_patterns_that_hold_a_backtracking_engine_for_minutes_take_milliseconds(text: str) -> None:
     matcher = NameMatcher([Pattern(text)])
-    began = time.perf_counter()
+    began = time.process_time()
     assert matcher.first("ab" * 30 + "a" * 180 + "!") is None
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
 
 
 def test_ten_thousand_names_and_twenty_patterns_take_less_than_100_ms() -> None:

@@ -37,10 +37,10 @@ def test_what_matches_is_what_pythons_engine_finds(pattern: str, names: list[str
 )
 def test_a_hostile_pattern_holds_no_node(hostile: str) -> None:
     check_patterns(Grant("/", "u", hostile, hostile, hostile))
-    begun = time.perf_counter()
+    begun = time.process_time()
     for at in range(50):
         allows(hostile, f"{LONG_NAME}{at}")
-    assert time.perf_counter() - begun < 5
+    assert time.process_time() - begun < 5
 
 
 def test_a_hostile_topic_pattern_holds_no_node_whatever_the_names() -> None:
@@ -48,10 +48,10 @@ def test_a_hostile_topic_pattern_holds_no_node_whatever_the_names() -> None:
     user, vhost = "a" * 255, "v" * 255
     grant = Grant(vhost, user, "", pattern, pattern, "amq.topic")
     check_patterns(grant)
-    begun = time.perf_counter()
+    begun = time.process_time()
     with pytest.raises(AccessRefused):
         check_topic(Permissions(read=pattern), "read", f"{vhost}.{user}!", "amq.topic", vhost, user)
-    assert time.perf_counter() - begun < 5
+    assert time.process_time() - begun < 5
     check_topic(Permissions(read=pattern), "read", f"{vhost}.{user}a", "amq.topic", vhost, user)
 
 

@@ -18,7 +18,7 @@ from warren.local import LocalCluster
 from warren_broker.pika_connections import blocking_connection
 
 PAUSE_S = 0.05
-MOVE_ON_S = 10.0
+MOVE_ON_S = 20.0
 """A client tries another node when one has not answered for so long."""
 EVERY_S = 0.005
 """A publisher's pause after each message: as fast as they can, a few take the whole machine."""

@@ -574,7 +574,7 @@ def test_a_delivery_that_is_held_for_too_long_is_released_and_the_link_stays(
         receiver.close()
     eventually(lambda: counts(channel, queue_name) == 0, "nothing is left")
     logged = "".join(broker.cluster.log(node) for node in range(3))
-    (warning,) = [
+    warning, *_ = [
         line for line in logged.splitlines() if "has timed out" in line and queue_name in line
     ]
     assert "WARNING" in warning and "1500 ms" in warning

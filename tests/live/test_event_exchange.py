@@ -12,6 +12,7 @@ import pytest
 from pika.exceptions import ChannelClosedByBroker, ProbableAuthenticationError
 
 from live.conftest import eventually
+from tests.patience import PATIENCE_S
 from warren.admin import Admin
 from warren.local import LocalCluster
 
@@ -57,7 +58,7 @@ class Audit:
 
     def more(self, until: str | None = None) -> list[str]:
         """Read until an event of that key; None: what arrives within a second."""
-        deadline = time.monotonic() + (20 if until else 1)
+        deadline = time.monotonic() + (PATIENCE_S if until else 1)
         keys = []
         while time.monotonic() < deadline:
             method, properties, body = self.channel.basic_get(self.queue, auto_ack=True)

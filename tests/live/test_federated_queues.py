@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from live.test_shovel import worker_pids
 from live.test_tls import TlsBroker
 from tests.certificates import Authority
 from tests.connector.amqp.relay import Relay
+from tests.patience import TooSlow, in_time, with_time_enough
 from warren.admin import Admin
 from warren.claims import ClaimReader
 from warren.cli.app import app
@@ -27,7 +29,6 @@ from warren.local import LocalCluster
 from warren_broker.shovel.worker import DELAY_S_MAX
 
 pytestmark = pytest.mark.live
-TTL_MS = 10_000
 PATIENCE_S = 2 * DELAY_S_MAX
 """A link that has failed again and again waits that long before it tries once more."""
 
@@ -370,32 +371,41 @@ def said(broker: Broker, queue: str) -> str:
 
 @pytest.mark.specification("federated-queues: a message will have its timer reset")
 def test_the_time_to_live_begins_again_with_a_move(two: tuple[Broker, Broker]) -> None:
-    upstream, downstream = two
-    by_queue, by_message = {"x-message-ttl": TTL_MS}, str(TTL_MS)
-    for broker in two:
-        make(broker, "ttl-queue", by_queue)
-        make(broker, "ttl-message", {})
-    for queue in ("ttl-queue", "ttl-message"):
+    with_time_enough(lambda ttl_s: moved_at_half_its_life(*two, ttl_s), 10)
+
+
+def moved_at_half_its_life(upstream: Broker, downstream: Broker, ttl_s: float) -> None:
+    ttl_ms = round(ttl_s * 1000)
+    by_queue, by_message = {"x-message-ttl": ttl_ms}, str(ttl_ms)
+    limited, plain, half, whole = (f"ttl-{what}-{ttl_s:g}" for what in ("q", "m", "half", "whole"))
+    for broker in (upstream, downstream):
+        make(broker, limited, by_queue)
+        make(broker, plain, {})
+    for queue in (limited, plain):
         federate(downstream, upstream, queue)
         is_running(downstream, queue)
-    for clock in ("ttl-half", "ttl-whole"):
+    for clock in (half, whole):
         make(upstream, clock, {})
-    publish(upstream, "ttl-queue", 1)
-    publish(upstream, "ttl-message", 1, expiration=by_message)
-    publish(upstream, "ttl-half", 1, expiration=str(TTL_MS // 2))
-    publish(upstream, "ttl-whole", 1, expiration=by_message)
-    eventually(lambda: ready(upstream, "ttl-half") == 0 or None, "half of the time is over")
+    begun = time.monotonic()
+    publish(upstream, limited, 1)
+    publish(upstream, plain, 1, expiration=by_message)
+    publish(upstream, half, 1, expiration=str(ttl_ms // 2))
+    publish(upstream, whole, 1, expiration=by_message)
+    eventually(lambda: ready(upstream, half) == 0 or None, "half of the time is over")
     with downstream.connect() as connection:
         channel = connection.channel()
         held: list[bytes] = []
-        for queue in ("ttl-queue", "ttl-message"):
+        for queue in (limited, plain):
             channel.basic_consume(queue, lambda c, m, p, body: held.append(body))
         while len(held) < 2:
             connection.process_data_events(1)
+            if len(held) < 2 and time.monotonic() > begun + ttl_s:
+                raise TooSlow("they may have died upstream")
     # The consumer has gone without acknowledging: both messages are ready here.
-    eventually(lambda: ready(upstream, "ttl-whole") == 0 or None, "upstream they would be dead")
-    assert (ready(downstream, "ttl-queue"), ready(downstream, "ttl-message")) == (1, 1)
-    for queue in ("ttl-queue", "ttl-message"):
+    eventually(lambda: ready(upstream, whole) == 0 or None, "upstream they would be dead")
+    with in_time(begun + 1.5 * ttl_s):
+        assert (ready(downstream, limited), ready(downstream, plain)) == (1, 1)
+    for queue in (limited, plain):
         eventually(lambda queue=queue: ready(downstream, queue) == 0 or None, "they die here too")
 
 

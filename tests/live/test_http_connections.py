@@ -43,7 +43,7 @@ def opened(cluster: LocalCluster, user: HttpClient) -> Iterator[list[Any]]:
                 "127.0.0.1",
                 cluster.nodes[node].amqp_port,
                 credentials=pika.PlainCredentials("connected", "pw"),
-                heartbeat=30,
+                heartbeat=600,
                 client_properties={"connection_name": f"mine {node}"},
             )
         )
@@ -53,6 +53,7 @@ def opened(cluster: LocalCluster, user: HttpClient) -> Iterator[list[Any]]:
     for one in made:
         if one.is_open:
             one.close()
+    eventually(lambda: user.get("/connections") == [], "none is shown to the next test")
 
 
 def named(http: HttpClient) -> dict[str, Any]:
@@ -68,7 +69,7 @@ def test_connections_of_all_nodes_are_shown(
     assert set(mine) == {"mine 0", "mine 1", "mine 2"}
     one = mine["mine 0"]
     assert (one["node"], one["user"], one["vhost"]) == ("node-0", "connected", "/")
-    assert (one["protocol"], one["channels"], one["timeout"]) == ("AMQP 0-9-1", len(channels), 30)
+    assert (one["protocol"], one["channels"], one["timeout"]) == ("AMQP 0-9-1", len(channels), 600)
     assert one["port"] == cluster.nodes[0].amqp_port and one["peer_host"] == "127.0.0.1"
     assert one["name"] == f"127.0.0.1:{one['peer_port']} -> 127.0.0.1:{one['port']}"
     assert one["client_properties"]["product"].startswith("Pika") and not one["ssl"]

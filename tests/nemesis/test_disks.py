@@ -12,6 +12,7 @@ import pytest
 
 from nemesis import disks, network
 from nemesis.disks import LOG_FLUSHED, LOG_LOST, Disks
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.live
 STRICT = "WARREN_STRICT"
@@ -75,7 +76,7 @@ def test_a_frozen_disk_answers_when_it_is_thawed(made: Disks):
     assert not wrote.wait(0.5)
     disk.thaw()
     disk.thaw()
-    assert wrote.wait(20)
+    assert wrote.wait(PATIENCE_S)
     thread.join()
 
 

@@ -117,11 +117,10 @@ def test_headers_that_come_byte_by_byte_have_a_time_limit(monkeypatch: Any) -> N
 
 
 def test_a_second_request_has_the_same_limit(monkeypatch: Any) -> None:
-    monkeypatch.setattr(bounded_connection, "HEADERS_S", 0.2)
-
     async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         assert await answer(reader) == (200, b"0")
+        monkeypatch.setattr(bounded_connection, "HEADERS_S", 0.2)
         writer.write(b"G")
         assert (await answer(reader))[0] == 408
 

@@ -21,7 +21,7 @@ class ListeningWorld:
 
     def connect(self) -> socket.socket:
         made = socket.create_connection(("127.0.0.1", self.listener.port), PATIENCE_S)
-        made.settimeout(2)
+        made.settimeout(PATIENCE_S)
         return made
 
     def until(self, holds: Callable[[], Any]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from warren_broker.server.service_manager import NOTIFY_READY, NOTIFY_SOCKET, notify
 
 
@@ -19,7 +20,7 @@ def test_a_state_arrives_at_the_socket(
     name = f"@warren-test-{os.getpid()}" if abstract else str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(f"\0{name[1:]}" if abstract else name)
-        manager.settimeout(5)
+        manager.settimeout(PATIENCE_S)
         monkeypatch.setenv(NOTIFY_SOCKET, name)
         notify(NOTIFY_READY)
         assert manager.recv(100) == b"READY=1"
