@@ -166,6 +166,10 @@ class Wire:
         writing = [self._socket] if self._outgoing else []
         try:
             readable, writable, _ = select.select([self._socket], writing, [], timeout_s)
+            if timeout_s and not (readable or writable):
+                # A process that was stopped and continued returns from the wait without a look at
+                # the socket: what has come meanwhile counts before the idle timeout.
+                readable, writable, _ = select.select([self._socket], writing, [], 0)
         except (OSError, ValueError) as error:
             self._lose(f"waiting failed: {error}")
             return

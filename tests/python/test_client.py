@@ -6,11 +6,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from python.fake_broker import FakeCluster, FakeNode
 from tests.patience import PATIENCE_S, TooSlow, with_time_enough
+from warren import wire as wire_module
 from warren.admin import Admin
 from warren.claims import (
     Claim,
@@ -390,6 +392,31 @@ def test_a_node_that_says_nothing_is_given_up_at_the_deadline(node: FakeNode) ->
         node.silent = True
         gives_up(connection, "deadline")
         node.silent = False
+
+
+def test_a_process_that_was_stopped_reads_what_came_before_it_gives_the_node_up(
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its system call was interrupted and found nothing; the node had answered meanwhile."""
+    waits = wire_module.select.select
+
+    def interrupted(*given: Any) -> Any:
+        if not given[3]:
+            return waits(*given)
+        monkeypatch.setattr(wire_module.select, "select", waits)
+        waits([given[0][0]], [], [], PATIENCE_S)
+        time.sleep(2.5)  # longer than the idle timeout
+        return [], [], []
+
+    with Connection(
+        f"amqp://guest:guest@{node.host}/?request_timeout=60&heartbeat=1"
+    ) as connection:
+        Admin(connection).queue("q")
+        wire = connection._wire
+        assert wire is not None
+        monkeypatch.setattr(wire_module.select, "select", interrupted)
+        Admin(connection).queue("q")
+        assert connection._wire is wire and wire.lost is None
 
 
 def test_stages_are_published_once_and_whole(node: FakeNode) -> None:
