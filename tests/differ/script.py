@@ -62,12 +62,16 @@ class Step:
 
 
 class Script:
-    """One scenario on one broker, in a vhost of its own."""
+    """One scenario on one broker, in a vhost of its own.
+
+    waited  it has let time pass: what it observes depends on when its steps were made
+    """
 
     def __init__(self, broker: Broker, name: str) -> None:
         self.broker = broker
         self.vhost = name
         self.steps: list[Step] = []
+        self.waited = False
         self._endings: list[Callable[[], None]] = []
 
     def run(self) -> list[Step]:
@@ -108,6 +112,7 @@ class Script:
 
     def wait(self, seconds: float) -> None:
         """Let time pass."""
+        self.waited = True
         time.sleep(seconds)
 
     def trace(self, on: bool) -> None:

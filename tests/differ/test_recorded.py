@@ -16,6 +16,7 @@ from tidy import house
 
 pytestmark = pytest.mark.live
 scenarios.load()
+ATTEMPTS = 4
 PAGES = ("compatibility.md", "exchanges.md")
 
 
@@ -33,7 +34,12 @@ def met() -> dict[str, set[Known]]:
 
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
 def test_a_client_observes_the_same(name: str, warren: Warren, met: dict[str, set[Known]]) -> None:
-    found, met[name] = differences(name, recorded()[name], Script(warren, name).run(), KNOWN)
+    """A machine that stands between two steps of a scenario with times does so once, not always."""
+    for _ in range(ATTEMPTS):
+        script = Script(warren, name)
+        found, met[name] = differences(name, recorded()[name], script.run(), KNOWN)
+        if not found or not script.waited:
+            break
     assert not found, "\n".join(found)
 
 

@@ -169,10 +169,11 @@ def test_gets_of_a_client_that_does_not_read(tmp_path: Path) -> None:
         assert one.grown < 16 * MIB + SLACK_BYTES
 
 
-STALLED_S = 10.0
+STALLED_S = 15.0
 """A socket that takes nothing for so long is full: its peer does not read."""
-HEARTBEAT_S = 6
-"""Less than that: a client that is not read is not taken for one that is silent."""
+HEARTBEAT_S = 12
+"""Less than that, and more than a machine stands still: the client is not read, and not taken for
+one that is silent."""
 DETACH = b"\x00\x53\x16"
 LOOP = attach10(0, b"n" * 200) + frame10(DETACH + b"\xc0\x04\x02\x52\x00\x41")
 
