@@ -22,6 +22,7 @@ from pyspark_warren.errors import SchemaError
 from pyspark_warren.properties import encode_headers
 from pyspark_warren.rows import ARROW_TYPES
 from tests.broker.kernel.conftest import loaded
+from tests.patience import PATIENCE_S
 from warren_broker.amqp091.wire import properties
 from warren_broker.amqp091.wire.properties import Properties
 from warren_broker.arguments import DURATION_MS_MAX
@@ -323,7 +324,7 @@ def test_each_block_was_new_memory() -> None:
             [sys.executable, "-c", FAULTS.format(keeps=keeps)],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=10 * PATIENCE_S,
             check=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )

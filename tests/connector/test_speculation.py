@@ -16,7 +16,7 @@ from bench.ports import free_ports
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-START_S = 90
+START_S = 300
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 
 
@@ -36,7 +36,7 @@ def spark_process(world: World, name: str, *arguments: str) -> Iterator[Path]:
         yield log
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(START_S)
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from sim.whole.world import World
 
 TESTS = Path(__file__).parents[1]
 SEEDS_PER_PLANT = 400
+RUN_S_MAX = 1_200
 SCRIPT = """
 from sim.run import Kind, run_seed
 for kind in (Kind(), Kind(whole=True)):
@@ -133,7 +134,7 @@ def test_two_interpreters_with_two_hash_seeds_see_the_same_worlds() -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=120,
+            timeout=RUN_S_MAX,
         )
         seen.append(done.stdout.split())
     assert len(seen[0]) == 12
