@@ -31,7 +31,8 @@ class DiskWatch:
     committed. With the two limits all of them are SLOW, and the leader stays.
     A read in progress blocks the loop, so that there are no samples; its duration is reported
     afterwards and counts for one sample.
-    A process that was stopped itself (a long pause between two samples) restarts the measurement.
+    A process that was stopped itself (a long pause between two samples) restarts the measurement,
+    unless the write in progress has stalled already: it still hangs.
     Times are milliseconds of one monotonic clock.
     Invariant: `since_ms` is None exactly while no write is in progress
     """
@@ -52,9 +53,11 @@ class DiskWatch:
         writes    completed since the start; busy: another one is in progress
         read_ms   how long the longest read took since the last sample
         """
-        paused = self._looked_ms is not None and (now_ms - self._looked_ms) * 2 > self._stall_ms
+        last_ms = now_ms if self._looked_ms is None else self._looked_ms
+        paused = (now_ms - last_ms) * 2 > self._stall_ms
+        hung = self.age_ms(last_ms) >= self._stall_ms
         self._looked_ms = now_ms
-        if writes != self._writes or paused or not busy:
+        if writes != self._writes or not busy or (paused and not hung):
             self._writes, self.since_ms = writes, None
         if busy and self.since_ms is None:
             self.since_ms = now_ms

@@ -501,3 +501,10 @@ def test_a_process_that_was_stopped_itself_does_not_blame_the_disk() -> None:
     watch.look(100, 0, True)
     assert watch.look(60_000, 0, True) is Condition.QUICK
     assert watch.age_ms(60_000) == 0
+
+
+def test_a_process_that_was_stopped_does_not_take_a_hanging_disk_for_one_that_answers() -> None:
+    watch = DiskWatch(2_000)
+    assert looks(watch, (2_200, 0, True)) == [Condition.STALLED]
+    assert watch.look(60_000, 0, True) is Condition.STALLED, "the same write"
+    assert watch.look(60_100, 1, True) is Condition.SLOW, "the next one"
