@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
@@ -213,7 +214,5 @@ class Chromium:
 
     def picture(self, target: Path) -> None:
         """Write a picture of the window, in PNG."""
-        import base64
-
         found = self.send("Page.captureScreenshot", format="png")
         target.write_bytes(base64.b64decode(found["data"]))
