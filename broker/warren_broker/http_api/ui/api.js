@@ -73,8 +73,12 @@ export function exchangeName(name) {
 
 // ------------------------------------------------------------------ requests
 
-/** Make a request; return the body of the answer, null without one. Throws ApiError. */
-export async function request(method, path, { body, query, reason, signal } = {}) {
+/**
+ * Make a request; return the body of the answer, null without one. Throws ApiError.
+ * text: JSON that is sent as it is, instead of `body`; raw: so is the answer returned. Numbers
+ * beyond 2^53 would not survive being parsed.
+ */
+export async function request(method, path, { body, text, raw, query, reason, signal } = {}) {
   const address = new URL(path, BASE);
   for (const [key, value] of Object.entries(query || {})) {
     address.searchParams.set(key, value);
@@ -83,29 +87,28 @@ export async function request(method, path, { body, query, reason, signal } = {}
   if (reason) {
     headers["x-reason"] = inHeader(reason);
   }
-  let answer, text;
+  let answer, came;
   try {
     answer = await fetch(address, {
       method,
       headers,
-      body: body === undefined ? undefined : JSON.stringify(body),
+      body: body === undefined ? text : JSON.stringify(body),
       credentials: "omit", // without it the browser asks for a password by itself after a 401
       cache: "no-store",
       redirect: "error",
       signal,
     });
-    text = await answer.text();
+    came = await answer.text();
   } catch (error) {
     if (error.name === "AbortError") {
       throw error;
     }
     throw new ApiError(0, "The node does not answer: it is stopped, restarts or is out of reach.");
   }
-  const found = parsed(text);
   if (!answer.ok) {
-    throw refusal(answer.status, found);
+    throw refusal(answer.status, parsed(came));
   }
-  return found;
+  return raw ? came : parsed(came);
 }
 
 /** Return what is at a path. Throws ApiError. */

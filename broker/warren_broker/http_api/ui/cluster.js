@@ -73,8 +73,8 @@ function definitions(view) {
   const save = action(view, {
     text: "Export definitions",
     run: async () => {
-      const found = await get(at("definitions"));
-      const data = new Blob([JSON.stringify(found, null, 1)], { type: "application/json" });
+      const found = await request("GET", at("definitions"), { raw: true });
+      const data = new Blob([found], { type: "application/json" });
       const address = URL.createObjectURL(data);
       h("a", { href: address, download: "definitions.json" }).click();
       URL.revokeObjectURL(address);
@@ -85,9 +85,9 @@ function definitions(view) {
     label: "Import definitions",
     key: "import",
     submit: "Import",
-    fields: [{ name: "document", label: "To import", type: "json", rows: 6, required: true }],
-    run: async ({ document }) => {
-      const report = await request("POST", at("definitions"), { body: document });
+    fields: [{ name: "text", label: "To import", type: "area", rows: 6, required: true }],
+    run: async ({ text }) => {
+      const report = await request("POST", at("definitions"), { text });
       return report
         ? `Imported, but ${report.not_honoured_count} objects have no effect here.`
         : "The definitions are imported.";

@@ -76,6 +76,9 @@ export function facts(pairs) {
 
 /** Return the value of an argument, policy or property as a text. */
 export function shown(value) {
+  if (Number.isInteger(value) && !Number.isSafeInteger(value)) {
+    return `about ${value}`; // JSON's number was beyond 2^53
+  }
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 

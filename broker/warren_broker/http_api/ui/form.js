@@ -109,6 +109,12 @@ function json(label, text) {
   } catch (error) {
     throw new Error(`${label}: this is no JSON (${error.message}).`);
   }
+  JSON.parse(text, (_, one) => {
+    if (Number.isInteger(one) && !Number.isSafeInteger(one)) {
+      throw new Error(`${label}: ${one} is beyond 2^53, which browsers do not keep. Use warren.`);
+    }
+    return one;
+  });
   if (typeof value !== "object" || value === null || Array.isArray(value)) {
     throw new Error(`${label}: an object is expected, such as {"x-max-length": 1000}.`);
   }
