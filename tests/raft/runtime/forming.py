@@ -70,24 +70,27 @@ class Nodes:
             self.start(name)
         self.serves(*ABC)
 
-    def until(self, condition: Any, seconds: float = 15.0) -> None:
-        until(self.loop, condition, seconds)
+    def until(self, condition: Any) -> None:
+        until(self.loop, condition)
 
     def leader(self) -> Host | None:
         return next((host for host in self.hosts.values() if host.is_leader(0)), None)
 
     def serves(self, *names: str) -> None:
         """The cluster takes a command, and these nodes apply it, as voters."""
-        self.until(lambda: self.leader() is not None)
-        leader = self.leader()
-        assert leader is not None
-        command = b"%d" % len(leader.state(0))
-        leader.propose(0, command)
+        asked: list[tuple[str, int, bytes]] = []  # leader, its term, command
 
         def applied() -> bool:
+            leader = self.leader()
+            if leader is None:
+                return False
+            place = (leader.node_id, leader.term(0))
+            if not asked or asked[-1][:2] != place:  # with another leader it may be lost
+                asked.append((*place, b"%d in term %d" % (len(leader.state(0)), place[1])))
+                leader.propose(0, asked[-1][2])
             return all(
                 name in self.found
-                and self.hosts[name].state(0)[-1:] == [command]
+                and self.hosts[name].state(0)[-1:] == [asked[-1][2]]
                 and name in self.hosts[name].members(0).voters
                 and self.hosts[name].cluster_id
                 for name in names

@@ -369,7 +369,7 @@ def test_all_bytes_arrive_in_their_order(piece: int) -> None:
             pass
         return len(received) >= len(total)
 
-    until(loop, receive, 20)
+    until(loop, receive)
     assert bytes(received) == total
     assert stream.out_bytes == 0 and stream.bytes_out == len(total)
     stream.abort()

@@ -95,7 +95,7 @@ class Group:
                 leader.change_members(GROUP, change)
         return False
 
-    def reach(self, *wanted: str, seconds: float = 20.0) -> None:
+    def reach(self, *wanted: str) -> None:
         """Until those, and only those, are voters; commands flow all the time."""
         self.wanted = wanted
 
@@ -103,7 +103,7 @@ class Group:
             self.speak()
             return self.towards()
 
-        self.cluster.until(step, seconds)
+        self.cluster.until(step)
 
     def settled(self, *nodes: str) -> list[bytes]:
         """What all of them hold in the end."""
@@ -288,7 +288,7 @@ def test_a_member_id_is_kept_over_restarts_and_snapshots(make: Callable[..., Gro
             host._groups[GROUP].store.snapshot_index > 50 for host in group.cluster.hosts.values()
         )
 
-    group.cluster.until(snapshots, 30)
+    group.cluster.until(snapshots)
     held = group.settled("a", "b", "d")
     for node in ("d", "a", "b"):
         group.cluster.kill(node)
@@ -315,7 +315,7 @@ def compacted(make: Callable[..., Group]) -> Group:
             host._groups[GROUP].store.log.first > 50 for host in group.cluster.hosts.values()
         )
 
-    group.cluster.until(dropped, 30)
+    group.cluster.until(dropped)
     return group
 
 
@@ -336,7 +336,7 @@ def test_a_snapshot_brings_the_members_and_its_progress_is_seen(
         return group.towards()
 
     group.wanted = ("a", "b", "c", "d")
-    group.cluster.until(step, 20)
+    group.cluster.until(step)
     assert seen and all(0 <= sent <= of for sent, of in seen)
     group.settled("a", "b", "c", "d")
     assert joined._groups[GROUP].store.snapshot_index
@@ -387,7 +387,7 @@ def test_kills_at_any_moment_of_any_change_lose_nothing(
     for wanted in (("a", "b", "c", "d"), ("b", "c", "d"), ("b", "d", "e"), ("a", "b", "d", "e")):
         group.wanted = wanted
         turns = 0
-        cluster.until(step, 60)
+        cluster.until(step)
     held = group.settled(*group.wanted)
     assert applied_by(cluster) <= set(held)
     assert len(held) == len(set(held))

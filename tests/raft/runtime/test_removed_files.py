@@ -99,7 +99,7 @@ def test_the_scrub_finds_what_was_removed(tmp_path: Path) -> None:
         path.unlink()
     host._scrub = Scrub(logs, 1 << 30, 10**9, 0)
     host._scrub._next_ms = 0
-    until(cluster.loop, lambda: host._scrub.rounds, 30)
+    until(cluster.loop, lambda: host._scrub.rounds)
     until(cluster.loop, lambda: all(one not in logs.log_files.segments for one in (gone, other)))
     until(cluster.loop, lambda: not (logs.compactor.damaged or logs.compactor.snapshots_damaged))
     until(cluster.loop, lambda: logs.snapshot_path(store_of(host)).exists() and manifest.exists())
@@ -120,7 +120,7 @@ def test_a_file_of_the_log_that_was_removed_is_repaired_when_it_is_sealed(tmp_pa
     logs.log_files.wal_path(gone).unlink()
     logs.wal.roll()
     write(cluster, 600, 1000)
-    until(cluster.loop, lambda: gone not in logs.log_files.use.live, 30)
+    until(cluster.loop, lambda: gone not in logs.log_files.use.live)
     until(cluster.loop, lambda: not host.repair.wanted and not logs.compactor.damaged)
     assert check_live(cluster) > 10
     check_after_restart(cluster)

@@ -96,7 +96,7 @@ def test_a_snapshot_and_what_it_refers_to_are_sent_although_they_are_damaged(
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
     cluster.start(away).start_group(GroupSpec(GROUP, NODES), Shelf())
-    until(cluster.loop, lambda: same(cluster), 20)
+    until(cluster.loop, lambda: same(cluster))
     assert check_live(cluster) > 20
     assert first_index(cluster, away) > end
     stop(cluster)

@@ -96,7 +96,7 @@ class Two:
 
     def refused(self, *said: str) -> None:
         """Expect each text in a line of its own, and no connection; end."""
-        until(self.loop, lambda: all(text in self._caplog.text for text in said), 20)
+        until(self.loop, lambda: all(text in self._caplog.text for text in said))
         assert not self.a.connected("b") and not self.b.connected("a")
         self.close()
 
@@ -112,12 +112,12 @@ def test_the_secret_is_still_asked_for(
     """A certificate of the authority alone makes no node a member."""
     tls = files(authority, "node")
     two = Two(tmp_path, caplog, tls, tls)
-    until(two.loop, lambda: two.a.connected("b") and two.b.connected("a"), 20)
+    until(two.loop, lambda: two.a.connected("b") and two.b.connected("a"))
     config = config_of("0", tmp_path, tls, secret=b"another secret")
     stranger = Host(config, two.loop, Recorder())
     stranger.start()
     stranger.add_peer("a", ("127.0.0.1", two.a.port))
-    until(two.loop, lambda: "node '0' does not have the secret" in caplog.text, 20)
+    until(two.loop, lambda: "node '0' does not have the secret" in caplog.text)
     stranger.stop()
     two.close()
 

@@ -61,7 +61,7 @@ class World:
         )
 
     def turn(self, holds: Callable[[], Any]) -> None:
-        until(self.loop, holds, 20)
+        until(self.loop, holds)
 
     def client(self, work: Callable[[ssl.SSLSocket], Any], context: ssl.SSLContext) -> list[Any]:
         """Run `work` with the client's side, on a thread; what it returns or raises."""
