@@ -106,13 +106,22 @@ def test_a_rate_follows_what_is_published_and_ends_with_it(
         channel = connection.channel()
         channel.queue_declare("steady", durable=True)
 
-        def published() -> bool:
+        def publish() -> None:
             for _ in range(20):
                 channel.basic_publish("", "steady", b"body")
             connection.process_data_events(0)
+
+        def published() -> bool:
+            publish()
             return rate() > 0
 
+        def grows() -> bool:
+            publish()
+            shown = http.get(f"/queues/{ROOT}/steady")
+            return bool(shown["messages_details"]["rate"] > 0)
+
         eventually(published, "messages of another node have a rate")
+        eventually(grows, "the queue grows from one look to the next")
         node = http.get("/nodes/node-2")
         assert node["connection_created"] >= 1
         eventually(lambda: rate() == 0, "none are published any more")
@@ -195,6 +204,9 @@ def test_users_see_totals_of_their_vhosts_and_rates_with_monitoring(
 def test_without_rates_mode_there_are_none() -> None:
     without = {"management": {**SAMPLED["management"], "rates_mode": "none"}}
     with LocalCluster(nodes=1, settings=without) as cluster:
+        http = http_client(cluster)
+        http("PUT", f"/queues/{ROOT}/q", {"durable": True})
+        assert "messages_details" not in http.get(f"/queues/{ROOT}/q")
         shown = http_client(cluster).get("/overview")
         assert shown["rates_mode"] == "none" and shown["message_stats"] == {}
         assert set(shown["queue_totals"]) == {

@@ -17,6 +17,7 @@ from warren_broker.http_api.calls import Credentials, HttpCall
 from warren_broker.http_api.frames import ApiJob, NodeAsk
 from warren_broker.http_api.listing import columns_of, cut_columns, paged
 from warren_broker.http_api.node_link import LOGIN_DELAY_S, NodeLink
+from warren_broker.http_api.queue_rates import QueueRates
 from warren_broker.http_api.replies import (
     NO_BODY,
     HttpRefusal,
@@ -58,9 +59,9 @@ class HttpApplication:
         settings = ManagementSettings.model_validate(job.settings)
         self._prefix = settings.path_prefix
         self._body_bytes_max = settings.http.max_body_size
-        self._sampling = Sampling(
-            settings.collect_statistics_interval / 1000, settings.rates_mode == "basic"
-        )
+        interval_s = settings.collect_statistics_interval / 1000
+        rated = settings.rates_mode == "basic"
+        self._sampling = Sampling(interval_s, QueueRates(interval_s), rated)
         self._ui = UiFiles(settings.path_prefix) if settings.ui else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

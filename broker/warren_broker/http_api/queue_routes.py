@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import Any, Final
 
@@ -68,6 +69,14 @@ def shown_queue(queue: dict[str, Any], alive: set[str], counts: bool) -> dict[st
     return shown
 
 
+def _shown(call: HttpCall, queue: dict[str, Any], alive: set[str], counts: bool) -> dict[str, Any]:
+    """Return a queue as it is shown; with its counts also their rates since the last look."""
+    shown = shown_queue(queue, alive, counts)
+    if counts and call.sampling.on:
+        shown |= call.sampling.queues.details(time.monotonic(), shown)
+    return shown
+
+
 def _needs_counts(call: HttpCall) -> bool:
     if call.query.get("disable_stats") == "true":
         return call.query.get("enable_queue_totals") == "true"
@@ -98,7 +107,7 @@ async def _listed(call: HttpCall, vhost: str | None) -> HttpReply:
         found = await call.of_vhosts(partial(call.queues, counts=counted))
     else:
         found = await call.queues(vhost, counts=counted)
-    shown = [shown_queue(one, alive, counted) for one in found]
+    shown = [_shown(call, one, alive, counted) for one in found]
     if not few:
         return HttpReply(200, shown)
     page = paged(shown, call.query)
@@ -110,7 +119,7 @@ async def _listed(call: HttpCall, vhost: str | None) -> HttpReply:
 async def _counted(call: HttpCall, shown: dict[str, Any], alive: set[str]) -> dict[str, Any]:
     asked = {"name": shown["name"], "counts": "true"}
     found = await call.get(path_of("queues", **asked), vhost=shown["vhost"])
-    return shown_queue(found[0], alive, True) if found else shown
+    return _shown(call, found[0], alive, True) if found else shown
 
 
 async def _list(call: HttpCall) -> HttpReply:
@@ -125,7 +134,7 @@ async def _get(call: HttpCall) -> HttpReply:
     counts = _needs_counts(call)
     vhost, name = call.names
     found = await call.queue(vhost, name, counts=counts)
-    shown = shown_queue(found, await nodes_alive(call), counts)
+    shown = _shown(call, found, await nodes_alive(call), counts)
     if _wants(call, "consumer_details"):
         shown["consumer_details"] = await consumers_of(call, vhost, name)
     return HttpReply(200, shown)
