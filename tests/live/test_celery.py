@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from live.conftest import eventually
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, TooSlow, with_time_enough
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 RESULT_S = PATIENCE_S
@@ -75,18 +75,27 @@ def test_eta(celery):
 
 
 def test_priorities(celery):
-    busy = celery.pause.delay(1.0)
+    with_time_enough(lambda busy_s: high_before_low(celery, busy_s), 1.0)
+
+
+def high_before_low(celery, busy_s):
+    """Tasks that wait while the worker is busy are run by their priority."""
+    over = time.monotonic() + busy_s
+    busy = celery.pause.delay(busy_s)
     for i in range(4):
-        celery.note.apply_async((f"low{i}",), priority=1)
+        celery.note.apply_async((f"low{i} {busy_s}",), priority=1)
     for i in range(4):
-        celery.note.apply_async((f"high{i}",), priority=9)
+        celery.note.apply_async((f"high{i} {busy_s}",), priority=9)
+    if time.monotonic() > over:
+        raise TooSlow("the worker had not to wait for all of them")
     busy.get(timeout=RESULT_S)
-    seen = eventually(
-        lambda: (
-            (n := celery.notes.apply_async(priority=0).get(timeout=RESULT_S)) and len(n) >= 8 and n
-        ),
-        "all notes",
-    )
+
+    def noted():
+        every = celery.notes.apply_async(priority=0).get(timeout=RESULT_S)
+        ours = [name.split()[0] for name in every if name.endswith(f" {busy_s}")]
+        return ours if len(ours) >= 8 else None
+
+    seen = eventually(noted, "all notes")
     # The worker has prefetched one message when the others arrive.
     first_low = [name for name in seen if name.startswith("low")]
     highs = [seen.index(f"high{i}") for i in range(4)]
