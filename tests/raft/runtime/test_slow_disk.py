@@ -373,8 +373,12 @@ def _taker_beside_a_slow_disk(root: Path) -> str:
     a = cluster.hosts["a"]
     for name in ("b", "c"):
         cluster.files[name].sync_s = HANG_MS / 1000 * 0.5
-        cluster.write("a")
-        cluster.until(lambda name=name: a.disk_slow(name))
+        for _ in range(100):  # one write may be missed, if this process stands meanwhile
+            cluster.write("a")
+            cluster.run_for(0.1)
+            if a.disk_slow(name):
+                break
+        assert a.disk_slow(name)
         cluster.files[name].sync_s = 0
         if name == "b":
             cluster.until(lambda: not a.disk_slow("b"))
