@@ -193,7 +193,7 @@ def instructions(options: argparse.Namespace) -> int:
 
 
 def clients(options: argparse.Namespace) -> int:
-    """Run other people's AMQP 1.0 clients on a cluster: SUITE … --sources DIR --rabbitmq."""
+    """Run other people's clients on a cluster: SUITE … --sources DIR --rabbitmq."""
     prepare()
     return run_module("clients.run", options, environment.environment(), "tests", ".")
 

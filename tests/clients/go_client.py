@@ -1,4 +1,4 @@
-"""RabbitMQ's AMQP 1.0 client in Go: its module has its tests."""
+"""Clients in Go, of which the modules have their tests."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from clients import http_setup
 from clients.outcome import (
     HTTP_API,
     OAUTH,
@@ -26,9 +29,6 @@ from clients.outcome import (
     run_installer,
 )
 
-MODULE = "github.com/rabbitmq/rabbitmq-amqp-go-client"
-VERSION = "v1.2.0"
-PACKAGE = "pkg/rabbitmqamqp"
 PROGRAM = "client.test"
 SUITE_S_MAX = 1200
 
@@ -45,10 +45,23 @@ NOT_APPLICABLE: Reasons = (
 )
 
 
+@dataclass(frozen=True)
 class GoClient:
-    """The client's own tests, compiled outside the namespace and run in it."""
+    """A client's own tests, compiled outside the namespace and run in it.
 
-    queue = ""
+    package  the folder in the module with the tests; ".": the module itself
+    reasons  what does not apply
+    prepare  makes what the tests expect on the broker
+    """
+
+    name: str
+    module: str
+    version: str
+    package: str
+    reasons: Reasons
+    prepare: Callable[[], None] = lambda: None
+    http: bool = False
+    queue: str = ""
 
     def install(self, sources: Path | None) -> None:
         """Copy the checkout, or else download the module, and compile its tests."""
@@ -56,62 +69,89 @@ class GoClient:
 
         def make() -> None:
             module = place / "module"
-            shutil.copytree(_checkout(sources) or _download(), module)
+            shutil.copytree(self._checkout(sources) or self._download(), module)
             for each in (module, *module.rglob("*")):
                 each.chmod(0o755)  # Go's cache of modules is read-only
-            compiled = ["go", "test", "-c", "-o", str(place / PROGRAM), f"./{PACKAGE}"]
-            run_installer(f"{MODULE}", compiled, "Go", "golang", cwd=module)
+            compiled = ["go", "test", "-c", "-o", str(place / PROGRAM), f"./{self.package}"]
+            run_installer(self.module, compiled, "Go", "golang", cwd=module)
 
         install_once(place, make)
 
     def _place(self, sources: Path | None) -> Path:
-        own = _checkout(sources)
-        return PLACE / f"go-{VERSION}" if own is None else copy_of(own, "go", "**/*.go")
+        own = self._checkout(sources)
+        if own is None:
+            return PLACE / f"{self.name}-{self.version}"
+        return copy_of(own, self.name, "**/*.go")
 
     def run(self, sources: Path | None, directory: Path, on_warren: bool) -> Outcome:
         """Run them."""
         place = self._place(sources)
         if not installed(place):
             raise NotRun("it is not installed")
-        report = directory / "go.json"
-        left_out = "|".join(f"(?:{pattern})" for pattern, _ in NOT_APPLICABLE)
+        self.prepare()
+        report = directory / f"{self.name}.json"
+        left_out = "|".join(f"(?:{pattern})" for pattern, _ in self.reasons)
         flags = [f"-ginkgo.json-report={report}", f"-ginkgo.skip={left_out}", "-ginkgo.no-color"]
         command = [str(place / PROGRAM), *flags, f"-ginkgo.timeout={SUITE_S_MAX - 60}s"]
         try:
             subprocess.run(
                 command,
-                cwd=place / "module" / PACKAGE,
+                cwd=place / "module" / self.package,
                 capture_output=True,
                 check=False,
                 timeout=SUITE_S_MAX,
             )
         except subprocess.TimeoutExpired:
-            return Outcome("go", failed=[f"not done within {SUITE_S_MAX} s"])
+            return Outcome(self.name, failed=[f"not done within {SUITE_S_MAX} s"])
         if not report.exists():
-            return Outcome("go", failed=["it has written no report"])
-        return read_ginkgo(report.read_text(encoding="utf-8"))
+            return Outcome(self.name, failed=["it has written no report"])
+        return read_ginkgo(report.read_text(encoding="utf-8"), self.name, self.reasons)
+
+    def _checkout(self, sources: Path | None) -> Path | None:
+        """Return the checkout of the client; its folder is named like the module."""
+        name = re.sub(r"/v[0-9]+$", "", self.module).rpartition("/")[2]
+        found = None if sources is None else sources / name
+        return found if found is not None and (found / self.package).is_dir() else None
+
+    def _download(self) -> Path:
+        if shutil.which("go") is None:
+            raise NotRun("Go is missing: apt-get install golang")
+        named = ["go", "mod", "download", "-json", f"{self.module}@{self.version}"]
+        done = subprocess.run(named, capture_output=True, text=True, check=False, cwd="/")
+        found: dict[str, Any] = json.loads(done.stdout or "{}")
+        if done.returncode != 0 or "Dir" not in found:
+            said = found.get("Error") or done.stderr
+            raise NotRun(f"Go cannot download it: {' '.join(str(said).split())[-160:]}")
+        return Path(found["Dir"])
 
 
-def _checkout(sources: Path | None) -> Path | None:
-    found = None if sources is None else sources / MODULE.rpartition("/")[2]
-    return found if found is not None and (found / PACKAGE).is_dir() else None
+def prepare_rabbit_hole() -> None:
+    """Make what rabbit-hole's script makes with `rabbitmqctl`."""
+    http_setup.vhost("rabbit/hole")
+    http_setup.user("policymaker", "policymaker", "policymaker")
 
 
-def _download() -> Path:
-    if shutil.which("go") is None:
-        raise NotRun("Go is missing: apt-get install golang")
-    named = ["go", "mod", "download", "-json", f"{MODULE}@{VERSION}"]
-    done = subprocess.run(named, capture_output=True, text=True, check=False, cwd="/")
-    found: dict[str, Any] = json.loads(done.stdout or "{}")
-    if done.returncode != 0 or "Dir" not in found:
-        said = found.get("Error") or done.stderr
-        raise NotRun(f"Go cannot download it: {' '.join(str(said).split())[-160:]}")
-    return Path(found["Dir"])
+AMQP10 = GoClient(
+    "go",
+    "github.com/rabbitmq/rabbitmq-amqp-go-client",
+    "v1.2.0",
+    "pkg/rabbitmqamqp",
+    NOT_APPLICABLE,
+)
+RABBIT_HOLE = GoClient(
+    "rabbit-hole",
+    "github.com/michaelklishin/rabbit-hole/v3",
+    "v3.6.0",
+    ".",
+    (),
+    prepare_rabbit_hole,
+    http=True,
+)
 
 
-def read_ginkgo(text: str) -> Outcome:
+def read_ginkgo(text: str, suite: str, reasons: Reasons) -> Outcome:
     """Return what a report of Ginkgo in JSON says."""
-    outcome = Outcome("go")
+    outcome = Outcome(suite)
     for suite in json.loads(text):
         for spec in suite["SpecReports"] or ():
             if spec["LeafNodeType"] != "It":
@@ -122,7 +162,7 @@ def read_ginkgo(text: str) -> Outcome:
             if spec["State"] == "passed":
                 outcome.passed.append(name)
             elif spec["State"] in ("skipped", "pending"):
-                outcome.not_applicable[reason_for(name, NOT_APPLICABLE) or SKIPPED] += 1
+                outcome.not_applicable[reason_for(name, reasons) or SKIPPED] += 1
             else:
                 outcome.failed.append(f"{name}: {spec['State']}: {_why(spec)}")
     return outcome

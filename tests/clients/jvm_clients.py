@@ -73,6 +73,7 @@ class QpidJms:
     """Qpid's JMS client, with a program of this project."""
 
     queue = JMS_QUEUE
+    http = False
 
     def __init__(self) -> None:
         self._jars = PLACE / f"qpid-jms-{QPID_JMS_VERSION}"
@@ -101,6 +102,7 @@ class JavaClient:
     """RabbitMQ's own client in Java, with its tests, of a checkout: its packages have none."""
 
     queue = ""
+    http = False
 
     def install(self, sources: Path | None) -> None:
         """Compile a copy of the checkout with Maven, and have it download what its tests need."""

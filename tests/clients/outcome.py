@@ -19,7 +19,7 @@ from tools.environment import LOGS, STATE
 PLACE = STATE / "clients"
 
 STREAMS = "declares streams, which Warren does not have"
-HTTP_API = "asks the HTTP API, which Warren does not have"
+HTTP_API = "asks the HTTP API, which is not on the three nodes of these suites"
 COMMANDS = "calls rabbitmqctl"
 TLS_FILES = "needs TLS files that only its own continuous integration has"
 OAUTH = "logs in with OAuth 2"
@@ -60,9 +60,11 @@ class Suite(Protocol):
     """One client's tests.
 
     queue  an empty quorum queue that it needs; "": none
+    http   it asks the HTTP API, which has its default port on a broker of one node
     """
 
     queue: str
+    http: bool
 
     def install(self, sources: Path | None) -> None:
         """Install the client; raises NotRun.

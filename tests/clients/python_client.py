@@ -47,6 +47,7 @@ class PythonClient:
     """RabbitMQ's own client in Python, with the tests of a checkout: its sdist has none."""
 
     queue = ""
+    http = False
 
     def __init__(self) -> None:
         self._venv = PLACE / f"python-{VERSION}"

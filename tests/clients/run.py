@@ -1,16 +1,18 @@
-"""Other people's AMQP 1.0 clients, with their own tests or programs made for them, on a cluster.
+"""Other people's clients, with their own tests or programs made for them, on a cluster.
 
     python3 build.py clients
     python3 build.py clients qpid-jms
     python3 build.py clients python --sources DIRECTORY
     python3 build.py clients --rabbitmq
 
-The clients come from PyPI, npm's registry, Maven's repository and Go's proxy. The suites `python`
-and `java` need checkouts of rabbitmq-amqp-python-client and rabbitmq-amqp-java-client in DIRECTORY,
-because the packages have no tests; a rabbitmq-amqp-go-client there is used, too. Tests expect port
-5672, so everything runs in a network namespace (Linux, `unshare`), in which no other broker
-listens. What does not apply (streams, the HTTP API, rabbitmqctl, certificates of a client's own
-integration) is named in the suites' tables and counted apart.
+The clients come from PyPI, npm's registry, Maven's repository, Go's proxy and Cargo's registry.
+The suites `python`, `java` and `hop` need checkouts of rabbitmq-amqp-python-client,
+rabbitmq-amqp-java-client and hop in DIRECTORY, because the packages have no tests; a
+rabbitmq-amqp-go-client or rabbit-hole there is used, too. Tests expect port 5672, so everything
+runs in a network namespace (Linux, `unshare`), in which no other broker listens. Clients of AMQP
+1.0 run on three nodes; rabbitmqadmin, rabbit-hole and hop, clients of the HTTP API, run on one,
+with the API on port 15672. What does not apply (streams, rabbitmqctl, certificates of a client's
+own integration) is named in the suites' tables and counted apart.
 --rabbitmq runs the same on RabbitMQ, from `build.py bench`'s chroot, instead of on Warren (root).
 """
 
@@ -35,12 +37,18 @@ import pika
 from bench import rabbitmq
 from bench.generator import Missing
 from clients import suites
+from clients.http_setup import HTTP_PORT
 from clients.outcome import NotRun, Outcome
 from warren.local import LocalCluster
 
 PORT = 5672
 NODES = 3
 DATA = "/var/tmp/warren-clients-data"
+HTTP = {"enabled": True, "tcp": {"port": HTTP_PORT}, "collect_statistics_interval": 1_000}
+PLUGINS = (
+    *("rabbitmq_management", "rabbitmq_shovel", "rabbitmq_shovel_management"),
+    *("rabbitmq_federation", "rabbitmq_federation_management"),
+)
 SIOCSIFFLAGS, IFF_UP, IFF_LOOPBACK = 0x8914, 1, 8
 INSIDE = "--inside"
 """Said to the process in the namespace by the one that made it."""
@@ -53,8 +61,12 @@ def main(arguments: list[str]) -> int:
         if not options.inside:
             return _in_namespace(arguments)
         _bring_loopback_up()
-        with _broker(options.rabbitmq, Path(top)) as name:
-            outcomes = [_run(suite, name, options, Path(top)) for suite in options.suites]
+        outcomes: list[Outcome] = []
+        for http in (False, True):
+            chosen = [one for one in options.suites if suites.SUITES[one].http == http]
+            if chosen:
+                with _broker(options.rabbitmq, Path(top), http) as name:
+                    outcomes += [_run(suite, name, options, Path(top)) for suite in chosen]
     print("\n".join(table(outcomes)))
     return 0 if all(one.ok for one in outcomes) else 1
 
@@ -107,18 +119,22 @@ def _bring_loopback_up() -> None:
 
 
 @contextmanager
-def _broker(on_rabbitmq: bool, directory: Path) -> Iterator[str]:
-    """Run a broker that listens on PORT; yield its name."""
+def _broker(on_rabbitmq: bool, directory: Path, http: bool) -> Iterator[str]:
+    """Run a broker that listens on PORT; yield its name. http: one node, with the HTTP API."""
     if not on_rabbitmq:
-        with LocalCluster(nodes=NODES, directory=directory / "cluster", port=PORT):
-            yield f"Warren, {NODES} nodes"
+        nodes, settings = (1, {"management": HTTP}) if http else (NODES, {})
+        place = directory / ("one" if http else "cluster")
+        with LocalCluster(nodes=nodes, directory=place, port=PORT, settings=settings):
+            yield f"Warren, {nodes} node{'s' if nodes > 1 else ''}"
         return
     try:
         root = rabbitmq.find([])
     except Missing as error:
         raise SystemExit(f"no RabbitMQ: {error}") from None
     listens = f"listeners.tcp.2 = 127.0.0.1:{PORT}\n"
-    with rabbitmq.RabbitMQ(root, 1, settings=listens, data=DATA) as node:
+    listens += f"management.tcp.port = {HTTP_PORT}\n" if http else ""
+    plugins = PLUGINS if http else ()
+    with rabbitmq.RabbitMQ(root, 1, plugins, settings=listens, data=DATA) as node:
         yield node.name
 
 

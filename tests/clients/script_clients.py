@@ -29,6 +29,7 @@ class Rhea:
     """A client in JavaScript."""
 
     queue = RHEA_QUEUE
+    http = False
 
     def __init__(self) -> None:
         self._modules = PLACE / f"rhea-{RHEA_VERSION}"
@@ -56,6 +57,7 @@ class Proton:
     """Proton's binding for Python, which the broker's environment has."""
 
     queue = PROTON_QUEUE
+    http = False
 
     def install(self, sources: Path | None) -> None:
         """Do nothing: it is there."""

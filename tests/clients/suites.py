@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from clients.go_client import GoClient
+from clients.go_client import AMQP10, RABBIT_HOLE
+from clients.http_clients import Hop, RabbitmqAdmin
 from clients.jvm_clients import JavaClient, QpidJms
 from clients.outcome import Suite
 from clients.python_client import PythonClient
@@ -12,7 +13,10 @@ SUITES: dict[str, Suite] = {
     "qpid-jms": QpidJms(),
     "rhea": Rhea(),
     "proton": Proton(),
-    "go": GoClient(),
+    "go": AMQP10,
     "java": JavaClient(),
     "python": PythonClient(),
+    "rabbitmqadmin": RabbitmqAdmin(),
+    "rabbit-hole": RABBIT_HOLE,
+    "hop": Hop(),
 }

@@ -45,7 +45,7 @@ def test_tests_that_need_what_warren_does_not_have_are_left_out_for_that_reason(
 
 
 def test_a_suite_that_did_not_run_is_in_the_table_and_is_no_success(tmp_path: Path) -> None:
-    for name in ("python", "java"):
+    for name in ("python", "java", "hop"):
         with pytest.raises(NotRun, match="its package has no tests"):
             suites.SUITES[name].run(None, tmp_path, on_warren=True)
     skipped = Outcome("python", why="its package has no tests")
@@ -61,7 +61,7 @@ def test_an_unknown_suite_is_refused_by_name(capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit):
         run.main(["jms"])
     assert (
-        "unknown suite 'jms'; there are qpid-jms, rhea, proton, go, java, python"
+        "unknown suite 'jms'; there are qpid-jms, rhea, proton, go, java, python, rabbitmqadmin"
         in capsys.readouterr().err
     )
 
@@ -80,7 +80,7 @@ GINKGO = """[{"SpecReports": [
 
 
 def test_a_report_of_ginkgo_is_read_whole() -> None:
-    found = go_client.read_ginkgo(GINKGO)
+    found = go_client.read_ginkgo(GINKGO, "go", go_client.NOT_APPLICABLE)
     assert found.passed == ["Queue a"]
     assert found.failed == ["Queue b: failed: Expected 1", "AfterSuite: late"]
     assert found.not_applicable == Counter({outcomes.STREAMS: 1, outcomes.SKIPPED: 1})
