@@ -19,6 +19,7 @@ from live.raw_client import RawClient, content, frame, long, method, raw_method,
 from tests.patience import PATIENCE_S
 from warren.admin import Admin
 from warren.connection import Connection
+from warren.local import LocalCluster
 from warren.uri import Address
 
 pytestmark = pytest.mark.live
@@ -75,8 +76,6 @@ class Behaving(threading.Thread):
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A node of its own: no other test should suffer, and its log is read at the end."""
-    from warren.local import LocalCluster
-
     directory = tmp_path_factory.mktemp("hostile")
     settings = {
         "limits": {
@@ -218,8 +217,6 @@ def test_random_bytes_for_the_peers_port(node: Broker, address: tuple[str, int])
 
 
 def test_half_handshakes_end_by_themselves(tmp_path: Path) -> None:
-    from warren.local import LocalCluster
-
     settings = {"limits": {"handshake_timeout_ms": 2000}}
     with LocalCluster(nodes=1, directory=tmp_path, settings=settings) as cluster:
         host, port = cluster.addresses[0].split(":")
