@@ -17,6 +17,7 @@ from bench.flame_graphs import FLAMES, index
 from bench.generator import Missing
 from bench.groups import groups
 from bench.loads import loads, page
+from bench.log_writes import log_writes
 from bench.nats import nats
 from bench.node_processes import node_processes
 from bench.raft_alone import raft
@@ -97,6 +98,7 @@ def _options() -> argparse.Namespace:
         "decoding",
         "encoding",
         "staging",
+        "writes",
         "prefetch",
         "singles",
         "spool",
@@ -157,6 +159,7 @@ def main() -> int:
         "decoding": decoding,
         "encoding": encoding,
         "staging": staging,
+        "writes": lambda: log_writes(plan.rounds),
         "prefetch": lambda: prefetch(plan.rounds),
         "singles": singles,
         "spool": lambda: spool(options, plan.rounds),

@@ -37,6 +37,9 @@ log = logging.getLogger("warren.raft")
 
 SMALL_SEGMENTS_MAX = 8
 """Number of adjacent small segments above which they are merged."""
+COPY_WAITS_BYTES = 1 << 20
+COPY_WAITS_FILES = 2
+"""A file with so much to be copied waits until so many complete files follow it."""
 REPORTED_AT_ONCE = 1_000
 """Damaged entries of which the repair begins in one turn."""
 
@@ -243,13 +246,16 @@ class Compactor:
         for file in sorted(log_files.use.live):
             if file >= self._wal.closed_below or not self._may_retire(file):
                 break
-            plan.retired.append(file)
             count, data = tally.get(file, (0, 0))
             kept = data + count * RECORD_HEADER_BYTES
             if kept and not log_files.files.exists(log_files.wal_path(file)):
                 self.damaged.add(file)  # removed by hand: what is kept of it is to be repaired
             whole = file not in self.damaged and 2 * kept >= log_files.wal_bytes(file)
-            if file in self.left or whole:
+            sealed = file in self.left or whole
+            if not sealed and self._waits(file, kept):
+                break
+            plan.retired.append(file)
+            if sealed:
                 self._copy(plan, sparse)
                 sparse, held = [], 0
                 self._seal(plan, file)
@@ -261,6 +267,18 @@ class Compactor:
                 self._copy(plan, sparse)
                 sparse, held = [], 0
         self._copy(plan, sparse)
+
+    def _waits(self, file: int, kept: int) -> bool:
+        """Return whether a file is not copied yet, because what is kept of it may soon be dead.
+
+        1. A batch of 120 MiB is settled, and another one is published.  2. The file in which the
+        first ends is complete; a quarter of it is the next batch's.  3. That is copied, and settled
+        a second later. Files are retired in their order, so those that follow wait with it: none
+        waits while one is to be repaired, or the disk was low on space.
+        """
+        if kept < COPY_WAITS_BYTES or self.damaged or self._spares.paused:
+            return False
+        return self._wal.closed_below - file <= COPY_WAITS_FILES
 
     def source(self, identity: int, path: Path) -> Source:
         """Return the retained entries of a file."""

@@ -87,6 +87,11 @@ class Files:
         """Return how many names the file has."""
         return path.stat().st_nlink
 
+    def free_bytes(self, directory: Path) -> int:
+        """Return the bytes that a process without privileges may add to the file system there."""
+        status = os.statvfs(directory)
+        return status.f_bavail * status.f_frsize
+
     def names(self, directory: Path) -> list[str]:
         """Return the names in a directory, sorted."""
         return sorted(os.listdir(directory))

@@ -18,6 +18,7 @@ from warren_raft.storage.files import Files
 from warren_raft.storage.format import FIRST_RECORD, decode_head
 from warren_raft.storage.snapshot import Snapshot
 from warren_raft.storage.spare_files import (
+    SPARES_FREE_FILES,
     SPARES_MAX,
     SPARES_MIN,
     SPARES_PAUSE_BEATS,
@@ -248,6 +249,31 @@ def test_a_log_that_begins_many_files_has_as_many_spare_ones(tmp_path: Path) -> 
     ]
     assert spares.take() == tmp_path / "000000000021.wal.new", "the last one: it is in memory"
     assert spares.take() is not None and spares.take() is None
+
+
+class Narrow(Files):
+    """A disk with so much free space."""
+
+    free = 0
+
+    def free_bytes(self, directory: Path) -> int:
+        return self.free
+
+
+def test_a_small_disk_is_not_filled_with_spare_files(tmp_path: Path) -> None:
+    """Eight of them could raise the alarm for low space, which blocks publishers."""
+    files = Narrow()
+    spares = SpareFiles(files, FILE_BYTES, recycle=True)
+    spares.beat(newest=1)
+    spares.beat(newest=10)
+    files.free = SPARES_FREE_FILES * FILE_BYTES - 1
+    assert len(keep_some(spares, tmp_path, range(1, 10))) == SPARES_MIN
+    files.free += 1
+    assert len(keep_some(spares, tmp_path, range(10, 20))) == SPARES_MAX - SPARES_MIN
+
+
+def test_there_is_free_space_on_a_disk(tmp_path: Path) -> None:
+    assert 0 < Files().free_bytes(tmp_path) <= shutil.disk_usage(tmp_path).total
 
 
 def test_a_log_that_rests_keeps_no_spare_file(tmp_path: Path) -> None:

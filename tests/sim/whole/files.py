@@ -387,6 +387,9 @@ class MemoryFiles(Files):
     def size(self, path: Path) -> int:
         return len(self.kernel.find(path).content)
 
+    def free_bytes(self, directory: Path) -> int:
+        return 1 << 40
+
     def links(self, path: Path) -> int:
         return 1
 
