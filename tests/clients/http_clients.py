@@ -31,7 +31,13 @@ HOP_CLASSES = ("ClientTest", "ReactorNettyClientTest")
 """Those that ask a broker."""
 HOP_OFFLINE = "UtilsTest"
 STREAMS_AND_MQTT = "declares streams or connects over MQTT, which Warren does not have"
-HOP_REASONS: Reasons = ((r"(?i)stream|mqtt", STREAMS_AND_MQTT),)
+HOP_REASONS: Reasons = (
+    (r"(?i)stream|mqtt", STREAMS_AND_MQTT),
+    (
+        r"getApi(?:Channels|Overview|ConnectionsNameChannels|ConnectionsWithNameChannels)",
+        "expects a node with a name that begins with rabbit",
+    ),
+)
 MVN = ["mvn", "-q", "-B"]
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from bench import rabbitmq
 from bench.ports import free_ports
 from connector.amqp.rabbitmq import OneRabbitMQ
+from live.conftest import eventually
 from live.http_client import HttpClient
 
 RECORDED = Path(__file__).parent / "http_api_recorded.json"
@@ -56,6 +57,11 @@ REQUESTS: tuple[Asked, ...] = (
     ("PUT", f"/queues/{R}/amq.r", {}),
     ("PUT", "/queues/none/q", {}),
     *(("PUT", f"/queues/{R}/c4", body) for body in (b"{", b"[]", b'"x"')),
+    ("PUT", f"/queues/{R}/c5", {"arguments": []}),
+    ("PUT", f"/exchanges/{R}/x5", {"type": "topic", "arguments": []}),
+    ("POST", f"/bindings/{R}/e/x5/q/c5", {"routing_key": "k", "arguments": []}),
+    ("DELETE", f"/exchanges/{R}/x5", None),
+    ("DELETE", f"/queues/{R}/c5", None),
     ("GET", f"/queues/{R}/q", None),
     ("GET", "/queues", None),
     ("GET", "/queues/none", None),
@@ -247,7 +253,10 @@ def main() -> None:
     port = ports if isinstance(ports, int) else ports[0]
     listen = f"management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {port}\n"
     with OneRabbitMQ(listen, PLUGINS, rabbitmq.find([])) as peer:
-        answers = played(HttpClient(f"http://127.0.0.1:{port}/api"))
+        http = HttpClient(f"http://127.0.0.1:{port}/api")
+        for path in ("/overview", "/nodes"):  # 500 until it has its first statistics
+            eventually(lambda path=path: http("GET", path).status == 200, f"{path} is answered")
+        answers = played(http)
         lines = ",\n".join(f"{json.dumps(one)}: {json.dumps(answers[one])}" for one in answers)
         RECORDED.write_text(f'{{"of": "{peer.name}",\n"answers": {{\n{lines}\n}}}}\n')
     print(f"{len(answers)} answers of {peer.name}")

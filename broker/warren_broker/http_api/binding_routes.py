@@ -7,8 +7,15 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 from warren_broker.http_api.binding_keys import properties_key
-from warren_broker.http_api.calls import HttpCall, done, exchange_name, path_of, text
-from warren_broker.http_api.replies import HttpReply, bad_request, object_not_found
+from warren_broker.http_api.calls import (
+    HttpCall,
+    argument_table,
+    done,
+    exchange_name,
+    path_of,
+    text,
+)
+from warren_broker.http_api.replies import HttpReply, object_not_found
 from warren_broker.http_api.routing_table import HttpRoute, http_route
 
 KINDS = {"q": "queue", "e": "exchange"}
@@ -68,9 +75,8 @@ async def _bind(call: HttpCall) -> HttpReply:
     if kind not in KINDS:
         raise object_not_found()
     given = call.chosen("routing_key", "arguments")
-    key, arguments = text("routing_key", given.get("routing_key", "")), given.get("arguments", {})
-    if not isinstance(arguments, dict):
-        raise bad_request("arguments is not an object")
+    key = text("routing_key", given.get("routing_key", ""))
+    arguments = argument_table(given.get("arguments", {}))
     body = {
         "source": exchange_name(source),
         f"destination_{KINDS[kind]}": destination,

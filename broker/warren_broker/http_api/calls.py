@@ -206,6 +206,18 @@ def text(name: str, value: Any) -> str:
     return value
 
 
+def argument_table(value: Any) -> dict[str, Any]:
+    """Return the arguments of a declaration or binding; raises HttpRefusal.
+
+    An empty list is what some languages make of an empty map.
+    """
+    if value == []:
+        return {}
+    if not isinstance(value, dict):
+        raise bad_request("arguments is not an object")
+    return value
+
+
 def exchange_name(segment: str) -> str:
     """Return the name of the exchange in a path."""
     return "" if segment == DEFAULT_EXCHANGE else segment

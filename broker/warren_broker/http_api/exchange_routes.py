@@ -6,12 +6,19 @@ from functools import partial
 from typing import Any
 
 from warren_broker.http_api.binding_routes import bindings_of, shown_binding
-from warren_broker.http_api.calls import HttpCall, boolean, done, exchange_name, path_of, text
+from warren_broker.http_api.calls import (
+    HttpCall,
+    argument_table,
+    boolean,
+    done,
+    exchange_name,
+    path_of,
+    text,
+)
 from warren_broker.http_api.messages import publish_message
 from warren_broker.http_api.replies import (
     HttpRefusal,
     HttpReply,
-    bad_request,
     object_not_found,
 )
 from warren_broker.http_api.routing_table import HttpRoute, http_route
@@ -59,9 +66,7 @@ async def _put(call: HttpCall) -> HttpReply:
     given = call.chosen("type", *EXCHANGE_FLAGS, "arguments")
     body: dict[str, Any] = {key: boolean(key, given[key]) for key in EXCHANGE_FLAGS if key in given}
     body["type"] = text("type", given.get("type", "direct"))
-    body["arguments"] = given.get("arguments", {})
-    if not isinstance(body["arguments"], dict):
-        raise bad_request("arguments is not an object")
+    body["arguments"] = argument_table(given.get("arguments", {}))
     known = await _find(call)
     await call.ask("PUT", path_of("exchanges", name), body, vhost=vhost)
     return HttpReply(201 if known is None else 204)

@@ -9,6 +9,7 @@ import msgspec
 
 from warren_broker.http_api.access_routes import forward_delete, forward_list
 from warren_broker.http_api.calls import HttpCall, done, path_of
+from warren_broker.http_api.overview import RABBITMQ_VERSION
 from warren_broker.http_api.replies import HttpReply, bad_request, object_not_found
 from warren_broker.http_api.routing_table import HttpRoute, http_route
 
@@ -136,7 +137,8 @@ async def _export(call: HttpCall) -> HttpReply:
         name = call.query["download"].encode("ascii", "ignore").decode()
         kept = "".join(one for one in name if one.isalnum() or one in "._-@")
         headers["content-disposition"] = f'attachment; filename="{kept}"'
-    return HttpReply(200, document, headers)
+    versions = {"rabbit_version": RABBITMQ_VERSION, "rabbitmq_version": RABBITMQ_VERSION}
+    return HttpReply(200, {**versions, **document}, headers)
 
 
 async def _import(call: HttpCall) -> HttpReply:

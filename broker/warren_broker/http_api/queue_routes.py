@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from warren_broker.http_api.binding_routes import bindings_of, shown_binding
-from warren_broker.http_api.calls import HttpCall, boolean, done, gathered, path_of
+from warren_broker.http_api.calls import HttpCall, argument_table, boolean, done, gathered, path_of
 from warren_broker.http_api.consumer_routes import consumers_of
 from warren_broker.http_api.listing import columns_of, paged, paging_of, sorts_of
 from warren_broker.http_api.messages import get_messages
@@ -146,9 +146,7 @@ async def _put(call: HttpCall) -> HttpReply:
     body: dict[str, Any] = {
         key: boolean(key, given[key]) for key in ("durable", "auto_delete") if key in given
     }
-    body["arguments"] = given.get("arguments", {})
-    if not isinstance(body["arguments"], dict):
-        raise bad_request("arguments is not an object")
+    body["arguments"] = argument_table(given.get("arguments", {}))
     return done(await call.ask("PUT", path_of("queues", name), body, vhost=vhost))
 
 
