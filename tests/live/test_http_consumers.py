@@ -163,3 +163,32 @@ def test_users_see_their_own_consumers_and_all_of_a_queue(
         assert onlooker("GET", f"/queues/{ROOT}/owned").status == 404
         assert http.as_user("guest:wrong")("GET", "/consumers").status == 401
         assert http("GET", "/consumers?disable_stats=true").status == 400
+
+
+def test_the_active_one_is_known_after_the_leader_was_killed(
+    cluster: LocalCluster, http: HttpClient
+) -> None:
+    arguments = {"x-queue-type": "quorum", "x-single-active-consumer": True}
+    path = f"/queues/{ROOT}/led"
+    assert http("PUT", path, {"durable": True, "arguments": arguments}).status == 201
+    eventually(lambda: bool(http.get(path)["leader"]), "it has a leader")
+    leader = str(http.get(path)["leader"])
+    victim = next(at for at, one in enumerate(cluster.nodes) if one.name == leader)
+    others = [node for node in range(3) if node != victim]
+    connections = [opened(cluster, node) for node in others]
+    for node, each in zip(others, connections, strict=True):
+        each.channel().basic_consume("led", nothing, consumer_tag=f"on {node}")
+
+    def statuses(node: int) -> list[tuple[str, str]]:
+        found = http_client(cluster, node).get(path)["consumer_details"]
+        return sorted((one["consumer_tag"], one["activity_status"]) for one in found)
+
+    expected = [(f"on {others[0]}", "single_active"), (f"on {others[1]}", "waiting")]
+    assert statuses(victim) == expected
+    cluster.kill(victim)
+    for node in others:
+        eventually(lambda node=node: statuses(node) == expected, "another node leads, and says so")
+    cluster.start(victim)
+    eventually(lambda: statuses(victim) == expected, "the node that is back asks the others")
+    for each in connections:
+        each.close()
