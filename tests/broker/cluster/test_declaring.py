@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from warren_broker import errors
 from warren_broker.cluster.declaring import DELETIONS_MAX, EMPTY, Declared, declare_and_count
+from warren_broker.counters import Counters
 from warren_broker.management.queues import DeclareQueueRequest
 from warren_broker.metadata.commands import QueueIs
 from warren_broker.metadata.records import QueueRecord
@@ -25,6 +27,12 @@ class Deleting:
         self.deletions = deletions
         self.there_again = there_again
         self.group = 10
+        self.cluster = SimpleNamespace(counters=Counters())
+
+    def counted(self) -> tuple[int, int]:
+        """Declarations, and those of new queues."""
+        found = self.cluster.counters.read()
+        return found["queues_declared", ()], found["queues_created", ()]
 
     def declare_queue(self, vhost: str, name: str, *, done: Any, **properties: Any) -> None:
         created = self.group > 10 and not self.there_again
@@ -50,15 +58,19 @@ def declared(broker: Deleting) -> Declared | errors.Refusal:
 
 
 def test_it_is_created_again() -> None:
-    result = declared(Deleting(1))
+    broker = Deleting(1)
+    result = declared(broker)
     assert isinstance(result, Declared)
+    assert broker.counted() == (1, 1)
     assert result.created and result.queue.group == 11 and result.counts == EMPTY
 
 
 @pytest.mark.parametrize("deletions", [0, 1, DELETIONS_MAX])
 def test_another_client_may_have_declared_it_first(deletions: int) -> None:
-    result = declared(Deleting(deletions, there_again=True))
+    broker = Deleting(deletions, there_again=True)
+    result = declared(broker)
     assert isinstance(result, Declared)
+    assert broker.counted() == (1, 0), "one declaration, however often it was tried"
     assert not result.created and result.counts == COUNTS
 
 
