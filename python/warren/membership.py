@@ -6,7 +6,6 @@ operation, which continues in the cluster without the caller: `wait` waits for i
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias, TypeVar
 from urllib.parse import quote
@@ -15,6 +14,7 @@ import msgspec
 
 from warren.connection import Connection
 from warren.errors import Conflict, NotFound, PeerError, StillUnderWay, Unavailable, UsageError
+from warren.waiting import until
 from warren_broker.management.membership import (
     Forgetting,
     LeaderMove,
@@ -36,8 +36,6 @@ from warren_broker.management.membership import (
 T = TypeVar("T")
 QueueProgress: TypeAlias = Callable[[QueueMembers], None] | None
 NodeProgress: TypeAlias = Callable[[NodeStatus], None] | None
-POLL_S_FIRST = 0.1
-POLL_S_MAX = 1.0
 HEALTH = "/health/checks/node-is-quorum-critical"
 
 
@@ -179,7 +177,7 @@ class MembershipCalls:
             return seen
 
         if wait is not None:
-            _until(
+            until(
                 look,
                 lambda seen: not seen.moves,
                 wait,
@@ -236,7 +234,7 @@ class MembershipCalls:
         """
         began = self._ask("DELETE", _node(node), Forgetting, wait=wait)
         if wait is not None:
-            _until(
+            until(
                 lambda left: self._status_or_none(node, left),
                 lambda seen: seen is None,
                 wait,
@@ -278,7 +276,7 @@ class MembershipCalls:
 
     def _wait_for_queue(self, queue: str, wait: float | None, progress: QueueProgress) -> None:
         if wait is not None:
-            _until(
+            until(
                 lambda left: self.queue_members(queue, timeout_s=left),
                 lambda seen: seen.settled,
                 wait,
@@ -291,7 +289,7 @@ class MembershipCalls:
     ) -> NodeStatus | None:
         if wait is None:
             return None
-        return _until(
+        return until(
             lambda left: self.node_status(node, timeout_s=left),
             lambda seen: seen.done,
             wait,
@@ -304,36 +302,6 @@ class MembershipCalls:
             return self.node_status(node, timeout_s=timeout_s)
         except NotFound:
             return None
-
-
-def _until(
-    look: Callable[[float], T],
-    done: Callable[[T], bool],
-    wait: float,
-    progress: Callable[[T], None] | None,
-    missing: Callable[[T], str],
-) -> T:
-    """Call `look` until it is done; it gets the seconds that are left."""
-    deadline = time.monotonic() + wait
-    pause = POLL_S_FIRST
-    while True:
-        try:
-            seen = look(max(deadline - time.monotonic(), POLL_S_MAX))
-        except Unavailable as error:
-            raise StillUnderWay(
-                f"not known to be done within {wait:g} s: {error}; it continues in the background"
-            ) from error
-        if progress is not None:
-            progress(seen)
-        if done(seen):
-            return seen
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise StillUnderWay(
-                f"not done within {wait:g} s: {missing(seen)}; it continues in the background"
-            )
-        time.sleep(min(pause, left))
-        pause = min(2 * pause, POLL_S_MAX)
 
 
 def describe_member(member: MemberInfo) -> str:

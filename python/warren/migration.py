@@ -7,7 +7,6 @@ the counts from before it began are kept here, in `Counts`, for the comparison a
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import time
@@ -18,11 +17,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from warren.errors import NotFound, UsageError
+from warren.shovels import PREFETCH, queue_to_queue, shovel_name
 from warren_broker.management.shovel_values import RUNNING, TERMINATED, ShovelInfo
 
 SHOVEL_PREFIX = "migrate "
 """Beginning of the names of a migration's shovels."""
-SHOVEL_NAME_BYTES_MAX = 200
 AT_ONCE = 8
 STREAM = "stream"
 SINGLE_ACTIVE = "x-single-active-consumer"
@@ -292,32 +291,26 @@ class MigrationPlan:
     source_uri: str = field(repr=False)
     target_uri: str = field(repr=False)
     vhost: str
-    prefetch: int = 1000
+    prefetch: int = PREFETCH
     at_once: int = AT_ONCE
     follow: bool = False
     give_up_s: float = GIVE_UP_S
 
     def shovel(self, queue: str) -> dict[str, Any]:
         """Return the parameter of a queue's shovel."""
-        return {
-            "src-uri": self.source_uri,
-            "src-queue": queue,
-            "src-predeclared": True,
-            "src-prefetch-count": self.prefetch,
-            "src-delete-after": "never" if self.follow else "queue-length",
-            "dest-uri": self.target_uri,
-            "dest-queue": queue,
-            "dest-predeclared": True,
-            "ack-mode": "on-confirm",
-        }
+        return queue_to_queue(
+            self.source_uri,
+            queue,
+            self.target_uri,
+            queue,
+            prefetch=self.prefetch,
+            stays=self.follow,
+        )
 
 
-def shovel_name(queue: str) -> str:
-    """Return the name of a queue's shovel: the queue's, or a digest where that is too long."""
-    name = SHOVEL_PREFIX + queue
-    if len(name.encode()) <= SHOVEL_NAME_BYTES_MAX:
-        return name
-    return SHOVEL_PREFIX + hashlib.sha256(queue.encode()).hexdigest()
+def own_shovel(queue: str) -> str:
+    """Return the name of the shovel that migrates a queue."""
+    return shovel_name(SHOVEL_PREFIX, queue)
 
 
 class Migration:
@@ -362,11 +355,11 @@ class Migration:
         moving = 0
         for one in self.queues:
             if one.state == MOVES:
-                self._look(one, shovels.get(shovel_name(one.name)))
+                self._look(one, shovels.get(own_shovel(one.name)))
             moving += one.state == MOVES
         for one in self.queues:
             if one.state == WAITS and moving < self._plan.at_once:
-                self._begin(one, shovels.get(shovel_name(one.name)))
+                self._begin(one, shovels.get(own_shovel(one.name)))
                 moving += one.state == MOVES
 
     def _begin(self, one: QueueMigration, shovel: ShovelInfo | None) -> None:
@@ -390,9 +383,7 @@ class Migration:
             return
         self._empty_since.pop(one.name, None)
         # An interrupted migration's shovel counts from where it is: replaced, it begins to count.
-        self._target.set_shovel(
-            self._plan.vhost, shovel_name(one.name), self._plan.shovel(one.name)
-        )
+        self._target.set_shovel(self._plan.vhost, own_shovel(one.name), self._plan.shovel(one.name))
         one.state = MOVES
         self._seen.pop(one.name, None)
 
@@ -450,7 +441,7 @@ class Migration:
     def _remove(self, one: QueueMigration) -> None:
         self._removed[one.name] = self._clock()
         with suppress(NotFound):  # it has removed itself
-            self._target.delete_shovel(self._plan.vhost, shovel_name(one.name))
+            self._target.delete_shovel(self._plan.vhost, own_shovel(one.name))
 
     def _finish(self, one: QueueMigration, shovel: ShovelInfo | None) -> None:
         """Compare the counts; a shovel that is still there, of --follow, is removed."""

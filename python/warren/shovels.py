@@ -2,14 +2,56 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
 from warren.connection import Connection
-from warren.errors import UsageError
+from warren.errors import Conflict, NotFound, UsageError
+from warren.waiting import until
 from warren_broker.management.shovel_values import ShovelInfo
+
+SHOVEL_NAME_BYTES_MAX = 200
+MOVER_PREFIX = "Move from "
+"""Beginning of the names of shovels that move a queue's messages, as in RabbitMQ's UI."""
+PREFETCH = 1000
+
+
+def shovel_name(prefix: str, queue: str) -> str:
+    """Return the name of a queue's shovel: the queue's, or a digest where that is too long."""
+    name = prefix + queue
+    if len(name.encode()) <= SHOVEL_NAME_BYTES_MAX:
+        return name
+    return prefix + hashlib.sha256(queue.encode()).hexdigest()
+
+
+def queue_to_queue(
+    source_uri: str,
+    source: str,
+    target_uri: str,
+    target: str,
+    *,
+    prefetch: int = PREFETCH,
+    stays: bool = False,
+) -> dict[str, Any]:
+    """Return the parameter of a shovel between two queues that exist.
+
+    stays  it moves what comes later, too; otherwise it ends with what is there when it begins
+    """
+    return {
+        "src-uri": source_uri,
+        "src-queue": source,
+        "src-predeclared": True,
+        "src-prefetch-count": prefetch,
+        "src-delete-after": "never" if stays else "queue-length",
+        "dest-uri": target_uri,
+        "dest-queue": target,
+        "dest-predeclared": True,
+        "ack-mode": "on-confirm",
+    }
 
 
 class ShovelCalls:
@@ -61,6 +103,69 @@ class ShovelCalls:
     def delete_shovel(self, vhost: str, name: str) -> None:
         """Stop and remove a shovel; NotFound."""
         self.connection.request("DELETE", _path(vhost, name))
+
+    def move_messages(
+        self,
+        queue: str,
+        to: str,
+        uri: str,
+        *,
+        wait: float | None = None,
+        progress: Callable[[ShovelInfo | None], None] | None = None,
+    ) -> str:
+        """Begin to move what is in a queue now to another queue of its vhost; a repeat joins in.
+
+        uri       of the shovel: it logs in with that URI's user; without a host, at its own node
+        wait      seconds for its end, then StillUnderWay
+        progress  called with the shovel's state; None: it is not known yet, or any more
+
+        returns   the name of the shovel, which removes itself at the end
+
+        Conflict: they are being moved to another queue. NotFound: one of the queues.
+        """
+        vhost, name = self.connection.address.vhost, shovel_name(MOVER_PREFIX, queue)
+        if queue == to:
+            raise UsageError(f"queue {queue!r}: name another queue to move its messages to")
+        for each in (queue, to):
+            self.connection.request("GET", f"/queues/{quote(each, safe='')}")
+        moving = self._mover(vhost, name)
+        if moving is None:
+            self.set_shovel(vhost, name, queue_to_queue(uri, queue, uri, to))
+        elif (moving.get("src-queue"), moving.get("dest-queue")) != (queue, to):
+            raise Conflict(
+                f"shovel {name!r} moves messages of {moving.get('src-queue')!r} to "
+                f"{moving.get('dest-queue')!r}: wait for its end, or delete it"
+            )
+        if wait is not None:
+            until(
+                lambda left: self._shovel_or_none(vhost, name),
+                lambda seen: self._mover(vhost, name) is None,
+                wait,
+                progress,
+                lambda seen: f"queue {queue!r}: {moved_so_far(seen)}",
+            )
+        return name
+
+    def _mover(self, vhost: str, name: str) -> dict[str, Any] | None:
+        """Return a shovel's parameter: its state is known later than its end."""
+        found = self.connection.request("GET", f"/parameters/shovel/{quote(vhost, safe='')}")
+        return next((dict(one["value"]) for one in found if one["name"] == name), None)
+
+    def _shovel_or_none(self, vhost: str, name: str) -> ShovelInfo | None:
+        try:
+            return self.shovel(vhost, name)
+        except NotFound:
+            return None
+
+
+def moved_so_far(shovel: ShovelInfo | None) -> str:
+    """Return what a shovel has moved, what is left, and why it moves nothing now."""
+    if shovel is None:
+        return "its state is not known"
+    said = f"{shovel.forwarded:,} messages moved"
+    if shovel.remaining is not None:
+        said += f", {shovel.remaining:,} left"
+    return f"{said}; {shovel.reason}" if shovel.reason else said
 
 
 def _path(vhost: str, name: str) -> str:

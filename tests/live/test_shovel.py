@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pika
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from live.conftest import Broker, eventually
 from live.shovels import clean, fill, gone, shows, taken, worker_pids
@@ -60,6 +60,42 @@ def test_a_shovel_moves_messages_as_they_are_and_ends_with_the_queues_length(
     assert (journey["shovel-name"], journey["src-queue"]) == ("once", "shovel-a")
     assert "guest" not in json.dumps(journey)
     assert admin.queue("shovel-a").messages == 0
+
+
+def test_a_command_moves_what_is_in_a_queue_and_waits_for_the_end(
+    broker: Broker, admin: Admin
+) -> None:
+    assert broker.cluster is not None
+    uri = broker.cluster.uri
+
+    def command(*arguments: str) -> Result:
+        return CliRunner().invoke(app, ["queues", "move", *arguments, "--uri", uri])
+
+    bodies = fill(broker, "shovel-a", 60)
+    for arguments, why in (
+        (("shovel-a", "shovel-a"), "name another queue"),
+        (("shovel-a", "shovel-missing"), "shovel-missing"),
+        (("shovel-missing", "shovel-a"), "shovel-missing"),
+    ):
+        refused = command(*arguments)
+        assert why in str(refused.exception), refused.output
+    admin.declare_queue("shovel-b")
+    admin.declare_queue("shovel-c")
+    full = {"max-length": 0, "overflow": "reject-publish"}
+    admin.set_policy("/", "shovel-full", "^shovel-c$", full, apply_to="queues")
+    stuck = command("shovel-a", "shovel-c", "--wait", "--timeout", "2")
+    assert "continues in the background" in str(stuck.exception), "the queue takes none"
+    other = command("shovel-a", "shovel-b", "--wait")
+    assert "moves messages of 'shovel-a' to 'shovel-c'" in str(other.exception)
+    begun = command("shovel-a", "shovel-c")
+    assert begun.exit_code == 0 and "warren shovel status" in begun.output
+    admin.clear_policy("/", "shovel-full")
+    assert command("shovel-a", "shovel-c", "--wait").exit_code == 0, "it joins in"
+    done = command("shovel-c", "shovel-b", "--wait", "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout) == {"shovel": "Move from shovel-c", "ended": True, "left": 0}
+    eventually(lambda: not admin.shovels("/"), "no shovel is left")
+    assert sorted(body for _, body in taken(broker, "shovel-b")) == sorted(bodies)
 
 
 def test_values_of_headers_that_pika_cannot_read_stay_what_they_are(

@@ -25,7 +25,7 @@ from warren.migration import (
     QueueMigration,
     SourceQueue,
     choose,
-    shovel_name,
+    own_shovel,
 )
 from warren_broker.management.shovel_values import RUNNING, TERMINATED, ShovelInfo
 
@@ -200,7 +200,7 @@ def test_what_comes_back_after_the_shovel_was_removed_is_another_round() -> None
 
 def test_a_queue_of_which_nothing_moves_fails_in_time_and_alone() -> None:
     brokers = Brokers({"a": 20, "b": 35})
-    brokers.failing[shovel_name("a")] = "Connection refused"
+    brokers.failing[own_shovel("a")] = "Connection refused"
     plan = MigrationPlan(SOURCE, "amqp://", "/", at_once=1, give_up_s=20)
     made = migration(brokers, plan)
     found = run(made, brokers)
@@ -214,7 +214,7 @@ def test_missing_messages_are_said() -> None:
     made = migration(brokers)
     run(made, brokers, turns=1)
     brokers.source["a"] -= 3  # a consumer of the source
-    brokers.to_move[shovel_name("a")] -= 3
+    brokers.to_move[own_shovel("a")] -= 3
     found = run(made, brokers)
     assert found["a"].short and found["a"].compared.startswith("3 fewer")
 
@@ -247,7 +247,7 @@ def test_more_queues_than_shovels_cannot_be_followed() -> None:
 
 def test_the_shovels_own_error_is_shown_while_it_tries_again() -> None:
     brokers = Brokers({"a": 20})
-    brokers.failing[shovel_name("a")] = "Connection refused"
+    brokers.failing[own_shovel("a")] = "Connection refused"
     made = migration(brokers)
     found = run(made, brokers, turns=3)
     assert (found["a"].state, found["a"].reason) == (MOVES, "Connection refused")
@@ -259,7 +259,7 @@ def test_queues_that_are_not_there_fail_alone() -> None:
     brokers = Brokers({"a": 20, "b": 20, "c": 3, "d": 3})
     made = migration(brokers)
     run(made, brokers, turns=1)
-    del brokers.source["a"], brokers.values[shovel_name("a")], brokers.here["c"]
+    del brokers.source["a"], brokers.values[own_shovel("a")], brokers.here["c"]
     del brokers.source["d"]
     found = run(made, brokers)
     assert {one.name: one.state for one in found.values()} == {
@@ -275,7 +275,7 @@ def test_queues_that_are_not_there_fail_alone() -> None:
 def test_the_end_waits_for_confirms() -> None:
     brokers = Brokers({"a": 0})
     made = migration(brokers)
-    brokers.values[shovel_name("a")] = {"src-queue": "a", "src-delete-after": "queue-length"}
+    brokers.values[own_shovel("a")] = {"src-queue": "a", "src-delete-after": "queue-length"}
     shown = brokers.shovels
     pending = [1]
 
@@ -296,7 +296,7 @@ def test_the_end_waits_for_confirms() -> None:
 
 def test_names_of_shovels_are_different_and_short_enough() -> None:
     long = ["ü" * 120 + end for end in "ab"]
-    names = {shovel_name(name) for name in ["a", "b", *long]}
+    names = {own_shovel(name) for name in ["a", "b", *long]}
     assert len(names) == 4 and all(len(name.encode()) <= 200 for name in names)
     assert all(name.startswith("migrate ") for name in names)
 

@@ -6,7 +6,6 @@ import json as json_codec
 import time
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import quote
 
 import typer
 
@@ -20,7 +19,7 @@ from warren.cli.rabbitmq_source import (
     parse_definitions,
     parse_source,
 )
-from warren.cli.target import Json, Uri, address_of, connect
+from warren.cli.target import Json, Uri, address_of, connect, shovel_uri
 from warren.errors import Unavailable, UsageError
 from warren.migration import (
     AT_ONCE,
@@ -35,7 +34,6 @@ from warren.migration import (
     SourceQueue,
     choose,
 )
-from warren.uri import SASL_PLAIN, Address
 from warren_broker.management.definition_values import ImportReport
 
 STEP_S = 0.5
@@ -115,7 +113,7 @@ def migrate(
     chosen = choose(found, came_from.vhost, queues, known)
     address = address_of(uri)
     plan = MigrationPlan(
-        source, _own_uri(address), address.vhost, prefetch, at_once, follow, give_up
+        source, shovel_uri(address), address.vhost, prefetch, at_once, follow, give_up
     )
     counts = Counts(report, str(came_from))
     counted = RabbitSource(came_from)
@@ -135,14 +133,6 @@ def migrate(
     _show(migration, json, follow)
     if any(one.state == FAILED or one.short for one in migration.queues):
         raise typer.Exit(output.EXIT_REFUSED)
-
-
-def _own_uri(address: Address) -> str:
-    """Return the URI of the node that runs a shovel, as this user."""
-    if address.sasl_mechanism != SASL_PLAIN:
-        raise UsageError("shovels log in with a password: give --uri with USER:PASSWORD")
-    user, password = quote(address.user, safe=""), quote(address.password, safe="")
-    return f"amqp://{user}:{password}@/{quote(address.vhost, safe='')}"
 
 
 def _show_plan(

@@ -9,11 +9,15 @@ import typer
 
 from warren.admin import Admin
 from warren.cli import output
-from warren.cli.target import Json, Queue, Uri, connect
+from warren.cli.long_command import LongCall, long_command
+from warren.cli.target import Json, Queue, Uri, address_of, connect, shovel_uri
 from warren.errors import UsageError
+from warren.shovels import moved_so_far
 from warren_broker.management.queue_values import QueueInfo
 
-queues = typer.Typer(no_args_is_help=True, help="List, show, declare, delete, purge queues.")
+queues = typer.Typer(
+    no_args_is_help=True, help="List, show, declare, delete, purge queues, move messages."
+)
 
 
 @queues.command("list")
@@ -106,6 +110,31 @@ def purge(queue: Queue, uri: Uri = None) -> None:
     with connect(uri) as connection:
         count = Admin(connection).purge_queue(queue)
     output.say(f"purged {queue}: {count:,} messages")
+
+
+@long_command(queues)
+def move(
+    queue: Queue,
+    to: Annotated[str, typer.Argument(help="the queue of the same vhost that gets them")],
+    call: LongCall,
+) -> None:
+    """Move what is in a queue now to another one, by a shovel as this user, which then ends."""
+    uri = shovel_uri(address_of(call.uri))
+    with call.begin(f"moving messages from {queue} to {to}") as (admin, progress):
+        shovel = admin.move_messages(
+            queue,
+            to,
+            uri,
+            wait=call.wait_s,
+            progress=lambda seen: progress.show(moved_so_far(seen)),
+        )
+        left = admin.queue(queue)
+    if call.json:
+        output.as_json({"shovel": shovel, "ended": call.waits, "left": left.messages_ready})
+    elif call.waits:
+        output.say(f"{queue}: moved to {to}; {left.messages_ready:,} ready messages came since")
+    else:
+        output.say(f"{queue} is moved to {to}; `warren shovel status` shows the progress")
 
 
 @queues.command("retry-delayed")

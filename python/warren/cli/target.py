@@ -6,13 +6,15 @@ import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import quote
 
 import typer
 
 from warren.connection import Connection
+from warren.errors import UsageError
 from warren.local import LocalCluster
 from warren.local_node import STATE_FILE
-from warren.uri import Address, parse_uri
+from warren.uri import SASL_PLAIN, Address, parse_uri
 
 DIRECTORY = Path("warren-cluster")
 GUESS_TIMEOUT_S = 15.0
@@ -47,3 +49,11 @@ def address_of(uri: str | None) -> Address:
         address = LocalCluster(directory=DIRECTORY, detached=True).address
         return replace(address, request_timeout_s=TIMEOUT_S)
     return Address(request_timeout_s=GUESS_TIMEOUT_S)
+
+
+def shovel_uri(address: Address) -> str:
+    """Return the URI of the node that runs a shovel, as this user."""
+    if address.sasl_mechanism != SASL_PLAIN:
+        raise UsageError("shovels log in with a password: give --uri with USER:PASSWORD")
+    user, password = quote(address.user, safe=""), quote(address.password, safe="")
+    return f"amqp://{user}:{password}@/{quote(address.vhost, safe='')}"
