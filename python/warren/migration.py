@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from warren.errors import NotFound, UsageError
-from warren.shovels import PREFETCH, queue_to_queue, shovel_name
+from warren.shovels import MOVED_AT_ONCE, queue_to_queue, shovel_name
 from warren_broker.management.shovel_values import RUNNING, TERMINATED, ShovelInfo
 
 SHOVEL_PREFIX = "migrate "
@@ -291,7 +291,7 @@ class MigrationPlan:
     source_uri: str = field(repr=False)
     target_uri: str = field(repr=False)
     vhost: str
-    prefetch: int = PREFETCH
+    prefetch: int = MOVED_AT_ONCE
     at_once: int = AT_ONCE
     follow: bool = False
     give_up_s: float = GIVE_UP_S

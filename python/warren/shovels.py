@@ -17,7 +17,8 @@ from warren_broker.management.shovel_values import ShovelInfo
 SHOVEL_NAME_BYTES_MAX = 200
 MOVER_PREFIX = "Move from "
 """Beginning of the names of shovels that move a queue's messages, as in RabbitMQ's UI."""
-PREFETCH = 1000
+MOVED_AT_ONCE = 1000
+"""Messages that such a shovel has under way."""
 
 
 def shovel_name(prefix: str, queue: str) -> str:
@@ -34,7 +35,7 @@ def queue_to_queue(
     target_uri: str,
     target: str,
     *,
-    prefetch: int = PREFETCH,
+    prefetch: int = MOVED_AT_ONCE,
     stays: bool = False,
 ) -> dict[str, Any]:
     """Return the parameter of a shovel between two queues that exist.
