@@ -150,6 +150,12 @@ class Chromium:
         """Begin to load a page."""
         self.send("Page.navigate", url=address)
 
+    def reload(self) -> None:
+        """Load the page again, and wait until it is another one than before."""
+        self.run("(window.before = true)")
+        self.send("Page.reload")
+        self.until("!window.before && document.readyState === 'complete'", "the page again")
+
     def run(self, script: str) -> Any:
         """Return the value of a JavaScript expression, of a promise what it becomes."""
         asked = {"expression": script, "returnByValue": True, "awaitPromise": True}

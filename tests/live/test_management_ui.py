@@ -58,8 +58,8 @@ def browser(started: Chromium, cluster: LocalCluster) -> Iterator[Chromium]:
     started.open("about:blank")
     started.problems.clear()
     started.open(f"http://{api_address(cluster, 0)}/")
-    started.run("sessionStorage.clear()")
-    started.run("location.reload()")
+    started.until("location.protocol === 'http:' && (sessionStorage.clear(), true)", "the UI")
+    started.reload()
     started.until("document.title.startsWith('Log in')", "the page for the login")
     yield started
     assert started.problems == []
@@ -141,7 +141,7 @@ def test_a_login_lasts_until_it_is_ended_or_refused(browser: Chromium, http: Htt
     add_user(http, "limited", "management")
     log_in(browser, "limited", "pw")
     browser.sees("limited (management)")
-    browser.run("location.reload()")
+    browser.reload()
     browser.sees("limited (management)")
     go(browser, "users")
     browser.sees("Not permitted: ")
