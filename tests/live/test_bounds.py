@@ -29,8 +29,9 @@ from warren.local import LocalCluster
 
 pytestmark = pytest.mark.live
 MIB = 1 << 20
-SLACK_BYTES = 160 * MIB
-"""For the cache of blocks, what is on its way through the node, and what the allocator keeps."""
+SLACK_BYTES = 220 * MIB
+"""For the cache of blocks, what is on its way through the node, and what the allocator keeps: 115
+to 170 MiB of the same test. Without a bound these tests grow by 300 MiB and more."""
 MESSAGES = 400
 BODY = b"x" * MIB
 
