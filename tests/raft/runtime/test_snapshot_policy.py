@@ -13,6 +13,7 @@ from tests.raft.runtime.shelves import GROUP, Shelf, body
 from warren_raft.machine import GroupSpec
 from warren_raft.runtime import snapshot_policy
 from warren_raft.runtime.group import Group
+from warren_raft.storage import spare_files
 
 GROUPS = range(1, 31)
 
@@ -75,6 +76,7 @@ def test_a_look_that_falls_into_another_cycle_follows_it(
     """All of a queue is acknowledged while a file is rewritten for a repair, and nothing is written
     after that: its space stayed taken until something was."""
     monkeypatch.setattr(snapshot_policy, "LOOK_EVERY_BEATS", 2)
+    monkeypatch.setattr(spare_files, "SPARES_WINDOW_BEATS", 20)
     cluster = Cluster(tmp_path, ("a",), wal_file_bytes=200_000)
     host = cluster.hosts["a"]
     policy, store = host._snapshot_policy, host._logs
