@@ -101,3 +101,27 @@ def test_a_look_that_falls_into_another_cycle_follows_it(
     cluster.until(lambda: store.groups[GROUP].snapshot_index == last)
     cluster.until(lambda: bytes_held(tmp_path) < 100_000)
     cluster.close()
+
+
+def test_a_group_is_looked_at_when_its_snapshot_has_been_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is written after that: its space stayed taken until something was."""
+    monkeypatch.setattr(snapshot_policy, "LOOK_EVERY_BEATS", 2)
+    cluster = Cluster(tmp_path, ("a",), wal_file_bytes=200_000)
+    host = cluster.hosts["a"]
+    policy, store = host._snapshot_policy, host._logs
+    host.start_group(GroupSpec(GROUP, ("a",)), Shelf())
+    cluster.until(lambda: host.is_leader(GROUP) and not store.compactor.busy)
+    monkeypatch.setattr(host._transfers, "sending", lambda group: True)
+    host._groups[GROUP].sending = True
+    for at in range(200):
+        host.propose(GROUP, body(at))
+    last = host.propose(GROUP, b"thin 1000000")
+    cluster.until(lambda: host.applied_index(GROUP) >= last and store.wal.idle)
+    cluster.until(lambda: policy._batches == store.wal.batches and not policy._asked)
+    assert store.groups[GROUP].snapshot_index == 0
+    monkeypatch.undo()
+    host._groups[GROUP].sending = False
+    cluster.until(lambda: store.groups[GROUP].snapshot_index == last)
+    cluster.close()
