@@ -52,14 +52,15 @@ class Sampling:
             await self._take(fetch)
 
     async def _run(self) -> None:
-        while self._fetch is not None and time.monotonic() < self._until:
-            await asyncio.sleep(self.interval_s)
-            try:
+        try:
+            while self._fetch is not None and time.monotonic() < self._until:
+                await asyncio.sleep(self.interval_s)
                 await self._take(self._fetch)
-            except HttpRefusal:
-                break  # the user may not see them any more, or the node is busy
-        self._fetch, self._task = None, None
-        self.samples.clear()
+        except HttpRefusal:
+            pass  # the user may not see them any more, or the node is busy
+        finally:  # also after an answer that cannot be read: the next request begins again
+            self._fetch, self._task = None, None
+            self.samples.clear()
 
     async def _take(self, fetch: Fetch) -> None:
         found: dict[str, Any] = await fetch()

@@ -19,6 +19,8 @@ from warren.ports import ReservedPorts
 from warren_raft.storage.format import RECORD_HEADER_BYTES, Damaged, decode_head, decode_record
 
 ROUNDS = 4
+"""Leaders that are killed, and followed within PROMPT_S."""
+PROMPT_S = 10
 SCRIPT = Path(__file__).with_name("crash_node.py")
 RAFT = Path(__file__).parents[3] / "raft"
 
@@ -121,7 +123,8 @@ def test_nothing_acknowledged_is_lost_when_leaders_are_killed(tmp_path: Path) ->
     cluster = Processes(tmp_path)
     gaps: list[float] = []
     try:
-        for _ in range(ROUNDS):
+        # A machine that stands makes some of them late, and no node's fault makes only some so.
+        while sum(gap < PROMPT_S for gap in gaps) < ROUNDS and len(gaps) < 3 * ROUNDS:
             leader = cluster.acknowledging_leader(rng.randrange(50, 400))
             cluster.nodes[leader].kill()
             killed = time.monotonic()
@@ -152,3 +155,4 @@ def test_nothing_acknowledged_is_lost_when_leaders_are_killed(tmp_path: Path) ->
         (tmp_path / f"{node}.log").read_text() for node in cluster.nodes
     )
     print("gaps without an acknowledgement, s:", [round(gap, 3) for gap in gaps])
+    assert sum(gap < PROMPT_S for gap in gaps) >= ROUNDS, gaps
