@@ -41,6 +41,7 @@ from warren.stages import SinkDriver, StageWriter, drop_batch, publish_batch, re
 from warren.wire import REPLIES_MAX
 from warren_broker import errors
 from warren_broker.amqp10 import connection_requests as asks
+from warren_broker.amqp10.wire.engine import ANSWERS_OWED_MAX
 from warren_broker.block import block as blocks
 from warren_broker.management import claims as claim_resource
 from warren_broker.management import queues as queue_resource
@@ -500,6 +501,25 @@ def test_blocks_of_every_size_travel_unchanged(node: FakeNode, size: int) -> Non
             part = writer.finish()
         assert publish_batch(connection, DRIVER, 0, [part]) == 3
         assert bodies_of(browse(connection, "q", 3)) == [body] * 3
+
+
+def test_a_connection_is_good_for_any_number_of_stages(node: FakeNode) -> None:
+    """After 256 answers to its attaches and detaches it sent nothing, again and again, for ever."""
+
+    def stages() -> int:
+        with connect(node) as connection:
+            Admin(connection).declare_queue("q")
+            for attempt in range(ANSWERS_OWED_MAX):
+                with StageWriter(connection, DRIVER, batch=0, partition=0, attempt=attempt) as one:
+                    one.write(make_block("q", b"body"))
+                    part = one.finish()
+            return publish_batch(connection, DRIVER, 0, [part])
+
+    done: list[int] = []
+    thread = threading.Thread(target=lambda: done.append(stages()), daemon=True)
+    thread.start()
+    thread.join(PATIENCE_S)
+    assert done == [1]
 
 
 @pytest.mark.parametrize(
