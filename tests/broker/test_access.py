@@ -26,6 +26,7 @@ from warren_broker.amqp10.caller import Asker
 from warren_broker.block.block import FORM_AMQP10, Block, encode
 from warren_broker.cluster.client.reads import ReadFailed
 from warren_broker.counters import Counters
+from warren_broker.kernel import Selection
 from warren_broker.management import claims as claim_resource
 from warren_broker.management import delayed as delayed_resource
 from warren_broker.management import members as members
@@ -270,7 +271,7 @@ class Broker10(Rights):
         self.queues = SimpleNamespace(
             find=lambda vhost, name, connection=0, store=False: state.queue(vhost, name),
             absent=lambda queue: False,
-            client=lambda queue: SimpleNamespace(with_block=self._with_block),
+            client=lambda queue: SimpleNamespace(with_messages=self._with_messages),
             ask=self._ask,
         )
         failed = ReadFailed("no claim", False)
@@ -328,8 +329,10 @@ class Broker10(Rights):
     def _submit(self, command: Any, done: Callable[[Any], None]) -> None:
         self._did((command, done), None)
 
-    def _with_block(self, command: Any, data: bytes, done: Callable[[Any, int], None]) -> None:
-        self._did((command, data, lambda reply: done(reply, 1)), None)
+    def _with_messages(
+        self, command: Any, part: Selection, done: Callable[[Any, int], None]
+    ) -> None:
+        self._did((command, part, lambda reply: done(reply, 1)), None)
 
     def _ask(self, queue: Any, command: Any, done: Callable[[Any], None]) -> None:
         self._did((queue, command, done), errors.NotFound("asked"))

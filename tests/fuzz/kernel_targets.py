@@ -15,7 +15,7 @@ from tests.fuzz.target import FAST, SLOW, Target, outcome, same, with_twin
 from warren_broker.amqp091.wire import properties
 from warren_broker.block.block import Block, BlockError, compress, concat, encode
 from warren_broker.errors import Refusal
-from warren_broker.kernel import Kernel
+from warren_broker.kernel import Kernel, Selection
 from warren_broker.kernel.items import DeliveryMalformed, Unsendable
 from warren_broker.kernel.section_types import MalformedSections
 
@@ -231,7 +231,8 @@ def _bodies(made: Block) -> list[bytes]:
 
 
 def _digest(kernel: Kernel, data: bytes) -> int:
-    return int(kernel.digest.content_digest(data))
+    table = kernel.admit.load_block(Block.decode(data))
+    return int(kernel.digest.content_digest(Selection(table, 0, table.count)))
 
 
 def _views(given: list[Any]) -> list[Any]:

@@ -56,7 +56,7 @@ delivery_scan                                             the client's side, for
         take() -> Deliveries            those that are complete; an incomplete one stays
 
 digest
-    content_digest(block) -> int of an encoded block's messages, whatever their order; adds up
+    content_digest(selection) -> int of messages, whatever their order; adds up
 
 join
     join(parts, areas) -> bytes           one block of many stored ones, as `block.concat`

@@ -87,6 +87,7 @@ def load_block(
 ) -> MessageTable:
     """Return a block from outside as a table, to be partitioned; raises BlockError.
 
+    The bodies are not copied: the table keeps the bytes of the block, and must not be appended to.
     Every message is examined like one that arrived in AMQP 0.9.1 frames: malformed properties are
     refused, the rows have the flags of items.py. The block itself has been verified
     (`Block.decode`, `check_structure`). A message's time to live is that of its column or, without
@@ -138,7 +139,7 @@ def load_block(
             rows[5 * i + 4] = octet | (found >> 40) << 8
     table.rows += words.tobytes()
     table.properties += block.properties_data
-    table.bodies += block.body_data
+    table.bodies = block.body_data  # a view: nothing is appended to such a table
     table.count = block.count
     return table
 

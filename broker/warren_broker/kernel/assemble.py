@@ -362,7 +362,7 @@ class _Gathering:
     ) -> None:
         """Append the bytes of messages first <= i < last to the two areas."""
         properties: bytearray = table.properties
-        bodies: bytearray = table.bodies
+        bodies: object = table.bodies
         start: cython.Py_ssize_t = rows[5 * first - 4] if first else 0
         size: cython.Py_ssize_t = rows[5 * last - 4] - start
         to: cython.Py_ssize_t = self.properties_area + self.properties_at
@@ -377,7 +377,11 @@ class _Gathering:
         to = self.body_area + self.body_at
         assert start + size <= len(bodies), (start, size, len(bodies))
         if cython.compiled:
-            memcpy(self.p + to, PyByteArray_AS_STRING(bodies) + start, size)
+            if isinstance(bodies, bytearray):
+                memcpy(self.p + to, PyByteArray_AS_STRING(bodies) + start, size)
+            elif size:
+                view: cython.const[cython.uchar][::1] = bodies
+                memcpy(self.p + to, cython.address(view[start]), size)
         else:
             self.p[to : to + size] = bodies[start : start + size]
         self.body_at += size

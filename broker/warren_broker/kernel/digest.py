@@ -1,17 +1,13 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # mypy: ignore-errors
-"""An order-independent digest of the messages of a block.
+"""An order-independent digest of messages.
 
-One source for both kernels: interpreted, `map` runs the CRC-32 over the messages; compiled, the
+One source for both kernels: interpreted, the library's CRC-32 runs over each; compiled, the
 same checksum is computed here, eight bytes at a time, without an object per message, but for large
 bodies.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable
-from itertools import pairwise, repeat, starmap
-from operator import mul
 
 from warren_raft.checksum import crc32
 
@@ -20,7 +16,10 @@ try:
 except ImportError:
     from warren_broker.kernel import no_cython as cython
 
-from warren_broker.block.block import Block
+from warren_broker.kernel.table import ROW, Selection
+
+if cython.compiled:
+    from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
 
 _MODULUS = 1 << 63
 _WEIGHT = 0x1E3779B97F4A7C15
@@ -31,63 +30,84 @@ if cython.compiled:
     _tables = cython.declare(cython.uint[2048])
 
 
-def content_digest(data: bytes | memoryview) -> int:
-    """Return a digest below 2^63 of an encoded block's messages: routes, properties, bodies.
+def content_digest(selection: Selection) -> int:
+    """Return a digest below 2^63 of messages: their routes, properties and bodies.
 
-    The digests of blocks added up, modulo 2^63, are the digest of all their messages, however they
-    are cut into blocks and whatever their order: after a shuffle Spark runs a batch again with the
-    same rows in another order. Each message counts by its CRC-32 and the square of it, so that two
-    changes that cancel each other in a sum of checksums do not cancel here. It detects accidental
-    differences; it does not resist an attacker, but a sink's writer could only deceive itself.
+    The digests of selections added up, modulo 2^63, are the digest of all their messages, however
+    they are cut into blocks and whatever their order: after a shuffle Spark runs a batch again with
+    the same rows in another order. Each message counts by its CRC-32 and the square of it, so that
+    two changes that cancel each other in a sum of checksums do not cancel here. It detects
+    accidental differences; it does not resist an attacker, but a sink's writer could only deceive
+    itself.
     """
-    block = Block.decode(data, verify=False)
-    if not block.count:
+    if not len(selection):
         return 0
-    routes = [crc32(key, crc32(exchange)) for exchange, key in block.routes]
+    seeds = [
+        crc32(route.routing_key, crc32(route.exchange)) for route in selection.table.routes.entries
+    ]
     if cython.compiled:
-        return _compiled(block, routes)
-    column = block.route_column
-    seeds = repeat(routes[0]) if column is None else map(routes.__getitem__, column)
-    heads = map(crc32, _items(block.properties_data, block.properties_offsets), seeds)
-    sums = list(map(crc32, _items(block.body_data, block.body_offsets), heads))
-    return (sum(map(mul, sums, sums)) + _WEIGHT * sum(sums)) % _MODULUS
-
-
-def _items(area: memoryview, offsets: memoryview) -> Iterable[memoryview]:
-    """Iterate over the items of an area, as views."""
-    return map(area.__getitem__, starmap(slice, pairwise(offsets)))
+        return _compiled(selection, seeds)
+    table = selection.table
+    rows = memoryview(table.rows).cast("I")
+    properties, bodies = memoryview(table.properties), memoryview(table.bodies)
+    total = squares = 0
+    for i in selection:
+        first = rows[5 * i - 4 : 5 * i - 2] if i else (0, 0)
+        crc = crc32(properties[first[0] : rows[5 * i + 1]], seeds[rows[5 * i]])
+        crc = crc32(bodies[first[1] : rows[5 * i + 2]], crc)
+        total += crc
+        squares += crc * crc
+    return (squares + _WEIGHT * total) % _MODULUS
 
 
 @cython.cfunc
-def _compiled(block: object, routes: list) -> object:
+def _compiled(selection: object, seeds: list) -> object:
     """Compute the digest per message; sums wrap at 2^64, a multiple of the modulus 2^63."""
-    heads: cython.const[cython.uint][::1] = block.properties_offsets
-    ends: cython.const[cython.uint][::1] = block.body_offsets
-    properties: cython.const[cython.uchar][::1] = bytes(block.properties_data) + b"\0"
-    bodies: cython.const[cython.uchar][::1] = (
-        block.body_data if len(block.body_data) else memoryview(b"\0")
-    )
-    several: cython.bint = block.route_column is not None
-    column: cython.const[cython.uint][::1] = block.route_column if several else heads
-    seed: cython.uint = routes[0]
-    area: object = block.body_data
+    table = selection.table
+    words: bytearray = table.rows
+    assert len(words) == table.count * ROW.size, (len(words), table.count)
+    rows: cython.p_uint = cython.cast(cython.p_uint, PyByteArray_AS_STRING(words))
+    area: object = memoryview(table.bodies)
+    properties: cython.const[cython.uchar][::1] = _never_empty(table.properties)
+    bodies: cython.const[cython.uchar][::1] = _never_empty(area)
+    assert rows[5 * table.count - 4] <= len(table.properties), "rows beyond the properties"
+    assert rows[5 * table.count - 3] <= len(area), "rows beyond the bodies"
+    each: object = selection.indices
+    indices: cython.const[cython.uint][::1] = each
+    listed: cython.bint = each is not None
+    first: cython.Py_ssize_t = selection.first
+    size: cython.Py_ssize_t = len(selection)
     large: cython.uint = _LARGE_BYTES
+    k: cython.Py_ssize_t
     i: cython.Py_ssize_t
-    count: cython.Py_ssize_t = block.count
     crc: cython.uint
+    route: cython.longlong = -1
+    seed: cython.uint = 0
+    start: cython.uint
+    end: cython.uint
     total: cython.ulonglong = 0
     squares: cython.ulonglong = 0
-    for i in range(count):
-        if several:
-            seed = routes[column[i]]
-        crc = _crc32(cython.address(properties[0]) + heads[i], heads[i + 1] - heads[i], seed)
-        if ends[i + 1] - ends[i] >= large:
-            crc = crc32(area[ends[i] : ends[i + 1]], crc)
+    for k in range(size):
+        i = indices[k] if listed else first + k
+        start = rows[5 * i - 4] if i else 0
+        if rows[5 * i] != route:
+            route = rows[5 * i]
+            seed = seeds[route]
+        crc = _crc32(cython.address(properties[0]) + start, rows[5 * i + 1] - start, seed)
+        start = rows[5 * i - 3] if i else 0
+        end = rows[5 * i + 2]
+        if end - start >= large:
+            crc = crc32(area[start:end], crc)
         else:
-            crc = _crc32(cython.address(bodies[0]) + ends[i], ends[i + 1] - ends[i], crc)
+            crc = _crc32(cython.address(bodies[0]) + start, end - start, crc)
         total += crc
         squares += cython.cast(cython.ulonglong, crc) * crc
     return (squares + _WEIGHT * total) % _MODULUS
+
+
+def _never_empty(area: object) -> object:
+    """Return an area, or a byte in the place of one without any, so that it has an address."""
+    return area if len(area) else memoryview(b"\0")
 
 
 @cython.cfunc

@@ -75,7 +75,7 @@ class MessageTable:
 
     rows        ROW for each message
     properties  flags and property list of each, back to back
-    bodies      back to back
+    bodies      back to back; of a block from outside a view of its bytes (`admit.load_block`)
     routes      meaning of the route ids; shared by the tables of a connection while it stays small
 
     Invariants: len(rows) == count * ROW.size; the ends in rows ascend and the last ones are the
@@ -88,7 +88,7 @@ class MessageTable:
         self.count = 0
         self.rows = bytearray()
         self.properties = bytearray()
-        self.bodies = bytearray()
+        self.bodies: bytearray | memoryview = bytearray()
         self.routes = Routes() if routes is None else routes
 
     def append(
@@ -106,6 +106,7 @@ class MessageTable:
         """
         assert 0 <= priority <= PRIORITY_MAX, priority
         assert 0 <= flags <= 0xFFFF, flags
+        assert isinstance(self.bodies, bytearray), "a block from outside is not appended to"
         route_id = self.routes.add(route)
         assert len(self.properties) + len(properties) <= LENGTH_MAX
         assert len(self.bodies) + len(body) <= LENGTH_MAX
@@ -136,6 +137,7 @@ class MessageTable:
         route_id, properties_end, end, ttl, mixed = self._row(first)
         self.properties += properties * (len(bodies) - 1)
         rest = b"".join(bodies[1:])
+        assert isinstance(self.bodies, bytearray)
         assert len(self.properties) <= LENGTH_MAX and len(self.bodies) + len(rest) <= LENGTH_MAX
         self.bodies += rest
         pack, size, rows = ROW.pack, len(properties), []

@@ -10,7 +10,7 @@ from warren_broker import errors
 from warren_broker.amqp10 import connection_requests
 from warren_broker.amqp10.block_admission import BlockLimits, admit
 from warren_broker.amqp10.caller import Answer, Asker, refusal_of
-from warren_broker.cluster.client.queues import ENQUEUE, block_for
+from warren_broker.cluster.client.queues import ENQUEUE
 from warren_broker.cluster.client.reads import ReadFailed, Runs, cut_runs
 from warren_broker.counters import AMQP_10
 from warren_broker.kernel import (
@@ -55,7 +55,7 @@ def _allowed(
 
 def _split(
     asker: Asker, exchange: str, data: bytes | memoryview
-) -> list[tuple[QueueRecord, bytes]]:
+) -> list[tuple[QueueRecord, Selection]]:
     """Split a block's messages by queue; raises NoRoute when one is unroutable."""
     table = _allowed(asker, exchange, data, None)
     definitions = asker.broker.definitions
@@ -83,14 +83,14 @@ def _split(
     for name, selection in zip(numbers, selections, strict=True):
         queue = state.queue(asker.vhost, name)
         assert queue is not None, name
-        found.append((queue, block_for(queue.config, [selection])))
+        found.append((queue, selection))
     return found
 
 
 def _to_each(
     asker: Asker,
-    parts: list[tuple[QueueRecord, bytes]],
-    command_for: Callable[[bytes], commands.Enqueue | commands.SinkStage],
+    parts: list[tuple[QueueRecord, Selection]],
+    command_for: Callable[[Selection], commands.Enqueue | commands.SinkStage],
     done: Callable[[errors.Refusal | None], None],
 ) -> None:
     waiting = len(parts)
@@ -105,12 +105,14 @@ def _to_each(
         if not waiting:
             done(refusals[0] if refusals else None)
 
-    for queue, data in parts:
+    for queue, selection in parts:
         if asker.broker.queues.absent(queue):
             replied(queue, asker.broker.queues.unavailable(queue), 0)
             continue
         client = asker.broker.queues.client(queue)
-        client.with_block(command_for(data), data, asker.guard(partial(replied, queue)))
+        client.with_messages(
+            command_for(selection), selection, asker.guard(partial(replied, queue))
+        )
 
 
 def _stage(asker: Asker, request: connection_requests.StageBlock, answer: Answer) -> None:
@@ -119,7 +121,7 @@ def _stage(asker: Asker, request: connection_requests.StageBlock, answer: Answer
     names = tuple(sorted(queue.name for queue, _ in parts))
     ttl_ms = asker.broker.settings.queues.stage_ttl_ms
 
-    def staged(data: bytes) -> commands.SinkStage:
+    def staged(selection: Selection) -> commands.SinkStage:
         return commands.SinkStage(
             stage.sink,
             stage.run,
@@ -127,7 +129,7 @@ def _stage(asker: Asker, request: connection_requests.StageBlock, answer: Answer
             stage.batch,
             stage.partition,
             stage.attempt,
-            content_digest(data),
+            content_digest(selection),
             ttl_ms,
             request.seq,
         )
@@ -146,13 +148,13 @@ def _publish(asker: Asker, request: connection_requests.PublishBlock, answer: An
         queue = asker.broker.queues.find(asker.vhost, request.queue)
         if queue.store_of:
             raise errors.store_refused(queue.name, queue.vhost, queue.store_of)
-        parts = [(queue, block_for(queue.config, [Selection(table, 0, table.count)]))]
+        parts = [(queue, Selection(table, 0, table.count))]
     else:
         parts = _split(asker, request.exchange, request.block)
     _to_each(
         asker,
         parts,
-        lambda data: ENQUEUE,
+        lambda selection: ENQUEUE,
         lambda refusal: answer(connection_requests.Published() if refusal is None else refusal),
     )
 

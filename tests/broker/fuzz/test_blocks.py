@@ -26,7 +26,7 @@ from warren_broker.block.block import Block, BlockError, concat, encode
 from warren_broker.cluster.client.dead_letters import Letters
 from warren_broker.cluster.client.queues import block_for
 from warren_broker.cluster.leader.block_cache import BlockCache, check_entry
-from warren_broker.kernel import Selection, content_digest
+from warren_broker.kernel import Selection, content_digest, load_block
 from warren_broker.queue import commands, stage1_commands
 from warren_broker.queue.codec import encode_submission
 from warren_broker.queue.config import QueueConfig
@@ -65,9 +65,15 @@ def enqueued(data: bytes) -> tuple[Any, Commands]:
     return commands.Enqueue(), ()
 
 
+def digest_of(data: bytes) -> int:
+    """The digest of a block's messages."""
+    table = load_block(Block.decode(data))
+    return content_digest(Selection(table, 0, table.count))
+
+
 def staged(data: bytes, digest: int | None = None) -> tuple[Any, Commands]:
     """Published by a sink, which names the one attempt; digest None: the block's."""
-    known = content_digest(data) if digest is None else digest
+    known = digest_of(data) if digest is None else digest
     return (
         commands.SinkStage("sink", "run", 1, 1, 0, 7, known, seq=1),
         (commands.SinkPublish("sink", "run", 1, 1, ((0, 7, 1),)),),
@@ -220,9 +226,7 @@ def stage_some(chance: random.Random, queue: Queue) -> Attempts:
 
 
 def stage_block(queue: Queue, partition: int, attempt: int, data: bytes, seq: int) -> None:
-    owner = commands.SinkStage(
-        "sink", "run", 1, 1, partition, attempt, content_digest(data), 0, seq
-    )
+    owner = commands.SinkStage("sink", "run", 1, 1, partition, attempt, digest_of(data), 0, seq)
     assert queue.submit(owner, block=data) == [commands.Done()]
 
 

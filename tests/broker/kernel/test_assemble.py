@@ -122,6 +122,15 @@ def test_received_messages_that_say_no_priority_have_the_queue_s(both: Kernel) -
     assert ordered(0, 0) == [b"None", b"4", b"0", b"None", b"200"]
 
 
+def test_bodies_of_a_block_from_outside_are_not_copied(both: Kernel) -> None:
+    data = b.encode([b"one", b"three"], [b"\0\0"] * 2, (b"", b"q"))
+    table = both.admit.load_block(Block.decode(data))
+    assert isinstance(table.bodies, memoryview) and table.bodies.obj is data
+    assert [table.body(i) for i in range(2)] == [b"one", b"three"]
+    with pytest.raises(AssertionError):
+        table.append(Route(b"", b"q", False), b"\0\0", b"more")
+
+
 def test_both_kernels_make_the_same_bytes(pair: tuple[Kernel, Kernel]) -> None:
     for seed in range(200):
         chance = random.Random(seed)

@@ -244,6 +244,13 @@ class GroupClient:
         self.uplink.with_block(command, block, on_reply)
         self._touch()
 
+    def with_messages(
+        self, command: Any, part: Any, on_reply: Callable[[Any, int], None] | None
+    ) -> None:
+        """Add a command with messages that become a block of its own."""
+        self.uplink.with_messages(command, part, on_reply)
+        self._touch()
+
     @property
     def busy(self) -> bool:
         """Whether something waits for the leader, or may come from it."""

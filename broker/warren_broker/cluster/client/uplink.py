@@ -145,6 +145,11 @@ class Uplink:
         self._close()
         self._append((command,), block, (on_reply,), ())
 
+    def with_messages(self, command: Any, part: Any, on_reply: OnReply | None) -> None:
+        """Add a command with messages (see `publish`), in a submission of its own."""
+        self._close()
+        self._append((command,), None, (on_reply,), (), parts=(part,))
+
     def _close(self) -> None:
         pending = self._open
         if not pending.parts and not pending.commands:
