@@ -193,7 +193,10 @@ def encode_page(table: Mapping[int, int], details: Mapping[int, Detail], page: i
 
 def _indexes_in(table: Mapping[int, int], page: int) -> list[int]:
     """Return the indexes of `table` in a page, ascending."""
-    return [i for i in range(page << PAGE_BITS, page + 1 << PAGE_BITS) if i in table]
+    within = range(page << PAGE_BITS, page + 1 << PAGE_BITS)
+    if len(table) < len(within):
+        return sorted(i for i in table if i in within)
+    return [i for i in within if i in table]
 
 
 def _detail_runs(details: Sequence[Detail]) -> list[bytes]:
@@ -511,8 +514,8 @@ class BlockIndex:
             for index, block in zip(*page_blocks(data), strict=True):
                 yield index, block, details.get(index)
 
-    def check(self) -> None:
-        """Assert the invariants."""
+    def check(self) -> list[tuple[int, int, Detail | None]]:
+        """Assert the invariants; return what `rows` yields."""
         unpacked = {index >> PAGE_BITS for index in self.table}
         assert unpacked <= {*self._filled, *self._touched}, "unpacked pages that are not tracked"
         assert unpacked.isdisjoint(self._packed), "a page both packed and unpacked"
@@ -525,3 +528,4 @@ class BlockIndex:
         assert self.expiring == expiring, (self.expiring, expiring)
         for page, data in self._packed.items():
             assert {index >> PAGE_BITS for index in page_blocks(data)[0]} == {page}, page
+        return rows

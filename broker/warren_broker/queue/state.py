@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeAlias
@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from warren_broker.queue.annotations import Annotations
-from warren_broker.queue.block_index import LIVE, SIZE_SHIFT, BlockIndex
+from warren_broker.queue.block_index import LIVE, SIZE_SHIFT, BlockIndex, Detail
 from warren_broker.queue.commands import AnyReply
 from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.decision_commands import ClaimBinding, ClaimName
@@ -422,8 +422,9 @@ class QueueState:
 
     def check(self) -> None:
         """Assert every invariant; for simulations and tests, as it reads the whole state."""
-        self._check_places()
-        self._check_counts()
+        rows = self.contents.check()
+        self._check_places({index: block for index, block, _ in rows})
+        self._check_counts({index: (block, detail) for index, block, detail in rows})
         self._check_consumers()
         for reader in self.readers.values():
             for number, claim in reader.claims.items():
@@ -464,14 +465,12 @@ class QueueState:
                 assert part.count == len(part.blocks), (name, key)
                 assert part.messages == sum(block[1] for block in part.blocks), (name, key)
 
-    def _check_places(self) -> None:
+    def _check_places(self, blocks: Mapping[int, int]) -> None:
         """Assert that each live message is in one place, and that no other blocks are kept."""
         places: dict[int, list[tuple[int, int, str]]] = {}
         for where, index, first, last in self.runs_in_use():
             assert 0 <= first <= last, (where, index, first, last)
             places.setdefault(index, []).append((first, last, where))
-        self.contents.check()
-        blocks = {index: block for index, block, _ in self.contents.rows()}
         assert sorted(places) == list(blocks), "blocks without messages, or missing"
         assert places.keys() >= self.annotations.blocks.keys(), "annotations of blocks that left"
         for index, runs in places.items():
@@ -483,7 +482,7 @@ class QueueState:
             live = sum(last - first + 1 for first, last, _ in runs)
             assert live == blocks[index] & LIVE, (index, live, blocks[index] & LIVE)
 
-    def _check_counts(self) -> None:
+    def _check_counts(self, sizes: Mapping[int, tuple[int, Detail | None]]) -> None:
         order = self.order
         assert all(lane in order.lanes for lane in range(PRIORITIES) if order.counts[lane])
         for lane, backlog in order.lanes.items():
@@ -499,7 +498,6 @@ class QueueState:
             assert runs and all(run[4] >> LANE_SHIFT == lane + 1 for run in runs), (lane, runs)
             assert runs == sorted(runs), (lane, runs)
         assert order.count == sum(order.counts) + order.returned_count, order.count
-        sizes = {index: (block, detail) for index, block, detail in self.contents.rows()}
         size = 0
         for index, first, last, _, _ in order:
             block, detail = sizes[index]

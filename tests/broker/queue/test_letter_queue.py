@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from random import Random
 
 import pytest
@@ -18,6 +19,9 @@ def small_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (letter_queue, leaves):
         monkeypatch.setattr(module, "LEAF_ROWS_MAX", 4)
     monkeypatch.setattr(leaves, "LEAVES_UNPACKED_MAX", 2)
+    # `check` and `after` read every leaf at every step, and few have changed since the last one.
+    decoded = lru_cache(leaves.decode_leaf)
+    monkeypatch.setattr(leaves, "decode_leaf", lambda data: list(decoded(data)))
 
 
 def singles(letters: LetterQueue) -> list[Single]:

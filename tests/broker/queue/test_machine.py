@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -38,6 +39,8 @@ from warren_broker.queue.machine import QueueMachine
 from warren_raft.machine import Applied, Meta
 
 SEEDS = range(24)
+grown = lru_cache(grow)
+"""For tests that leave the queue as it is."""
 
 
 def submit(
@@ -190,7 +193,7 @@ def test_settings_come_with_the_log_and_the_snapshot() -> None:
     "mirrored-queues: The mirrors apply the operations that occur to the master"
 )
 def test_a_log_applied_twice_gives_the_same_replies_effects_and_digest(seed: int) -> None:
-    queue = grow(seed)
+    queue = grown(seed)
     outcomes = []
     for _ in range(2):
         state = queue.machine.init()
@@ -261,7 +264,7 @@ def test_two_interpreters_with_two_hash_seeds_agree() -> None:
         )
         said.append(done.stdout)
     assert said[0] == said[1]
-    here = [hashlib.sha256(grow(seed).digest()).hexdigest() for seed in range(6)]
+    here = [hashlib.sha256(grown(seed).digest()).hexdigest() for seed in range(6)]
     assert said[0].strip() == str(here)
 
 
@@ -271,7 +274,7 @@ def test_two_interpreters_with_two_hash_seeds_agree() -> None:
     "quorum-queues: quorum queues can now reclaim disk space even if",
 )
 def test_live_indexes_are_what_the_state_refers_to(seed: int) -> None:
-    queue = grow(seed)
+    queue = grown(seed)
     used = {index for _, index, _, _ in queue.state.runs_in_use()}
     live = queue.machine.live_indexes(queue.state)
     assert list(live) == sorted(used)
@@ -279,7 +282,7 @@ def test_live_indexes_are_what_the_state_refers_to(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_effects_and_replies_can_be_encoded(seed: int) -> None:
-    queue = grow(seed)
+    queue = grown(seed)
     state = queue.machine.init()
     for meta, data in queue.log:
         applied = queue.machine.apply(meta, data, state)
