@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -84,10 +85,42 @@ def is_segment(data: Path, path: Path) -> bool:
     return any(data.glob(f"segments/*-{path.stem}.*.idx"))
 
 
+Filled = tuple[LocalCluster, list[int]]
+
+
+@pytest.fixture(scope="module")
+def kept(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[LocalCluster, Path, list[int]]]:
+    """A stopped cluster, its directories as they were after `fill`, and what `fill` left.
+
+    Filling takes longer than what a test does with it: more than two thousand entries, each synced
+    on three nodes.
+    """
+    place = tmp_path_factory.mktemp("damage")
+    cluster = LocalCluster(3, place / "cluster", settings=SETTINGS)
+    try:
+        with cluster:
+            left = fill(cluster)
+            for number in range(3):
+                eventually(lambda number=number: settled(cluster, number), "files of every kind")
+        for node in cluster.nodes:
+            shutil.copytree(node.data_dir, place / node.name)
+        yield cluster, place, left
+    finally:
+        cluster.stop()
+
+
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    with LocalCluster(3, tmp_path, settings=SETTINGS) as made:
-        yield made
+def filled(kept: tuple[LocalCluster, Path, list[int]]) -> Iterator[Filled]:
+    """That cluster, running, and the numbers of the messages in its queue."""
+    cluster, place, left = kept
+    for node in cluster.nodes:
+        shutil.rmtree(node.data_dir)
+        shutil.copytree(place / node.name, node.data_dir)
+        node.log_file.unlink()
+    with cluster:
+        yield cluster, list(left)
 
 
 def settled(cluster: LocalCluster, node: int) -> bool:
@@ -110,8 +143,8 @@ def fill(cluster: LocalCluster) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_damage_found_at_a_start(cluster: LocalCluster, kind: str) -> None:
-    left = fill(cluster)
+def test_damage_found_at_a_start(filled: Filled, kind: str) -> None:
+    cluster, left = filled
     victim = (cluster.leader_of("q") + 1) % 3
     eventually(lambda: settled(cluster, victim), "files of every kind")
     data = cluster.nodes[victim].data_dir
@@ -146,8 +179,8 @@ def test_damage_found_at_a_start(cluster: LocalCluster, kind: str) -> None:
         eventually(lambda: said in cluster.log(victim), "each start names it")
 
 
-def test_damage_under_a_running_node(cluster: LocalCluster) -> None:
-    left = fill(cluster)
+def test_damage_under_a_running_node(filled: Filled) -> None:
+    cluster, left = filled
     leader = cluster.leader_of("q")
     eventually(lambda: settled(cluster, leader), "files of every kind")
     # A restart empties its memory of the messages; then it leads again.
@@ -165,9 +198,9 @@ def test_damage_under_a_running_node(cluster: LocalCluster) -> None:
     eventually(lambda: said in cluster.log(leader), "it is logged")
 
 
-def test_files_that_are_removed_under_a_running_node(cluster: LocalCluster) -> None:
+def test_files_that_are_removed_under_a_running_node(filled: Filled) -> None:
     """The node ended when it was to rewrite such a file."""
-    left = fill(cluster)
+    cluster, left = filled
     node = cluster.leader_of("q")
     eventually(lambda: settled(cluster, node), "files of every kind")
     data, pid = cluster.nodes[node].data_dir, cluster.pid(node)
@@ -227,8 +260,8 @@ def rot_everywhere(cluster: LocalCluster, number: int) -> None:
         assert hit, (node.name, number)
 
 
-def test_a_message_that_nobody_has_holds_up_its_consumer_only(cluster: LocalCluster) -> None:
-    left = fill(cluster)
+def test_a_message_that_nobody_has_holds_up_its_consumer_only(filled: Filled) -> None:
+    cluster, left = filled
     for node in range(3):
         eventually(lambda node=node: settled(cluster, node), "files of every kind")
         cluster.restart(node)  # empties its memory of the messages
