@@ -10,6 +10,9 @@ import msgspec
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEADERS_BYTES_MAX: Final = 32 * 1024
+HEADERS_PIECE_BYTES: Final = 4 * 1024
+"""h11 looks at its limit when headers are not complete yet, so they come to it in such pieces:
+in one piece it takes headers of any size."""
 HTTP_CONNECTIONS_MAX: Final = 512
 HEADERS_S: Final = 15.0
 """From the first byte of a request, or the connection's begin, to the end of its headers."""
@@ -40,7 +43,11 @@ class BoundedConnection(H11Protocol):
         """Take bytes of a request."""
         if self._limit is None:
             self._limit_to(HEADERS_S)
-        super().data_received(data)
+        at = 0
+        while len(data) - at > HEADERS_PIECE_BYTES and self.conn.their_state is h11.IDLE:
+            super().data_received(data[at : at + HEADERS_PIECE_BYTES])
+            at += HEADERS_PIECE_BYTES
+        super().data_received(data[at:])
         self._request_begun()
 
     def _request_begun(self) -> None:
