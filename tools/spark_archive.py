@@ -37,6 +37,11 @@ def spark_environment(*, make: bool) -> dict[str, str]:
     env = java_environment()
     if make:
         _ensure(env)
+    return with_archive(env)
+
+
+def with_archive(env: dict[str, str]) -> dict[str, str]:
+    """Add to an environment with JAVA_HOME the archive for Spark's JVMs, if there is one."""
     archive = path(env)
     if not archive.exists():
         return env

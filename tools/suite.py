@@ -14,42 +14,73 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tools import console, debian, spark_archive
-from tools.environment import LOGS, ROOT, STATE, environment, python
+from tools.environment import LOGS, ROOT, STATE, environment, java_environment, python
 
 SIM_SEEDS = 300
 SIM_WHOLE_SEEDS = 300
 DEMO_FRACTION = "0.1"
+WITHOUT_SPARK = frozenset(("live", "raft", "broker", "sim"))
+"""Folders whose tests start no Spark session."""
 INTERPRETED = ["tests/broker/kernel", "tests/broker/amqp091/wire"]
 """Run a second time with the kernel interpreted."""
-FIRST = (("connector",), ("live",), ("connector/amqp",), ("raft",))
+FIRST = (
+    ("connector",),
+    ("connector/amqp",),
+    ("live",),
+    ("raft",),
+    ("differ", "nemesis"),
+    ("connector/oauth",),
+)
 LAST = (("broker",), ("sim",))
 """Folders of tests in starting order, the longest first; those that are named in neither form one
 more section between them. What another section has is left out of a folder."""
-HALVED = {
+PARTS = {
     "live": (
-        "damage",
-        "wheel",
-        "membership",
-        "directories",
-        "mirror_policies",
-        "federated_queues",
-        "federated_exchanges",
-        "migrate_rabbitmq",
-        "definitions_rabbitmq",
-        "lost_node",
-        "shovel",
-        "failover",
-        "older_copies",
-        "hung_disk",
-        "keeping_exchanges",
-        "twins",
+        4,
+        (
+            "shovel10",
+            "migrate_rabbitmq",
+            "membership",
+            "damage",
+            "federated_queues",
+            "http_api_recorded",
+            "wheel",
+            "http_api_faults",
+            "directories",
+            "federated_exchanges",
+            "bounds",
+            "management_ui",
+            "mirror_policies",
+            "shovel",
+            "lost_node",
+            "token_login",
+            "hung_disk",
+            "migrate",
+            "filters",
+            "failover",
+            "tls",
+            "keeping_exchanges",
+            "key_server",
+            "mirrored_queues_document",
+            "tls_clients",
+            "definitions",
+            "older_copies",
+            "bad_input",
+            "semantics",
+            "external_login",
+            "twins",
+        ),
     )
 }
-"""Folders with so many slow tests that they make two sections each, and their files that took
-longest when they were measured, the longest first; subfolders stay whole."""
-LANES_PER_CORE = 2.5
-"""Sections that run at the same time: tests with real nodes wait more than they compute."""
-LANES_MAX = 5
+"""Folders with so many slow tests that they make several sections each: how many, and their files
+that took longest when they were measured, the longest first; subfolders stay whole."""
+LANES_PER_CORE = 3
+LANES_MAX = 6
+"""Of sections with other processes: their tests wait more than they compute. Measured with five
+lanes for all sections on two cores, about a fifth of the cores' time was left."""
+COMPUTING_LANES_MAX = 2
+"""Of sections that only compute, one per core: they take what the others leave from the beginning,
+instead of following them."""
 NICENESS = 5
 """Of sections that only compute. Spark gives a Python process ten seconds to start, and clients
 have time limits of their own, whatever else the machine does."""
@@ -137,6 +168,7 @@ class Section:
     env      its complete environment
     report   the JUnit report that it writes; None: it counts as one test
     waits    other processes run in it, and wait for each other; False: it only computes
+    spark    it starts Spark sessions: it begins when the archive of their classes is there
     """
 
     title: str
@@ -144,6 +176,7 @@ class Section:
     env: Mapping[str, str]
     report: Path | None = None
     waits: bool = False
+    spark: bool = False
 
     @property
     def log(self) -> Path:
@@ -162,9 +195,15 @@ class Suite:
         self.totals = Totals()
         self.started = time.monotonic()
         self._lock = threading.Lock()
+        self._archived = threading.Event()
 
     def pytest(
-        self, title: str, arguments: Iterable[str], env: Mapping[str, str], waits: bool = False
+        self,
+        title: str,
+        arguments: Iterable[str],
+        env: Mapping[str, str],
+        waits: bool = False,
+        spark: bool = False,
     ) -> Section:
         """Make the section of a pytest run."""
         name = "".join(c if c.isalnum() else "-" for c in title)
@@ -173,15 +212,21 @@ class Suite:
         report.unlink(missing_ok=True)
         chosen = ["-k", self.only] if self.only else []
         command = [str(python()), "-m", "pytest", "-q", f"--junitxml={report}", *chosen]
-        return Section(title, [*command, *arguments], env, report, waits)
+        return Section(title, [*command, *arguments], env, report, waits, spark)
 
     def sections(self) -> list[Section]:
         """Return all sections in starting order."""
-        java = spark_archive.spark_environment(make=True)
+        java = java_environment()
         mark = ["-m", "not slow"] if self.fast else []
         kernel = "" if self.compiled else " (kernel interpreted: no C compiler)"
         made = [
-            self.pytest(f"tests: {title}{kernel}", [*chosen, *mark], java, folders not in LAST)
+            self.pytest(
+                f"tests: {title}{kernel}",
+                [*chosen, *mark],
+                java,
+                waits=folders not in LAST,
+                spark=not WITHOUT_SPARK.issuperset(folders),
+            )
             for folders in (*FIRST, others(), *LAST)
             for title, chosen in parts(folders)
         ]
@@ -195,7 +240,7 @@ class Suite:
                 )
             )
         if self.only is None:
-            made[1:1] = self.checks()  # early: they are quick, and often fail
+            made[:0] = self.checks()  # early: they are quick, and often fail
         if self.only is None and not self.fast:
             sim = [str(python()), "-m", "sim.run"]
             paths_env = with_tests(environment())
@@ -213,6 +258,7 @@ class Suite:
                     demo_command(["--fraction", DEMO_FRACTION]),
                     java,
                     waits=True,
+                    spark=True,
                 ),
             ]
         return made
@@ -225,14 +271,29 @@ class Suite:
     def run(self) -> int:
         """Run all sections; return the exit code."""
         debian.ensure(LOGS)
-        waiting = deque(self.sections())
-        count = min(LANES_MAX, int(LANES_PER_CORE * (os.cpu_count() or 1)))
-        lanes = [threading.Thread(target=self._lane, args=(waiting,)) for _ in range(count)]
+        sections = self.sections()
+        cores = os.cpu_count() or 1
+        lanes = [
+            *self._lanes([one for one in sections if one.waits], LANES_MAX, LANES_PER_CORE * cores),
+            *self._lanes([one for one in sections if not one.waits], COMPUTING_LANES_MAX, cores),
+        ]
         for lane in lanes:
             lane.start()
+        try:
+            if any(one.spark for one in sections):
+                spark_archive.spark_environment(make=True)
+        finally:
+            self._archived.set()
         for lane in lanes:
             lane.join()
         return self.close()
+
+    def _lanes(self, sections: list[Section], most: int, count: int) -> list[threading.Thread]:
+        """Return threads that run these sections, the first ones first."""
+        waiting = deque(sections)
+        return [
+            threading.Thread(target=self._lane, args=(waiting,)) for _ in range(min(most, count))
+        ]
 
     def _lane(self, waiting: deque[Section]) -> None:
         while True:
@@ -245,6 +306,10 @@ class Suite:
 
     def _section(self, section: Section) -> None:
         """Run one section, print its output, record its result and time."""
+        env = dict(section.env)
+        if section.spark:
+            self._archived.wait()
+            env = spark_archive.with_archive(env)
         started = time.monotonic()
         section.log.parent.mkdir(parents=True, exist_ok=True)
         with section.log.open("wb") as out:
@@ -252,7 +317,7 @@ class Suite:
                 list(section.command),
                 stdout=out,
                 stderr=subprocess.STDOUT,
-                env=dict(section.env),
+                env=env,
                 cwd=ROOT,
             )
             if not section.waits:
@@ -304,7 +369,7 @@ def others() -> tuple[str, ...]:
 def parts(folders: tuple[str, ...]) -> list[tuple[str, list[str]]]:
     """Return the sections that these folders make: title and paths of each."""
     (folder, *more) = folders
-    if more or folder not in HALVED:
+    if more or folder not in PARTS:
         return [(", ".join(folders), paths(folders))]
     found = [
         path
@@ -312,11 +377,17 @@ def parts(folders: tuple[str, ...]) -> list[tuple[str, list[str]]]:
         if path.match("test_*.py") or (path.is_dir() and any(path.glob("test_*.py")))
         if (f"{folder}/{path.name}",) not in FIRST
     ]
-    dealt = [f"tests/{folder}/{path.name}" for path in by_length(found, HALVED[folder])]
-    # 1st, 4th, 5th, 8th, …: else one half would have the longer one of each two.
-    one = [name for at, name in enumerate(dealt) if at % 4 in (0, 3)]
-    other = [name for at, name in enumerate(dealt) if at % 4 in (1, 2)]
-    return [(f"{folder}, one half", one), (f"{folder}, other half", other)]
+    count, longest = PARTS[folder]
+    dealt = [f"tests/{folder}/{path.name}" for path in by_length(found, longest)]
+    # To and fro: else the first one would have the longest one of each round.
+    turn = [*range(count), *reversed(range(count))]
+    return [
+        (
+            f"{folder}, part {number + 1} of {count}",
+            [name for at, name in enumerate(dealt) if turn[at % len(turn)] == number],
+        )
+        for number in range(count)
+    ]
 
 
 def by_length(found: list[Path], longest: tuple[str, ...]) -> list[Path]:

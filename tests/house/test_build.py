@@ -136,14 +136,51 @@ def test_every_folder_of_tests_is_in_one_section() -> None:
         assert f"--ignore=tests/{name}" in suite.paths([name.rpartition("/")[0]])
 
 
-@pytest.mark.parametrize("folder", sorted(suite.HALVED))
-def test_two_halves_have_every_file_once_and_the_longest_are_apart(folder: str) -> None:
-    (_, one), (_, other) = suite.parts((folder,))
+@pytest.mark.parametrize("folder", sorted(suite.PARTS))
+def test_the_parts_have_every_file_once_and_the_longest_are_apart(folder: str) -> None:
+    count, longest = suite.PARTS[folder]
+    dealt = [paths for _, paths in suite.parts((folder,))]
+    assert len({title for title, _ in suite.parts((folder,))}) == count
     files = {f"tests/{folder}/{path.name}" for path in (ROOT / "tests" / folder).glob("test_*.py")}
-    assert sorted([*one, *other]) == sorted(files), "folders below have sections of their own"
-    known = [f"tests/{folder}/test_{name}.py" for name in suite.HALVED[folder]]
-    assert set(known) <= files, "a file has another name: change HALVED"
-    assert one[0] == known[0] and other[:2] == known[1:3]
+    all_of_them = [name for part in dealt for name in part]
+    assert sorted(all_of_them) == sorted(files), "folders below have sections of their own"
+    known = [f"tests/{folder}/test_{name}.py" for name in longest]
+    assert set(known) <= files, "a file has another name: change PARTS"
+    firsts = [part[:2] for part in dealt]
+    assert firsts == [[known[at], known[2 * count - 1 - at]] for at in range(count)]
+
+
+def test_computing_sections_run_beside_those_that_wait_and_spark_waits_for_its_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each one ends when the other one, or the archive, has begun."""
+    place = {"PLACE": str(tmp_path), **os.environ}
+    text = (
+        "import os, pathlib, sys, time\n"
+        "place = pathlib.Path(os.environ['PLACE'])\n"
+        "(place / sys.argv[1]).touch()\n"
+        "while not (place / sys.argv[2]).exists(): time.sleep(0.02)\n"
+    )
+
+    def section(name: str, other: str, *, waits: bool, spark: bool = False) -> suite.Section:
+        command = [sys.executable, "-c", text, name, other]
+        return suite.Section(name, command, place, None, waits, spark)
+
+    def archive(*, make: bool) -> dict[str, str]:
+        assert make and not (tmp_path / "session").exists()
+        (tmp_path / "archived").touch()
+        return {}
+
+    monkeypatch.setattr(suite, "LOGS", tmp_path / "logs")
+    monkeypatch.setattr(suite.os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(spark_archive, "spark_environment", archive)
+    monkeypatch.setattr(spark_archive, "with_archive", lambda env: env)
+    sections = [
+        section("session", "archived", waits=True, spark=True),
+        section("waits", "computes", waits=True),
+        section("computes", "waits", waits=False),
+    ]
+    assert made_suite(sections, monkeypatch).run() == 0
 
 
 def test_the_shim_drops_one_option_only(tmp_path: Path) -> None:
