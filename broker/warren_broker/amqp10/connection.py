@@ -127,7 +127,7 @@ class Connection10:
         self._engine = Engine(server=True, container=container, idle_timeout_s=idle_timeout_s)
         self._engine.bind()
         self.flows = LinkFlows(self._engine)
-        self.ahead = SendAhead(self.limits.send_ahead_bytes_max, self._engine.bytes_made)
+        self.ahead = SendAhead(self.limits.send_ahead_bytes_max, self._engine.bytes_ahead)
         self._links: dict[Link, LinkPart] = {}
         self._to_flush: dict[LinkPart, None] = {}
         self._requests: list[AnyRequest] = []

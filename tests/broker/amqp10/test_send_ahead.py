@@ -57,6 +57,19 @@ def test_a_client_that_reads_nothing_and_attaches_again_and_again() -> None:
     assert client.connection.ahead.bytes_waiting <= LIMIT + (1 + BEYOND_MAX) * MESSAGE
 
 
+def test_frames_that_were_made_and_not_asked_for_are_counted() -> None:
+    """Before: a client that read slowly had all of its credit in the engine: 100 messages here."""
+    client = opened(send_ahead_bytes_max=LIMIT)
+    session(client, 100, window=1 << 30)
+    given(client, 100, 100)
+    taken = 0
+    for _ in range(50):
+        taken += sum(map(len, client.connection.take_output(100_000)))
+        written = 100 * MESSAGE - client.connection.bounds.undelivered_bytes
+        assert written - taken <= 2 * (LIMIT + MESSAGE)
+    assert taken > 50 * 50_000
+
+
 def test_a_session_with_a_closed_window_leaves_the_others_room() -> None:
     client = opened(send_ahead_bytes_max=LIMIT)
     first = session(client, 100)

@@ -108,6 +108,7 @@ class Engine:
         self._collector = Collector()
         self.connection.collect(self._collector)
         self._ready: list[bytearray] = []  # output that was made before it was asked for
+        self._more = False  # the transport has frames that were not asked for
         self._answers_owed = 0
         self._input_ended = False
         self._output_ended = False
@@ -231,11 +232,23 @@ class Engine:
             self.transport.pop(len(piece))
             pieces.append(piece)
             limit -= len(piece)
+        self._more = limit <= 0
         return pieces
 
     def bytes_made(self) -> int:
         """Return the bytes that were made before they were asked for."""
         return sum(map(len, self._ready)) if self._ready else 0
+
+    def bytes_ahead(self) -> int:
+        """Return the bytes that were made and not taken; more than any bound, if that is unknown.
+
+        1. Messages are written, as many as may be.  2. Some output is asked for: the transport
+        makes frames of all that was written, and keeps what is beyond the limit. A session counts
+        none of that any more.  3. If as many were written again each time, a client that reads
+        slowly, and has credit enough, would have all of a queue in the transport's buffer.
+        Replayed by tests/broker/amqp10/test_send_ahead.py
+        """
+        return _ALL_OUTPUT_BYTES if self._more else self.bytes_made()
 
     @property
     def has_room(self) -> bool:
