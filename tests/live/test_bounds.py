@@ -43,34 +43,41 @@ BODY = b"x" * MIB
 
 @dataclass
 class Node:
-    """One node, and what it had in memory when the test began."""
+    """A node, and what it had in memory when the test began."""
 
     cluster: Any
     before: int = 0
+    number: int = 0
 
     @property
     def address(self) -> tuple[str, int]:
-        host, port = self.cluster.addresses[0].split(":")
+        host, port = self.cluster.addresses[self.number].split(":")
         return host, int(port)
 
     def _status(self, key: str) -> int:
-        text = Path(f"/proc/{self.cluster.pid(0)}/status").read_text()
+        text = Path(f"/proc/{self.cluster.pid(self.number)}/status").read_text()
         return int(text.partition(f"{key}:")[2].split()[0]) * 1024
 
     def _cpu_s(self) -> float:
         """Return the processor time that its process has used."""
-        fields = Path(f"/proc/{self.cluster.pid(0)}/stat").read_text().rpartition(")")[2].split()
+        fields = (
+            Path(f"/proc/{self.cluster.pid(self.number)}/stat")
+            .read_text()
+            .rpartition(")")[2]
+            .split()
+        )
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def _rests(self) -> bool:
+    def rests(self) -> bool:
+        """Return whether it has used next to no processor time for a while."""
         used = self._cpu_s()
         threading.Event().wait(REST_S)
         return self._cpu_s() - used <= REST_CPU_S
 
     def begin(self) -> None:
         """Count from here on, when the node has done what it had to do before."""
-        eventually(self._rests, "the node is at rest")
-        Path(f"/proc/{self.cluster.pid(0)}/clear_refs").write_text("5")
+        eventually(self.rests, "the node is at rest")
+        Path(f"/proc/{self.cluster.pid(self.number)}/clear_refs").write_text("5")
         self.before = self._status("VmRSS")
 
     @property

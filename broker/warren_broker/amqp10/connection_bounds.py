@@ -60,20 +60,25 @@ class ConnectionBounds:
         self.unsettled = 0
         self.requests = self.answers_bytes = 0
 
-    def takes(self, link: BoundedLink) -> bool:
-        """Return whether a link takes its queue's messages now."""
-        if self.undelivered_bytes < self._undelivered_max:
+    def takes(self, link: BoundedLink, in_turn: bool = True) -> bool:
+        """Return whether a link takes its queue's messages now.
+
+        in_turn  no other one waits for room before it
+        """
+        if in_turn and self.undelivered_bytes < self._undelivered_max:
             return True
-        if not self._may_exceed(link):
+        if not self.may_exceed(link):
             return False
         self._beyond.add(link)
         return True
 
-    def takes_again(self, link: BoundedLink) -> bool:
-        """Return whether it is worth asking for what a link has refused."""
-        return 2 * self.undelivered_bytes <= self._undelivered_max or self._may_exceed(link)
+    @property
+    def half_free(self) -> bool:
+        """Whether it is worth asking for what links have refused."""
+        return 2 * self.undelivered_bytes <= self._undelivered_max
 
-    def _may_exceed(self, link: BoundedLink) -> bool:
+    def may_exceed(self, link: BoundedLink) -> bool:
+        """Return whether a link may take a delivery beyond the bound of bytes."""
         self._beyond = {each for each in self._beyond if each.waits_to_write}
         return not link.waits_to_write and len(self._beyond) < LINKS_BEYOND_MAX
 

@@ -185,6 +185,7 @@ class Client091(ProtocolClient):
         known = self._session.state.consumers.get(consumer)
         if known is not None:
             self._counts.delivered(consumer, known.no_ack, delivery)
+        self._held.took(consumer, delivery, block)
         if self._held or self._stream.congested:
             self._held.add(consumer, delivery, block)
             return

@@ -21,6 +21,7 @@ from warren_broker.queue.modify_command import Modify
 from warren_broker.server.client_counts import ClientCounts
 from warren_broker.server.connection_facts import Consumed
 from warren_broker.server.connection_log import ConnectionLog
+from warren_broker.server.refused_consumers import TURNS, RefusedConsumers
 
 DRAIN_AGAIN_MS: Final = 20
 
@@ -59,7 +60,8 @@ class Consumers10:
         self.deliver = guard(self._deliver)
         self.cancelled = guard(self._cancelled)
         self._sessions: dict[int, _Attached] = {}
-        self._refused: dict[int, None] = {}  # consumers that had no room for more
+        turn_bytes = connection.limits.undelivered_bytes_max // (2 * TURNS)
+        self._refused = RefusedConsumers(turn_bytes, broker.consuming.resume)
         self._reply_names: set[str] = set()
 
     # ------------------------------------------------------------ for the queues
@@ -69,6 +71,9 @@ class Consumers10:
         known = self._sessions.get(consumer)
         if known is not None:
             self._counts.delivered(consumer, known.settled, delivery)
+        if self._refused.turns:
+            size = block.kept_bytes(delivery.first, delivery.last + 1)
+            self._refused.took(consumer, size)
         self._connection.deliver(consumer, delivery, block)
         self._carry_out()
 
@@ -83,9 +88,9 @@ class Consumers10:
         """Return whether a link may be given more; else its queue is asked again later."""
         connection = self._connection
         link = connection.consumers.get(consumer)
-        if link is None or connection.bounds.takes(link):
+        if link is None or connection.bounds.takes(link, self._refused.may_take(consumer)):
             return True
-        self._refused[consumer] = None
+        self._refused.refuse(consumer)
         return False
 
     def ask_again(self) -> None:
@@ -93,11 +98,13 @@ class Consumers10:
         if not self._refused:
             return
         connection = self._connection
-        for consumer in list(self._refused):
+        if connection.bounds.half_free:
+            self._refused.ask(self.ask_again)
+        for consumer in self._refused.waiting():
             link = connection.consumers.get(consumer)
-            if link is None or connection.bounds.takes_again(link):
-                del self._refused[consumer]
-                self._broker.consuming.resume(consumer)
+            if link is None or connection.bounds.may_exceed(link):
+                self._refused.forget(consumer)
+                self._broker.consuming.resume(consumer, _nothing)
 
     # ------------------------------------------------------------ for the links
 
@@ -216,7 +223,7 @@ class Consumers10:
 
     def _end(self, consumer: int, failed: bool) -> None:
         known = self._sessions.pop(consumer, None)
-        self._refused.pop(consumer, None)
+        self._refused.forget(consumer)
         if known is not None:
             self._broker.consuming.session_down(known.session, failed)
 

@@ -10,6 +10,7 @@ from warren_broker.amqp091.connection import Connection
 from warren_broker.block.block import Block
 from warren_broker.cluster.broker import Broker
 from warren_broker.queue.commands import Delivery
+from warren_broker.server.refused_consumers import TURNS, RefusedConsumers, Resume
 from warren_raft.runtime.net.stream import Stream
 
 Unread: TypeAlias = "tuple[int, Delivery, Block]"
@@ -22,8 +23,8 @@ class UnreadDeliveries:
     1. A client has a prefetch of 65,535, or many consumers, and does not read.  2. The queues give
     all of that at once, and each message is in memory until the client reads it. So above the bound
     nothing more is taken; the queue holds it for the consumer, and is asked to send it again when
-    there is room (`GroupClient.resume`). Consumers without acknowledgements cannot wait: the queue
-    has forgotten what it sent them. Their own window bounds them.
+    there is room (`GroupClient.resume`). So it does for consumers without acknowledgements, until
+    it is told that their messages have left for the client (`Credit`).
     Replayed by tests/live/test_bounds.py
 
     Answers to what the client asks for go the same way: while it is `full`, the client is not read,
@@ -33,20 +34,17 @@ class UnreadDeliveries:
     resume  asks a consumer's queue for what was refused
     owes    consumers or calls may wait for room
 
-    Invariants: while consumers wait in `_refused`, `ask_again` is called when bytes have left;
+    Invariants: while it owes something, `ask_again` is called when bytes have left;
     bytes_max is twice the bytes above which a stream is congested, or more: it says when they leave
     """
 
-    def __init__(
-        self, bytes_max: int, unsent: Callable[[], int], resume: Callable[[int], None]
-    ) -> None:
+    def __init__(self, bytes_max: int, unsent: Callable[[], int], resume: Resume) -> None:
         self._bytes_max = bytes_max
         self._unsent = unsent
-        self._resume = resume
         self._waiting: deque[Unread] = deque()
         self._waiting_bytes = 0
         self.owes = False
-        self._refused: dict[int, None] = {}
+        self._refused = RefusedConsumers(bytes_max // (2 * TURNS), resume)
         self._later: list[Callable[[], None]] = []
 
     @property
@@ -61,6 +59,12 @@ class UnreadDeliveries:
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
+
+    def took(self, consumer: int, delivery: Delivery, block: Block) -> None:
+        """Note messages that a consumer was given."""
+        if self._refused.turns:
+            size = block.kept_bytes(delivery.first, delivery.last + 1)
+            self._refused.took(consumer, size)
 
     def add(self, consumer: int, delivery: Delivery, block: Block) -> None:
         """Append messages that cannot be written yet."""
@@ -85,7 +89,7 @@ class UnreadDeliveries:
             else:
                 self.add(*each)
         for consumer in ended:
-            self._refused.pop(consumer, None)
+            self._refused.forget(consumer)
         return found
 
     def clear(self, *, refused: bool = True) -> None:
@@ -99,18 +103,17 @@ class UnreadDeliveries:
     def has_room(self, consumer: int) -> bool:
         """Return whether a consumer may be given more; else its queue is asked again later."""
         if self._waiting_bytes + self._unsent() < self._bytes_max:  # not `full`: once per message
-            return True
-        self._refused[consumer] = None
+            if not self.owes or self._refused.may_take(consumer):
+                return True
+        self._refused.refuse(consumer)
         self.owes = True
         return False
 
     def ask_again(self) -> None:
         """Ask for what was refused, if half of the bound has become free."""
         if self.owes and 2 * (self._waiting_bytes + self._unsent()) <= self._bytes_max:
-            self.owes = False
-            refused, self._refused = self._refused, {}
-            for consumer in refused:
-                self._resume(consumer)
+            self._refused.ask(self.ask_again)
+            self.owes = len(self._refused) > 0
             later, self._later = self._later, []
             for call in later:
                 call()
@@ -121,6 +124,6 @@ def unsent_bytes(session: Connection, stream: Stream) -> int:
     return session.output_bytes + stream.out_bytes
 
 
-def ask_queue(broker: Broker, consumer: int) -> None:
+def ask_queue(broker: Broker, consumer: int, answered: Callable[[], None]) -> None:
     """Ask for what a consumer had no room for."""
-    broker.consuming.resume(consumer)
+    broker.consuming.resume(consumer, answered)

@@ -117,13 +117,14 @@ def test_links_that_hold_nothing_take_a_delivery_beyond_the_bound() -> None:
         assert bounds.takes(link)
         link.waits_to_write = True
     assert not bounds.takes(links[0]) and not bounds.takes(links[-1])
-    assert not bounds.takes_again(links[-1])
+    assert not bounds.may_exceed(links[-1])
     links[0].waits_to_write = False
-    assert bounds.takes_again(links[-1]) and bounds.takes(links[-1])
+    assert bounds.may_exceed(links[-1]) and bounds.takes(links[-1])
     bounds.undelivered_bytes = 501
-    assert not bounds.takes_again(links[1])
+    assert not bounds.half_free
     bounds.undelivered_bytes = 500
-    assert bounds.takes_again(links[1])
+    assert bounds.half_free
+    assert bounds.takes(links[1]) and not bounds.takes(links[1], in_turn=False)
 
 
 @pytest.mark.parametrize("reads", [False, True])

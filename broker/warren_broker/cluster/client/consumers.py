@@ -106,12 +106,14 @@ class Consumers:
 
         self._queues.ask(queue, command, joined)
 
-    def resume(self, consumer: int) -> None:
-        """Ask for what a consumer had no room for."""
+    def resume(self, consumer: int, answered: Callable[[], None]) -> None:
+        """Ask for what a consumer had no room for; `answered` is called before it comes."""
         client = self._client(consumer)
         local = None if client is None else client.consumers.get(consumer)
         if client is not None and local is not None and local.left_out:
-            client.resume(local)
+            client.resume(local, answered)
+        else:
+            answered()
 
     def queue_of(self, consumer: int) -> QueueRecord | None:
         """Return the queue of a consumer, unless either has ended."""
@@ -136,6 +138,7 @@ class Consumers:
             client.leave(consumer)
             done(requests.RequestDone())
 
+        client.give_back_unsent(consumer)
         if self._queues.absent(queue):
             client.command(commands.Cancel(consumer))
         self._queues.ask(queue, commands.Cancel(consumer), cancelled)
@@ -163,17 +166,18 @@ class Consumers:
 
     def session_down(self, session: int, failed: bool) -> None:
         """End a channel: remove its consumers and return what they hold."""
-        told: dict[int, None] = {}
+        told: dict[int, GroupClient] = {}
         self._reading.pop(session, None)
         for consumer in self._sessions.pop(session, ()):
             group = self._groups.pop(consumer)
             client = self._queues.cluster.client(group)
-            if client is None:
-                continue
-            client.consumers.pop(consumer, None)
-            if group not in told:
-                told[group] = None
-                client.command(commands.SessionDown(session, failed))
+            if client is not None:
+                if client.give_back_unsent(consumer):
+                    client.command(commands.Cancel(consumer))
+                client.consumers.pop(consumer, None)
+                told[group] = client
+        for client in told.values():
+            client.command(commands.SessionDown(session, failed))
 
     def _forget(self, consumer: int, session: int) -> None:
         self._groups.pop(consumer, None)

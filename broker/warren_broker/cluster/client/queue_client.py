@@ -106,6 +106,8 @@ class LocalConsumer:
     has_room     asked before each delivery; False: `Consumers.resume` is called when there is room.
                  None: there is always room
     left_out     it had no room, and deliveries were dropped that the queue holds for it
+    resuming     how often the queue was asked to send deliveries again, and has not answered
+    given_back   it ends: what has not arrived goes back to the queue, and is not taken any more
     active_index of the entry of which `activity` was told last
     """
 
@@ -126,6 +128,8 @@ class LocalConsumer:
     active_index: int = 0
     has_room: Callable[[int], bool] | None = None
     left_out: bool = False
+    resuming: int = 0
+    given_back: bool = False
 
 
 class GroupClient:
@@ -314,6 +318,7 @@ class GroupClient:
             local.led_by = leader
             return
         local.ends = False
+        self.give_back_unsent(local.consumer)
 
         def cancelled(reply: Any, index: int) -> None:
             self.cancelled(local.consumer, "failover")
@@ -335,19 +340,41 @@ class GroupClient:
             unseen = (local.next_msg_id, MSG_ID_MAX)
             self.command(Return(consumer, (unseen,), failed=False, unseen=True))
 
-    def resume(self, local: LocalConsumer) -> None:
+    def give_back_unsent(self, consumer: int) -> bool:
+        """Give back what has not arrived for a consumer without acknowledgements, which ends.
+
+        Return whether it is one: the caller's next command must be its `Cancel`. That settles what
+        the consumer holds, as if all of it had been sent; so both are of one submission, between
+        two of which the queue could give it more.
+        Replayed by tests/broker/cluster/client/test_cancellation.py
+        """
+        local = self.consumers.get(consumer)
+        if local is None or not local.no_ack or local.given_back:
+            return False
+        local.given_back = True
+        self.uplink.keep_together(2)
+        self.command(Return(consumer, ((local.next_msg_id, MSG_ID_MAX),), failed=False))
+        return True
+
+    def resume(self, local: LocalConsumer, answered: Callable[[], None] | None = None) -> None:
         """Ask for deliveries to this consumer that were not received.
 
-        The answer comes before the deliveries: those taken back in the meantime never come.
+        answered  called before they come; those taken back in the meantime never come
         """
 
         def resumed(reply: Any, index: int) -> None:
+            local.resuming -= 1
             if isinstance(reply, Resumed) and reply.first_msg_id > local.next_msg_id:
                 local.next_msg_id = reply.first_msg_id
                 if local.missed is not None:
                     local.missed(reply.first_msg_id)
+            if answered is not None:
+                answered()
 
+        if local.given_back:
+            return
         local.left_out = False
+        local.resuming += 1
         self.command(Resume(local.consumer, local.next_msg_id), resumed)
 
     # ------------------------------------------------------------ back from it
@@ -385,30 +412,34 @@ class GroupClient:
         is dropped as well, as 5 is missing.  3. Both come with the answer to its `resume`.
         """
         local = self.consumers.get(consumer)
-        if local is None:
+        if local is None or local.given_back:
             return False
-        if local.no_ack or local.has_room is None:
+        if local.has_room is None:
             return True
         if not local.left_out:
             local.left_out = not local.has_room(consumer)
         return not local.left_out
 
     def delivered(self, consumer: int, delivery: Delivery, block: Block) -> None:
-        """Pass messages on to a consumer; they may be repeated, or earlier ones be missing.
+        """Pass messages on to a consumer that takes them (`takes`).
+
+        They may be repeated, or earlier ones be missing: these come with the answer to a Resume.
+        1. The leader sends 0-9 and dies.  2. The next one applies a settle and sends 20-29.
+        3. 10-19 come with the answer to our Resume, and then 20-29 again: wait for those. Also
+        without acknowledgements, where the queue holds what has not been reported as sent.
 
         block  the block to which delivery.first and delivery.last refer
         """
         local = self.consumers.get(consumer)
-        if local is None or not self.takes(consumer):
+        if local is None:
             return  # cancelled here while it was on its way: `leave` has returned it
         first_id = delivery.first_msg_id
         end_id = first_id + delivery.last - delivery.first + 1
-        if end_id <= local.next_msg_id:
+        if first_id > local.next_msg_id:
+            if not local.resuming:
+                self.resume(local)
             return
-        # 1. The leader sends 0-9 and dies.  2. The next one applies a settle and sends 20-29.
-        # 3. 10-19 come with the answer to our Resume, and then 20-29 again: wait for those.
-        # Without acknowledgements nothing is held for a Resume: what is missing is lost.
-        if first_id > local.next_msg_id and not local.no_ack:
+        if end_id <= local.next_msg_id:
             return
         delivery = rest_of(delivery, local.next_msg_id - first_id)
         local.next_msg_id = end_id

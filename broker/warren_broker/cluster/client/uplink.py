@@ -140,6 +140,11 @@ class Uplink:
         if len(pending.commands) >= self._commands_max:
             self._close()
 
+    def keep_together(self, count: int) -> None:
+        """Have so many commands, which follow now, be of one submission."""
+        if len(self._open.commands) + count > self._commands_max:
+            self._close()
+
     def with_block(self, command: Any, block: bytes | memoryview, on_reply: OnReply | None) -> None:
         """Add a command with a ready-made block, in a submission of its own."""
         self._close()

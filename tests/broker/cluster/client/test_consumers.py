@@ -37,6 +37,7 @@ class Node:
         self.refuses: Exception | None = None
         self.there = True
         self.own = SimpleNamespace(all_answered=True, consumers={}, command=self.sent.append)
+        self.own.give_back_unsent = lambda consumer: False
         self.consumers = Consumers(self)  # type: ignore[arg-type]
 
     @property

@@ -68,7 +68,8 @@ class Node:
 
     def delivered(self, count: int) -> None:
         block = Block.decode(encode([b""] * count, [bytes(self.body_bytes)] * count, (b"", b"q")))
-        self.client.delivered(CONSUMER, Delivery(self.next_id, 1, 0, count - 1, 0, 0), block)
+        if self.client.takes(CONSUMER):
+            self.client.delivered(CONSUMER, Delivery(self.next_id, 1, 0, count - 1, 0, 0), block)
         self.next_id += count
 
     def ack(self, *ids: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.broker.cluster.client.test_late_acks import CONSUMER, Node
-from warren_broker.queue.commands import Resume
+from warren_broker.queue.commands import Resume, Resumed
 
 
 class Watched(Node):
@@ -51,9 +51,38 @@ def test_a_new_leader_is_asked_in_any_case() -> None:
     assert node.local.next_msg_id == 0 and not node.client.takes(CONSUMER), "there is no room yet"
 
 
-def test_a_consumer_without_acknowledgements_takes_everything() -> None:
-    """Its queue has forgotten what it sent: nothing would ever come again."""
+def test_a_consumer_without_acknowledgements_waits_for_room_like_any_other() -> None:
+    """Its queue holds what it was not told to have left.
+
+    Before, it was given everything, and what came after a gap was taken instead of what is in it.
+    """
     node = Watched()
-    node.room, node.local.no_ack = False, True
+    node.local.no_ack = True
+    node.delivered(5)
+    node.room = False
     node.delivered(5)
     assert node.local.next_msg_id == 5
+    node.room = True
+    node.client.resume(node.local)
+    assert node.turn() == [[Resume(CONSUMER, 5)]]
+    node.delivered(1)  # it was on its way
+    assert node.local.next_msg_id == 5
+    node.next_id = 5
+    node.delivered(6)
+    assert node.local.next_msg_id == 11
+
+
+def test_what_is_missing_is_asked_for_once() -> None:
+    node = Node()
+    node.delivered(2)
+    node.next_id = 4
+    node.delivered(2)
+    node.delivered(2)
+    assert node.turn() == [[Resume(CONSUMER, 2)]]
+    node.client.replied(1, (Resumed(4),), 5, 0)
+    node.next_id = 6
+    node.delivered(1)
+    assert node.turn() == [[Resume(CONSUMER, 4)]]
+    node.next_id = 4
+    node.delivered(3)
+    assert node.local.next_msg_id == 7 and node.turn() == []

@@ -1,0 +1,245 @@
+"""What queues give a client that reads nothing, wherever its node is: at the leader, at a follower,
+or without a copy of the queue. Memory is the most that any node had, as in test_bounds.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pamqp.commands as spec
+import pytest
+from proton.reactor import AtLeastOnce, AtMostOnce
+from proton.utils import BlockingConnection
+
+from live.conftest import eventually
+from live.raw_client import RawClient, content, frame, method
+from live.test_bounds import MESSAGES, MIB, SLACK_BYTES, Node
+from tests.patience import PATIENCE_S
+from warren.local import LocalCluster
+
+pytestmark = pytest.mark.live
+BOUND = 16 * MIB
+CONSUMERS = 16
+"""Of which each may have 32 MiB on its way by its own window."""
+PLACES = {"leader": (3, 0), "follower": (3, 1)}
+"""Copies of the queue, the first at node 0, and the client's node."""
+
+
+class Nodes:
+    """The nodes of a cluster."""
+
+    def __init__(self, cluster: Any) -> None:
+        self.cluster = cluster
+        self.all = [Node(cluster, number=number) for number in range(3)]
+
+    def client(self, number: int) -> RawClient:
+        return RawClient(self.all[number].address)
+
+    def begin(self) -> None:
+        for one in self.all:
+            one.begin()
+
+    def rest(self) -> None:
+        """Wait until the queues have given what they give."""
+        for one in self.all:
+            eventually(one.rests, "a node is at rest")
+
+    @property
+    def grown(self) -> int:
+        return max(one.grown for one in self.all)
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    settings = {"limits": {"undelivered_bytes_max": BOUND}}
+    place = tmp_path_factory.mktemp("nodes")
+    with LocalCluster(nodes=3, directory=place, settings=settings) as cluster:
+        yield Nodes(cluster)
+
+
+def filled(nodes: Nodes, copies: int) -> str:
+    """A queue of numbered messages of a mebibyte."""
+    with nodes.client(0) as client:
+        name = uuid.uuid4().hex
+        arguments = {
+            "x-queue-type": "quorum",
+            "x-quorum-initial-group-size": copies,
+            "x-queue-leader-locator": "client-local",
+        }
+        client.send(method(spec.Queue.Declare(queue=name, durable=True, arguments=arguments)))
+        client.expect(spec.Queue.DeclareOk)
+        client.send(method(spec.Confirm.Select()))
+        client.expect(spec.Confirm.SelectOk)
+        piece = bytes((1 << 17) - 16)
+        for number in range(MESSAGES):
+            sent = method(spec.Basic.Publish(exchange="", routing_key=name)) + content(MIB)
+            sent += frame(3, 1, struct.pack(">I", number))
+            left = MIB - 4
+            while left:
+                sent += frame(3, 1, piece[:left])
+                left -= min(left, len(piece))
+            client.send(sent)
+        confirmed = 0
+        while confirmed < MESSAGES:
+            ack = client.find(spec.Basic.Ack)
+            confirmed = ack.delivery_tag if ack.multiple else confirmed + 1
+        return name
+
+
+def ready(nodes: Nodes, queue: str) -> int:
+    with nodes.client(0) as client:
+        client.send(method(spec.Queue.Declare(queue=queue, passive=True)))
+        return int(client.expect(spec.Queue.DeclareOk).message_count)
+
+
+def consume(client: RawClient, queue: str, no_ack: bool) -> None:
+    """Many consumers; nothing is read after the first answers."""
+    client.send(method(spec.Basic.Qos(prefetch_count=0 if no_ack else 60_000)))
+    client.expect(spec.Basic.QosOk)
+    for number in range(CONSUMERS):
+        asked = spec.Basic.Consume(queue=queue, consumer_tag=str(number), no_ack=no_ack)
+        asked.nowait = True
+        client.send(method(asked))
+
+
+def is_served(nodes: Nodes, number: int) -> None:
+    """Another client of that node publishes, and gets it."""
+    with nodes.client(number) as client:
+        client.send(method(spec.Queue.Declare(queue="", exclusive=True)))
+        name = client.expect(spec.Queue.DeclareOk).queue
+        client.send(method(spec.Basic.Consume(queue=name, no_ack=True)))
+        client.expect(spec.Basic.ConsumeOk)
+        for _ in range(5):
+            client.send(
+                method(spec.Basic.Publish(exchange="", routing_key=name)) + content(2, body=b"ok")
+            )
+            assert not client.find(spec.Basic.Deliver).redelivered
+        client.send(method(spec.Queue.Delete(queue=name)))
+        client.find(spec.Queue.DeleteOk)
+
+
+class Seen:
+    """The messages that came, by consumer."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, list[int]] = {}
+        self.count = 0
+
+    def note(self, consumer: str, body: bytes) -> None:
+        self.numbers.setdefault(consumer, []).append(struct.unpack(">I", body[:4])[0])
+        self.count += 1
+
+    def check(self) -> None:
+        """Each message came once, and to each consumer in order."""
+        every = sorted(number for each in self.numbers.values() for number in each)
+        assert every == list(range(MESSAGES))
+        assert all(each == sorted(each) for each in self.numbers.values())
+
+
+def read(client: RawClient, seen: Seen, until: Any = None) -> None:
+    """Read all messages, or up to that many answers of a kind."""
+    left = CONSUMERS
+    while seen.count < MESSAGES if until is None else left:
+        got = client.next()
+        assert got is not None, "hung up"
+        if until is not None and isinstance(got[1], until):
+            left -= 1
+        if isinstance(got[1], spec.Basic.Deliver):
+            assert until is not None or not got[1].redelivered
+            client.next()
+            size, first = 0, b""
+            while size < MIB:
+                found = client.next()
+                assert found is not None
+                size += len(found[1].value)
+                first = first or found[1].value[:4]
+            seen.note(got[1].consumer_tag, first)
+
+
+@pytest.mark.parametrize("no_ack", [True, False])
+@pytest.mark.parametrize("place", PLACES)
+def test_many_consumers_of_a_client_that_reads_nothing(
+    nodes: Nodes, place: str, no_ack: bool
+) -> None:
+    """Before, without acknowledgements or without a copy: all that there was, in memory."""
+    copies, number = PLACES[place]
+    queue = filled(nodes, copies)
+    nodes.begin()
+    seen = Seen()
+    with nodes.client(number) as client:
+        consume(client, queue, no_ack)
+        nodes.rest()
+        is_served(nodes, number)
+        read(client, seen)
+        if not no_ack:
+            client.send(method(spec.Basic.Ack(0, True)))
+        assert nodes.grown < BOUND + SLACK_BYTES
+        seen.check()
+        assert ready(nodes, queue) == 0
+        client.send(method(spec.Queue.Delete(queue=queue)))
+        client.find(spec.Queue.DeleteOk)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_was_not_sent_without_acknowledgements_is_in_the_queue_after_cancels(
+    nodes: Nodes, place: str
+) -> None:
+    """The end of a consumer settles what it holds: what had no room would be lost."""
+    copies, number = PLACES[place]
+    queue = filled(nodes, copies)
+    seen = Seen()
+    with nodes.client(number) as client:
+        consume(client, queue, True)
+        nodes.rest()
+        for tag in range(CONSUMERS):
+            client.send(method(spec.Basic.Cancel(consumer_tag=str(tag))))
+        read(client, seen, spec.Basic.CancelOk)
+        assert 0 < seen.count < MESSAGES
+        assert seen.count + ready(nodes, queue) == MESSAGES
+        client.send(method(spec.Queue.Delete(queue=queue)))
+        client.find(spec.Queue.DeleteOk)
+
+
+@pytest.mark.parametrize("settled", [True, False])
+@pytest.mark.parametrize("place", PLACES)
+def test_many_links_of_a_client_that_reads_nothing(nodes: Nodes, place: str, settled: bool) -> None:
+    copies, number = PLACES[place]
+    queue = filled(nodes, copies)
+    nodes.begin()
+    host, port = nodes.all[number].address
+    made = BlockingConnection(f"amqp://guest:guest@{host}:{port}", timeout=PATIENCE_S)
+    mode = AtMostOnce() if settled else AtLeastOnce()
+    links = [
+        made.create_receiver(f"/queues/{queue}", credit=0, name=str(at), options=mode)
+        for at in range(CONSUMERS)
+    ]
+    for link in links:
+        link.link.flow(10_000)
+    steps = iter(range(20))
+    made.wait(lambda: next(steps, None) is None)  # the credit has left
+    nodes.rest()
+    is_served(nodes, number)
+    seen = Seen()
+
+    def all_read() -> bool:
+        for link in links:
+            while link.fetcher.incoming:
+                message, delivery = link.fetcher.incoming.popleft()
+                assert not message.delivery_count
+                seen.note(link.link.name, bytes(message.body))
+                if not settled:
+                    delivery.update(delivery.ACCEPTED)
+                    delivery.settle()
+        return seen.count >= MESSAGES
+
+    made.wait(all_read, timeout=PATIENCE_S)
+    assert nodes.grown < BOUND + SLACK_BYTES
+    seen.check()
+    made.close()
+    assert ready(nodes, queue) == 0
+    with nodes.client(0) as client:
+        client.send(method(spec.Queue.Delete(queue=queue)))
+        client.find(spec.Queue.DeleteOk)
