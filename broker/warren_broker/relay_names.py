@@ -3,7 +3,8 @@
 1. A relay consumes with the argument ARGUMENT, its name.  2. Each delivery has the headers ORIGIN
 and NUMBER, the message's name (`queue.relays`).  3. The relay publishes it with RELAYED before all
 other headers, on a connection with the capability CAPABILITY; the header ends with the connection.
-Nodes that do so announce the same capability.
+Nodes that do so announce the same capability.  4. A passive declaration of a queue with ARGUMENT
+counts what the relay has taken of it, too.
 
 Over AMQP 1.0 the messages stay as they are: names are in the delivery tags. A link of a relay has
 the property ARGUMENT: its name where it receives, true where it sends. A tag is three or four
@@ -16,6 +17,8 @@ import struct
 from typing import Final, NamedTuple
 
 CAPABILITY: Final = "warren_relays"
+NACKS: Final = "warren_relay_nacks"
+"""Capability of AMQP 0.9.1: a nack says that the queue does not have the message, nor will."""
 ARGUMENT: Final = "x-relay"
 ORIGIN: Final = "x-relay-origin"
 NUMBER: Final = "x-relay-number"

@@ -290,6 +290,18 @@ class Admin(
         found = self.connection.request("DELETE", path)
         return msgspec.convert(found, ForgottenSink)
 
+    def release_relay(self, queue: str, relay: str) -> int:
+        """Make ready what a queue keeps for a shovel or link that is away; return how much.
+
+        What it had published without a confirm may be at its destination, too, and is then in the
+        world twice: so it is for one that does not come back. Raises Conflict while it is
+        connected. 0: the queue keeps nothing for that name.
+
+        relay  as `QueueInfo.relays` names it
+        """
+        path = f"{_queue_path(queue)}/relays/release"
+        return int(self.connection.request("POST", path, {"relay": relay})["messages"])
+
     def _current_epoch(self, queue: str, reader: str) -> int:
         """Return the epoch of the driver on behalf of which an operator acts."""
         for known in self.readers(queue):

@@ -35,6 +35,8 @@ from warren_broker.management.claim_service import CLAIM_HANDLERS
 from warren_broker.management.delayed_service import DELAYED_HANDLERS
 from warren_broker.management.member_service import MEMBER_HANDLERS
 from warren_broker.management.queue_service import QUEUE_HANDLERS
+from warren_broker.management.relay_service import RELAY_HANDLERS
+from warren_broker.management.relays import ReleaseRelayRequest
 from warren_broker.management.sink_service import SINK_HANDLERS
 from warren_broker.management.sinks import ForgetSinkRequest, ListSinksRequest
 from warren_broker.management.views import ViewEdgesRequest
@@ -52,6 +54,7 @@ HANDLERS: dict[type, Any] = {
     **MEMBER_HANDLERS,
     **DELAYED_HANDLERS,
     **SINK_HANDLERS,
+    **RELAY_HANDLERS,
     **BLOCK_HANDLERS,
     **VIEW_HANDLERS,
 }
@@ -143,6 +146,7 @@ CLIENT10: tuple[tuple[str, tuple[Right, ...], Any], ...] = (
     ("end a delay", READ_QUEUE, delayed_resource.EndDelayRequest("q", (1, 1, 0), True)),
     ("list sinks", READ_QUEUE, ListSinksRequest("q", "", "", 5)),
     ("forget a sink", FORGET_SINK, ForgetSinkRequest("q", "s", "", True)),
+    ("release a relay", READ_QUEUE, ReleaseRelayRequest("q", "r")),
     ("look at a queue", READ_QUEUE, queue_resource.GetQueueRequest("q")),
     ("look at a queue's members", READ_QUEUE, members.GetMembersRequest("q")),
     (

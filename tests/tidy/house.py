@@ -51,6 +51,7 @@ FLOORS: dict[str, int] = {
     "warren_broker.management.member_service": 4,
     "warren_broker.management.user_service": 4,
     "warren_broker.management.delayed_service": 4,
+    "warren_broker.management.relay_service": 4,
     "warren_broker.management.sink_service": 4,
     "warren_broker.management.policy_service": 4,
     "warren_broker.management.definition_service": 4,

@@ -11,7 +11,7 @@ from warren_broker.amqp091.state import ConnectionState
 from warren_broker.amqp091.wire import codec, methods
 from warren_broker.amqp091.wire.methods import Method
 from warren_broker.errors import Refusal
-from warren_broker.relay_names import CAPABILITY
+from warren_broker.relay_names import CAPABILITY, NACKS
 from warren_broker.sasl_login import credentials, offered
 
 CAPABILITIES = (
@@ -25,8 +25,9 @@ CAPABILITIES = (
     "per_consumer_qos",
     "direct_reply_to",
     CAPABILITY,
+    NACKS,
 )
-"""Capabilities announced to the client: RabbitMQ's list, and that of relays."""
+"""Capabilities announced to the client: RabbitMQ's list, and those of relays."""
 LOGGED_IN = ("tuning", "opening", "asking", "running")
 """Phases of a connection that has a user."""
 

@@ -24,6 +24,7 @@ from warren_broker.management.queue_values import (
     QueueInfo,
     ReadByInfo,
     ReaderInfo,
+    RelayInfo,
 )
 from warren_broker.management.resource import MessagesCounted, Performed
 from warren_broker.metadata import commands as metadata
@@ -32,10 +33,13 @@ from warren_broker.metadata.view import MetadataView
 from warren_broker.name_patterns import NameMatcher, Pattern
 from warren_broker.queue import commands
 from warren_broker.queue.config import QueueConfig
+from warren_broker.queue.relays import KEPT_MS
 
 log = logging.getLogger(__name__)
 BROKER_VERSION = "0.1.0"
 LIST_PATIENCE_MS = 1_000
+RELAYS_SHOWN_MAX = 20
+"""Relays shown of a queue, those with most messages: a client may name as many as it likes."""
 QUEUES_LISTED_MAX = 500
 """Queues in one answer: Proton's values hold 65,535 parts, a queue has 40 to 120."""
 
@@ -80,6 +84,7 @@ def _info(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -> 
                 )
                 for reader in stat.readers
             ),
+            "relays": _with_most(stat.relays),
         }
     followed = asker.broker.definitions.policy(queue)
     return QueueInfo(
@@ -97,6 +102,15 @@ def _info(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -> 
         effective_policy_definition=dict(followed.definition),
         delayed_retry=_shown_retry(asker.broker.definitions.config(queue)),
         **fields,
+    )
+
+
+def _with_most(relays: tuple[tuple[str, int, int], ...]) -> tuple[RelayInfo, ...]:
+    """Return those relays of a queue that are shown."""
+    chosen = sorted(relays, key=lambda each: (-each[1], each[0]))[:RELAYS_SHOWN_MAX]
+    return tuple(
+        RelayInfo(name, messages, away_ms, away_ms and away_ms + KEPT_MS)
+        for name, messages, away_ms in chosen
     )
 
 

@@ -56,6 +56,20 @@ class ReaderInfo(msgspec.Struct, frozen=True):
     starts: int = 0
 
 
+class RelayInfo(msgspec.Struct, frozen=True):
+    """A shovel or federation link that takes messages of the queue to another Warren cluster.
+
+    messages      that it has taken and not acknowledged; of a queue those with most are shown
+    away_since    when its connection has ended, in milliseconds since the epoch; 0: it is there
+    ready_again   when they are ready for any consumer unless it comes back; 0: it is there
+    """
+
+    name: str
+    messages: int
+    away_since: int = 0
+    ready_again: int = 0
+
+
 VOLATILE_TYPE: Final = "rabbit_volatile_queue"
 """The type of a name for replies, as RabbitMQ shows it."""
 
@@ -102,6 +116,7 @@ class QueueInfo(msgspec.Struct, frozen=True):
     consumer_count: int = 0
     by_priority: dict[int, int] = {}
     readers: tuple[ReaderInfo, ...] = ()
+    relays: tuple[RelayInfo, ...] = ()
     messages_set_aside: int = 0
     duplicates_dropped: int = 0
     deduplication_ids: int = 0

@@ -381,6 +381,7 @@ def render_queue(info: QueueInfo) -> dict[str, Any]:
         "consumer_count": uint(info.consumer_count),
         "by_priority": [list(pair) for pair in info.by_priority.items()],
         "readers": [msgspec.to_builtins(reader) for reader in info.readers],
+        "relays": [msgspec.to_builtins(relay) for relay in info.relays],
     }
 
 

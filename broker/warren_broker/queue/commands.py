@@ -18,7 +18,7 @@ from warren_broker.queue.filter_commands import Judge, NotYet
 from warren_broker.queue.forget_command import ForgetSink, SinkForgotten
 from warren_broker.queue.give_up_command import GiveUpClaim
 from warren_broker.queue.modify_command import Modify, Pairs
-from warren_broker.queue.relay_commands import EnqueueRelayed
+from warren_broker.queue.relay_commands import AnyRelayed
 from warren_broker.queue.stage1_commands import AnyStage1
 
 UplinkId: TypeAlias = int
@@ -186,9 +186,8 @@ class Stat(QueueCommand, frozen=True, array_like=True, tag="stat"):
 class Configure(QueueCommand, frozen=True, array_like=True, tag="configure"):
     """Replace the settings, after a policy or the meaning of an argument changed.
 
-    restarts  when the time after which the unused queue expires has changed, it is counted from
-              now. False (before version 4): from when the queue was last used, which may be so long
-              ago that it is deleted at once
+    restarts  a changed time after which the unused queue expires is counted from now. False (before
+              version 4): from its last use, which may be so long ago that it is deleted at once
     """
 
     config: QueueConfig
@@ -411,7 +410,7 @@ AnyCommand: TypeAlias = (
     | SettleLetters
     | EnqueueDelayed
     | EndDelay
-    | EnqueueRelayed
+    | AnyRelayed
     | Judge
 )
 
@@ -427,8 +426,7 @@ class Submission(msgspec.Struct, frozen=True, array_like=True):
     answered  replies up to this seq have reached the node and need not be kept. A repeat gets the
               replies of the first time as long as it is above `answered` and among the last
               machine.REPLIES_KEPT seqs: a node must not have more than that unanswered
-    incarnation  the number of the uplink's incarnation, which submits nothing before it knows it;
-                 0: of a process of version 2
+    incarnation  that of the uplink, which submits nothing before it knows it; 0: of version 2
     version      of the machine of the process that submits: the queue behaves as that version
                  does; 0: 3 or lower
     """
@@ -484,6 +482,7 @@ class Refused(Reply, frozen=True, array_like=True, tag="refused"):
         "sink_in_use",
         "failed_in_row",
         "filters_full",
+        "relay_in_use",
     ]
     detail: str
     accepted: int = 0
@@ -528,7 +527,7 @@ class StatReply(Reply, frozen=True, array_like=True, tag="stat"):
     bound        (reader, claim, queue, sink, run, batch) of claims that a batch decides about
     expiring     (reader, ms) of those that are forgotten then unless they are heard before
     described    (reader, claim, batch) of the latest described; started: (reader, registrations)
-    divided      (reader, messages in parts, whether one is the next claim, failures in a row)
+    divided      (reader, messages in parts, is one due, failures in a row); relays: see `in_hands`
     """
 
     messages_ready: int
@@ -552,6 +551,7 @@ class StatReply(Reply, frozen=True, array_like=True, tag="stat"):
     described: tuple[tuple[str, int, ReadBy], ...] = ()
     divided: tuple[tuple[str, int, bool, int], ...] = ()
     started: tuple[tuple[str, int], ...] = ()
+    relays: tuple[tuple[str, int, int], ...] = ()
 
 
 class ReaderReply(Reply, frozen=True, array_like=True, tag="reader"):

@@ -1,6 +1,8 @@
-"""The command with which messages come from a relay, which another queue has given them."""
+"""The commands about relays: messages that one brings, and the release of what is kept for one."""
 
 from __future__ import annotations
+
+from typing import TypeAlias
 
 from warren_broker.queue.command_base import QueueCommand
 
@@ -17,3 +19,17 @@ class EnqueueRelayed(QueueCommand, frozen=True, array_like=True, tag="enqueue_re
     origin: int
     floor: int
     numbers: tuple[tuple[int, int], ...]
+
+
+class ReleaseRelay(QueueCommand, frozen=True, array_like=True, tag="release_relay"):
+    """Make ready what is kept for a relay, for any consumer, and forget the relay; reply: Count.
+
+    Messages that the relay has published may then be in the world twice. Refused(relay_in_use)
+    while the relay has a session, unless that of a node which is suspected. A relay that is not
+    known has 0 messages.
+    """
+
+    relay: str
+
+
+AnyRelayed: TypeAlias = EnqueueRelayed | ReleaseRelay

@@ -139,12 +139,34 @@ def expire(context: QueueContext) -> None:
     By name: a member that was restored from a snapshot knows them in another order.
     """
     state = context.state
-    for name, relay in sorted(state.relays.items(), key=lambda each: each[0]):
+    for _, relay in sorted(state.relays.items(), key=lambda each: each[0]):
         if not relay.idle_ms:
             continue
         if context.now < relay.idle_ms + KEPT_MS:
             context.arm(relay.idle_ms + KEPT_MS)
             continue
-        del state.relays[name]
-        for _, _, index, first, last, failed, acquired in relay.kept:
-            give_back(context, (index, first, last, failed, acquired - 1), False)
+        forget(context, relay)
+
+
+def forget(context: QueueContext, relay: Relay) -> int:
+    """Forget a relay that has no consumer; what is kept for it is ready again: return how much."""
+    del context.state.relays[relay.name]
+    for _, _, index, first, last, failed, acquired in relay.kept:
+        give_back(context, (index, first, last, failed, acquired - 1), False)
+    return relay.kept_count
+
+
+def in_hands(state: QueueState) -> tuple[tuple[str, int, int], ...]:
+    """Return (name, messages, since when it has no session or 0) of the relays, by name.
+
+    messages  kept for it, or held by its consumers
+    """
+    held: dict[str, int] = {}
+    if state.relays:
+        for consumer in state.all_consumers():
+            if consumer.relay:
+                held[consumer.relay] = held.get(consumer.relay, 0) + consumer.held_count
+    return tuple(
+        (name, relay.kept_count + held.get(name, 0), relay.idle_ms)
+        for name, relay in sorted(state.relays.items(), key=lambda each: each[0])
+    )

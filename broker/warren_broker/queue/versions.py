@@ -50,6 +50,8 @@ gets a new number here, and the handlers of the old version stay.
     have the annotations of their messages (DeadLetter). Logs of older versions have neither effect
 21  a claim may be opened while the one before it is open (OpenClaim.ahead), and taken back
     (GiveUpClaim, way "withdraw"). Commands of an older version lack the field, and that way
+22  an operator has what is kept for a relay released (ReleaseRelay). No log of an older version has
+    the command
 """
 
 from __future__ import annotations
@@ -71,6 +73,7 @@ from warren_broker.queue import (
     enqueue,
     filtered_service,
     give_up,
+    relay_release,
     stage,
     stage1,
     stage1_commands,
@@ -84,15 +87,16 @@ from warren_broker.queue.filter_commands import Judge
 from warren_broker.queue.forget_command import ForgetSink
 from warren_broker.queue.give_up_command import GiveUpClaim
 from warren_broker.queue.modify_command import Modify
-from warren_broker.queue.relay_commands import EnqueueRelayed
+from warren_broker.queue.relay_commands import EnqueueRelayed, ReleaseRelay
 
 Handler: TypeAlias = Callable[[QueueContext, Any], AnyReply]
 
-VERSION: Final = 21
+VERSION: Final = 22
 
 HANDLERS: Final[Mapping[type, Handler]] = {
     commands.Enqueue: enqueue.enqueue,
     EnqueueRelayed: enqueue.enqueue_relayed,
+    ReleaseRelay: relay_release.release,
     commands.Checkout: attach.checkout,
     commands.Credit: attach.credit,
     commands.Cancel: attach.cancel,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import Final
 
-from warren_broker.queue import dead_letter, limits, parts, service_order
+from warren_broker.queue import dead_letter, limits, parts, relays, service_order
 from warren_broker.queue.annotations import Annotations
 from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.block_index import BlockIndex
@@ -83,6 +83,7 @@ def counts(state: QueueState) -> StatReply:
         started=tuple(
             (name, reader.starts) for name, reader in sorted(state.readers.items()) if reader.starts
         ),
+        relays=relays.in_hands(state),
     )
 
 

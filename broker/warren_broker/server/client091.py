@@ -16,7 +16,7 @@ from warren_broker.block.block import Block
 from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.client.firehose import TracedClient
 from warren_broker.cluster.client.publisher import Tap
-from warren_broker.cluster.client.relayed import draw_origin, without_names
+from warren_broker.cluster.client.relayed import FATE_UNKNOWN, draw_origin, taken_by, without_names
 from warren_broker.cluster.declaring import Declared, declare_and_count
 from warren_broker.kernel import Selection
 from warren_broker.metadata import commands as metadata
@@ -330,9 +330,8 @@ class Client091(ProtocolClient):
             if isinstance(result, errors.Refusal):
                 answer(result)
             else:
-                answer(
-                    requests.QueueDeclared(request.name, result.messages_ready, result.consumers)
-                )
+                count = result.messages_ready + taken_by(request.arguments, result)
+                answer(requests.QueueDeclared(request.name, count, result.consumers))
 
         if request.passive:
             queue = self._broker.queues.find(self._vhost, request.name, self._number)
@@ -446,6 +445,7 @@ class Client091(ProtocolClient):
             request.flags,
             tap=self._tap(request) if self._vhost in self._session.state.traced_vhosts else None,
             names=names,
+            unknown=guarded_call(self, partial(self.shut_down, FATE_UNKNOWN)),
         )
         cluster = self._broker.cluster
         if not self._throttled and any(map(cluster.congested, touched)):

@@ -15,6 +15,7 @@ from warren_broker.management.limit_service import LIMIT_HANDLERS
 from warren_broker.management.member_service import MEMBER_HANDLERS
 from warren_broker.management.policy_service import POLICY_HANDLERS
 from warren_broker.management.queue_service import QUEUE_HANDLERS
+from warren_broker.management.relay_service import RELAY_HANDLERS
 from warren_broker.management.shovel_service import SHOVEL_HANDLERS
 from warren_broker.management.sink_service import SINK_HANDLERS
 from warren_broker.management.total_service import TOTAL_HANDLERS
@@ -29,6 +30,7 @@ MANAGEMENT_HANDLERS: dict[type, Handler] = {
     **POLICY_HANDLERS,
     **DELAYED_HANDLERS,
     **SINK_HANDLERS,
+    **RELAY_HANDLERS,
     **LIMIT_HANDLERS,
     **DEFINITION_HANDLERS,
     **SHOVEL_HANDLERS,

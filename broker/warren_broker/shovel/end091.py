@@ -79,6 +79,16 @@ class Source091(Endpoint):
 
         self.channel.queue_declare("", exclusive=True, callback=declared)
 
+    def count(self, relay: str, counted: Callable[[int], None]) -> None:
+        """See `ends.SourceEnd`."""
+        self.declare(
+            lambda made: counted(made.method.message_count),
+            lambda code, text: self.fail(f"{code} {text}"),
+            queue=self._queue,
+            passive=True,
+            arguments={relay_names.ARGUMENT: relay},
+        )
+
     def sees(self, probe: str, answer: Callable[[bool], None]) -> None:
         """See `ends.SourceEnd`."""
 
@@ -248,6 +258,11 @@ class Target091(Endpoint):
             )
         else:
             found()
+
+    @property
+    def refusals_are_sure(self) -> bool:
+        """See `ends.TargetEnd`; behind an exchange another queue may have it."""
+        return self._mandatory and self.nacks_say_so
 
     def probe(self, made: Callable[[str | None], None]) -> None:
         """See `ends.TargetEnd`; it is exclusive."""

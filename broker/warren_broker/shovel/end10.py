@@ -70,6 +70,10 @@ class Source10(Endpoint10):
         """See `ends.SourceEnd`: nothing tells how much there is, nor whether there is anything."""
         found(0)
 
+    def count(self, relay: str, counted: Callable[[int], None]) -> None:
+        """See `ends.SourceEnd`: as `find`."""
+        counted(0)
+
     def sees(self, probe: str, answer: Callable[[bool], None]) -> None:
         """See `ends.SourceEnd`: it cannot know."""
         answer(False)
@@ -307,6 +311,11 @@ class Target10(Endpoint10):
             return link
 
         self.attach(make, found)
+
+    @property
+    def refusals_are_sure(self) -> bool:
+        """See `ends.TargetEnd`: a queue that does not answer rejects, too."""
+        return False
 
     def probe(self, made: Callable[[str | None], None]) -> None:
         """See `ends.TargetEnd`: a link makes no queue that could be looked for."""

@@ -248,6 +248,11 @@ class Endpoint:
         """Whether the broker gives messages names, and recognises them."""
         return bool((self._connection.server_capabilities or {}).get(relay_names.CAPABILITY))
 
+    @property
+    def nacks_say_so(self) -> bool:
+        """Whether the broker nacks a relay's message only when the queue does not have it."""
+        return bool((self._connection.server_capabilities or {}).get(relay_names.NACKS))
+
     def unsent_bytes(self) -> int:
         """Return how much of what was written is not with the operating system yet."""
         transport = getattr(self._connection, "_transport", None)

@@ -56,6 +56,9 @@ class SourceEnd(End, Protocol):
         Nothing is delivered yet.
         """
 
+    def count(self, relay: str, counted: Callable[[int], None]) -> None:
+        """Find the number of messages there are now, with those that the relay has taken."""
+
     def sees(self, probe: str, answer: Callable[[bool], None]) -> None:
         """Answer whether the destination's probe is here: both ends are one vhost."""
 
@@ -105,6 +108,10 @@ class TargetEnd(End, Protocol):
 
     def find(self, found: Callable[[], None]) -> None:
         """Find or make what is published to."""
+
+    @property
+    def refusals_are_sure(self) -> bool:
+        """Whether the destination surely does not have what it has refused, of a relay."""
 
     def probe(self, made: Callable[[str | None], None]) -> None:
         """Make a queue that only this vhost has; None: it cannot be made."""

@@ -60,15 +60,29 @@ class ShovelLedger(Generic[Held]):
         tags = sorted(self._taken(number, multiple))
         if self._in_order:
             self._done.update(tags)
-            tags = []
-            for tag in self._held:
-                if tag not in self._done:
-                    break
-                tags.append(tag)
-            self._done.difference_update(tags)
+            return self._in_turn()
         for tag in tags:
             del self._held[tag]
         return tags
+
+    def _in_turn(self) -> list[int]:
+        tags = []
+        for tag in self._held:
+            if tag not in self._done:
+                break
+            tags.append(tag)
+        self._done.difference_update(tags)
+        for tag in tags:
+            del self._held[tag]
+        return tags
+
+    def returned(self, tag: int) -> list[int]:
+        """Forget a delivery that goes back to the source, and of which no publish is open.
+
+        Return the tags of those that have waited for it, and are acknowledged now.
+        """
+        del self._held[tag]
+        return self._in_turn()
 
     def refused(self, number: int, multiple: bool) -> list[int]:
         """Forget publishes that are refused; return the tags to be published again, sorted."""

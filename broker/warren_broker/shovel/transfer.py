@@ -83,6 +83,8 @@ class _Forwarded:
     prepared: Prepared
     origin: int
     number: int
+    fresh: bool = False
+    """Whether no earlier run can have published it."""
 
 
 class Transfer:
@@ -113,7 +115,8 @@ class Transfer:
         relay       the name under which the source keeps what is under way; "": none
         """
         self._relay = relay if shovel.ack_mode == ON_CONFIRM else ""
-        self._surplus: list[int] = []
+        self._surplus: list[Received] = []
+        self._uncounted: list[Received] | None = None
         self._last_came = False
         self._shovel = shovel
         self._link = link
@@ -279,6 +282,9 @@ class Transfer:
         if progress.remaining is None and isinstance(shovel.delete_after, int):
             progress.remaining = shovel.delete_after
         elif progress.remaining is None and shovel.delete_after == QUEUE_LENGTH:
+            if self._relay and not self._stopping:
+                self._take_over(count)
+                return
             progress.remaining = count
         if progress.remaining == 0:
             self._finish()
@@ -288,6 +294,44 @@ class Transfer:
         limit = 1 if self._one_by_one else self._prefetch()
         self._source.want(self._wanted)
         self._source.consume(limit, self._delivered, self._observer.running, self._relay)
+
+    def _take_over(self, ready: int) -> None:
+        """Consume, then ask how many messages there are, and only then move any.
+
+        1. An earlier process of the shovel ends; what it held is kept for it, and is not ready.
+        2. This one counts the ready messages, and takes the kept ones first.  3. It would end when
+        it has moved as many as were ready, or at once where none was.  The rest would wait for a
+        shovel of that name.  So it takes over what is kept, which the source then counts, too.
+
+        ready  messages that were ready before; a source of an older version counts no others
+        """
+        self._uncounted = []
+
+        def counted(count: int) -> None:
+            early, self._uncounted = self._uncounted or [], None
+            if self._over:
+                return
+            if not self._stopping:
+                self._progress.remaining = max(count, ready)
+            for received in early:
+                self._delivered(received)
+            if self._over or self._stopping:
+                return
+            if not self._progress.remaining:
+                self._finish()
+                return
+            self._observer.running()
+            if not self._one_by_one:
+                self._source.limit(self._prefetch())
+
+        def begun() -> None:
+            if self._uncounted is None:
+                self._observer.running()
+            else:
+                self._source.count(self._relay, counted)
+
+        self._source.want(self._wanted)
+        self._source.consume(1, self._delivered, begun, self._relay)
 
     def _prefetch(self) -> int:
         remaining = self._progress.remaining
@@ -312,12 +356,15 @@ class Transfer:
     # ------------------------------------------------------------ moving
 
     def _delivered(self, received: Received) -> None:
+        if self._uncounted is not None:
+            self._uncounted.append(received)
+            return
         if self._over or self._stopping:
             self._give_back(received)
             return
         remaining = self._progress.remaining
         if remaining is not None and self._begun >= remaining:
-            self._surplus.append(received.tag)
+            self._surplus.append(received)
             return  # it goes back when the run ends
         if remaining is not None:
             self._begun += 1
@@ -333,7 +380,8 @@ class Transfer:
             self._unreadable = True
             self._source.fail(getattr(error, "detail", str(error)))
             return
-        message = _Forwarded(prepared, received.origin, received.number)
+        fresh = not received.redelivered
+        message = _Forwarded(prepared, received.origin, received.number, fresh)
         self._ledger.delivered(received.tag, message)
         self._publish(received.tag, message)
 
@@ -390,6 +438,27 @@ class Transfer:
             self._ioloop.call_later(REFUSED_AGAIN_S, self._publish_again)
         for number, multiple in answers:
             self._refused += self._ledger.refused(number, multiple)
+        if self._stopping:
+            self._return_refused()
+
+    def _return_refused(self) -> None:
+        """Have the source give to any consumer what the destination surely does not have.
+
+        1. The destination is full.  2. The shovel is deleted, or paused.  3. Kept for it, what was
+        refused would wait for a shovel of that name, and no other consumer could have it.  What an
+        earlier run may have published is kept: on the way then, it may enter yet.
+        """
+        if not self._relay or not self._target.refusals_are_sure:
+            return
+        refused, self._refused = self._refused, []
+        for tag in refused:
+            if self._over:
+                return
+            if not self._ledger.held(tag).fresh:
+                self._refused.append(tag)
+                continue
+            self._source.return_(tag)
+            self._acknowledge(self._ledger.returned(tag))
 
     def _publish_again(self) -> None:
         tags, self._refused = self._refused, []
@@ -453,8 +522,8 @@ class Transfer:
 
     def _finished(self) -> None:
         if self._relay:
-            for tag in self._surplus:
-                self._source.return_(tag)
+            for received in self._surplus:
+                self._give_back(received)
         self._source.close(lambda: self._target.close(self._observer.done))
 
     def stop(self, idle: Callable[[], None], removing: bool = False) -> None:
@@ -465,14 +534,18 @@ class Transfer:
         self._on_idle, self._stopping, self._removing = idle, True, removing
 
         def stopped() -> None:
+            early, self._uncounted = self._uncounted or [], None
+            for received in early:
+                self._give_back(received)
             self._last_came = True
             if not len(self._ledger):
                 self._idle()
 
         if self._over:
             self._idle()
-        else:
-            self._source.stop(stopped)
+            return
+        self._source.stop(stopped)
+        self._return_refused()
 
     def give_up(self, closed: Callable[[], None]) -> None:
         """Close both connections, whatever is under way; what is not acknowledged goes back."""

@@ -17,6 +17,7 @@ from warren.cli.parameters import global_parameters, parameters
 from warren.cli.permissions import permissions
 from warren.cli.policies import operator_policies, policies
 from warren.cli.publish_lines import publish
+from warren.cli.relays import relays
 from warren.cli.shovels import shovel
 from warren.cli.sinks import sinks
 from warren.cli.users import users
@@ -36,6 +37,7 @@ GROUPS = {
     "connections": connections,
     "claims": claims,
     "sinks": sinks,
+    "relays": relays,
     "users": users,
     "vhosts": vhosts,
     "permissions": permissions,

@@ -49,7 +49,7 @@ def show(queue: Queue, uri: Uri = None, json: Json = False) -> None:
 
 def _show(found: QueueInfo) -> None:
     values: dict[str, Any] = {name: getattr(found, name) for name in found.__struct_fields__}
-    del values["readers"]
+    del values["readers"], values["relays"]
     output.facts(found.name, values)
     if found.readers:
         output.table(
@@ -58,6 +58,15 @@ def _show(found: QueueInfo) -> None:
             [
                 (reader.name, reader.epoch, reader.settled, reader.open_claims)
                 for reader in found.readers
+            ],
+        )
+    if found.relays:
+        output.table(
+            "relays",
+            ("relay", "messages", "connected"),
+            [
+                (relay.name, relay.messages, "no" if relay.away_since else "yes")
+                for relay in found.relays
             ],
         )
 

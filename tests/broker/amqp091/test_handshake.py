@@ -14,7 +14,7 @@ from warren_broker.amqp091 import requests
 CAPABILITIES = """
     publisher_confirms exchange_exchange_bindings basic.nack
     consumer_cancel_notify connection.blocked consumer_priorities
-    authentication_failure_close per_consumer_qos direct_reply_to warren_relays
+    authentication_failure_close per_consumer_qos direct_reply_to warren_relays warren_relay_nacks
 """
 
 

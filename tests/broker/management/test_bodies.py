@@ -11,6 +11,7 @@ from warren_broker.management.claims import OpenClaimRequest, ReleaseClaimReques
 from warren_broker.management.delayed import EndDelayRequest
 from warren_broker.management.dispatch import parse_request
 from warren_broker.management.queues import DeclareQueueRequest, RetryDelayedRequest
+from warren_broker.management.relays import ReleaseRelayRequest
 from warren_broker.management.resource import INT64_MAX
 from warren_broker.management.sinks import ForgetSinkRequest, ListSinksRequest
 from warren_broker.management.views import ViewEdgesRequest
@@ -40,6 +41,10 @@ def test_keys_that_are_absent_or_none_have_their_defaults() -> None:
     assert forgotten == ForgetSinkRequest("q", "s", "", False)
     with pytest.raises(InvalidArgument, match="force=yes: true or false"):
         parse_request("DELETE", "/queues/q/sinks/s?force=yes", None)
+    released = parse_request("POST", "/queues/q%2F1/relays/release", {"relay": "r" * 300})
+    assert released == ReleaseRelayRequest("q/1", "r" * 300)
+    with pytest.raises(InvalidArgument, match="relay: a string is expected, its name"):
+        parse_request("POST", "/queues/q/relays/release", None)
     operator = parse_request("POST", "/queues/q/readers/r/release", {"epoch": -1, "number": 0})
     assert operator == ReleaseClaimRequest("q", "r", 0, -1)
 

@@ -22,7 +22,7 @@ from warren_broker.queue.filter_commands import Judge, Judged
 from warren_broker.queue.forget_command import ForgetSink
 from warren_broker.queue.give_up_command import GiveUpClaim
 from warren_broker.queue.modify_command import Modify
-from warren_broker.queue.relay_commands import EnqueueRelayed
+from warren_broker.queue.relay_commands import EnqueueRelayed, ReleaseRelay
 from warren_broker.queue.state import SinkRun
 
 CONFIGS: tuple[dict[str, Any], ...] = (
@@ -253,6 +253,7 @@ def a_command(random: Random, queue: Queue) -> c.AnyCommand:
             ),
         ),
         (1, lambda: c.Cancel(consumer)),
+        (1, lambda: ReleaseRelay(random.choice(("x", "y", "z")))),
         (1, lambda: c.SessionDown(session, random.random() < 0.5)),
         (3, lambda: c.Get(consumer + 10, session, random.random() < 0.3)),
         (9, lambda: c.Settle(consumer, some_ids(random))),

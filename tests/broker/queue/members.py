@@ -24,7 +24,7 @@ from warren_broker.queue.filter_commands import Judge, Judged
 from warren_broker.queue.filters import Filter
 from warren_broker.queue.give_up_command import GiveUpClaim
 from warren_broker.queue.modify_command import Modify
-from warren_broker.queue.relay_commands import EnqueueRelayed
+from warren_broker.queue.relay_commands import EnqueueRelayed, ReleaseRelay
 from warren_broker.queue.state import Consumer, QueueState
 
 STEPS = 120
@@ -285,6 +285,8 @@ class Members:
         if letters and chance.random() < 0.7:
             number, _, first, last, *_ = letters[0]
             self.do(c.SettleLetters(((number, first, last),)))
+        elif chance.random() < 0.1:
+            self.do(ReleaseRelay(chance.choice("rsa")))
         elif chance.random() < 0.7:
             self.do(c.Configure(config(**self.kept, **drawn(chance))))
         else:

@@ -77,6 +77,14 @@ def test_in_order_nothing_is_acknowledged_before_what_came_before_it(
                 assert next(iter(waiting)) == one and one in confirmed
                 del waiting[one]
             assert ledger.acknowledgements(tags) == ([(tags[-1], True)] if tags else [])
+        elif what == "refuse" and outstanding:
+            number = sorted(outstanding)[choice % len(outstanding)]
+            (refused,) = ledger.refused(number, False)
+            assert refused == outstanding.pop(number)
+            del waiting[refused]
+            for one in ledger.returned(refused):
+                assert next(iter(waiting)) == one and one in confirmed
+                del waiting[one]
         if waiting:
             assert ledger.first() == 10 * next(iter(waiting))
             assert next(iter(waiting)) not in confirmed

@@ -78,6 +78,7 @@ class Publisher:
         keep: Keep | None = None,
         tap: Tap | None = None,
         names: Names | None = None,
+        unknown: Callable[[], None] | None = None,
     ) -> list[GroupClient]:
         """Publish messages first <= i < last; return their uplinks, for backpressure.
 
@@ -87,11 +88,13 @@ class Publisher:
         keep          called for each queue and message; None: every queue gets its messages
         tap           called once; None: not wanted
         names         of the messages of a relay; None or empty: it is none's
+        unknown       called instead of on_confirmed for a relay's messages that a queue may have or
+                      not, because its only node is unreachable; None: on_confirmed is called
         """
         parts = self.route(vhost, table, first, last, flags)
         if tap is not None:
             tap(parts)
-        return self._submit(vhost, parts, on_routed, on_confirmed, keep, names)
+        return self._submit(vhost, parts, on_routed, on_confirmed, keep, names, unknown)
 
     def publish_from(
         self,
@@ -121,13 +124,14 @@ class Publisher:
         on_confirmed: OnConfirmed | None,
         keep: Keep | None,
         names: Names | None = None,
+        unknown: Callable[[], None] | None = None,
     ) -> list[GroupClient]:
         if keep is not None:
             parts = kept_parts(parts, keep)
         if on_routed is not None:
             on_routed([part.selection for part in parts], sum([part.kept for part in parts]))
         if names:
-            return self.send(vhost, parts, on_confirmed, names=names)
+            return self.send(vhost, parts, on_confirmed, names=names, unknown=unknown)
         return self.send(vhost, parts, on_confirmed)
 
     def send(
@@ -137,6 +141,7 @@ class Publisher:
         on_confirmed: OnConfirmed | None,
         strict: bool = False,
         names: Names | None = None,
+        unknown: Callable[[], None] | None = None,
     ) -> list[GroupClient]:
         """Submit routed messages to their queues; return the uplinks.
 
@@ -144,6 +149,7 @@ class Publisher:
         strict        a queue that is deleted meanwhile refuses its messages; False: for the
                       publisher it is as if they had never been routed to it
         names         see `publish`; a store does not look at them
+        unknown       see `publish`
         """
         state = self._queues.definitions.state
         policies = self._queues.definitions.policies(vhost)
@@ -166,7 +172,8 @@ class Publisher:
             if kept:
                 self._keep(queue, client, parts, number, on_confirmed, strict)
             elif names:
-                self._relay(queue, client, parts[number], number, on_confirmed, names, strict)
+                told = _Told(number, on_confirmed, strict, unknown)
+                self._relay(queue, client, parts[number], told, names)
             elif policies.config_of(queue).overflow == "reject-publish":
                 # Part of a block may be refused: it gets its own block, so that ordinals are
                 # positions.
@@ -183,21 +190,20 @@ class Publisher:
         queue: QueueRecord,
         client: GroupClient,
         part: QueuePart,
-        number: int,
-        on_confirmed: OnConfirmed | None,
+        told: _Told,
         names: Names,
-        strict: bool,
     ) -> None:
         """Submit a relay's messages: the queue drops those that it was brought before."""
         groups = list(by_origin(part.selection, part.stored, names))
-        told = None
-        if on_confirmed is not None and len(groups) > 1:
-            told = joined([selection for _, selection, _ in groups], on_confirmed)
+        both = None
+        if told.on_confirmed is not None and len(groups) > 1:
+            both = joined([selection for _, selection, _ in groups], told.on_confirmed)
         for place, (origin, selection, stored) in enumerate(groups):
             own = _OwnBlock(selection, queue.config)
             command = relayed_command(origin, own.order(), names) if origin else ENQUEUE
-            tell = on_confirmed if told is None else told(place)
-            client.with_block(command, own.of(stored), _confirmer(number, tell, own, strict))
+            tell = told.on_confirmed if both is None else both(place)
+            confirm = _confirmer(told.number, tell, own, told.strict, told.unknown)
+            client.with_block(command, own.of(stored), confirm)
 
     def _keep(
         self,
@@ -427,16 +433,34 @@ class _OwnBlock:
         return sorted(self.order()[accepted:])
 
 
+class _Told(NamedTuple):
+    """What is told of a part that a relay publishes; see `Publisher.send`."""
+
+    number: int
+    on_confirmed: OnConfirmed | None
+    strict: bool
+    unknown: Callable[[], None] | None
+
+
 def _confirmer(
-    number: int, tell: OnConfirmed | None, own: _OwnBlock | None, strict: bool = False
+    number: int,
+    tell: OnConfirmed | None,
+    own: _OwnBlock | None,
+    strict: bool = False,
+    unknown: Callable[[], None] | None = None,
 ) -> Callable[[Any, int], None] | None:
     if tell is None:
         return None
 
     def on_reply(reply: Any, index: int) -> None:
-        if not isinstance(reply, Refused):
+        if unknown is not None and isinstance(reply, errors.Refusal):
+            unknown()
+        elif not isinstance(reply, Refused):
             tell(number, not isinstance(reply, errors.Refusal), None)
-            return
+        else:
+            answered(reply)
+
+    def answered(reply: Refused) -> None:
         ok = reply.reason == "deleted" and not strict
         refused = None
         if not ok and reply.accepted and own is not None:

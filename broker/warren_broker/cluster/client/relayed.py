@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias
 
 from warren_broker.kernel import MessageTable, Selection
+from warren_broker.queue.commands import StatReply
 from warren_broker.queue.relay_commands import EnqueueRelayed
-from warren_broker.relay_names import RelayedName, split_name
+from warren_broker.relay_names import ARGUMENT, RelayedName, split_name
 
+FATE_UNKNOWN: Final = "a queue that does not answer may have messages of a relay: name them again"
+"""Why the connection of a relay is closed, to which a nack says that the queue has no message."""
 Names: TypeAlias = Mapping[int, RelayedName]
 """Table position to the name of the message; those without one are left out."""
 OnPart: TypeAlias = Callable[[int, bool, "list[int] | None"], None]
@@ -20,6 +23,12 @@ OnPart: TypeAlias = Callable[[int, bool, "list[int] | None"], None]
 def draw_origin() -> int:
     """Draw a relay's origin: 62 random bits and one that is set."""
     return int.from_bytes(os.urandom(8), "little") >> 2 | 1 << 62
+
+
+def taken_by(arguments: Mapping[str, Any], stat: StatReply) -> int:
+    """Return how many messages the relay holds that a declaration's arguments name; 0: none is."""
+    relay = arguments.get(ARGUMENT)
+    return sum(messages for name, messages, _ in stat.relays if name == relay)
 
 
 def without_names(table: MessageTable, first: int, last: int) -> tuple[MessageTable, Names]:

@@ -1,0 +1,214 @@
+"""What a shovel of a queue's length moves when it is killed, deleted or held up amid the work."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from live.conftest import Broker, eventually
+from live.shovels import clean, fill, gone, shows, taken, worker_pids
+from warren.admin import Admin
+from warren.cli.app import app
+from warren.errors import Conflict, NotFound
+from warren.local import LocalCluster
+from warren_broker.management.queue_values import RelayInfo
+
+pytestmark = pytest.mark.live
+MESSAGES, TAKEN = 300, 40
+FULL = {"max-length": TAKEN, "overflow": "reject-publish"}
+MOVER = "Move from shovel-a"
+
+
+@pytest.fixture
+def admin(admin: Admin) -> Iterator[Admin]:
+    """It deletes all shovels, their queues and the policy after the test."""
+    yield admin
+    clean(admin)
+    if any(one.name == "shovel-full" for one in admin.policies("/")):
+        admin.clear_policy("/", "shovel-full")
+
+
+def run(broker: Broker, *words: str) -> str:
+    """What a command prints."""
+    done = CliRunner().invoke(app, [*words, "--uri", broker.cluster.uri])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def stuck(broker: Broker, admin: Admin) -> list[bytes]:
+    """Begin to move a queue to one that takes a part of it, and refuses the rest."""
+    bodies = fill(broker, "shovel-a", MESSAGES)
+    admin.declare_queue("shovel-b")
+    admin.set_policy("/", "shovel-full", "^shovel-b$", FULL, apply_to="queues")
+    run(broker, "queues", "move", "shovel-a", "shovel-b")
+    shows(admin, MOVER, lambda one: one.blocked_status == "refused", "the destination is full")
+    eventually(lambda: ready(admin, "shovel-b") == TAKEN or None, "it has taken a part")
+    return bodies
+
+
+def ready(admin: Admin, queue: str) -> int:
+    """Messages that any consumer could have."""
+    return admin.queue(queue).messages_ready
+
+
+def relay(admin: Admin, queue: str = "shovel-a") -> RelayInfo:
+    """The only relay of a queue."""
+    (found,) = admin.queue(queue).relays
+    return found
+
+
+def away(admin: Admin) -> RelayInfo | None:
+    """The only relay, when its connection has ended."""
+    found = relay(admin)
+    return found if found.away_since else None
+
+
+def kill_worker(broker: Broker, admin: Admin, name: str) -> None:
+    """Kill -9 the process of a shovel."""
+    node = admin.shovel("/", name).node
+    for pid in worker_pids(broker.cluster.pid(node)):
+        os.kill(pid, signal.SIGKILL)
+
+
+def given_up(broker: Broker, admin: Admin) -> RelayInfo:
+    """Delete a move after its process was killed: what was published twice may be on its way."""
+    kill_worker(broker, admin, MOVER)
+    eventually(lambda: away(admin), "what it held is kept")
+    shows(admin, MOVER, lambda one: one.blocked_status == "refused", "the next process has it")
+    admin.delete_shovel("/", MOVER)
+    return eventually(lambda: away(admin), "what it held is kept")  # type: ignore[no-any-return]
+
+
+def settings(**more: Any) -> dict[str, Any]:
+    """A shovel of the queue's length."""
+    ends = {"src-uri": "amqp://", "src-queue": "shovel-a", "src-delete-after": "queue-length"}
+    return {**ends, "dest-queue": "shovel-b", **more}
+
+
+def test_a_move_of_which_the_process_is_killed_ends_with_the_last_message(
+    broker: Broker, admin: Admin
+) -> None:
+    """Before, it ended at once: nothing was ready, all was kept for the shovel."""
+    bodies = stuck(broker, admin)
+    assert ready(admin, "shovel-a") == 0
+    for _ in range(2):
+        kill_worker(broker, admin, MOVER)
+        eventually(lambda: away(admin), "what it held is kept")
+        shows(
+            admin,
+            MOVER,
+            lambda one: one.remaining == MESSAGES - TAKEN and one.blocked_status == "refused",
+            "the next process counts what is kept, and goes on",
+        )
+    admin.clear_policy("/", "shovel-full")
+    run(broker, "queues", "move", "shovel-a", "shovel-b", "--wait")
+    assert sorted(body for _, body in taken(broker, "shovel-b")) == sorted(bodies)
+    assert (admin.queue("shovel-a").messages, admin.queue("shovel-a").relays) == (0, ())
+
+
+def test_a_move_that_is_deleted_and_begun_again_takes_what_the_first_one_held(
+    broker: Broker, admin: Admin
+) -> None:
+    bodies = stuck(broker, admin)
+    given_up(broker, admin)
+    extra = fill(broker, "shovel-a", 5)
+    run(broker, "queues", "move", "shovel-a", "shovel-b")
+    shows(
+        admin,
+        MOVER,
+        lambda one: one.remaining == MESSAGES - TAKEN + len(extra),
+        "ready ones and kept ones count",
+    )
+    admin.clear_policy("/", "shovel-full")
+    eventually(lambda: gone(admin, MOVER) or None, "it ends")
+    found = [body for _, body in taken(broker, "shovel-b")]
+    assert sorted(found) == sorted(bodies + extra), "none is lost, none comes twice"
+    assert admin.queue("shovel-a").messages == 0
+
+
+def test_a_move_that_is_deleted_gives_back_what_the_destination_has_refused(
+    broker: Broker, admin: Admin
+) -> None:
+    """Before, it was kept for a day, although it was known not to be there."""
+    bodies = stuck(broker, admin)
+    admin.delete_shovel("/", MOVER)
+    eventually(lambda: ready(admin, "shovel-a") == MESSAGES - TAKEN or None, "they are ready")
+    eventually(lambda: admin.queue("shovel-a").relays == () or None, "nothing is kept")
+    found = [body for queue in ("shovel-a", "shovel-b") for _, body in taken(broker, queue)]
+    assert sorted(found) == sorted(bodies)
+
+
+def test_an_operator_has_released_what_is_kept_for_a_move_that_is_given_up(
+    broker: Broker, admin: Admin
+) -> None:
+    bodies = stuck(broker, admin)
+    name = relay(admin).name
+    assert "Move from shovel-a" in name
+    with pytest.raises(Conflict, match="is connected: delete or pause"):
+        run(broker, "relays", "release", "shovel-a", name)
+    kept = given_up(broker, admin)
+    assert kept.messages == MESSAGES - TAKEN and ready(admin, "shovel-a") == 0
+    assert kept.ready_again - kept.away_since == 24 * 3_600_000
+    (shown,) = json.loads(run(broker, "relays", "list", "shovel-a", "--json"))
+    assert (shown["name"], shown["messages"]) == (name, kept.messages)
+    with pytest.raises(NotFound, match="keeps nothing for 'other'"):
+        run(broker, "relays", "release", "shovel-a", "other")
+    said = run(broker, "relays", "release", "shovel-a", name)
+    assert f"{kept.messages:,} messages of queue shovel-a are ready again" in said
+    assert admin.queue("shovel-a").relays == () and ready(admin, "shovel-a") == kept.messages
+    found = [body for queue in ("shovel-a", "shovel-b") for _, body in taken(broker, queue)]
+    assert sorted(found) == sorted(bodies), "the destination had refused these"
+
+
+def test_a_move_to_another_cluster_that_fails_amid_it_moves_each_message_once(
+    broker: Broker, admin: Admin, tmp_path: Path
+) -> None:
+    with LocalCluster(nodes=1, directory=tmp_path) as far:
+        (place,) = far.addresses
+        there = Broker((f"amqp://guest:guest@{place}/%2F",), far)
+        with far.connect() as connection:
+            other = Admin(connection)
+            other.declare_queue("shovel-b")
+            other.set_policy("/", "full", "^shovel-b$", FULL, apply_to="queues")
+            bodies = fill(broker, "shovel-a", MESSAGES)
+            admin.set_shovel("/", "far", settings(**{"dest-uri": there.uri}))
+            shows(admin, "far", lambda one: one.blocked_status == "refused", "it is full")
+        far.kill(0)
+        shows(admin, "far", lambda one: one.state == "terminated", "the other cluster has failed")
+        kill_worker(broker, admin, "far")
+        shows(admin, "far", lambda one: "refused" in one.reason, "another process cannot connect")
+        assert relay(admin).messages and not gone(admin, "far")
+        far.restart(0)
+        with far.connect() as connection:
+            other = Admin(connection)
+            other.clear_policy("/", "full")
+            eventually(lambda: gone(admin, "far") or None, "everything is moved")
+        found = [body for _, body in taken(there, "shovel-b")]
+        assert sorted(found) == sorted(bodies), "none is lost, none comes twice"
+    assert admin.queue("shovel-a").messages == 0
+
+
+def test_what_a_shovel_has_taken_beyond_its_number_is_not_given_to_others_if_it_may_be_there(
+    broker: Broker, admin: Admin
+) -> None:
+    """Before, it was returned although an earlier shovel of the name might have published it."""
+    bodies = stuck(broker, admin)
+    given_up(broker, admin)
+    admin.clear_policy("/", "shovel-full")
+    value = settings(**{"dest-uri": "amqp://", "src-delete-after": 7, "src-prefetch-count": 50})
+    admin.set_shovel("/", MOVER, value)
+    eventually(lambda: gone(admin, MOVER) or None, "seven are moved")
+    eventually(lambda: away(admin), "it has ended")
+    assert ready(admin, "shovel-a") == 0
+    assert (ready(admin, "shovel-b"), relay(admin).messages) == (TAKEN + 7, MESSAGES - TAKEN - 7)
+    run(broker, "queues", "move", "shovel-a", "shovel-b", "--wait")
+    assert sorted(body for _, body in taken(broker, "shovel-b")) == sorted(bodies)
