@@ -20,6 +20,7 @@ from pika.exceptions import (
     ChannelClosedByBroker,
     ConnectionClosed,
     ConnectionClosedByBroker,
+    ConnectionOpenAborted,
     IncompatibleProtocolError,
     ProbableAccessDeniedError,
     ProbableAuthenticationError,
@@ -50,6 +51,7 @@ CAPABILITIES: Final = (
 _WORDS: Final[Mapping[type[BaseException], str]] = {
     AMQPConnectorStackTimeout: "it did not answer in time",
     AMQPHeartbeatTimeout: "it sent no heartbeat",
+    ConnectionOpenAborted: "it did not answer in time",
     IncompatibleProtocolError: "what listens there does not speak AMQP 0.9.1",
     ProbableAccessDeniedError: "it closed the connection: the vhost is missing or refused",
     ProbableAuthenticationError: "it closed the connection: user or password is refused",

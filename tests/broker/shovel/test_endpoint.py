@@ -73,3 +73,28 @@ def test_a_broker_that_resets_a_new_connection_ends_an_attempt_and_not_the_shove
             if failures:
                 break
     assert len(failures) == 1 and "as soon as it was made" in failures[0], failures
+
+
+@pytest.mark.parametrize("kind", [Endpoint, Endpoint10])
+@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 400 Bad Request\r\n", b"\1\0\0\x7f\xff\xff\xff"])
+def test_a_peer_that_does_not_answer_as_a_broker_is_named_in_words(
+    silent: socket.socket, kind: type[Endpoint] | type[Endpoint10], said: bytes
+) -> None:
+    """Before, the state of a link had pika's text of its own close, with classes and addresses."""
+    host, port = silent.getsockname()
+    uri = parse_shovel_uri("src-uri", f"amqp://{host}:{port}?connection_timeout=300")
+    failures: list[str] = []
+    endpoint = kind("src-uri", uri, OwnNode("amqp", host, port, 16 << 20), "s", failures.append)
+    ioloop = IOLoop()
+    endpoint.open(ioloop, lambda: failures.append("opened"))
+    run_for(ioloop, 0.1)
+    with silent.accept()[0] as peer:
+        peer.sendall(said)
+        for _ in range(round(PATIENCE_S / 0.05)):
+            run_for(ioloop, 0.05)
+            if failures:
+                break
+    (words,) = failures
+    place, _, told = words.partition("%2F: ")
+    assert place == f"src-uri amqp://guest@{host}:{port}/"
+    assert told == "it did not answer in time" or told.startswith("what listens there does not spe")
