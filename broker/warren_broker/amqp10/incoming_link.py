@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import Final
 
 from warren_broker.amqp10.link import LinkHost, LinkPart, check_received, drop
+from warren_broker.amqp10.wire.endings import extend_window
 from warren_broker.amqp10.wire.proton import Delivery, Link
 from warren_broker.errors import ContentTooLarge, Refusal
+
+EXTENDED_BYTES: Final = 4 << 20
+"""By so much at a time a session's window is extended: each time the client is sent a flow."""
 
 
 class IncomingLink(LinkPart):
     """A link of messages that are read whole, when the connection has room for them.
 
     what, bytes_max  one message, for texts, and its limit
+
+    What is not complete does not use up the session's window. 1. Clients send messages in turn, of
+    several links, or one that is as large as the window.  2. None is complete when the window is
+    full.  3. The window is renewed when something has been read, and only whole messages are: the
+    session would wait for ever.  So it is extended; limits.unfinished_bytes_max bounds it.
+    Replayed by tests/broker/amqp10/test_session_windows.py
     """
 
     what = "a message"
@@ -22,6 +33,7 @@ class IncomingLink(LinkPart):
         self.bytes_max = bytes_max
         self._waiting = False  # a whole message waits because the connection has enough in flight
         self._unfinished = 0  # bytes of an incomplete message
+        self._extended = 0  # bytes of the session's window, beyond those that it has anyway
 
     def delivery(self, delivery: Delivery) -> None:
         """Handle a message of which a part, or everything, has arrived.
@@ -70,6 +82,12 @@ class IncomingLink(LinkPart):
                 f"may have {limit} (limits.unfinished_bytes_max): complete some before sending "
                 "others"
             )
+        self._extend(unfinished // EXTENDED_BYTES * EXTENDED_BYTES)
+
+    def _extend(self, wanted: int) -> None:
+        more, self._extended = wanted - self._extended, wanted
+        if more and not self.session_ended:
+            extend_window(self.link, more)
 
     def wake(self) -> bool:
         """Read waiting messages as long as there is room."""

@@ -163,6 +163,13 @@ def renew_window(link: Link) -> None:
     _renew(lib.pn_link_session(handle_of(link)))
 
 
+def extend_window(link: Link, more_bytes: int) -> None:
+    """Have the peer send that much more, or less, on a link's session ahead of reading."""
+    session = lib.pn_link_session(handle_of(link))
+    capacity = lib.pn_session_get_incoming_capacity(session) + more_bytes
+    lib.pn_session_set_incoming_capacity(session, capacity)
+
+
 def _renew(session: Handle) -> None:
     capacity = lib.pn_session_get_incoming_capacity(session)
     lib.pn_session_set_incoming_capacity(session, capacity)
