@@ -1,4 +1,7 @@
-"""The names under which a query with `readerId` continues after it has lost a claim."""
+"""The names under which an older copy of a checkpoint with `readerId` continues.
+
+Connectors before November 2026 used such a name after each lost claim.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,11 @@ from warren import errors as client_errors
 log = logging.getLogger("pyspark_warren")
 
 AFTER_LOSS: Final = "+"
-"""Separates `readerId`, which has none, from what is drawn when a claim is lost."""
+"""Separates `readerId`, which has none, from what is drawn for a copy."""
 
 
 def continued_name(options: Options, mint: Callable[[], str]) -> str:
-    """Return the name of the reader that continues after a lost claim."""
+    """Return a name that no reader has: the one of the checkpoint is the query's that is ahead."""
     return f"{options.reader_id}{AFTER_LOSS}{mint()}" if options.reader_id else mint()
 
 
@@ -37,8 +40,8 @@ def check_reader(options: Options, offset: Offset) -> None:
 class ContinuedReaders:
     """The readers that continued an earlier checkpoint of a `readerId` in one queue.
 
-    1. A query with readerId r loses a claim, and continues as r+x (onClaimLost=continue).  2. It
-    begins again with a new checkpoint, which knows r alone. What r+x holds would have no owner, as
+    1. An older copy of a checkpoint of readerId r continues as r+x (onClaimLost=continue).  2. A
+    query begins with a new checkpoint, which knows r alone. What r+x holds would have no owner, as
     if there were no readerId. So it goes back to the queue, and a driver of r+x that still runs is
     fenced, as one of r is.
     """

@@ -12,7 +12,7 @@ from pyspark_warren.failed_batches import GivingUp, give_back, narrowed_claim, t
 from pyspark_warren.failing_options import RELEASE
 from pyspark_warren.fencing import Fencing
 from pyspark_warren.idle import IdleReader
-from pyspark_warren.known_reader import known_reader, stands_in
+from pyspark_warren.known_reader import check_standing, known_reader, stands_in
 from pyspark_warren.offset import ClaimInfo, Offset
 from pyspark_warren.options import Options
 from pyspark_warren.pace import Pace
@@ -140,7 +140,7 @@ class ClaimDriver:
             return self._as_another_reader()
         try:
             self._attach(start.reader)
-            self._check_standing(start)
+            check_standing(start, self._settled)
         except client_errors.ClaimLost as lost:
             return self._lost(start, lost)
         return start
@@ -462,15 +462,6 @@ class ClaimDriver:
         self._settled, self._epoch, self._starts = found.settled, found.epoch, found.starts
         self._reader, self._reader_name = reader, name
 
-    def _check_standing(self, start: Offset) -> None:
-        """Check that the checkpoint's claims are settled, except its last, or two (`prefetch`)."""
-        if not start.number - 2 * bool(start.claims) <= self._settled <= start.number:
-            raise client_errors.ClaimLost(
-                f"the checkpoint ends at claim {start.number} of reader {start.reader!r}, the "
-                f"broker has settled claims up to {self._settled}: the reader was released, or "
-                "forgotten after long silence"
-            )
-
     def _next(self, start: Offset, limit: int | None) -> Offset:
         if self._used_up(start) and not self.was_open(start):
             return start
@@ -572,7 +563,8 @@ class ClaimDriver:
         """Handle the loss of a claim of the checkpoint: fail, or continue from the queue's head.
 
         If it is the last batch's claim, the same reader continues: the loss is accepted, the
-        numbers continue. Otherwise a new reader does.
+        numbers continue. Otherwise a new reader does; with `readerId` under the same name, and
+        above all numbers of the old one.
         """
         committed = bool(start.claims) and self._settled < start.number
         if self._options.on_claim_lost == "fail":
@@ -591,10 +583,17 @@ class ClaimDriver:
                 return self._offset(start.reader, start.number)
         try:
             if self._reader is not None:
-                self._reader.release()
+                with Fencing(start):  # a newer driver may have opened a claim
+                    self._reader.release()
         except client_errors.PeerError as refused:
             log.info("reader %r did not exist any more: %s", start.reader, refused)
-        return self._as_another_reader()
+        if not self._options.reader_id:
+            return self._as_another_reader()
+        # 1. Two drivers of a `readerId` begin, and the first one's claim is released.  2. The
+        # second one opens a claim.  3. The first one writes the offset log. Under another name, it
+        # would leave the claim to nothing but an operator; under its own, the claim is its next.
+        self._register(start.reader, go_on_after=start.number)
+        return self._offset(start.reader, self._settled)
 
     def _as_another_reader(self) -> Offset:
         return self.hello(continued_name(self._options, self._mint))

@@ -85,7 +85,7 @@ def claims_between(start: Offset, end: Offset) -> tuple[ClaimInfo, ...]:
 
     raises  CheckpointError when the end lacks the size of a claim
     """
-    if start == end:
+    if start == end or not end.claims:  # none: it begins again after a loss
         return ()
     if start.reader != end.reader or not start.registered:
         return end.claims

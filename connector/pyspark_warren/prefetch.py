@@ -104,7 +104,8 @@ class PrefetchingDriver(ClaimDriver):
         except client_errors.ClaimLost as lost:
             elsewhere = self._lost(ahead.start, lost)
             self._ahead = None
-            return None if elsewhere.reader == start.reader else elsewhere
+            stays = elsewhere.reader == start.reader and elsewhere.number <= start.number
+            return None if stays else elsewhere
         self._ahead = None  # and not before: what is not known is asked again
         if taken is None:
             return None

@@ -13,6 +13,7 @@ from pyspark_warren.conditions import naming_queue
 from pyspark_warren.continued import ContinuedReaders
 from pyspark_warren.driver import BATCH_MESSAGES_MAX, CLAIM_BYTES_MAX
 from pyspark_warren.errors import CheckpointError, WarrenSparkError
+from pyspark_warren.known_reader import has_to_read
 from pyspark_warren.offset import ClaimInfo, Offset, check_same_vhost
 from pyspark_warren.options import Options
 from pyspark_warren.pace import Pace
@@ -202,7 +203,7 @@ class QueuesDriver:
         With a single batch (trigger once) the claims are opened when it is planned.
         """
         found = self._look(exact=True)
-        if limit is None and not any(queue.messages_ready for queue in found.values()):
+        if limit is None and not any(has_to_read(each, start.reader) for each in found.values()):
             return start
         for name in found:
             with suppress(client_errors.NotFound):
@@ -300,7 +301,7 @@ class QueuesDriver:
             except client_errors.NotFound as gone:
                 self._gone(name, gone)
                 continue
-            once = limit is None and queue.messages_ready
+            once = limit is None and has_to_read(queue, reader)
             joined[name] = hello.after(ClaimInfo(hello.number + 1, 0, 0)) if once else hello
         return joined
 

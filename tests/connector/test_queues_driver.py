@@ -487,3 +487,15 @@ def test_a_new_checkpoint_of_a_named_reader_ends_what_it_continued_as() -> None:
     hello = started(driver)
     assert world.broker.state("a")["readers"] == ["nightly"]
     assert counts(driver.latest(hello, 10)) == {"a": 4}
+
+
+def test_once_left_the_claim_of_an_earlier_checkpoint_where_nothing_else_was_ready() -> None:
+    world = World("a", readerId="nightly")
+    world.publish("a", 4)
+    before = world.driver()
+    hello = started(before)
+    assert counts(before.latest(hello, 10)) == {"a": 4}
+    driver = world.driver()  # with a new checkpoint
+    start = driver.initial()
+    end = driver.latest(start, None)
+    assert sum(part.last for part in driver.plan(start, end)) == 4

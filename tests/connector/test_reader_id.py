@@ -5,10 +5,11 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from spark_world.fake import ReaderState
+from spark_world.fake import FakeClient, ReaderState
 
 from connector.test_driver import World, first_batch
 from connector.test_real_broker import channel_of, driver_of, options
+from pyspark_warren.driver import ClaimDriver
 from pyspark_warren.errors import (
     CheckpointBehindError,
     CheckpointError,
@@ -16,6 +17,8 @@ from pyspark_warren.errors import (
     FencedError,
 )
 from pyspark_warren.offset import Offset
+from pyspark_warren.options import parse_options
+from pyspark_warren.surroundings import Surroundings
 from warren import errors as client_errors
 from warren.admin import Admin
 from warren.local import LocalCluster
@@ -39,8 +42,66 @@ def test_a_named_reader_that_lost_its_claim_goes_on_with_its_checkpoint() -> Non
     world.broker.release_claims("q")
     again = world.driver()
     hello = again.latest(driver.initial(), 10)
-    assert hello.reader == "nightly+r1"
+    assert (hello.reader, hello.claims) == ("nightly", ())
+    assert again.plan(driver.initial(), hello) == ()
     assert world.driver().latest(hello, 10).claims[0].messages == 10
+    with pytest.raises(CheckpointBehindError):  # the numbers are above those that were lost
+        world.driver(onClaimLost="fail").latest(driver.initial(), 10)
+
+
+def until_idle(world: World, start: Offset) -> int:
+    """Run a query from there, each batch in a run of its own; return the rows."""
+    rows = 0
+    for _ in range(10):
+        driver = world.driver()
+        end = driver.latest(start, 10)
+        if end == start:
+            return rows
+        rows += sum(part.last - part.first for part in world.driver().plan(start, end))
+        start = end
+    raise AssertionError("it does not end")
+
+
+def test_two_drivers_of_an_empty_checkpoint_left_a_claim_to_an_operator() -> None:
+    """One had lost its claim and wrote the offset log with another name; the other's claim stayed.
+
+    Only `warren claims release` ended it.
+    """
+    world = World(readerId="mine", onClaimLost="continue")
+    world.publish(10)
+    before = world.driver()
+    before.latest(before.initial(), 10)  # it ends before its offset log
+    world.broker.release_claims("q")
+    one, two = world.driver(), world.driver()
+    written = one.latest(one.initial(), 10)
+    assert two.latest(two.initial(), 10).claims[0].messages == 10  # its offset log is refused
+    assert until_idle(world, written) == 10
+    assert (world.state["claims"], world.state["acknowledged"]) == ({}, 10)
+
+
+def test_a_driver_that_lost_its_claim_is_told_that_another_one_has_taken_over() -> None:
+    """It went on under another name, as if its reader did not exist."""
+    world = World(onClaimLost="continue")
+    driver, _start, end = first_batch(world, 25)
+    after = driver.latest(end, 10)
+    world.broker.release_claims("q")
+
+    def call(name: str, *args: object) -> object:
+        try:
+            return getattr(world.broker, name)(*args)
+        except client_errors.ClaimLost:
+            world.broker.register("q", "r1")
+            raise
+
+    again = ClaimDriver(
+        FakeClient(call),
+        parse_options(world.options, "read"),
+        Surroundings(lambda: 0, lambda _: None, world.mint),
+    )
+    assert after.number == 2
+    with pytest.raises(FencedError):
+        again.latest(end, 10)
+    assert world.state["readers"] == ["r1"]
 
 
 def first_batch_of_a_named_reader(world: World) -> Offset:
@@ -216,7 +277,7 @@ def test_a_restart_of_a_continued_query_keeps_its_claim() -> None:
 def test_a_new_checkpoint_of_a_named_reader_ends_what_it_continued_as(
     cluster: LocalCluster,
 ) -> None:
-    """An operator releases its claim, and it continues under another name; then it begins again."""
+    """An operator releases its claim, and it continues; then it begins again."""
     queue = f"q-{uuid.uuid4().hex[:8]}"
     with cluster.connect() as connection:
         Admin(connection).declare_queue(queue, arguments={"x-queue-type": "quorum"})
