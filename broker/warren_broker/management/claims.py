@@ -16,6 +16,10 @@ from warren_broker.queue.give_up_command import ORIGINS, AnyWay
 ATTEMPTS_MAX = 100_000
 QUEUES_MAX = 10_000
 SETTLES_MAX = 100
+GO_ON_AFTER_MAX = 1 << 62
+"""The highest claim that a driver may pass over. 1. One passes over claim 2^63 - 1.  2. Its reader
+is forgotten.  3. Claims of every other reader of the queue would be numbered above that, which no
+path can say."""
 Rows: TypeAlias = tuple[tuple[int, ...], ...]
 
 
@@ -205,8 +209,8 @@ class RegisterBody(Body, frozen=True):
     """POST …/readers/:reader."""
 
     call: str = ""
-    go_on_after: resource.Natural = 0
-    expires_ms: resource.Natural = 0
+    go_on_after: Annotated[int, msgspec.Meta(ge=0, le=GO_ON_AFTER_MAX)] = 0
+    expires_ms: resource.DurationMs = 0
 
 
 class OpenClaimBody(Body, frozen=True):
@@ -215,7 +219,7 @@ class OpenClaimBody(Body, frozen=True):
     epoch: resource.Natural
     max_messages: resource.Positive
     max_bytes: resource.Positive
-    ttl_ms: resource.Natural = 0
+    ttl_ms: resource.DurationMs = 0
     keep_empty: bool = False
     ahead: bool = False
 
@@ -263,7 +267,7 @@ class PublishBody(BatchBody, frozen=True):
     """POST …/batches/:batch; `settles` has one map per claim."""
 
     settles: list[Any] = []
-    expires_ms: resource.Natural = 0
+    expires_ms: resource.DurationMs = 0
 
 
 class SettledBody(Body, frozen=True):

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Generic, TypeAlias, TypeVar
 import msgspec
 from msgspec import inspect
 
-from warren_broker.arguments import NAME_BYTES_MAX
+from warren_broker.arguments import DURATION_MS_MAX, NAME_BYTES_MAX
 from warren_broker.errors import InvalidArgument
 from warren_broker.name_patterns import BadPattern, Pattern
 
@@ -104,6 +104,7 @@ Route: TypeAlias = tuple[str, Names, Make]
 """Method, the pattern's segments, the constructor of the request."""
 
 INT64_MAX = (1 << 63) - 1
+_DIGITS_MAX = len(str(INT64_MAX))
 
 
 def route(method: str, path: str, make: Make) -> Route:
@@ -141,7 +142,8 @@ def checked_name(what: str, value: str) -> str:
 
 def path_number(what: str, text: str) -> int:
     """Parse a number in a path; raise InvalidArgument."""
-    if not text.isascii() or not text.isdigit() or int(text) > INT64_MAX:
+    digits = text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
+    if not digits or int(text) > INT64_MAX:
         raise InvalidArgument(f"{what} {text[:40]!r} is not a number from 0 to {INT64_MAX}")
     return int(text)
 
@@ -157,6 +159,8 @@ Secret: TypeAlias = Annotated[str, msgspec.Meta(extra={"secret": True})]
 """A string of any length that no error text shows; other strings have at most 255 bytes."""
 Natural: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
 Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=INT64_MAX)]
+DurationMs: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=DURATION_MS_MAX)]
+"""A time from now: a point in time that is later fits into no timestamp of a client's."""
 _WORDS: dict[type[inspect.Type], str] = {
     inspect.StrType: "str",
     inspect.LiteralType: "str",
@@ -225,11 +229,9 @@ def _check_value(key: str, value: Any, field: inspect.Field) -> None:
         shown = key if secret else f"{key}={value!r}"
         raise InvalidArgument(f"{shown} is a {found}; {word} is expected")
     if isinstance(wanted, inspect.IntType):
-        if found == "bool" or not (wanted.ge or 0) <= value <= INT64_MAX:
-            least = wanted.ge or 0
-            raise InvalidArgument(
-                f"{key}={value!r}: a number from {least} to {INT64_MAX} is expected"
-            )
+        least, most = wanted.ge or 0, wanted.le or INT64_MAX
+        if found == "bool" or not least <= value <= most:
+            raise InvalidArgument(f"{key}={value!r}: a number from {least} to {most} is expected")
     elif isinstance(wanted, inspect.LiteralType):
         if value not in wanted.values:
             known = ", ".join(map(str, wanted.values))

@@ -6,8 +6,13 @@ from typing import Any
 
 import pytest
 
+from warren_broker.arguments import DURATION_MS_MAX
 from warren_broker.errors import InvalidArgument
-from warren_broker.management.claims import OpenClaimRequest, ReleaseClaimRequest
+from warren_broker.management.claims import (
+    GO_ON_AFTER_MAX,
+    OpenClaimRequest,
+    ReleaseClaimRequest,
+)
 from warren_broker.management.delayed import EndDelayRequest
 from warren_broker.management.dispatch import parse_request
 from warren_broker.management.queues import DeclareQueueRequest, RetryDelayedRequest
@@ -74,6 +79,30 @@ def test_keys_that_are_absent_or_none_have_their_defaults() -> None:
             CLAIM,
             {**OPEN, "max_bytes": INT64_MAX + 1},
             f"max_bytes={INT64_MAX + 1}: a number from 1 to {INT64_MAX} is expected",
+        ),
+        (
+            "PUT",
+            CLAIM,
+            {**OPEN, "ttl_ms": DURATION_MS_MAX + 1},
+            f"ttl_ms={DURATION_MS_MAX + 1}: a number from 0 to {DURATION_MS_MAX} is expected",
+        ),
+        (
+            "POST",
+            "/queues/q/readers/r",
+            {"expires_ms": INT64_MAX},
+            f"expires_ms={INT64_MAX}: a number from 0 to {DURATION_MS_MAX} is expected",
+        ),
+        (
+            "POST",
+            "/queues/q/readers/r",
+            {"go_on_after": INT64_MAX},
+            f"go_on_after={INT64_MAX}: a number from 0 to {GO_ON_AFTER_MAX} is expected",
+        ),
+        (
+            "POST",
+            "/sinks/s/runs/r/batches/1",
+            {"epoch": 1, "queues": {"q": "9" * 5000 + ":1:1"}},
+            f"queues['q'] {'9' * 40!r} is not a number from 0 to {INT64_MAX}",
         ),
         ("PUT", CLAIM, {**OPEN, "keep_empty": 1}, "keep_empty=1 is a int; bool is expected"),
         (
