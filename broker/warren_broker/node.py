@@ -215,6 +215,7 @@ class Node:
             self._write(READY_FILE)
         log.info("node %s serves clients", self.settings.node)
         self._start_shovels()
+        self.broker.queue_sampler.start()
         self._on_serving(self)
 
     def _start_shovels(self) -> None:

@@ -61,6 +61,8 @@ FLOORS: dict[str, int] = {
     "warren_broker.management.connection_service": 4,
     "warren_broker.management.total_values": 0,
     "warren_broker.management.total_service": 4,
+    "warren_broker.management.statistic_values": 0,
+    "warren_broker.management.statistic_service": 4,
     "warren_broker.management.health_service": 4,
     "warren_broker.management.shovel_service": 4,
     "warren_broker.management.decision_service": 4,

@@ -50,6 +50,7 @@ from warren_broker.cluster.membership.requested_transfers import LeaderTransfer
 from warren_broker.cluster.membership.service import MemberService
 from warren_broker.cluster.membership.status import LeaderQueries
 from warren_broker.cluster.queue_commands import QueueCommands
+from warren_broker.cluster.queue_sampler import QueueSampler
 from warren_broker.cluster.resource_alarms import ResourceAlarms
 from warren_broker.config import NodeConfig, Queues
 from warren_broker.federation.exchange_links import ExchangeLinks
@@ -87,7 +88,9 @@ class Broker:
         self.clients = ClientLimits(cluster, self.definitions)
         self.logins = NodeLogins(self.definitions, self.clients, tokens)
         totals = NodeTotalsReader(cluster, self.definitions, self.clients, settings)
-        self.connections = Connections(cluster, self.definitions, totals)
+        interval_ms = settings.management.collect_statistics_interval
+        self.queue_sampler = QueueSampler(cluster, self.definitions, interval_ms)
+        self.connections = Connections(cluster, self.definitions, totals, self.queue_sampler)
         self.joining = Joining(cluster, self.definitions, settings.peers)
         queues = settings.queues
         self.queues = QueueClients(cluster, self.definitions, timeout_ms, queues.compress_bytes_min)

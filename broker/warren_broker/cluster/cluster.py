@@ -16,6 +16,7 @@ from warren_broker.cluster.leader.leader_effects import LeaderCallbacks, LeaderE
 from warren_broker.cluster.leader.set_aside import SetAsideCounts
 from warren_broker.cluster.leader_hints import LeaderHints
 from warren_broker.counters import Counters
+from warren_broker.message_stats import MessageCounts
 from warren_broker.queue.commands import Delivery, GetReply, SubmissionReply
 from warren_raft.errors import NotLeader
 from warren_raft.machine import Applied, Meta
@@ -79,6 +80,7 @@ class Cluster:
         self.node_bytes_max = node_bytes_max
         self.in_flight = InFlight()
         self.counters = Counters()
+        self.queue_counts = MessageCounts()
         self.leader_hints = LeaderHints()
         self.clients: dict[int, GroupClient] = {}
         self.stored = BlockCache(lambda group, indexes: self.host.read_data(group, indexes))
@@ -136,6 +138,7 @@ class Cluster:
             del self._late[key]
         self.effects.stop(group)
         self.set_aside.forget(group)
+        self.queue_counts.forget(group)
         return self.clients.pop(group, None)
 
     def leader_of(self, group: int) -> str | None:

@@ -12,6 +12,7 @@ from warren_broker.cluster import messages
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.led_queues import NodeTotalsReader
+from warren_broker.cluster.queue_sampler import QueueSampler
 from warren_broker.cluster.survey import Answers, Survey
 from warren_broker.management.connection_values import (
     SINGLE_ACTIVE,
@@ -19,6 +20,7 @@ from warren_broker.management.connection_values import (
     ConnectionInfo,
     ConsumerInfo,
 )
+from warren_broker.management.statistic_values import QueueStatistics
 from warren_broker.management.total_values import NodeTotals
 
 KnownConsumer: TypeAlias = tuple[int, int, ConsumerInfo]
@@ -67,9 +69,14 @@ class Connections:
     """This node's connections, by number; the other nodes are asked for theirs."""
 
     def __init__(
-        self, cluster: Cluster, definitions: Definitions, own_totals: NodeTotalsReader
+        self,
+        cluster: Cluster,
+        definitions: Definitions,
+        own_totals: NodeTotalsReader,
+        own_samples: QueueSampler,
     ) -> None:
         self._own_totals = own_totals
+        self._own_samples = own_samples
         self._cluster = cluster
         self._definitions = definitions
         self._clients: dict[int, DescribedClient] = {}
@@ -174,6 +181,26 @@ class Connections:
 
         self._own_totals.read(read)
 
+    def statistics(
+        self,
+        vhost: str,
+        queue: str,
+        samples: bool,
+        answer: Callable[[list[QueueStatistics]], None],
+    ) -> None:
+        """Answer the sums of the nodes within reach, by name; queue "": all of the vhost."""
+
+        def told(answers: Answers) -> None:
+            found = {one.name: one for one in self._own_samples.read(vhost, queue, samples)}
+            for node in sorted(answers):
+                for one in answers[node].statistics:
+                    known = found.get(one.name)
+                    found[one.name] = one if known is None else known.plus(one)
+            answer([found[name] for name in sorted(found)])
+
+        asked = (vhost, "", "", False, "", False, queue, False, True, samples)
+        self._survey.ask(self._definitions.within_reach(), told, *asked)
+
     def close(self, name: str, reason: str, answer: Callable[[], None]) -> None:
         """Close the connection of that name, wherever it is; answer when the nodes have done so."""
         self._close(name, reason)
@@ -208,6 +235,11 @@ class Connections:
                 self._cluster.host.send(node, messages.encode(counted))
 
             self._own_totals.read(answer)
+            return
+        if message.statistics:
+            known = self._own_samples.read(message.vhost, message.queue, message.samples)
+            read = messages.ConnectionsAre(message.request, (), statistics=known)
+            self._cluster.host.send(node, messages.encode(read))
             return
         if message.reason:
             self._close(message.name, message.reason)

@@ -14,6 +14,7 @@ import msgspec
 from warren_broker.block.layout import AREAS
 from warren_broker.management.connection_values import ConnectionInfo, ConsumerInfo
 from warren_broker.management.shovel_values import ShovelInfo
+from warren_broker.management.statistic_values import QueueStatistics
 from warren_broker.management.total_values import NodeTotals
 from warren_broker.queue.commands import (
     ConsumerId,
@@ -337,8 +338,10 @@ class AskConnections(Numbered, frozen=True, array_like=True, tag="ask_connection
     reason     not empty: the one of that name is to be closed instead
     consumers  the answer is to have their consumers instead, of that queue ("": of any)
     totals     the answer is to have what the node counts instead
+    statistics  the answer is to have those of the vhost's queues, or of `queue`, instead
+    samples    with these
 
-    A node that does not know the last three fields answers the connections.
+    A node that does not know the last five fields answers the connections.
     """
 
     vhost: str
@@ -349,6 +352,8 @@ class AskConnections(Numbered, frozen=True, array_like=True, tag="ask_connection
     consumers: bool = False
     queue: str = ""
     totals: bool = False
+    statistics: bool = False
+    samples: bool = False
 
 
 class ConnectionsAre(Numbered, frozen=True, array_like=True, tag="connections_are"):
@@ -362,6 +367,7 @@ class ConnectionsAre(Numbered, frozen=True, array_like=True, tag="connections_ar
     consumers: tuple[tuple[int, int, ConsumerInfo], ...] = ()
     active: tuple[tuple[int, int, int], ...] = ()
     totals: NodeTotals | None = None
+    statistics: tuple[QueueStatistics, ...] = ()
 
 
 class Join(PeerMessage, frozen=True, array_like=True, tag="join"):

@@ -17,7 +17,6 @@ from warren_broker.http_api.calls import Credentials, HttpCall
 from warren_broker.http_api.frames import ApiJob, NodeAsk
 from warren_broker.http_api.listing import columns_of, cut_columns, paged
 from warren_broker.http_api.node_link import LOGIN_DELAY_S, NodeLink
-from warren_broker.http_api.queue_rates import QueueRates
 from warren_broker.http_api.replies import (
     NO_BODY,
     HttpRefusal,
@@ -61,7 +60,7 @@ class HttpApplication:
         self._body_bytes_max = settings.http.max_body_size
         interval_s = settings.collect_statistics_interval / 1000
         rated = settings.rates_mode == "basic"
-        self._sampling = Sampling(interval_s, QueueRates(interval_s), rated)
+        self._sampling = Sampling(interval_s, rated)
         self._ui = UiFiles(settings.path_prefix) if settings.ui else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

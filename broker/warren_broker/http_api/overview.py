@@ -11,13 +11,13 @@ from warren_broker.http_api.calls import HttpCall, path_of
 from warren_broker.http_api.replies import HttpReply
 from warren_broker.http_api.samples import (
     CHURN,
-    LENGTHS,
     MESSAGE_STATS,
     SAMPLES_KEPT,
     Range,
     range_of,
     summed,
 )
+from warren_broker.message_stats import LENGTHS
 from warren_broker.metadata.exchange_types import CHOOSING_KINDS, KEEPING_KINDS, KINDS
 
 RABBITMQ_VERSION: Final = "4.3.0"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from typing import Any, Final
 
@@ -11,6 +10,12 @@ from warren_broker.http_api.calls import HttpCall, argument_table, boolean, done
 from warren_broker.http_api.consumer_routes import consumers_of
 from warren_broker.http_api.listing import columns_of, paged, paging_of, sorts_of
 from warren_broker.http_api.messages import get_messages
+from warren_broker.http_api.queue_statistics import (
+    STATISTICS_KEYS,
+    shown_statistics,
+    statistics_of,
+    statistics_of_one,
+)
 from warren_broker.http_api.replies import HttpRefusal, HttpReply, bad_request
 from warren_broker.http_api.routing_table import HttpRoute, http_route
 from warren_broker.http_api.whole_cluster import nodes_alive
@@ -69,19 +74,28 @@ def shown_queue(queue: dict[str, Any], alive: set[str], counts: bool) -> dict[st
     return shown
 
 
-def _shown(call: HttpCall, queue: dict[str, Any], alive: set[str], counts: bool) -> dict[str, Any]:
-    """Return a queue as it is shown; with its counts also their rates since the last look."""
-    shown = shown_queue(queue, alive, counts)
-    if counts and call.sampling.on:
-        shown |= call.sampling.queues.details(time.monotonic(), shown)
-    return shown
-
-
 def _needs_counts(call: HttpCall) -> bool:
     if call.query.get("disable_stats") == "true":
         return call.query.get("enable_queue_totals") == "true"
     columns = columns_of(call.query)
     return columns is None or any(column and column[0] not in BASIC for column in columns)
+
+
+def _needs_statistics(call: HttpCall) -> bool:
+    return call.sampling.on and any(_wants(call, key) for key in STATISTICS_KEYS)
+
+
+async def _with_statistics(call: HttpCall, queues: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return queues with their rates and `message_stats`; the nodes are asked once per vhost."""
+    found: dict[str, Any] = {}
+    for vhost in dict.fromkeys(one["vhost"] for one in queues):
+        try:
+            found[vhost] = await statistics_of(call, vhost)
+        except HttpRefusal as refusal:
+            if refusal.reply.status != 404:  # deleted meanwhile
+                raise
+            found[vhost] = {}
+    return [one | shown_statistics(found[one["vhost"]].get(one["name"])) for one in queues]
 
 
 def _wants(call: HttpCall, key: str) -> bool:
@@ -97,7 +111,7 @@ async def _listed(call: HttpCall, vhost: str | None) -> HttpReply:
 
     Otherwise a page of a hundred would have every leader of ten thousand queues asked.
     """
-    counts = _needs_counts(call)
+    counts, statistics = _needs_counts(call), _needs_statistics(call)
     few = paging_of(call.query) is not None and BASIC.issuperset(
         one.split(".")[0] for one in sorts_of(call.query)
     )
@@ -107,19 +121,21 @@ async def _listed(call: HttpCall, vhost: str | None) -> HttpReply:
         found = await call.of_vhosts(partial(call.queues, counts=counted))
     else:
         found = await call.queues(vhost, counts=counted)
-    shown = [_shown(call, one, alive, counted) for one in found]
+    shown = [shown_queue(one, alive, counted) for one in found]
     if not few:
-        return HttpReply(200, shown)
+        return HttpReply(200, await _with_statistics(call, shown) if statistics else shown)
     page = paged(shown, call.query)
     if counts:
         page["items"] = await gathered(*(_counted(call, one, alive) for one in page["items"]))
+    if statistics:
+        page["items"] = await _with_statistics(call, page["items"])
     return HttpReply(200, page)
 
 
 async def _counted(call: HttpCall, shown: dict[str, Any], alive: set[str]) -> dict[str, Any]:
     asked = {"name": shown["name"], "counts": "true"}
     found = await call.get(path_of("queues", **asked), vhost=shown["vhost"])
-    return _shown(call, found[0], alive, True) if found else shown
+    return shown_queue(found[0], alive, True) if found else shown
 
 
 async def _list(call: HttpCall) -> HttpReply:
@@ -134,7 +150,9 @@ async def _get(call: HttpCall) -> HttpReply:
     counts = _needs_counts(call)
     vhost, name = call.names
     found = await call.queue(vhost, name, counts=counts)
-    shown = _shown(call, found, await nodes_alive(call), counts)
+    shown = shown_queue(found, await nodes_alive(call), counts)
+    if _needs_statistics(call):
+        shown |= shown_statistics(await statistics_of_one(call, vhost, name))
     if _wants(call, "consumer_details"):
         shown["consumer_details"] = await consumers_of(call, vhost, name)
     return HttpReply(200, shown)

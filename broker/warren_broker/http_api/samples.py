@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from warren_broker.http_api.replies import bad_request
+from warren_broker.message_stats import LENGTHS
 
 SAMPLES_KEPT: Final = 120
 AGE_S_MAX: Final = 366 * 86_400
@@ -41,8 +42,6 @@ CHURN: Final = {
     "queue_deleted": "queues_deleted",
 }
 """RabbitMQ's keys of `churn_rates`, and the counters of the nodes."""
-LENGTHS: Final = ("messages", "messages_ready", "messages_unacknowledged")
-"""Keys of `queue_totals`; they go down, too."""
 
 Totals = Mapping[str, Any]
 """`management.total_values.NodeTotals`, as the node answers it."""

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from warren_broker.http_api.queue_rates import QueueRates
 from warren_broker.http_api.replies import HttpRefusal
 from warren_broker.http_api.samples import Samples
 
@@ -34,7 +33,6 @@ class Sampling:
     """
 
     interval_s: float
-    queues: QueueRates
     on: bool = True
     samples: Samples = field(default_factory=Samples)
     _fetch: Fetch | None = None

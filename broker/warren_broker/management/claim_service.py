@@ -71,7 +71,12 @@ def _renew(asker: Asker, request: requests.RenewClaimsRequest, answer: Answer) -
 def _settle(asker: Asker, request: requests.SettleClaimsRequest, answer: Answer) -> None:
     queue = asker.queue(request.queue)
     command = commands.SettleClaims(request.reader, request.number, request.epoch, strict=True)
-    asker.ask(queue, command, answer, lambda reply: MessagesCounted(reply.messages))
+
+    def settled(reply: Any) -> MessagesCounted:
+        asker.broker.cluster.queue_counts.settled(queue.group, reply.messages)
+        return MessagesCounted(reply.messages)
+
+    asker.ask(queue, command, answer, settled)
 
 
 def _draw_epoch(asker: Asker, request: requests.DrawEpochRequest, answer: Answer) -> None:

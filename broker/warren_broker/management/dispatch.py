@@ -26,6 +26,7 @@ from warren_broker.management import (
     resource,
     shovels,
     sinks,
+    statistics,
     totals,
     users,
     views,
@@ -48,6 +49,7 @@ _ROUTES: tuple[resource.Route, ...] = (
     *health.ROUTES,
     *connections.ROUTES,
     *totals.ROUTES,
+    *statistics.ROUTES,
 )
 _RENDERERS = {
     **resource.RENDERERS,

@@ -83,6 +83,7 @@ def _split(
     for name, selection in zip(numbers, selections, strict=True):
         queue = state.queue(asker.vhost, name)
         assert queue is not None, name
+        asker.broker.cluster.queue_counts.published(queue.group, len(selection))
         found.append((queue, selection))
     return found
 
@@ -148,6 +149,7 @@ def _publish(asker: Asker, request: connection_requests.PublishBlock, answer: An
         queue = asker.broker.queues.find(asker.vhost, request.queue)
         if queue.store_of:
             raise errors.store_refused(queue.name, queue.vhost, queue.store_of)
+        asker.broker.cluster.queue_counts.published(queue.group, table.count)
         parts = [(queue, Selection(table, 0, table.count))]
     else:
         parts = _split(asker, request.exchange, request.block)
@@ -247,6 +249,8 @@ def _read(
         count, data = result
         taken, rest = cut_runs(runs, count)
         cursor = rest or None if browsing else None
+        if not browsing:
+            asker.broker.cluster.queue_counts.claimed(queue.group, count)
         answer(
             connection_requests.Fetched((connection_requests.Piece(taken, data),), count, cursor)
         )

@@ -184,7 +184,7 @@ class Client091(ProtocolClient):
         """Deliver messages to one of its consumers."""
         known = self._session.state.consumers.get(consumer)
         if known is not None:
-            self._counts.delivered(consumer, known.no_ack, delivery)
+            self._counts.delivered(consumer, known.channel.session, known.no_ack, delivery)
         self._held.took(consumer, delivery, block)
         if self._held or self._stream.congested:
             self._held.add(consumer, delivery, block)
@@ -446,6 +446,7 @@ class Client091(ProtocolClient):
             tap=self._tap(request) if self._vhost in self._session.state.traced_vhosts else None,
             names=names,
             unknown=guarded_call(self, partial(self.shut_down, FATE_UNKNOWN)),
+            counted=self._counts.published_to,
         )
         cluster = self._broker.cluster
         if not self._throttled and any(map(cluster.congested, touched)):
@@ -525,7 +526,7 @@ class Client091(ProtocolClient):
         answer = self._answer(request)
 
         def got(result: Any) -> None:
-            self._counts.got(queue.config.kind, request.no_ack, result)
+            self._counts.got(request, result)
             answer(result)
 
         self._broker.consuming.get(queue, command, got)

@@ -3,13 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sized
-from typing import Any
+from typing import Any, NamedTuple
 
 from warren_broker.amqp091 import requests
 from warren_broker.arguments import Kind
 from warren_broker.cluster.broker import Broker
 from warren_broker.counters import QUEUE_TYPES
-from warren_broker.queue.commands import Delivery
+from warren_broker.message_stats import (
+    ACK,
+    DELIVER,
+    DELIVER_NO_ACK,
+    GET,
+    GET_EMPTY,
+    GET_NO_ACK,
+    REDELIVER,
+    Row,
+    zero_row,
+)
+from warren_broker.queue.commands import ConsumerId, Delivery, SessionId
+
+
+class ChannelCounts:
+    """What one channel has done since it was opened.
+
+    rows       of each queue from which it was delivered messages, by group
+    consumers  that have rows among those of the connection
+    """
+
+    __slots__ = ("consumers", "published", "rows")
+
+    def __init__(self) -> None:
+        self.published = 0
+        self.rows: dict[int, Row] = {}
+        self.consumers: list[ConsumerId] = []
+
+    def row(self, group: int) -> Row:
+        """Return the counts of a queue, which the caller may increase."""
+        row = self.rows.get(group)
+        if row is None:
+            row = self.rows[group] = zero_row()
+        return row
+
+
+class _Rows(NamedTuple):
+    """Where a consumer's deliveries are counted: its queue never changes."""
+
+    queue: Row
+    channel: Row
+    kind: Kind
 
 
 class ClientCounts:
@@ -17,17 +58,30 @@ class ClientCounts:
 
     protocol  the label of its messages (`counters.PROTOCOLS`)
 
-    Invariant: what was counted as opened is counted as closed once
+    Invariants: what was counted as opened is counted as closed once; `_rows` has consumers of
+    sessions that have not ended
     """
 
-    __slots__ = ("_channels", "_consuming", "_counters", "_opened", "_protocol")
+    __slots__ = (
+        "_channels",
+        "_consuming",
+        "_counters",
+        "_opened",
+        "_protocol",
+        "_queues",
+        "_rows",
+        "published_to",
+    )
 
     def __init__(self, broker: Broker, protocol: str) -> None:
         self._protocol = protocol
         self._counters = broker.cluster.counters
+        self._queues = broker.cluster.queue_counts
         self._consuming = broker.consuming
         self._opened = False
-        self._channels: set[int] = set()
+        self._channels: dict[SessionId, ChannelCounts] = {}
+        self._rows: dict[ConsumerId, _Rows] = {}
+        self.published_to = self._queues.published
 
     def opened(self) -> None:
         """Count the connection, which has opened its vhost."""
@@ -40,22 +94,36 @@ class ClientCounts:
             self._opened = False
             self._counters.add("connections_closed", 1)
 
-    def channel_opened(self, session: int) -> None:
+    def channel_opened(self, session: SessionId) -> None:
         """Count a channel."""
-        self._channels.add(session)
+        self._channels[session] = ChannelCounts()
         self._counters.add("channels_opened", 1)
 
-    def channel_closed(self, session: int) -> None:
+    def channel_closed(self, session: SessionId) -> None:
         """Count the end of a channel; repeats are harmless."""
-        if session in self._channels:
-            self._channels.discard(session)
+        channel = self._channels.pop(session, None)
+        if channel is not None:
+            for consumer in channel.consumers:
+                self._rows.pop(consumer, None)
             self._counters.add("channels_closed", 1)
+
+    def consumer_ended(self, consumer: ConsumerId) -> None:
+        """Forget a consumer of AMQP 1.0; those of a channel end with it."""
+        self._rows.pop(consumer, None)
+
+    def of_channel(self, session: SessionId) -> ChannelCounts | None:
+        """Return what a channel has done; None: it is not open."""
+        return self._channels.get(session)
 
     # ------------------------------------------------------------ messages
 
     def published(self, request: requests.PublishRequest) -> None:
         """Count messages received."""
-        self._counters.received(self._protocol, request.last - request.first, request.confirm)
+        count = request.last - request.first
+        self._counters.received(self._protocol, count, request.confirm)
+        channel = self._channels.get(request.session)
+        if channel is not None:
+            channel.published += count
 
     def routed(self, parts: Iterable[Sized]) -> None:
         """Count messages routed; one part per queue."""
@@ -66,29 +134,58 @@ class ClientCounts:
         if count:
             self._counters.add("global_messages_confirmed", count, self._protocol)
 
-    def delivered(self, consumer: int, no_ack: bool, delivery: Delivery) -> None:
+    def delivered(
+        self, consumer: ConsumerId, session: SessionId, no_ack: bool, delivery: Delivery
+    ) -> None:
         """Count a run for a consumer."""
-        queue = self._consuming.queue_of(consumer)
-        if queue is not None:
-            how = "consume_auto_ack" if no_ack else "consume_manual_ack"
+        rows = self._rows.get(consumer) or self._begun(consumer, session)
+        if rows is not None:
             count = delivery.last - delivery.first + 1
-            again = delivery.acquired_count > 0
-            self._counters.delivered(self._protocol, queue.config.kind, how, count, again)
+            at, how = (
+                (DELIVER_NO_ACK, "consume_auto_ack") if no_ack else (DELIVER, "consume_manual_ack")
+            )
+            self._handed_out(rows, at, how, count, delivery.acquired_count > 0)
 
-    def got(self, kind: Kind, no_ack: bool, result: Any) -> None:
+    def got(self, request: requests.GetRequest, result: Any) -> None:
         """Count what a basic.get has found, unless it failed."""
+        rows = self._rows.get(request.consumer) or self._begun(request.consumer, request.session)
+        if rows is None:
+            return
         if isinstance(result, requests.GotMessage):
-            how = "get_auto_ack" if no_ack else "get_manual_ack"
-            again = result.delivery.acquired_count > 0
-            self._counters.delivered(self._protocol, kind, how, 1, again)
+            at, how = (GET_NO_ACK, "get_auto_ack") if request.no_ack else (GET, "get_manual_ack")
+            self._handed_out(rows, at, how, 1, result.delivery.acquired_count > 0)
         elif isinstance(result, requests.GotNothing):
-            labels = self._protocol, QUEUE_TYPES[kind]
+            rows.queue[GET_EMPTY] += 1
+            rows.channel[GET_EMPTY] += 1
+            labels = self._protocol, QUEUE_TYPES[rows.kind]
             self._counters.add("global_messages_get_empty", 1, *labels)
 
-    def acknowledged(self, consumer: int, msg_ids: Iterable[tuple[int, int]]) -> None:
+    def acknowledged(self, consumer: ConsumerId, msg_ids: Iterable[tuple[int, int]]) -> None:
         """Count messages acknowledged or, in AMQP 1.0, accepted; ranges with their last."""
-        queue = self._consuming.queue_of(consumer)
-        if queue is not None:
+        rows = self._rows.get(consumer)
+        if rows is not None:
             count = sum([last - first + 1 for first, last in msg_ids])
-            labels = self._protocol, QUEUE_TYPES[queue.config.kind]
+            rows.queue[ACK] += count
+            rows.channel[ACK] += count
+            labels = self._protocol, QUEUE_TYPES[rows.kind]
             self._counters.add("global_messages_acknowledged", count, *labels)
+
+    def _handed_out(self, rows: _Rows, at: int, how: str, count: int, again: bool) -> None:
+        for row in (rows.queue, rows.channel):
+            row[at] += count
+            if again:
+                row[REDELIVER] += count
+        self._counters.delivered(self._protocol, rows.kind, how, count, again)
+
+    def _begun(self, consumer: ConsumerId, session: SessionId) -> _Rows | None:
+        """Return where a consumer's deliveries are counted; None: its queue was deleted."""
+        queue = self._consuming.queue_of(consumer)
+        if queue is None:
+            return None
+        channel = self._channels.get(session)
+        if channel is not None:
+            channel.consumers.append(consumer)
+        of_channel = zero_row() if channel is None else channel.row(queue.group)
+        rows = _Rows(self._queues.row(queue.group), of_channel, queue.config.kind)
+        self._rows[consumer] = rows
+        return rows

@@ -70,7 +70,7 @@ class Consumers10:
         """Take messages for one of the links."""
         known = self._sessions.get(consumer)
         if known is not None:
-            self._counts.delivered(consumer, known.settled, delivery)
+            self._counts.delivered(consumer, known.session, known.settled, delivery)
         if self._refused.turns:
             size = block.kept_bytes(delivery.first, delivery.last + 1)
             self._refused.took(consumer, size)
@@ -223,6 +223,7 @@ class Consumers10:
 
     def _end(self, consumer: int, failed: bool) -> None:
         known = self._sessions.pop(consumer, None)
+        self._counts.consumer_ended(consumer)
         self._refused.forget(consumer)
         if known is not None:
             self._broker.consuming.session_down(known.session, failed)

@@ -111,6 +111,7 @@ class _PublishedRun:
             request.flags,
             tap=tap,
             names=request.names,
+            counted=broker.cluster.queue_counts.published,
         )
 
     def _taken(self, positions: Iterable[int]) -> None:

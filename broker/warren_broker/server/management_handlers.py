@@ -18,6 +18,7 @@ from warren_broker.management.queue_service import QUEUE_HANDLERS
 from warren_broker.management.relay_service import RELAY_HANDLERS
 from warren_broker.management.shovel_service import SHOVEL_HANDLERS
 from warren_broker.management.sink_service import SINK_HANDLERS
+from warren_broker.management.statistic_service import STATISTIC_HANDLERS
 from warren_broker.management.total_service import TOTAL_HANDLERS
 from warren_broker.management.user_service import USER_HANDLERS
 
@@ -37,4 +38,5 @@ MANAGEMENT_HANDLERS: dict[type, Handler] = {
     **HEALTH_HANDLERS,
     **CONNECTION_HANDLERS,
     **TOTAL_HANDLERS,
+    **STATISTIC_HANDLERS,
 }

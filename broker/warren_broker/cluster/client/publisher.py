@@ -55,6 +55,8 @@ class QueuePart(NamedTuple):
     kept: bool = False
 
 
+Counted: TypeAlias = Callable[[int, int], None]
+"""Called with each queue's group and how many messages it gets, before they are submitted."""
 Tap: TypeAlias = Callable[[list[QueuePart]], None]
 """Called with the parts of a run before they are submitted."""
 
@@ -79,6 +81,7 @@ class Publisher:
         tap: Tap | None = None,
         names: Names | None = None,
         unknown: Callable[[], None] | None = None,
+        counted: Counted | None = None,
     ) -> list[GroupClient]:
         """Publish messages first <= i < last; return their uplinks, for backpressure.
 
@@ -90,11 +93,12 @@ class Publisher:
         names         of the messages of a relay; None or empty: it is none's
         unknown       called instead of on_confirmed for a relay's messages that a queue may have or
                       not, because its only node is unreachable; None: on_confirmed is called
+        counted       None: not wanted
         """
         parts = self.route(vhost, table, first, last, flags)
         if tap is not None:
             tap(parts)
-        return self._submit(vhost, parts, on_routed, on_confirmed, keep, names, unknown)
+        return self._submit(vhost, parts, on_routed, on_confirmed, keep, names, unknown, counted)
 
     def publish_from(
         self,
@@ -125,13 +129,16 @@ class Publisher:
         keep: Keep | None,
         names: Names | None = None,
         unknown: Callable[[], None] | None = None,
+        counted: Counted | None = None,
     ) -> list[GroupClient]:
         if keep is not None:
             parts = kept_parts(parts, keep)
         if on_routed is not None:
             on_routed([part.selection for part in parts], sum([part.kept for part in parts]))
-        if names:
-            return self.send(vhost, parts, on_confirmed, names=names, unknown=unknown)
+        if names or counted:
+            return self.send(
+                vhost, parts, on_confirmed, names=names, unknown=unknown, counted=counted
+            )
         return self.send(vhost, parts, on_confirmed)
 
     def send(
@@ -142,6 +149,7 @@ class Publisher:
         strict: bool = False,
         names: Names | None = None,
         unknown: Callable[[], None] | None = None,
+        counted: Counted | None = None,
     ) -> list[GroupClient]:
         """Submit routed messages to their queues; return the uplinks.
 
@@ -150,6 +158,7 @@ class Publisher:
                       publisher it is as if they had never been routed to it
         names         see `publish`; a store does not look at them
         unknown       see `publish`
+        counted       see `publish`; not of stores
         """
         state = self._queues.definitions.state
         policies = self._queues.definitions.policies(vhost)
@@ -169,6 +178,8 @@ class Publisher:
                 continue
             client = self._queues.client(queue)
             touched.append(client)
+            if counted is not None and not kept:
+                counted(queue.group, len(selection))
             if kept:
                 self._keep(queue, client, parts, number, on_confirmed, strict)
             elif names:

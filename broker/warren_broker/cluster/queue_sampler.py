@@ -1,0 +1,87 @@
+"""Samples of this node's queues, one each interval: what its clients did, and how long they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from warren_broker.cluster.cluster import Cluster
+from warren_broker.cluster.definitions import Definitions
+from warren_broker.cluster.led_queues import SLICE_GROUPS, MemberCounts
+from warren_broker.management.statistic_values import NodeSamples, QueueStatistics
+from warren_broker.message_stats import UNKNOWN, QueueHistory
+from warren_raft.runtime.host import UnknownGroup
+
+
+class QueueSampler:
+    """Looks at the queues that have counts or are led here, SLICE_GROUPS in one turn of the loop.
+
+    A queue is read only when its counts or its log's applied index have changed since the last
+    look, so that idle queues take no more than two comparisons.
+    """
+
+    def __init__(self, cluster: Cluster, definitions: Definitions, interval_ms: int) -> None:
+        self._cluster = cluster
+        self._definitions = definitions
+        self._interval_ms = interval_ms
+        self._history = QueueHistory(cluster.loop.clock.monotonic_ms())
+
+    def start(self) -> None:
+        """Take the first sample after the interval, and one each interval from then on."""
+        self._cluster.loop.call_later(self._interval_ms, self._look)
+
+    def _look(self) -> None:
+        groups = {*self._cluster.queue_counts.rows, *self._cluster.effects.led, *self._history}
+        self._visit(sorted(groups), 0, self._cluster.loop.clock.monotonic_ms())
+
+    def _visit(self, groups: Sequence[int], first: int, began_ms: int) -> None:
+        loop, clock = self._cluster.loop, self._cluster.loop.clock
+        now = clock.monotonic_ms(), clock.epoch_ms()
+        for group in groups[first : first + SLICE_GROUPS]:
+            self._sample(group, now)
+        if first + SLICE_GROUPS < len(groups):
+            loop.call_later(0, lambda: self._visit(groups, first + SLICE_GROUPS, began_ms))
+            return
+        known = self._definitions.state.groups
+        for group in groups:
+            if group not in known:
+                self._cluster.queue_counts.forget(group)
+        self._history.looked(began_ms, (group for group in groups if group in known))
+        loop.call_later(self._interval_ms, self._look)
+
+    def _sample(self, group: int, now: tuple[int, int]) -> None:
+        host, row = self._cluster.host, self._cluster.queue_counts.rows.get(group)
+        try:
+            leads = host.is_leader(group)
+            mark = host.applied_index(group) if leads else UNKNOWN
+            if self._history.unchanged(group, now[0], mark, row):
+                return
+            lengths = None
+            if leads:
+                counts = MemberCounts.of(host.state(group))
+                lengths = (counts.messages, counts.ready, counts.unacked)
+        except UnknownGroup:  # deleted meanwhile
+            return
+        self._history.sample(group, now, mark, row, lengths)
+
+    def read(self, vhost: str, name: str, samples: bool) -> tuple[QueueStatistics, ...]:
+        """Return what is known of the queues of a vhost that were used; name: of one; "": of all.
+
+        samples  with those that were kept
+        """
+        scope = self._definitions.state.scopes.get(vhost)
+        if scope is None:
+            return ()
+        groups, rows = self._definitions.state.groups, self._cluster.queue_counts.rows
+        if name:
+            wanted = [scope.queues[name].group] if name in scope.queues else []
+        else:
+            wanted = [group for group in {*rows, *self._history} if group in groups]
+        found = []
+        for group in wanted:
+            queue = groups[group]
+            if queue.vhost == vhost and not queue.store_of:
+                kept = (NodeSamples(*self._history.samples(group)),) if samples else ()
+                counts, rates = rows.get(group, ()), self._history.rates(group)
+                if counts or any(rates) or samples:
+                    found.append(QueueStatistics(queue.name, tuple(counts), rates, kept))
+        return tuple(found)

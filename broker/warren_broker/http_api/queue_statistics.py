@@ -1,0 +1,67 @@
+"""`message_stats` and rates of queues, from what the nodes answer of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+from warren_broker.http_api.calls import HttpCall, path_of
+from warren_broker.message_stats import COUNTED, LENGTHS, NO_RATES, PUBLISH
+
+Statistics: TypeAlias = Sequence[Any]
+"""`management.statistic_values.QueueStatistics`, as the node answers it."""
+STATISTICS_KEYS: Final = frozenset({"message_stats", *(f"{name}_details" for name in LENGTHS)})
+"""Keys of a queue for which the nodes are asked."""
+_HANDED_OUT: Final = ("deliver", "deliver_no_ack", "get", "get_no_ack")
+"""Their sum is `deliver_get`."""
+
+
+async def statistics_of(call: HttpCall, vhost: str) -> dict[str, Statistics]:
+    """Return the statistics of a vhost's queues by name; those that nothing has used have none."""
+    found = await call.get("/statistics/queues", vhost=vhost)
+    return {str(one[0]): one for one in found}
+
+
+async def statistics_of_one(call: HttpCall, vhost: str, name: str) -> Statistics | None:
+    """Return the statistics of one queue."""
+    found = await call.get(path_of("statistics", "queues", name=name), vhost=vhost)
+    return found[0] if found else None
+
+
+def shown_statistics(one: Statistics | None) -> dict[str, Any]:
+    """Return the keys of a queue that its statistics give; None: it has none.
+
+    As in RabbitMQ, a queue to which nothing was published has no `publish`, and one from which
+    nothing was asked for has none of the other counts.
+    """
+    counts, rates = (one[1], one[2]) if one is not None else ((), NO_RATES)
+    shown: dict[str, Any] = {
+        f"{name}_details": {"rate": _rounded(rate)}
+        for name, rate in zip(LENGTHS, rates[len(COUNTED) :], strict=True)
+    }
+    if any(counts):
+        shown["message_stats"] = message_stats(counts, rates)
+    return shown
+
+
+def message_stats(counts: Sequence[int], rates: Sequence[float]) -> dict[str, Any]:
+    """Return a queue's counts, each with its rate."""
+    values = dict(zip(COUNTED, counts, strict=True))
+    grown = dict(zip(COUNTED, rates, strict=False))
+    kept: list[str] = []
+    if counts[PUBLISH]:
+        kept.append(COUNTED[PUBLISH])
+    if any(count for at, count in enumerate(counts) if at != PUBLISH):
+        kept += [name for at, name in enumerate(COUNTED) if at != PUBLISH]
+        values["deliver_get"] = sum(values[name] for name in _HANDED_OUT)
+        grown["deliver_get"] = sum(grown[name] for name in _HANDED_OUT)
+        kept.append("deliver_get")
+    shown: dict[str, Any] = {}
+    for name in kept:
+        shown[name] = values[name]
+        shown[f"{name}_details"] = {"rate": _rounded(grown[name])}
+    return shown
+
+
+def _rounded(rate: float) -> float:
+    return round(rate, 3)

@@ -1,0 +1,29 @@
+"""What clients did with queues as a `/management` resource: of Warren, for the HTTP API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from warren_broker.management import resource
+from warren_broker.management.resource import ManagementRequest, Names, Query
+
+
+class GetQueueStatisticsRequest(ManagementRequest, frozen=True):
+    """GET /statistics/queues?name=&samples=. Answer: Listed (QueueStatistics), by name.
+
+    Queues that no client has used since the nodes' starts are left out.
+
+    name     only the queue with this name; "": all of the vhost
+    samples  with those that the nodes have kept; of one queue
+    """
+
+    name: str = ""
+    samples: bool = False
+
+
+def _get(names: Names, query: Query, body: Any) -> ManagementRequest:
+    name = query.get("name", "")
+    return GetQueueStatisticsRequest(name, bool(name) and resource.is_set(query, "samples"))
+
+
+ROUTES: tuple[resource.Route, ...] = (resource.route("GET", "/statistics/queues", _get),)

@@ -1,0 +1,210 @@
+"""What a node counts of each queue's messages, the rates between its samples, and a history.
+
+Counts are of the clients of this node, and go up from its start on; a queue's are the sums over the
+nodes. Lengths are known where the queue is led. Time is handed in.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, TypeAlias
+
+COUNTED: Final = (
+    *("publish", "deliver", "deliver_no_ack", "get", "get_no_ack", "get_empty", "redeliver"),
+    "ack",
+)
+"""RabbitMQ's names of a queue's counts, in the order of a row."""
+PUBLISH, DELIVER, DELIVER_NO_ACK, GET, GET_NO_ACK, GET_EMPTY, REDELIVER, ACK = range(len(COUNTED))
+LENGTHS: Final = ("messages", "messages_ready", "messages_unacknowledged")
+"""RabbitMQ's names of a queue's lengths; they go down, too."""
+Row: TypeAlias = list[int]
+"""The counts of one queue."""
+UNKNOWN: Final = -1
+"""A length in a sample of a node that did not lead the queue."""
+WIDTH: Final = 1 + len(COUNTED) + len(LENGTHS)
+"""Numbers of a sample: milliseconds since the epoch, counts, lengths."""
+FINE_SAMPLES: Final = 120
+"""Samples of a queue that are kept as they were taken: ten minutes of 5 s each."""
+COARSE_SAMPLES: Final = 60
+"""Older ones, the last one of each minute."""
+COARSE_MS: Final = 60_000
+SAMPLES_MAX: Final = 300_000
+"""Samples of all queues of a node, 28.8 MB; where more queues change, each keeps fewer."""
+NO_RATES: Final = (0.0,) * (len(COUNTED) + len(LENGTHS))
+
+
+def zero_row() -> Row:
+    """Return counts of nothing yet."""
+    return [0] * len(COUNTED)
+
+
+class MessageCounts:
+    """The counts of each queue, by group; changed for whole runs of messages.
+
+    Invariant: no count goes down
+    """
+
+    __slots__ = ("rows",)
+
+    def __init__(self) -> None:
+        self.rows: defaultdict[int, Row] = defaultdict(zero_row)
+
+    def row(self, group: int) -> Row:
+        """Return the counts of a queue, which the caller may increase."""
+        return self.rows[group]
+
+    def published(self, group: int, count: int) -> None:
+        """Count messages that a client's run has for a queue."""
+        self.rows[group][PUBLISH] += count
+
+    def claimed(self, group: int, count: int) -> None:
+        """Count messages of a claim that a reader was given."""
+        self.rows[group][DELIVER] += count
+
+    def settled(self, group: int, count: int) -> None:
+        """Count messages of claims that were settled."""
+        self.rows[group][ACK] += count
+
+    def forget(self, group: int) -> None:
+        """Drop the counts of a deleted queue."""
+        self.rows.pop(group, None)
+
+
+class _Series:
+    """The samples of one queue; `fine` and, before it, `coarse` have WIDTH numbers for each.
+
+    at_ms    when it was last looked at
+    mark     what the caller gave then: the same one means the same lengths
+    whole    nothing was dropped: before the first sample all counts were 0
+    """
+
+    __slots__ = ("at_ms", "coarse", "counts", "fine", "lengths", "mark", "rates", "whole")
+
+    def __init__(self, at_ms: int) -> None:
+        self.at_ms = at_ms
+        self.mark = UNKNOWN
+        self.counts: Sequence[int] = (0,) * len(COUNTED)
+        self.lengths: tuple[int, ...] | None = None
+        self.rates = NO_RATES
+        self.fine = array("q")
+        self.coarse = array("q")
+        self.whole = True
+
+    def append(self, epoch_ms: int) -> None:
+        """Keep a sample of what is known now."""
+        lengths = self.lengths or (UNKNOWN,) * len(LENGTHS)
+        self.fine.extend((epoch_ms, *self.counts, *lengths))
+
+    def trim(self, samples: int) -> int:
+        """Drop the oldest samples but so many; return how many are left."""
+        fine, coarse = self.fine, self.coarse
+        fine_max = min(FINE_SAMPLES, max(1, samples * 2 // 3))
+        while len(fine) > fine_max * WIDTH:
+            if fine[0] // COARSE_MS != fine[WIDTH] // COARSE_MS:
+                coarse.extend(fine[:WIDTH])
+            del fine[:WIDTH]
+        excess = len(coarse) - min(COARSE_SAMPLES, samples // 3) * WIDTH
+        if excess > 0:
+            del coarse[:excess]
+            self.whole = False
+        return self.size()
+
+    def size(self) -> int:
+        """Return the number of samples."""
+        return (len(self.fine) + len(self.coarse)) // WIDTH
+
+
+class QueueHistory:
+    """The rates and the latest samples of the queues that change.
+
+    A sample is kept when something has changed since the one before, so an idle queue takes none.
+
+    Invariant: after `trim` at most SAMPLES_MAX samples, or two of each queue
+    """
+
+    def __init__(self, at_ms: int, samples_max: int = SAMPLES_MAX) -> None:
+        """at_ms: when counting began."""
+        self._series: dict[int, _Series] = {}
+        self._began_ms = at_ms
+        self._samples_max = samples_max
+        self._share = FINE_SAMPLES + COARSE_SAMPLES
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._series)
+
+    def unchanged(self, group: int, at_ms: int, mark: int, counts: Sequence[int] | None) -> bool:
+        """Return whether a queue is as it was; then its rates are 0 from now on.
+
+        mark    differs when lengths may; UNKNOWN where the queue is not led
+        counts  None: there are none
+        """
+        series = self._series.get(group)
+        if series is None:
+            return counts is None and mark == UNKNOWN
+        if series.mark != mark or (counts is not None and series.counts != counts):
+            return False
+        series.at_ms = at_ms
+        series.rates = NO_RATES
+        return True
+
+    def sample(
+        self,
+        group: int,
+        now: tuple[int, int],
+        mark: int,
+        counts: Sequence[int] | None,
+        lengths: tuple[int, ...] | None,
+    ) -> None:
+        """Note a queue's counts and lengths; None: there are none here.
+
+        now  milliseconds of a clock that goes evenly, and since the epoch
+        """
+        at_ms, epoch_ms = now
+        series = self._series.get(group)
+        if series is None:
+            series = self._series[group] = _Series(self._began_ms)
+        elapsed_s = (at_ms - series.at_ms) / 1000
+        if elapsed_s <= 0:
+            return  # the next look finds what has changed
+        before, known = series.counts, series.lengths
+        series.counts = list(counts) if counts is not None else before
+        series.lengths, series.mark, series.at_ms = lengths, mark, at_ms
+        grown = [new - old for new, old in zip(series.counts, before, strict=True)]
+        if lengths is not None and known is not None:
+            grown += [new - old for new, old in zip(lengths, known, strict=True)]
+        else:
+            grown += [0] * len(LENGTHS)
+        series.rates = tuple([one / elapsed_s for one in grown])
+        if any(grown) or lengths != known:
+            series.append(epoch_ms)
+            series.trim(self._share)
+
+    def looked(self, at_ms: int, groups: Iterable[int]) -> None:
+        """End a look at all queues, of which these are left: the others are forgotten."""
+        left = set(groups)
+        for group in [group for group in self._series if group not in left]:
+            del self._series[group]
+        self._began_ms = at_ms
+        series = self._series.values()
+        share = self._samples_max // max(1, len(series))
+        self._share = max(2, min(FINE_SAMPLES + COARSE_SAMPLES, share))
+        if sum([one.size() for one in series]) > self._samples_max:
+            for one in series:
+                one.trim(self._share)
+
+    def rates(self, group: int) -> tuple[float, ...]:
+        """Return the rates per second of a queue's counts and lengths."""
+        series = self._series.get(group)
+        return NO_RATES if series is None else series.rates
+
+    def samples(self, group: int) -> tuple[bool, list[int]]:
+        """Return a queue's samples, the oldest first, WIDTH numbers each.
+
+        returns  first, whether all counts were 0 before the first one
+        """
+        series = self._series.get(group)
+        if series is None:
+            return True, []
+        return series.whole, [*series.coarse, *series.fine]
