@@ -23,13 +23,20 @@ from typing import Any, NoReturn
 START_S = 60.0
 COLD_NODES = "COLD_NODES"
 """Set in a test's environment, this variable lets its nodes start as a user's do."""
+OWN_PATHS = 2
+"""Folders that `node_environment` puts before PYTHONPATH: of the broker, and of Raft."""
 SURVEY_PATIENCE_MS = 30_000
 """How long these nodes wait for an answer of another one. Half a second, the usual time, is too
 little on a busy machine: what a node declares is then not seen at once on one that waits for a
 processor, and limits and lists leave out its connections. A node that hangs is suspected after two
 seconds, and not waited for from then on."""
-PER_TEST = ("PYTEST_CURRENT_TEST",)
-"""Variables that do not concern a node."""
+NOT_OF_NODES = (
+    "PYTEST_CURRENT_TEST",
+    "PYSPARK_DRIVER_PYTHON",
+    "PYSPARK_PYTHON",
+    "RABBITMQ_PASSWORD",
+)
+"""Variables that do not concern a node: the last three are set for Spark's processes."""
 
 
 class WarmNode:
@@ -128,7 +135,9 @@ def warm_nodes() -> Iterator[None]:
 
     def environment() -> dict[str, str]:
         now = local.node_environment()
-        return {name: value for name, value in now.items() if name not in PER_TEST}
+        # What follows the folders of the node's packages is the test run's, or Spark's.
+        now["PYTHONPATH"] = os.pathsep.join(now["PYTHONPATH"].split(os.pathsep)[:OWN_PATHS])
+        return {name: value for name, value in now.items() if name not in NOT_OF_NODES}
 
     cold, usual = local.spawn_node, environment()
     template = Template(usual)
