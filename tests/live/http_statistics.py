@@ -142,7 +142,7 @@ def refused(http: HttpClient) -> dict[str, list[Any]]:
     return found
 
 
-def settled(http: HttpClient, of_channels: bool = True) -> bool:
+def settled(http: HttpClient) -> bool:
     """Whether the statistics have what `work` did."""
     wanted = {"used": ("get_empty", 3), "filled": ("publish", 1), "taken": ("deliver_no_ack", 1)}
     for name, (key, count) in wanted.items():
@@ -150,8 +150,6 @@ def settled(http: HttpClient, of_channels: bool = True) -> bool:
         if stats.get(key) != count:
             return False
     channels = http.get("/channels")
-    if not of_channels:
-        return True
     return bool(channels) and channels[0].get("message_stats", {}).get("get_empty", 0) == 3
 
 

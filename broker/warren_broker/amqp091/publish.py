@@ -99,6 +99,7 @@ def return_unroutable(channel: Channel, table: MessageTable, positions: list[int
     connection = channel.connection
     for at in positions:
         if table.route(at).mandatory:
+            channel.returned += 1
             format_return(
                 connection.out,
                 table,

@@ -112,12 +112,14 @@ class Channel:
     at        code of the method being handled, for a close's class and method id
     past      cancelled consumers that may still hold deliveries: number to queue
     getters   queue to the number that basic.get uses there
+    confirmed messages confirmed to the client; returned: messages returned as unroutable
     held_back deliveries beyond the channel-wide prefetch, in order
     """
 
     __slots__ = (
         "at",
         "confirm",
+        "confirmed",
         "connection",
         "consumers",
         "deliveries",
@@ -133,6 +135,7 @@ class Channel:
         "publishes",
         "reply_consumer",
         "reply_name",
+        "returned",
         "session",
         "state",
         "tx",
@@ -157,6 +160,8 @@ class Channel:
         self.deliveries = DeliveryLedger()
         self.held_back: deque[tuple[ChannelConsumer, Delivery, Any]] = deque()
         self.confirm = False
+        self.confirmed = 0
+        self.returned = 0
         self.publishes = PublishLedger()
         self.tx: Transaction | None = None
         self.reply_consumer = ""
@@ -188,7 +193,9 @@ class Channel:
         confirms = self.publishes.take()
         if confirms is None or self.state != "open":
             return
-        self.connection.confirmed += self.publishes.take_acked()
+        acked = self.publishes.take_acked()
+        self.confirmed += acked
+        self.connection.confirmed += acked
         out = self.connection.out
         if confirms.up_to or confirms.singles:
             format_confirms(out, self.number, confirms.up_to, confirms.singles)

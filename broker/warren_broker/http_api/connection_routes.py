@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from warren_broker.http_api.calls import HttpCall, path_of
+from warren_broker.http_api.queue_statistics import handed_out, summed_rows
 from warren_broker.http_api.replies import HttpReply, object_not_found
 from warren_broker.http_api.routing_table import HttpRoute, http_route
+
+OCTETS: Final = ("recv_oct", "send_oct")
 
 
 def shown_connection(one: dict[str, Any]) -> dict[str, Any]:
@@ -24,7 +28,15 @@ def shown_connection(one: dict[str, Any]) -> dict[str, Any]:
 async def _found(call: HttpCall, **chosen: str) -> list[dict[str, Any]]:
     given = {key: value for key, value in chosen.items() if value}
     found = await call.get(f"/connections?{urlencode(given)}")
-    return [shown_connection(one) for one in found]
+    return [shown_connection(one) | _octet_rates(call, one) for one in found]
+
+
+def _octet_rates(call: HttpCall, one: dict[str, Any]) -> dict[str, Any]:
+    if not call.sampling.on:
+        return {}
+    key = ("connection", one["name"], one["connected_at"])
+    counts = {name: one[name] for name in OCTETS}
+    return dict(call.sampling.looks.details(time.monotonic(), key, counts))
 
 
 async def _list(call: HttpCall) -> HttpReply:
@@ -65,6 +77,10 @@ async def _close_user(call: HttpCall) -> HttpReply:
 # ------------------------------------------------------------------ channels
 
 
+CHANNEL_COUNTS: Final = ("session", "published", "confirmed", "returned", "deliveries")
+"""Keys of a channel that `message_stats` is made of."""
+
+
 def shown_channels(connection: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the channels of a connection with RabbitMQ's keys."""
     of = {key: connection[key] for key in ("name", "peer_host", "peer_port")}
@@ -81,16 +97,51 @@ def shown_channels(connection: dict[str, Any]) -> list[dict[str, Any]]:
                 {"consumer_tag": tag, "queue": {"name": queue, "vhost": connection["vhost"]}}
                 for tag, queue in one["consumers"]
             ],
-            **{key: value for key, value in one.items() if key != "consumers"},
+            **{key: one[key] for key in one if key not in ("consumers", *CHANNEL_COUNTS)},
         }
         for one in connection["open_channels"]
     ]
 
 
 async def _channels(call: HttpCall, **chosen: str) -> list[dict[str, Any]]:
+    return [shown for shown, _ in await _known_channels(call, **chosen)]
+
+
+async def _known_channels(
+    call: HttpCall, **chosen: str
+) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Return channels as they are shown, each with what the node says of it."""
     given = {key: value for key, value in chosen.items() if value}
     found = await call.get(f"/connections?{urlencode({**given, 'channels': 'true'})}")
-    return [channel for one in found for channel in shown_channels(one)]
+    return [
+        (shown | _message_stats(call, shown["name"], channel), channel)
+        for one in found
+        for shown, channel in zip(shown_channels(one), one["open_channels"], strict=True)
+    ]
+
+
+def _message_stats(call: HttpCall, name: str, one: dict[str, Any]) -> dict[str, Any]:
+    """Return `message_stats` of a channel that has done something, each count with its rate."""
+    if not call.sampling.on:
+        return {}
+    counts: dict[str, int] = {}
+    if one["published"]:
+        counts["publish"] = one["published"]
+        counts["confirm"], counts["return_unroutable"] = one["confirmed"], one["returned"]
+    if one["deliveries"]:
+        counts |= handed_out(summed_rows([row for _, row in one["deliveries"]]))
+    if not counts:
+        return {}
+    key = ("channel", name, one["session"])
+    rates = call.sampling.looks.details(time.monotonic(), key, counts)
+    return {"message_stats": {**counts, **rates}}
+
+
+def _deliveries(vhost: str, one: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"queue": {"name": queue, "vhost": vhost}, "stats": handed_out(row)}
+        for queue, row in one["deliveries"]
+    ]
 
 
 async def _list_channels(call: HttpCall) -> HttpReply:
@@ -99,9 +150,10 @@ async def _list_channels(call: HttpCall) -> HttpReply:
 
 async def _get_channel(call: HttpCall) -> HttpReply:
     name = call.names[0].rpartition(" (")[0]
-    for one in await _channels(call, name=name) if name else []:
-        if one["name"] == call.names[0]:
-            return HttpReply(200, one)
+    for shown, channel in await _known_channels(call, name=name) if name else []:
+        if shown["name"] == call.names[0]:
+            deliveries = _deliveries(shown["vhost"], channel) if call.sampling.on else []
+            return HttpReply(200, {**shown, "deliveries": deliveries})
     raise object_not_found()
 
 

@@ -52,15 +52,25 @@ def message_stats(counts: Sequence[int], rates: Sequence[float]) -> dict[str, An
     if counts[PUBLISH]:
         kept.append(COUNTED[PUBLISH])
     if any(count for at, count in enumerate(counts) if at != PUBLISH):
-        kept += [name for at, name in enumerate(COUNTED) if at != PUBLISH]
-        values["deliver_get"] = sum(values[name] for name in _HANDED_OUT)
+        values |= handed_out(counts)
         grown["deliver_get"] = sum(grown[name] for name in _HANDED_OUT)
-        kept.append("deliver_get")
+        kept += handed_out(counts)
     shown: dict[str, Any] = {}
     for name in kept:
         shown[name] = values[name]
         shown[f"{name}_details"] = {"rate": _rounded(grown[name])}
     return shown
+
+
+def handed_out(counts: Sequence[int]) -> dict[str, int]:
+    """Return a queue's counts but `publish`, with their sum `deliver_get`."""
+    values = {name: counts[at] for at, name in enumerate(COUNTED) if at != PUBLISH}
+    return {**values, "deliver_get": sum(values[name] for name in _HANDED_OUT)}
+
+
+def summed_rows(rows: Sequence[Sequence[int]]) -> list[int]:
+    """Return the sums of several queues' counts."""
+    return [sum(column) for column in zip(*rows, strict=True)]
 
 
 def _rounded(rate: float) -> float:

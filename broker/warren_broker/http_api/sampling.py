@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from warren_broker.http_api.looks import Looks
 from warren_broker.http_api.replies import HttpRefusal
 from warren_broker.http_api.samples import Samples
 
@@ -23,7 +24,8 @@ Fetch: TypeAlias = Callable[[], Awaitable[Any]]
 class Sampling:
     """Takes a sample each `interval_s`, with the credentials of the latest request for rates.
 
-    on  whether there are rates at all (`management.rates_mode`)
+    looks  at connections and channels
+    on     whether there are rates at all (`management.rates_mode`)
 
     1. Rates are asked for: the first sample is taken at once.  2. The next ones follow, each after
     the interval.  3. No request comes for SAMPLED_S, or the node refuses: the samples are
@@ -33,6 +35,7 @@ class Sampling:
     """
 
     interval_s: float
+    looks: Looks
     on: bool = True
     samples: Samples = field(default_factory=Samples)
     _fetch: Fetch | None = None

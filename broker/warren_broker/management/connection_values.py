@@ -14,6 +14,9 @@ class ChannelInfo(msgspec.Struct, frozen=True):
     global_prefetch_count  of the channel
     transactional, confirm  its mode
     consumers              tag and queue of each, sorted
+    session                differs from another channel's with this number
+    published, confirmed, returned  messages of the client; confirmed, or returned, to it
+    deliveries             queue, and what it was given from there (`message_stats.COUNTED`)
     """
 
     number: int
@@ -23,6 +26,11 @@ class ChannelInfo(msgspec.Struct, frozen=True):
     transactional: bool
     confirm: bool
     consumers: tuple[tuple[str, str], ...] = ()
+    session: int = 0
+    published: int = 0
+    confirmed: int = 0
+    returned: int = 0
+    deliveries: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
 class ConnectionInfo(msgspec.Struct, frozen=True):

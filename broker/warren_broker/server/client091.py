@@ -61,7 +61,7 @@ class Client091(ProtocolClient):
         return self._session.state.vhost
 
     def _spoken(self, channels: bool) -> Spoken:
-        return spoken_091(self._session, channels)
+        return spoken_091(self._session, self._counts, channels)
 
     @property
     def logged_in(self) -> tuple[str, str] | None:

@@ -20,13 +20,14 @@ from warren_broker.message_stats import (
     Row,
     zero_row,
 )
+from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue.commands import ConsumerId, Delivery, SessionId
 
 
 class ChannelCounts:
     """What one channel has done since it was opened.
 
-    rows       of each queue from which it was delivered messages, by group
+    rows       of each queue from which it was delivered messages, by group and name
     consumers  that have rows among those of the connection
     """
 
@@ -34,14 +35,15 @@ class ChannelCounts:
 
     def __init__(self) -> None:
         self.published = 0
-        self.rows: dict[int, Row] = {}
+        self.rows: dict[tuple[int, str], Row] = {}
         self.consumers: list[ConsumerId] = []
 
-    def row(self, group: int) -> Row:
+    def row(self, queue: QueueRecord) -> Row:
         """Return the counts of a queue, which the caller may increase."""
-        row = self.rows.get(group)
+        key = queue.group, queue.name
+        row = self.rows.get(key)
         if row is None:
-            row = self.rows[group] = zero_row()
+            row = self.rows[key] = zero_row()
         return row
 
 
@@ -185,7 +187,7 @@ class ClientCounts:
         channel = self._channels.get(session)
         if channel is not None:
             channel.consumers.append(consumer)
-        of_channel = zero_row() if channel is None else channel.row(queue.group)
+        of_channel = zero_row() if channel is None else channel.row(queue)
         rows = _Rows(self._queues.row(queue.group), of_channel, queue.config.kind)
         self._rows[consumer] = rows
         return rows

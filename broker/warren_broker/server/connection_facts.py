@@ -14,6 +14,7 @@ from warren_broker.management.connection_values import (
     ConsumerInfo,
 )
 from warren_broker.queue.commands import ConsumerId
+from warren_broker.server.client_counts import ChannelCounts, ClientCounts
 from warren_broker.server.connection_events import said_of_itself
 from warren_raft.runtime.net.stream import Stream
 from warren_raft.runtime.net.tls import TlsStream
@@ -48,7 +49,7 @@ class Spoken:
     consumers: tuple[Consumed, ...] = ()
 
 
-def spoken_091(session: Connection, channels: bool) -> Spoken:
+def spoken_091(session: Connection, counts: ClientCounts, channels: bool) -> Spoken:
     """Return what was said on an AMQP 0.9.1 connection.
 
     channels  with its open channels and its consumers
@@ -61,7 +62,7 @@ def spoken_091(session: Connection, channels: bool) -> Spoken:
         state.frame_max,
         session.heartbeat_ms // 1000,
         tuple(
-            _channel_info(state.channels[number])
+            _channel_info(state.channels[number], counts)
             for number in sorted(state.channels)
             if channels and state.channels[number].state in ("new", "open")
         ),
@@ -82,7 +83,8 @@ def _consumed(one: ChannelConsumer) -> Consumed:
     )
 
 
-def _channel_info(channel: Channel) -> ChannelInfo:
+def _channel_info(channel: Channel, counts: ClientCounts) -> ChannelInfo:
+    counted = counts.of_channel(channel.session) or ChannelCounts()
     return ChannelInfo(
         channel.number,
         channel.prefetch,
@@ -91,6 +93,11 @@ def _channel_info(channel: Channel) -> ChannelInfo:
         channel.tx is not None,
         channel.confirm,
         tuple(sorted((one.tag, one.queue) for one in channel.consumers.values())),
+        channel.session,
+        counted.published,
+        channel.confirmed,
+        channel.returned,
+        tuple(sorted((name, tuple(row)) for (_, name), row in counted.rows.items())),
     )
 
 
