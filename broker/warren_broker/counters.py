@@ -98,6 +98,19 @@ FAMILIES: Final[dict[str, Family]] = {
 """Name, without `rabbitmq_` and `_total`, to its counters."""
 
 
+MESSAGE_COUNTERS: Final = {
+    "global_messages_received": "publish",
+    "global_messages_delivered_consume_manual_ack": "deliver",
+    "global_messages_delivered_consume_auto_ack": "deliver_no_ack",
+    "global_messages_delivered_get_manual_ack": "get",
+    "global_messages_delivered_get_auto_ack": "get_no_ack",
+    "global_messages_get_empty": "get_empty",
+    "global_messages_redelivered": "redeliver",
+    "global_messages_acknowledged": "ack",
+}
+"""Counters with RabbitMQ's keys of `message_stats` (`message_stats.COUNTED`)."""
+
+
 class Counters:
     """The counters of a node; changed by the loop's thread only, for whole runs of messages."""
 

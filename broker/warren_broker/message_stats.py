@@ -194,6 +194,11 @@ class QueueHistory:
             for one in series:
                 one.trim(self._share)
 
+    def total(self) -> tuple[int, ...]:
+        """Return the sums of the lengths of the queues that are led here."""
+        known = [one.lengths for one in self._series.values() if one.lengths is not None]
+        return tuple(map(sum, zip(*known, strict=True))) or (0,) * len(LENGTHS)
+
     def rates(self, group: int) -> tuple[float, ...]:
         """Return the rates per second of a queue's counts and lengths."""
         series = self._series.get(group)

@@ -137,7 +137,7 @@ def refused(http: HttpClient) -> dict[str, list[Any]]:
         for path in (f"/queues/{R}/used", "/overview"):
             answer = http("GET", f"{path}?{query}")
             body = answer.body if isinstance(answer.body, dict) else {}
-            samples = "samples" in json.dumps(body)
+            samples = '"samples"' in json.dumps(body)
             found[f"{path}?{query}"] = [answer.status, body.get("error"), samples]
     return found
 

@@ -188,10 +188,14 @@ class Connections:
         samples: bool,
         answer: Callable[[list[QueueStatistics]], None],
     ) -> None:
-        """Answer the sums of the nodes within reach, by name; queue "": all of the vhost."""
+        """Answer the sums of the nodes within reach, by name.
+
+        vhost  "": of the nodes themselves, named ""
+        queue  "": all of the vhost
+        """
 
         def told(answers: Answers) -> None:
-            found = {one.name: one for one in self._own_samples.read(vhost, queue, samples)}
+            found = {one.name: one for one in self._statistics_here(vhost, queue, samples)}
             for node in sorted(answers):
                 for one in answers[node].statistics:
                     known = found.get(one.name)
@@ -200,6 +204,13 @@ class Connections:
 
         asked = (vhost, "", "", False, "", False, queue, False, True, samples)
         self._survey.ask(self._definitions.within_reach(), told, *asked)
+
+    def _statistics_here(
+        self, vhost: str, queue: str, samples: bool
+    ) -> tuple[QueueStatistics, ...]:
+        if not vhost:
+            return (self._own_samples.read_node(),)
+        return self._own_samples.read(vhost, queue, samples)
 
     def close(self, name: str, reason: str, answer: Callable[[], None]) -> None:
         """Close the connection of that name, wherever it is; answer when the nodes have done so."""
@@ -237,7 +248,7 @@ class Connections:
             self._own_totals.read(answer)
             return
         if message.statistics:
-            known = self._own_samples.read(message.vhost, message.queue, message.samples)
+            known = self._statistics_here(message.vhost, message.queue, message.samples)
             read = messages.ConnectionsAre(message.request, (), statistics=known)
             self._cluster.host.send(node, messages.encode(read))
             return

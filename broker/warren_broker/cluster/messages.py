@@ -338,7 +338,8 @@ class AskConnections(Numbered, frozen=True, array_like=True, tag="ask_connection
     reason     not empty: the one of that name is to be closed instead
     consumers  the answer is to have their consumers instead, of that queue ("": of any)
     totals     the answer is to have what the node counts instead
-    statistics  the answer is to have those of the vhost's queues, or of `queue`, instead
+    statistics  the answer is to have those of the vhost's queues, or of `queue`, instead;
+                without a vhost those of the receiver itself
     samples    with these
 
     A node that does not know the last five fields answers the connections.

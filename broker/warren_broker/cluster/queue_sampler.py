@@ -1,15 +1,20 @@
-"""Samples of this node's queues, one each interval: what its clients did, and how long they are."""
+"""Samples of a node and its queues, one each interval: what clients did, lengths of queues."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.led_queues import SLICE_GROUPS, MemberCounts
+from warren_broker.counters import MESSAGE_COUNTERS
 from warren_broker.management.statistic_values import NodeSamples, QueueStatistics
-from warren_broker.message_stats import UNKNOWN, QueueHistory
+from warren_broker.message_stats import COUNTED, UNKNOWN, QueueHistory
 from warren_raft.runtime.host import UnknownGroup
+
+_NODE: Final = 0
+"""The key of the node's own history."""
 
 
 class QueueSampler:
@@ -24,6 +29,8 @@ class QueueSampler:
         self._definitions = definitions
         self._interval_ms = interval_ms
         self._history = QueueHistory(cluster.loop.clock.monotonic_ms())
+        self._of_node = QueueHistory(cluster.loop.clock.monotonic_ms())
+        self._looks = 0
 
     def start(self) -> None:
         """Take the first sample after the interval, and one each interval from then on."""
@@ -46,6 +53,9 @@ class QueueSampler:
             if group not in known:
                 self._cluster.queue_counts.forget(group)
         self._history.looked(began_ms, (group for group in groups if group in known))
+        self._looks += 1
+        self._of_node.sample(_NODE, now, self._looks, self._counts(), self._history.total())
+        self._of_node.looked(began_ms, (_NODE,))
         loop.call_later(self._interval_ms, self._look)
 
     def _sample(self, group: int, now: tuple[int, int]) -> None:
@@ -62,6 +72,19 @@ class QueueSampler:
         except UnknownGroup:  # deleted meanwhile
             return
         self._history.sample(group, now, mark, row, lengths)
+
+    def _counts(self) -> list[int]:
+        """Return what the node's clients did, as COUNTED has it of a queue."""
+        found = dict.fromkeys(COUNTED, 0)
+        for (name, _), value in self._cluster.counters.read().items():
+            if name in MESSAGE_COUNTERS:
+                found[MESSAGE_COUNTERS[name]] += value
+        return [found[name] for name in COUNTED]
+
+    def read_node(self) -> QueueStatistics:
+        """Return what the node's clients did, and the lengths of the queues that it leads."""
+        kept = NodeSamples(*self._of_node.samples(_NODE))
+        return QueueStatistics("", tuple(self._counts()), self._of_node.rates(_NODE), (kept,))
 
     def read(self, vhost: str, name: str, samples: bool) -> tuple[QueueStatistics, ...]:
         """Return what is known of the queues of a vhost that were used; name: of one; "": of all.

@@ -8,20 +8,22 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from warren_broker.http_api.calls import HttpCall, path_of
+from warren_broker.http_api.kept_samples import KeptSamples
+from warren_broker.http_api.queue_statistics import add_samples
 from warren_broker.http_api.replies import HttpReply
+from warren_broker.http_api.sample_ranges import Range, Ranges, details, ranges_of
 from warren_broker.http_api.samples import (
     CHURN,
     MESSAGE_STATS,
     SAMPLES_KEPT,
-    Range,
-    range_of,
     summed,
 )
-from warren_broker.message_stats import LENGTHS
+from warren_broker.message_stats import COARSE_MS, COARSE_SAMPLES, LENGTHS
 from warren_broker.metadata.exchange_types import CHOOSING_KINDS, KEEPING_KINDS, KINDS
 
 RABBITMQ_VERSION: Final = "4.3.0"
 """The version of RabbitMQ of which the API is: clients choose their requests by it."""
+KEPT_S: Final = COARSE_SAMPLES * COARSE_MS // 1000
 PRODUCT: Final = "Warren"
 PYTHON: Final = f"Python {platform.python_version()}"
 
@@ -68,11 +70,11 @@ async def overview(call: HttpCall) -> HttpReply:
     """Answer the cluster's totals, which each node adds up: no queue is asked by itself."""
     without = call.query.get("disable_stats") == "true"
     job = call.job
-    kept_s = round(call.sampling.interval_s * SAMPLES_KEPT)
+    kept = [round(call.sampling.interval_s * SAMPLES_KEPT), KEPT_S]
     shown: dict[str, Any] = {
         "management_version": RABBITMQ_VERSION,
         "rates_mode": "basic" if call.sampling.on else "none",
-        "sample_retention_policies": {"global": [kept_s], "basic": [], "detailed": []},
+        "sample_retention_policies": {"global": kept, "basic": kept, "detailed": []},
         "exchange_types": exchange_types(),
         "product_name": PRODUCT,
         "product_version": job.version,
@@ -112,7 +114,7 @@ async def _totals(call: HttpCall, without: bool) -> dict[str, Any]:
     return {
         "object_totals": objects | await _clients(call, nodes),
         "statistics_db_event_queue": 0,
-        **_with_rates(call, summed(nodes)),
+        **await _with_rates(call, summed(nodes)),
     }
 
 
@@ -124,18 +126,35 @@ async def _clients(call: HttpCall, nodes: list[dict[str, Any]]) -> dict[str, int
     return {"connections": len(own), "channels": sum(one["channels"] for one in own)}
 
 
-def _with_rates(call: HttpCall, values: Mapping[str, int]) -> dict[str, Any]:
+async def _with_rates(call: HttpCall, values: Mapping[str, int]) -> dict[str, Any]:
     """Return lengths and, for users that see the nodes' counters, these, each with its rate."""
-    lengths = range_of(call.query, "lengths")
-    rates = range_of(call.query, "msg_rates")
+    ranges = ranges_of(call.query)
+    lengths, rates = ranges.lengths, ranges.msg_rates
     shown = {"queue_totals": _detailed(call, {key: key for key in LENGTHS}, values, lengths)}
     if not call.monitors() or not call.sampling.on:
         return {**shown, "message_stats": {}, "churn_rates": {}}
-    return {
+    shown = {
         **shown,
         "message_stats": _detailed(call, MESSAGE_STATS, values, rates),
         "churn_rates": _detailed(call, CHURN, values, rates),
     }
+    if ranges:
+        await _add_kept_samples(call, shown, ranges)
+    return shown
+
+
+async def _add_kept_samples(call: HttpCall, shown: dict[str, Any], ranges: Ranges) -> None:
+    """Have samples of messages go back as far as the nodes have kept some."""
+    found = await call.get("/statistics/nodes")
+    kept, now_ms = KeptSamples(found[3], summed=True), round(time.time() * 1000)
+    if ranges.msg_rates is not None:
+        add_samples(shown["message_stats"], kept, ranges.msg_rates, now_ms)
+    if ranges.lengths is not None:
+        for name in LENGTHS:
+            key = f"{name}_details"
+            rate = shown["queue_totals"][key]["rate"]
+            points = kept.lengths(name, ranges.lengths, now_ms)
+            shown["queue_totals"][key] = details(rate, points)
 
 
 def _detailed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from warren_broker.http_api.queue_statistics import (
 )
 from warren_broker.http_api.replies import HttpRefusal, HttpReply, bad_request
 from warren_broker.http_api.routing_table import HttpRoute, http_route
+from warren_broker.http_api.sample_ranges import ranges_of
 from warren_broker.http_api.whole_cluster import nodes_alive
 
 BASIC: Final = frozenset(
@@ -112,6 +114,7 @@ async def _listed(call: HttpCall, vhost: str | None) -> HttpReply:
     Otherwise a page of a hundred would have every leader of ten thousand queues asked.
     """
     counts, statistics = _needs_counts(call), _needs_statistics(call)
+    ranges_of(call.query)  # refused where they are wrong; samples are of one queue
     few = paging_of(call.query) is not None and BASIC.issuperset(
         one.split(".")[0] for one in sorts_of(call.query)
     )
@@ -147,12 +150,13 @@ async def _list_vhost(call: HttpCall) -> HttpReply:
 
 
 async def _get(call: HttpCall) -> HttpReply:
-    counts = _needs_counts(call)
+    counts, ranges = _needs_counts(call), ranges_of(call.query)
     vhost, name = call.names
     found = await call.queue(vhost, name, counts=counts)
     shown = shown_queue(found, await nodes_alive(call), counts)
     if _needs_statistics(call):
-        shown |= shown_statistics(await statistics_of_one(call, vhost, name))
+        known = await statistics_of_one(call, vhost, name, bool(ranges))
+        shown |= shown_statistics(known, ranges, round(time.time() * 1000))
     if _wants(call, "consumer_details"):
         shown["consumer_details"] = await consumers_of(call, vhost, name)
     return HttpReply(200, shown)

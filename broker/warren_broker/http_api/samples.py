@@ -12,24 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from warren_broker.http_api.replies import bad_request
+from warren_broker.counters import MESSAGE_COUNTERS
+from warren_broker.http_api.sample_ranges import Point, Range, details
 from warren_broker.message_stats import LENGTHS
 
 SAMPLES_KEPT: Final = 120
-AGE_S_MAX: Final = 366 * 86_400
-POINTS_MAX: Final = 500
-"""Samples in one answer, as in RabbitMQ."""
 MESSAGE_STATS: Final = {
-    "publish": "global_messages_received",
+    **{key: name for name, key in MESSAGE_COUNTERS.items()},
     "confirm": "global_messages_confirmed",
     "deliver_get": "global_messages_delivered",
-    "deliver": "global_messages_delivered_consume_manual_ack",
-    "deliver_no_ack": "global_messages_delivered_consume_auto_ack",
-    "get": "global_messages_delivered_get_manual_ack",
-    "get_no_ack": "global_messages_delivered_get_auto_ack",
-    "get_empty": "global_messages_get_empty",
-    "redeliver": "global_messages_redelivered",
-    "ack": "global_messages_acknowledged",
 }
 """RabbitMQ's keys of `message_stats`, and the counters of the nodes."""
 CHURN: Final = {
@@ -45,31 +36,6 @@ CHURN: Final = {
 
 Totals = Mapping[str, Any]
 """`management.total_values.NodeTotals`, as the node answers it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """The samples that a query asks for: one each incr_ms in the last age_ms."""
-
-    age_ms: int
-    incr_ms: int
-
-
-def range_of(query: Mapping[str, str], prefix: str) -> Range | None:
-    """Return what PREFIX_age and PREFIX_incr (seconds) ask for; None: nothing. Raises HttpRefusal.
-
-    source  RabbitMQ: what is not two numbers asks for nothing
-    """
-    given = [query.get(f"{prefix}_{key}", "") for key in ("age", "incr")]
-    if not all(one.isascii() and one.isdigit() and len(one) < 10 for one in given):
-        return None
-    age, incr = map(int, given)
-    if not 0 < incr <= age <= AGE_S_MAX or age // incr > POINTS_MAX:
-        raise bad_request(
-            f"{prefix}_age={age}, {prefix}_incr={incr}: at most {POINTS_MAX} samples can be asked "
-            "for, and at least one"
-        )
-    return Range(age * 1000, incr * 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,24 +89,14 @@ class Samples:
 
     def details(self, name: str, wanted: Range | None, now_ms: int) -> dict[str, Any]:
         """Return `…_details` of a counter, or of one of LENGTHS."""
-        shown: dict[str, Any] = {"rate": round(self.rate(name), 3)}
-        if wanted is None:
-            return shown
-        points = self._points(name, wanted, now_ms)
-        shown["samples"] = points
-        shown["avg"] = sum(one["sample"] for one in points) / len(points) if points else 0.0
-        shown["avg_rate"] = 0.0
-        if len(points) > 1:
-            elapsed_s = (points[0]["timestamp"] - points[-1]["timestamp"]) / 1000
-            shown["avg_rate"] = (points[0]["sample"] - points[-1]["sample"]) / elapsed_s
-        return shown
+        points = None if wanted is None else self._points(name, wanted, now_ms)
+        return details(self.rate(name), points)
 
-    def _points(self, name: str, wanted: Range, now_ms: int) -> list[dict[str, int]]:
+    def _points(self, name: str, wanted: Range, now_ms: int) -> list[Point]:
         """Return what was known at each multiple of the step, the latest first."""
-        last_ms = now_ms // wanted.incr_ms * wanted.incr_ms
-        found = []
+        found: list[Point] = []
         kept = list(self._kept)
-        for at_ms in range(last_ms, now_ms - wanted.age_ms - 1, -wanted.incr_ms):
+        for at_ms in wanted.times(now_ms):
             while kept and kept[-1].epoch_ms > at_ms:
                 kept.pop()
             if not kept:

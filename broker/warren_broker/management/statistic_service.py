@@ -1,4 +1,4 @@
-"""The handler of the request in `management.statistics`."""
+"""Handlers of the requests in `management.statistics`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 from warren_broker import errors
 from warren_broker.amqp10.caller import Answer, Asker
 from warren_broker.management import statistics as m
-from warren_broker.management.resource import Listed
+from warren_broker.management.resource import Listed, Shown
 from warren_broker.management.statistic_values import QueueStatistics
 
 STATISTICS_LISTED_MAX: Final = 2_000
@@ -34,6 +34,16 @@ def _queues(asker: Asker, request: m.GetQueueStatisticsRequest, answer: Answer) 
     )
 
 
+def _nodes(asker: Asker, request: m.GetNodeStatisticsRequest, answer: Answer) -> None:
+    asker.access.must_be("monitoring", "see statistics of nodes")
+
+    def told(found: list[QueueStatistics]) -> None:
+        answer(Shown(found[0]))
+
+    asker.broker.connections.statistics("", "", True, asker.guard(told))
+
+
 STATISTIC_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {
-    m.GetQueueStatisticsRequest: _queues
+    m.GetQueueStatisticsRequest: _queues,
+    m.GetNodeStatisticsRequest: _nodes,
 }

@@ -1,4 +1,4 @@
-"""What clients did with queues as a `/management` resource: of Warren, for the HTTP API."""
+"""What clients did with queues, and on the nodes, as `/management` resources for the HTTP API."""
 
 from __future__ import annotations
 
@@ -21,9 +21,20 @@ class GetQueueStatisticsRequest(ManagementRequest, frozen=True):
     samples: bool = False
 
 
+class GetNodeStatisticsRequest(ManagementRequest, frozen=True):
+    """GET /statistics/nodes. Answer: Shown (QueueStatistics): sums, with the nodes' samples."""
+
+
 def _get(names: Names, query: Query, body: Any) -> ManagementRequest:
     name = query.get("name", "")
     return GetQueueStatisticsRequest(name, bool(name) and resource.is_set(query, "samples"))
 
 
-ROUTES: tuple[resource.Route, ...] = (resource.route("GET", "/statistics/queues", _get),)
+def _get_nodes(names: Names, query: Query, body: Any) -> ManagementRequest:
+    return GetNodeStatisticsRequest()
+
+
+ROUTES: tuple[resource.Route, ...] = (
+    resource.route("GET", "/statistics/queues", _get),
+    resource.route("GET", "/statistics/nodes", _get_nodes),
+)

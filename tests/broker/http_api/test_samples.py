@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from warren_broker.http_api.replies import HttpRefusal
-from warren_broker.http_api.samples import SAMPLES_KEPT, Range, Samples, range_of
+from warren_broker.http_api.sample_ranges import Range
+from warren_broker.http_api.samples import SAMPLES_KEPT, Samples
 
 PUBLISH = "global_messages_received"
 
@@ -64,19 +62,3 @@ def test_samples_are_given_at_multiples_of_the_step_the_latest_first() -> None:
         "avg": 0.0,
         "avg_rate": 0.0,
     }
-
-
-@pytest.mark.parametrize(
-    ("age", "incr"),
-    [("0", "1"), ("10", "0"), ("10", "20"), ("9000", "1"), ("9" * 9, "9")],
-)
-def test_a_range_that_is_none_or_too_long_is_refused(age: str, incr: str) -> None:
-    with pytest.raises(HttpRefusal):
-        range_of({"msg_rates_age": age, "msg_rates_incr": incr}, "msg_rates")
-
-
-def test_a_range_needs_both_of_its_numbers() -> None:
-    assert range_of({"msg_rates_age": "60"}, "msg_rates") is None
-    assert range_of({"msg_rates_age": "60", "msg_rates_incr": "x"}, "msg_rates") is None
-    assert range_of({"lengths_age": "60", "lengths_incr": "5"}, "msg_rates") is None
-    assert range_of({"lengths_age": "60", "lengths_incr": "5"}, "lengths") == Range(60_000, 5_000)
