@@ -18,13 +18,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from tools import console, environment, spark_archive, suite, wheels
+from tools import console, environment, spark_archive, suite, uplot, wheels
 from tools.environment import ROOT, python
 
 
 def prepare() -> bool:
     """Create the environment and compile the kernel; return whether it is compiled."""
     environment.ensure_venv()
+    uplot.ensure()
     return environment.ensure_kernel()
 
 
@@ -168,6 +169,7 @@ def bench(options: argparse.Namespace) -> int:
 def wheel(options: argparse.Namespace) -> int:
     """Build a wheel in dist/, with the compiled kernel and Proton if there is a compiler."""
     environment.ensure_venv()
+    uplot.ensure()
     try:
         wheels.make()
     except wheels.WheelFailed as error:

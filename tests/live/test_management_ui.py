@@ -16,6 +16,7 @@ from live.chromium import PROGRAM, Chromium
 from live.conftest import STRICT, eventually
 from live.http_client import SETTINGS, HttpClient, add_user, api_address, http_client, quoted
 from warren.local import LocalCluster
+from warren_broker.http_api.ui_files import UPLOT_FOLDER
 
 pytestmark = pytest.mark.live
 ROOT = quoted("/")
@@ -176,6 +177,56 @@ def test_an_answer_that_comes_after_the_end_of_a_login_is_of_no_effect(ui: Chrom
     ui.run("window.held.forEach((released) => released())")
     ui.run("new Promise((later) => setTimeout(later))")
     assert ui.problems == []
+
+
+# ------------------------------------------------------------------ charts
+
+
+DRAWN = """[...document.querySelectorAll(".chart canvas")].filter((one) =>
+  one.getContext("2d").getImageData(0, 0, one.width, one.height).data.some(Boolean)).length"""
+DESCRIBED = "[...document.querySelectorAll('.chart')].map((one) => one.getAttribute('aria-label'))"
+
+
+@pytest.fixture(scope="module")
+def uplot() -> None:
+    if not UPLOT_FOLDER.is_dir():
+        assert STRICT not in os.environ, "no uPlot: python3 build.py test fetches it with npm"
+        pytest.skip("no uPlot")
+
+
+@pytest.mark.usefixtures("uplot")
+def test_charts_show_the_lengths_and_rates_of_a_queue_and_of_the_cluster(
+    ui: Chromium, http: HttpClient
+) -> None:
+    """Drawn by a library's script, without a problem of the content security policy."""
+    assert http("PUT", f"/queues/{ROOT}/charted", {}).status == 201
+    publish(http, "charted", "body", 3)
+    go(ui, "queues/%2F/charted")
+    ui.until(f"{DRAWN} === 2", "two charts are drawn")
+    ui.until(f"{DESCRIBED}[0].includes('Ready 3, Unacknowledged 0, Total 3')", "the lengths")
+    assert ui.run(f"{DESCRIBED}[1]").startswith("Message rates, now: Published ")
+    legend = ui.run("[...document.querySelectorAll('.u-legend')].map((one) => one.innerText)")
+    assert "Unacknowledged" in legend[0] and "Acknowledged" in legend[1]
+    for span in ("60", "3600"):
+        ui.run(
+            f"""(() => {{ const chosen = document.querySelector("select[name=span]");
+            chosen.value = "{span}"; chosen.dispatchEvent(new Event("change")); }})()"""
+        )
+        ui.until(f"{DRAWN} === 2", "charts of another time")
+    assert ui.run("sessionStorage.getItem('warren-chart-span')") == "3600"
+    go(ui, "")
+    ui.until(f"{DRAWN} === 2", "charts of the cluster")
+    assert http("DELETE", f"/queues/{ROOT}/charted").status == 204
+
+
+def test_users_without_monitoring_are_told_that_charts_have_nothing_to_show(
+    browser: Chromium, http: HttpClient
+) -> None:
+    add_user(http, "uncharted", "management")
+    log_in(browser, "uncharted", "pw")
+    browser.sees("Cluster")
+    expected = "a user with the tag monitoring sees them" if UPLOT_FOLDER.is_dir() else "no charts"
+    browser.sees(expected)
 
 
 # ------------------------------------------------------------------ queues

@@ -14,7 +14,7 @@ import pytest
 
 from tools import wheels
 from warren.local import LocalCluster
-from warren_broker.http_api.ui_files import UI_FOLDER
+from warren_broker.http_api.ui_files import UI_FOLDER, UPLOT_FOLDER
 from warren_broker.kernel.build_kernel import MODULES as KERNEL_MODULES
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
@@ -162,6 +162,9 @@ def test_the_wheel_names_a_platform_that_it_can_run_on_and_holds_the_licence(whe
     assert needed == ["cffi", "lz4", "msgspec", "zlib-ng"]
     served = {path.name for path in UI_FOLDER.iterdir()}
     assert {f"warren_broker/http_api/ui/{name}" for name in served} <= set(names)
+    if UPLOT_FOLDER.is_dir():
+        charts = {"uPlot.esm.js", "uPlot.min.css", "LICENSE"}
+        assert {f"warren_broker/http_api/uplot/{name}" for name in charts} <= set(names)
     compiled = {
         Path(name).name.partition(".")[0]
         for name in names

@@ -14,6 +14,11 @@ from typing import Final
 from warren_broker.http_api.replies import NO_BODY, HttpRefusal, HttpReply
 
 UI_FOLDER: Final = Path(__file__).with_name("ui")
+UPLOT_FOLDER: Final = Path(__file__).with_name("uplot")
+"""uPlot's files, which are not in the repository (tools/uplot.py)."""
+UPLOT_MODULE: Final = "uPlot.esm.js"
+NO_UPLOT: Final = b"export default null;\n"
+"""The module where there is none: the UI then has no charts."""
 FIRST_PAGE: Final = "index.html"
 CONTENT_TYPES: Final = {
     ".css": "text/css; charset=utf-8",
@@ -47,16 +52,22 @@ class UiFiles:
     """Answers requests for the files of the UI.
 
     prefix  the first page is at PREFIX/, all others are below PREFIX/ui/
+    uplot   the folder of uPlot, below PREFIX/ui/uplot/; where it is missing, charts are, too
     """
 
-    def __init__(self, prefix: str, folder: Path = UI_FOLDER) -> None:
+    def __init__(self, prefix: str, folder: Path = UI_FOLDER, uplot: Path = UPLOT_FOLDER) -> None:
         """Read the files; raises OSError."""
         self._prefix = prefix
         self._replies: dict[str, HttpReply] = {}
         for path in sorted(folder.iterdir()):
             if path.suffix in CONTENT_TYPES:
                 place = "" if path.name == FIRST_PAGE else f"ui/{path.name}"
-                self._replies[f"{prefix}/{place}"] = _file_reply(path)
+                self._replies[f"{prefix}/{place}"] = _file_reply(path.name, path.read_bytes())
+        library = f"{prefix}/ui/uplot"
+        self._replies[f"{library}/{UPLOT_MODULE}"] = _file_reply(UPLOT_MODULE, NO_UPLOT)
+        for path in sorted(uplot.glob("*")):
+            if path.suffix in CONTENT_TYPES:
+                self._replies[f"{library}/{path.name}"] = _file_reply(path.name, path.read_bytes())
 
     @property
     def size(self) -> int:
@@ -86,8 +97,7 @@ class UiFiles:
         return found
 
 
-def _file_reply(path: Path) -> HttpReply:
-    data = path.read_bytes()
+def _file_reply(name: str, data: bytes) -> HttpReply:
     etag = f'"{hashlib.sha256(data).hexdigest()[:32]}"'
-    named = {"content-type": CONTENT_TYPES[path.suffix], "etag": etag}
+    named = {"content-type": CONTENT_TYPES[Path(name).suffix], "etag": etag}
     return HttpReply(200, data, {**UI_HEADERS, **named})

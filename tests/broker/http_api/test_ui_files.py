@@ -15,7 +15,14 @@ from tests.patience import PATIENCE_S
 from tidy.test_size import LINE_CHARACTERS_MAX, MODULE_LINES_MAX
 from tools.structure import ROOT
 from warren_broker.http_api.application import HttpApplication
-from warren_broker.http_api.ui_files import CONTENT_TYPES, UI_FOLDER, UiFiles
+from warren_broker.http_api.ui_files import (
+    CONTENT_TYPES,
+    NO_UPLOT,
+    UI_FOLDER,
+    UPLOT_FOLDER,
+    UPLOT_MODULE,
+    UiFiles,
+)
 
 UI_BYTES_MAX = 128 << 10
 FILES = sorted(UI_FOLDER.iterdir())
@@ -142,16 +149,33 @@ def test_below_a_prefix_and_switched_off() -> None:
     assert answer("/api/whoami", ui=False)[0] == 401
 
 
+def test_uplot_is_served_below_the_files_or_a_module_without_it(tmp_path: Path) -> None:
+    def served(files: UiFiles, name: str) -> bytes | None:
+        reply = files.reply("GET", f"/p/ui/uplot/{name}".encode(), {})
+        return None if reply is None else reply.body  # type: ignore[no-any-return]
+
+    without = UiFiles("/p", uplot=tmp_path / "none")
+    assert served(without, UPLOT_MODULE) == b"export default null;\n"
+    assert served(without, "uPlot.min.css") is None
+    for name in (UPLOT_MODULE, "uPlot.min.css", "LICENSE"):
+        (tmp_path / name).write_text(name)
+    files = UiFiles("/p", uplot=tmp_path)
+    assert served(files, UPLOT_MODULE) == UPLOT_MODULE.encode()
+    assert served(files, "uPlot.min.css") == b"uPlot.min.css"
+    assert served(files, "LICENSE") is None, "it is for those that read the package"
+
+
 # ------------------------------------------------------------------ what is in them
 
 
 def test_the_files_are_few_and_in_the_wheel() -> None:
-    assert UiFiles("").size == sum(path.stat().st_size for path in FILES) < UI_BYTES_MAX
+    own = sum(path.stat().st_size for path in FILES)
+    assert UiFiles("", uplot=ROOT / "none").size - len(NO_UPLOT) == own < UI_BYTES_MAX
     assert {path.suffix for path in FILES} <= set(CONTENT_TYPES), "no other file is served"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packed = project["tool"]["setuptools"]["package-data"]["warren_broker.http_api"]
     found = {path for pattern in packed for path in UI_FOLDER.parent.glob(pattern)}
-    assert found == set(FILES)
+    assert found == {*FILES, *UPLOT_FOLDER.glob("*")}
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
@@ -164,7 +188,7 @@ def test_a_script_makes_no_html_of_texts_and_loads_nothing_of_others(path: Path)
     assert len(lines) <= MODULE_LINES_MAX
     assert max(map(len, lines)) <= LINE_CHARACTERS_MAX
     for imported in re.findall(r'from "([^"]+)"', text):
-        assert (UI_FOLDER / imported).is_file(), imported
+        assert (UI_FOLDER / imported).is_file() or imported == f"./uplot/{UPLOT_MODULE}", imported
     assert "://" not in re.sub(r"amqps?://", "", text), "no address of another server"
 
 

@@ -1,6 +1,7 @@
 // The cluster and its nodes.
 
 import { at, get, request } from "./api.js";
+import { addCharts } from "./charts.js";
 import { count, facts, h, link, mark, page } from "./dom.js";
 import { action, form, panel } from "./form.js";
 import { table } from "./list.js";
@@ -26,6 +27,7 @@ export function overviewPage() {
     return last;
   };
   view.live(overview, totals);
+  addCharts(view, at("overview"), (found) => found.queue_totals);
   view.live((signal) => get(at("nodes"), {}, signal), nodes, "Nodes");
   view.live(() => last, ports, "Listeners");
   view.add(panel("Definitions", definitions(view)));

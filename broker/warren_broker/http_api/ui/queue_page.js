@@ -1,6 +1,7 @@
 // One queue: its state, bindings, consumers and messages, and what may be done with it.
 
 import { at, get, request, tryGet } from "./api.js";
+import { addCharts } from "./charts.js";
 import { bindForm, bindingColumns } from "./bindings.js";
 import { count, entries, facts, h, link, mark, page } from "./dom.js";
 import { action, form, panel } from "./form.js";
@@ -37,6 +38,7 @@ export function queuePage(vhost, name) {
   const view = new View(`Queue ${name}`);
   const own = at("queues", vhost, name);
   view.live((signal) => get(own, {}, signal), overview, "Overview");
+  addCharts(view, own, (queue) => queue);
   view.live((signal) => mover(vhost, name, signal), moving);
   const bindings = (signal) => get(`${own}/bindings`, {}, signal);
   const columns = bindingColumns(view, "source");
