@@ -12,7 +12,12 @@ from pyspark_warren.failed_batches import GivingUp, give_back, narrowed_claim, t
 from pyspark_warren.failing_options import RELEASE
 from pyspark_warren.fencing import Fencing
 from pyspark_warren.idle import IdleReader
-from pyspark_warren.known_reader import check_standing, known_reader, stands_in
+from pyspark_warren.known_reader import (
+    check_standing,
+    has_to_read,
+    known_reader,
+    stands_in,
+)
 from pyspark_warren.offset import ClaimInfo, Offset
 from pyspark_warren.options import Options
 from pyspark_warren.pace import Pace
@@ -87,14 +92,10 @@ class ClaimDriver:
     def initial(self) -> Offset:
         """Return the offset where a query without a checkpoint starts; always the same."""
         if self._initial is None:
-            name = self._options.reader_id
-            # A query that ended in its first batch asks, too, and may be an older copy: so what
-            # reads under this name is not fenced before `plan` or `latest` takes over.
-            mine = known_reader(self._broker, self._options.queue, name) if name else None
-            if name:
-                self._initial = self._offset(name, mine.settled) if mine else self.hello(name)
-            else:
-                self._initial = self._offset(self._mint(), 0, registered=False)
+            # Nothing is asked: a query that ended in its first batch calls this, too, and may be
+            # an older copy, which must not fence what reads under its name.
+            name = self._options.reader_id or self._mint()
+            self._initial = self._offset(name, 0, registered=False)
         return self._initial
 
     def latest(self, start: Offset, limit: int | None) -> Offset:
@@ -109,14 +110,6 @@ class ClaimDriver:
             except client_errors.ClaimLost as lost:
                 return self._lost(start, lost)
         self._admission.ended()
-        if start != self._initial:
-            return self._after(start, limit)
-        self._continued.end()
-        begin = self.hello(start.reader)  # no checkpoint has `start`: others may have settled since
-        end = self._after(begin, limit)
-        return start if end is begin else end
-
-    def _after(self, start: Offset, limit: int | None) -> Offset:
         standing = self.standing(start) if self._opens_at_once(start) else self.settled(start)
         return standing if standing is not start else self._next(start, limit)
 
@@ -168,9 +161,7 @@ class ClaimDriver:
         """Return the slices of a micro-batch; arithmetic, except for fencing and `_first`."""
         for offset in (start, end):
             self._check_is_ours(offset)
-        # `initial` is where the queue has the reader now, and no part of the checkpoint.
-        begins = start == self._initial and start != end
-        claims = end.claims if begins else claims_between(start, end)
+        claims = claims_between(start, end)
         # An earlier run has begun the batch unless this one has opened its claim.
         if start != end and end.claims and self._opened != (end.reader, end.number):
             if self._options.settle_with_batch and self._settled_with_batch(end):
@@ -314,11 +305,17 @@ class ClaimDriver:
         the same claim, by a driver that plans it after a crash. Other consumers may have taken
         everything by then: the claim is empty, and stays so (keep_empty), because the batch must
         not have rows when it is planned again.
+
+        With `readerId` every driver of the query knows the name, but not every one writes the log:
+        1. Driver D writes it, with R's claim 17.  2. That expires, and R is forgotten.  3. A driver
+        that began before 1 opens claim 19 as R, and cannot write the log.  4. To the next driver D
+        the claims of R look like those of a query with another checkpoint, which are not its own.
         """
+        self._continued.end()
         hello = self.hello(start.reader)
         if limit is not None:
             return hello
-        if not self._broker.queue(self._options.queue).messages_ready:
+        if not has_to_read(self._broker.queue(self._options.queue), start.reader):
             return start
         return hello.after(ClaimInfo(hello.number + 1, 0, 0), *self._run_noted)
 

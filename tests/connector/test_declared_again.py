@@ -75,7 +75,7 @@ def bodies_of(
 def first_batch(cluster: LocalCluster, given: Options) -> tuple[ClaimDriver, Offset, Offset]:
     """Claim 10 messages; return the driver, start and end of the batch."""
     driver = driver_of(cluster, given)
-    start = driver.initial()
+    start = driver.latest(driver.initial(), 10)
     return driver, start, driver.latest(start, 10)
 
 
@@ -112,7 +112,7 @@ def test_a_checkpoint_of_the_deleted_queue_does_not_take_over_the_new_ones_reade
     _old, start, end = first_batch(cluster, given)
     replace(cluster, given.queue)
     new = driver_of(cluster, given)
-    new_end = new.latest(new.initial(), 10)
+    new_end = new.latest(new.latest(new.initial(), 10), 10)
 
     # The unfinished batch, and the finished one, of a query that is started again.
     with pytest.raises(errors.CheckpointBehindError):

@@ -162,7 +162,7 @@ def test_an_empty_claim_that_somebody_left_open_does_not_hold_its_reader_up(
     driver = world.driver()
     start = driver.initial()
     read = []
-    for _ in range(3):
+    for _ in range(4):
         end = driver.latest(start, limit)
         read += [(part.number, part.last) for part in driver.plan(start, end)]
         start = end

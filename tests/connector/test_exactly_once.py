@@ -287,21 +287,26 @@ def test_foreach_batch_publishes_a_batch_once_and_again_under_a_new_checkpoint(
 class ToParquet:
     """A processing-time query with claimTtl into a table.
 
-    Its first batch reads (readerId), its second one comes in years: triggers are at multiples of
-    their interval since 1970, so a short one could follow the first batch at once.
+    The first batch of a run reads, the second one comes in years: triggers are at multiples of
+    their interval since 1970, so a short one could follow the first batch at once. The checkpoint
+    has its first batch, without rows, before there are messages.
     """
 
     def __init__(self, spark: Any, queues: Queues, directory: Path) -> None:
         self.spark, self.queues, self.directory = spark, queues, directory
+        run_to_the_end(self._writer(), directory / "checkpoint")
 
-    def start(self, every: str = "36500 days", **more: str) -> Any:
+    def _writer(self, **more: str) -> Any:
         given = {"readerId": "r", "claimTtl": "10s", **more}
         rows = stream_of(self.spark, self.queues, **given)
+        return rows.writeStream.format("parquet").option("path", str(self.directory / "rows"))
+
+    def start(self, every: str = "36500 days", **more: str) -> Any:
         return (
-            rows.writeStream.format("parquet")
+            self._writer(**more)
             .trigger(processingTime=every)
             .option("checkpointLocation", str(self.directory / "checkpoint"))
-            .start(str(self.directory / "rows"))
+            .start()
         )
 
     def rows(self) -> int:
@@ -312,8 +317,8 @@ def test_a_claim_that_expired_after_its_batch_was_committed_is_told_and_not_read
     spark: Any, queues: Queues, tmp_path: Path
 ) -> None:
     # 200 rows for 100 messages, without an error: the settle of the expired claim was accepted.
-    queues.publish()
     table = ToParquet(spark, queues, tmp_path)
+    queues.publish()
     query = first_batch(table.start)
     query.stop()  # its batch is committed, and not yet settled
     assert table.rows() == ROWS
@@ -331,8 +336,8 @@ def test_a_claim_that_expired_after_its_batch_was_committed_is_told_and_not_read
 def test_a_claim_whose_driver_lives_does_not_expire(
     spark: Any, queues: Queues, tmp_path: Path
 ) -> None:
-    queues.publish()
     table = ToParquet(spark, queues, tmp_path)
+    queues.publish()
     query = first_batch(lambda: table.start(claimTtl="20s"))  # a machine may stand for half of it
     heard = {queues.heard_ms()}  # renewals, over more than the time to live
 

@@ -69,10 +69,11 @@ def stays_and_goes(cluster: LocalCluster, admin: Admin, expires_s: float) -> Non
     queue = declared(admin)
     with in_time(time.monotonic() + expires_s):
         living = reading(cluster, queue, expires_s, readerId="living")
-        start = living.initialOffset()
+        start = living.latestOffset(living.initialOffset())
         assert living.latestOffset(start) == start
         ended = reading(cluster, queue, expires_s, readerId="ended")
-        ended.initialOffset()
+        ended.latestOffset(ended.initialOffset())
+        ended.stop()
 
     def left() -> AbstractSet[str]:
         found = set(names(admin, queue))
@@ -108,7 +109,7 @@ def test_a_reader_with_messages_stays_and_its_restart_reads_them(cluster: LocalC
             with in_time(time.monotonic() + expires_s):
                 first = reading(cluster, queue, expires_s, readerId="r")
                 try:
-                    start = first.initialOffset()
+                    start = first.latestOffset(first.initialOffset())
                     return queue, start, first.latestOffset(start)
                 finally:
                     first.stop()

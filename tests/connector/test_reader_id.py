@@ -34,19 +34,45 @@ def test_reader_id_beside_the_checkpoint_of_another_reader_was_ignored() -> None
     assert world.state["readers"] == ["r1"]
 
 
+def begun(driver: ClaimDriver) -> Offset:
+    """Pass the first batch, which puts the name into the checkpoint; return its end."""
+    end = driver.latest(driver.initial(), 10)
+    assert end.registered and not end.claims
+    assert driver.plan(driver.initial(), end) == ()
+    return end
+
+
 def test_a_named_reader_that_lost_its_claim_goes_on_with_its_checkpoint() -> None:
     world = World(readerId="nightly", onClaimLost="continue")
     world.publish(25)
     driver = world.driver()
-    driver.latest(driver.initial(), 10)
+    start = begun(driver)
+    lost = driver.latest(start, 10)
     world.broker.release_claims("q")
     again = world.driver()
-    hello = again.latest(driver.initial(), 10)
+    hello = again.latest(start, 10)
     assert (hello.reader, hello.claims) == ("nightly", ())
-    assert again.plan(driver.initial(), hello) == ()
+    assert again.plan(start, hello) == ()
     assert world.driver().latest(hello, 10).claims[0].messages == 10
     with pytest.raises(CheckpointBehindError):  # the numbers are above those that were lost
-        world.driver(onClaimLost="fail").latest(driver.initial(), 10)
+        world.driver(onClaimLost="fail").latest(lost, 10)
+
+
+def test_the_checkpoints_first_offset_was_taken_for_the_drivers_own() -> None:
+    """A driver asks where to begin, which is what the checkpoint has, and the reader is forgotten:
+    it went on without a word, with a batch that has a gap."""
+    world = World(readerId="mine", onClaimLost="continue")
+    world.publish(10)
+    written = begun(world.driver())
+    two = world.driver()
+    initial = two.initial()  # its batch 0 is in the log, and not committed
+    assert two.plan(initial, written) == ()
+    gone = FakeClient.local(world.broker).reader("q", "mine")
+    gone.register()
+    gone.release()
+    end = two.latest(written, 10)
+    assert two.plan(written, end) == ()
+    assert until_idle(world, end) == 10
 
 
 def until_idle(world: World, start: Offset) -> int:
@@ -63,18 +89,28 @@ def until_idle(world: World, start: Offset) -> int:
 
 
 def test_two_drivers_of_an_empty_checkpoint_left_a_claim_to_an_operator() -> None:
-    """One had lost its claim and wrote the offset log with another name; the other's claim stayed.
-
-    Only `warren claims release` ended it.
-    """
+    """The claim of the one that did not write the offset log: no checkpoint named it."""
     world = World(readerId="mine", onClaimLost="continue")
     world.publish(10)
-    before = world.driver()
-    before.latest(before.initial(), 10)  # it ends before its offset log
-    world.broker.release_claims("q")
     one, two = world.driver(), world.driver()
     written = one.latest(one.initial(), 10)
-    assert two.latest(two.initial(), 10).claims[0].messages == 10  # its offset log is refused
+    two.latest(two.initial(), 10)  # its offset log is refused, and it ends
+    assert world.state["claims"] == {}
+    assert until_idle(world, written) == 10
+    assert (world.state["claims"], world.state["acknowledged"]) == ({}, 10)
+
+
+def test_a_driver_that_lost_its_claim_continues_under_its_own_name() -> None:
+    """Under another one it left to an operator what a driver beside it had opened meanwhile."""
+    world = World(readerId="mine", onClaimLost="continue")
+    world.publish(10)
+    start = begun(world.driver())
+    world.driver().latest(start, 10)  # it ends before its offset log
+    world.broker.release_claims("q")
+    one, two = world.driver(), world.driver()
+    written = one.latest(start, 10)
+    assert (written.reader, written.claims) == ("mine", ())
+    two.latest(two.initial(), 10)  # it began before the checkpoint had its first offset
     assert until_idle(world, written) == 10
     assert (world.state["claims"], world.state["acknowledged"]) == ({}, 10)
 
@@ -105,10 +141,13 @@ def test_a_driver_that_lost_its_claim_is_told_that_another_one_has_taken_over() 
 
 
 def first_batch_of_a_named_reader(world: World) -> Offset:
-    """The end of the first batch of a query with readerId; its driver died in it."""
+    """The end of the first batch as earlier connectors wrote it: with a claim.
+
+    Its driver died in it.
+    """
     world.publish(10)
     driver = world.driver()
-    end = driver.latest(driver.initial(), 10)
+    end = driver.latest(begun(driver), 10)
     assert driver.plan(driver.initial(), end)
     return end
 
@@ -140,7 +179,7 @@ def test_an_old_checkpoint_in_its_first_batch_fenced_the_query_that_has_its_read
     world = World(readerId="mine")
     end = first_batch_of_a_named_reader(world)
     healthy = world.driver()  # a new checkpoint
-    first = healthy.latest(healthy.initial(), 10)
+    first = healthy.latest(begun(healthy), 10)
     assert healthy.latest(first, 10) is first and world.state["acknowledged"] == 10
     stale = world.driver()
     with pytest.raises(CheckpointBehindError):
@@ -154,15 +193,16 @@ def test_a_new_checkpoint_takes_over_from_a_query_that_settles_meanwhile() -> No
     world = World(readerId="mine")
     world.publish(25)
     other = world.driver()
-    first = other.latest(other.initial(), 10)
+    first = other.latest(begun(other), 10)
     new = world.driver()
     start = new.initial()
     second = other.latest(first, 10)
-    end = new.latest(start, 10)
-    assert (start.number, end.number, end.claims) == (0, 2, second.claims)
+    hello = new.latest(start, 10)
+    end = new.latest(hello, 10)
+    assert (start.number, hello.number, end.number, end.claims) == (0, 1, 2, second.claims)
     with pytest.raises(FencedError):
         other.latest(second, 10)
-    (part,) = new.plan(start, end)
+    (part,) = new.plan(hello, end)
     assert (part.number, part.first, part.last) == (2, 0, 10)
     assert new.latest(end, 10).claims[0].messages == 5
     again = world.driver()  # it dies in its first batch
@@ -173,7 +213,7 @@ def test_a_new_checkpoint_takes_over_from_a_query_that_settles_meanwhile() -> No
 def test_a_named_reader_without_messages_stays_where_it_began() -> None:
     world = World(readerId="mine")
     driver = world.driver()
-    start = driver.initial()
+    start = begun(driver)
     for _ in range(3):
         assert driver.latest(start, 10) is start
     world.publish(2)
@@ -192,7 +232,7 @@ def test_a_first_batch_at_a_queue_that_came_back_from_elsewhere_failed_without_a
     world.broker.declare("q")
     world.publish(3)
     driver = world.driver()
-    with pytest.raises(ClaimLostError, match="unfinished batch"):
+    with pytest.raises(ClaimLostError, match="which the queue does not know"):
         driver.plan(driver.initial(), end)
     driver = world.driver(onClaimLost="continue")
     assert driver.plan(driver.initial(), end) == ()
@@ -221,12 +261,12 @@ def test_a_named_reader_goes_on_without_a_checkpoint() -> None:
     world = World(readerId="nightly")
     world.publish(25)
     driver = world.driver()
-    assert driver.initial().number == 0
-    one = driver.latest(driver.initial(), 10)
+    one = driver.latest(begun(driver), 10)
     driver.latest(one, 10)
     again = world.driver()
-    assert (again.initial().reader, again.initial().number) == ("nightly", 1)
-    assert again.latest(again.initial(), 10).claims[0].messages == 10
+    start = begun(again)
+    assert (start.reader, start.number) == ("nightly", 1)
+    assert again.latest(start, 10).claims[0].messages == 10
     assert world.state["claims"] == {"nightly": {2: 10}}
 
 
@@ -236,8 +276,7 @@ def test_a_new_checkpoint_left_what_its_reader_held_under_another_name_to_nobody
     world = World(readerId="nightly", onClaimLost="continue")
     world.publish(10)
     driver = world.driver()
-    start = driver.initial()
-    end = driver.latest(start, 10)
+    end = driver.latest(begun(driver), 10)
     driver.latest(end, 10)
     world.broker.queues["q"].readers["nightly"].settled = 5  # as if another driver had gone on
     lost = world.driver().latest(end, 10)
@@ -248,14 +287,14 @@ def test_a_new_checkpoint_left_what_its_reader_held_under_another_name_to_nobody
     world.publish(3)
 
     new = world.driver()  # a new checkpoint
-    begin = new.initial()
+    begin = begun(new)
     first = new.latest(begin, 10)
     assert (first.reader, first.claims[0].messages) == ("nightly", 7)
     assert list(world.state["claims"]) == ["nightly"]
     with pytest.raises((FencedError, client_errors.PeerError)):
         old.settle(held)
     again = world.driver()  # it ended before its offset log
-    assert again.latest(again.initial(), 10) == first
+    assert again.latest(begun(again), 10) == first
 
 
 def test_a_restart_of_a_continued_query_keeps_its_claim() -> None:
@@ -285,7 +324,7 @@ def test_a_new_checkpoint_of_a_named_reader_ends_what_it_continued_as(
     given = options(cluster, queue=queue, readerId="nightly", onClaimLost="continue")
     channel.basic_publish("", queue, b"one")
     first = driver_of(given)
-    end = first.latest(first.initial(), 10)
+    end = first.latest(begun(first), 10)
     with cluster.connect() as connection:
         Admin(connection).release_claims(queue, "nightly")
     old = driver_of(given)
@@ -293,8 +332,8 @@ def test_a_new_checkpoint_of_a_named_reader_ends_what_it_continued_as(
     held = old.latest(elsewhere, 10)
     assert held.reader.startswith("nightly") and held.claims[0].messages == 1
     new = driver_of(given)
-    begun = new.latest(new.initial(), 10)
-    assert (begun.reader, begun.claims[0].messages) == ("nightly", 1)
+    after = new.latest(begun(new), 10)
+    assert (after.reader, after.claims[0].messages) == ("nightly", 1)
     with cluster.connect() as connection:
         readers = [each.name for each in Admin(connection).queue(queue).readers]
     assert readers == ["nightly"]
