@@ -24,7 +24,7 @@ pytestmark = pytest.mark.live
 BOUND = 16 * MIB
 CONSUMERS = 16
 """Of which each may have 32 MiB on its way by its own window."""
-PLACES = {"leader": (3, 0), "follower": (3, 1)}
+PLACES = {"leader": (3, 0), "follower": (3, 1), "elsewhere": (1, 1)}
 """Copies of the queue, the first at node 0, and the client's node."""
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from sim import (
     plants_delayed,
+    plants_deliveries,
     plants_filters,
     plants_imports,
     plants_letters,
@@ -488,6 +489,7 @@ PLANTS = (
     | plants_letters.PLANTS
     | plants_policies.PLANTS
     | plants_delayed.PLANTS
+    | plants_deliveries.PLANTS
     | plants_imports.PLANTS
     | plants_relays.PLANTS
 )

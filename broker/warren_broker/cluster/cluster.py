@@ -15,6 +15,7 @@ from warren_broker.cluster.leader.block_cache import BlockCache, check_entry
 from warren_broker.cluster.leader.leader_effects import LeaderCallbacks, LeaderEffects
 from warren_broker.cluster.leader.set_aside import SetAsideCounts
 from warren_broker.cluster.leader_hints import LeaderHints
+from warren_broker.cluster.remote_deliveries import RemoteDeliveries, moved
 from warren_broker.counters import Counters
 from warren_broker.message_stats import MessageCounts
 from warren_broker.queue.commands import Delivery, GetReply, SubmissionReply
@@ -29,7 +30,6 @@ from warren_raft.types import METADATA_GROUP, Membership
 log = logging.getLogger(__name__)
 
 MakeHost = Callable[[Observer, MessageHandler], Host]
-LateDelivery = tuple[str, messages.Delivered, memoryview]
 OnPeerMessage = Callable[[str, Any, memoryview], None]
 
 
@@ -100,7 +100,6 @@ class Cluster:
             messages.LeaderIs: self._on_leader_is,
             messages.WhoLeads: self._on_who_leads,
             messages.Replied: self._on_replied,
-            messages.Delivered: self._on_delivered,
             messages.Got: self._on_got,
             messages.ConsumerCancelled: self._on_cancelled,
             messages.ConsumerActive: self._on_active,
@@ -108,7 +107,7 @@ class Cluster:
         self.set_aside = SetAsideCounts(self)
         self.effects = LeaderEffects(self, callbacks.leader)
         self._got: dict[tuple[int, int, int], Block] = {}
-        self._late: dict[tuple[int, int], list[LateDelivery]] = {}
+        self._delivered = RemoteDeliveries(self)
         self._touched: list[GroupClient] = []
         self._waiting: dict[int, Callable[[], None]] = {}
         self._nodes = {self.host.boot_id: self.host.node_id}
@@ -134,8 +133,7 @@ class Cluster:
         """Drop this node's side of a deleted group."""
         self.leader_hints.forget_group(group)
         self.stored.drop_group(group)
-        for key in [key for key in self._late if key[0] == group]:
-            del self._late[key]
+        self._delivered.stop(group)
         self.effects.stop(group)
         self.set_aside.forget(group)
         self.queue_counts.forget(group)
@@ -467,7 +465,7 @@ class Cluster:
         """Return the message of a `GetReply` as a delivery with its block."""
         block = self._got.pop((group, delivery.index, delivery.first), None)
         if block is not None:
-            return _moved(delivery), block
+            return moved(delivery), block
         return delivery, self.stored.for_delivery(group, delivery.index, delivery.last)
 
     def _on_replied(self, node: str, message: messages.Replied, rest: memoryview) -> None:
@@ -485,61 +483,6 @@ class Cluster:
                 delivery = answer.delivery
                 self._got.pop((message.group, delivery.index, delivery.first), None)
 
-    def _on_delivered(self, node: str, message: messages.Delivered, rest: memoryview) -> None:
-        client = self.clients.get(message.group)
-        if client is None or message.uplink != self.host.boot_id:
-            return
-        late = self._late.get((message.group, message.consumer))
-        if late is not None:
-            late.append((node, message, rest))
-            return
-        parts = messages.cut(rest, message.lengths)
-        if len(message.terms) != len(message.deliveries) or message.terms.count(0) != len(parts):
-            raise messages.MalformedPeerMessage(
-                f"{len(message.deliveries)} deliveries with {len(message.terms)} terms and "
-                f"{len(parts)} blocks"
-            )
-        blobs = iter(parts)
-        for delivery, term in zip(message.deliveries, message.terms, strict=True):
-            if not client.takes(message.consumer):
-                return
-            if not term:
-                block = Block.decode(bytes(next(blobs)))
-                client.delivered(message.consumer, _moved(delivery), block)
-                continue
-            # A leader delivers committed entries only, so (index, term) is this entry for good.
-            entry = self.host.entry(message.group, delivery.index, term)
-            if entry is None and self.host.repair.awaits(message.group, delivery.index):
-                self._deliver_later(delivery.index, (node, message, rest))
-                return
-            if entry is None:
-                # It was sent, but this member has followed another leader since, or lost it with a
-                # connection. What follows would leave a gap: ask the queue to send it all again.
-                local = client.consumers.get(message.consumer)
-                if local is not None:
-                    client.resume(local)
-                return
-            block = self.stored.for_delivery(
-                message.group, delivery.index, delivery.last, entry.data
-            )
-            client.delivered(message.consumer, delivery, block)
-
-    def _deliver_later(self, index: int, delivered: LateDelivery) -> None:
-        """Hold back a delivery of an entry that is damaged here until it has been repaired.
-
-        The same consumer's later deliveries wait behind it; other consumers' do not, since the
-        repair may never come.
-        """
-        message = delivered[1]
-        key = message.group, message.consumer
-        self._late[key] = [delivered]
-
-        def healed() -> None:
-            for each in self._late.pop(key, []):
-                self._on_delivered(*each)
-
-        self.host.repair.when(message.group, index, healed)
-
     def _on_cancelled(
         self, node: str, message: messages.ConsumerCancelled, rest: memoryview
     ) -> None:
@@ -552,18 +495,3 @@ class Cluster:
         client = self.clients.get(message.group)
         if client is not None and message.effect.uplink == self.host.boot_id:
             client.tell_active(message.effect)
-
-
-def _moved(delivery: Delivery) -> Delivery:
-    """Return the same delivery, of a block that was cut to it."""
-    return Delivery(
-        delivery.first_msg_id,
-        delivery.index,
-        0,
-        delivery.last - delivery.first,
-        delivery.delivery_count,
-        delivery.acquired_count,
-        delivery.annotations,
-        delivery.origin,
-        delivery.number,
-    )

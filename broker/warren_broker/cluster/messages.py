@@ -113,6 +113,20 @@ class Delivered(PeerMessage, frozen=True, array_like=True, tag="delivered"):
     lengths: tuple[int, ...]
 
 
+class DeliveriesTaken(PeerMessage, frozen=True, array_like=True, tag="deliveries_taken"):
+    """Report bytes of `Delivered` blobs that the sender has taken, or dropped."""
+
+    size_bytes: int
+
+
+class DeliveriesRefused(PeerMessage, frozen=True, array_like=True, tag="deliveries_refused"):
+    """Report that a consumer of the sender takes nothing, and will ask for it (`Resume`)."""
+
+    group: int
+    uplink: UplinkId
+    consumer: ConsumerId
+
+
 class Got(PeerMessage, frozen=True, array_like=True, tag="got"):
     """Send a message's block (the blob) for the answer to a `Get`, ahead of `Replied`."""
 
@@ -455,6 +469,8 @@ AnyPeerMessage: TypeAlias = (
     | Replied
     | MetadataReplied
     | Delivered
+    | DeliveriesTaken
+    | DeliveriesRefused
     | Got
     | ConsumerCancelled
     | LinkDrained

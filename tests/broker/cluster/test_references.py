@@ -117,7 +117,7 @@ def received(log: dict[int, int], terms: dict[int, int]) -> tuple[list[bytes], l
     own = messages.Delivered(
         GROUP, BOOT, CONSUMER, message.deliveries, message.terms, message.lengths
     )
-    cluster._on_delivered("b", own, rest)
+    cluster.handlers[messages.Delivered]("b", own, rest)
     uplink.take()
     return receiver.bodies, asked
 
@@ -143,4 +143,4 @@ def test_terms_that_do_not_fit_end_the_connection() -> None:
     )
     wrong = messages.Delivered(GROUP, BOOT, CONSUMER, (Delivery(0, 5, 0, 0, 0, 0),), (), ())
     with pytest.raises(messages.MalformedPeerMessage):
-        cluster._on_delivered("b", wrong, memoryview(b""))
+        cluster.handlers[messages.Delivered]("b", wrong, memoryview(b""))

@@ -9,6 +9,7 @@ from sim.whole.ledger import Book
 from sim.whole.people import OneAtATime, Person
 from sim.whole.profile import SIFTED, QueuePlan
 from sim.whole.sieves import SIEVES, UNNUMBERED, passes
+from sim.whole.windows import DELIVERIES
 from warren_broker.amqp091 import requests
 from warren_broker.block.block import Block
 from warren_broker.errors import Refusal
@@ -26,6 +27,9 @@ CREDIT = 3
 ENDS_BEFORE_THE_ANSWER = 0.1
 """Share of the gets after which the session ends at once, perhaps before the answer."""
 MODIFIED_MS = 700
+NO_ROOM = 0.2
+"""Share of the deliveries for which a consumer has no room."""
+ROOM_AGAIN_MS = 60
 STEADY_WORK_MS = 5
 
 
@@ -49,6 +53,7 @@ class Subscription:
         self.sieve = owner.sieve
         if owner.plan.name == SIFTED and not owner.steady:
             self.sieve = owner.rng.choice((None, 0, 1))
+        self.short = any(one[0] == DELIVERIES for one in owner.world.profile.windows)
         self.next_msg_id = 0
         self.newest: dict[tuple[bytes, bytes, int], int] = {}
         self.ended = False
@@ -78,7 +83,19 @@ class Subscription:
             else:
                 self.flow()
 
-        consuming.checkout(self.queue, command, self, joined)
+        consuming.checkout(self.queue, command, self, joined, has_room=self.has_room)
+
+    def has_room(self, consumer: int) -> bool:
+        """Have no room now and then; the queue is asked again a little later."""
+        if self.owner.steady or not self.short or self.owner.rng.random() >= NO_ROOM:
+            return True
+        self.owner.later(self.process, ROOM_AGAIN_MS, self.room_again)
+        return False
+
+    def room_again(self) -> None:
+        """Ask for what there was no room for."""
+        if not self.ended:
+            self.process.broker.consuming.resume(self.consumer, lambda: None)
 
     def flow(self) -> None:
         """Grant more credit to the queue."""

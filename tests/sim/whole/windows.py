@@ -34,6 +34,8 @@ SMALL: tuple[tuple[str, str, tuple[int, ...]], ...] = (
     ("cluster.client.uplink", "COMMANDS_MAX", (1, 2)),
 )
 """Module, name, values to choose from."""
+DELIVERIES = "cluster.remote_deliveries"
+"""Where this module has bounds, consumers have no room now and then, too."""
 Windows = tuple[tuple[str, str, int], ...]
 
 
@@ -59,7 +61,17 @@ def draw(rng: Random, lives: bool) -> Windows:
             ("metadata.state", "REPLIES_KEPT_MAX", replies),
             ("cluster.definitions", "REPLIES_KEPT_MAX", replies),
         ]
-    return tuple(found)
+    return (*found, *_of_deliveries(Random(repr(found))))
+
+
+def _of_deliveries(rng: Random) -> Windows:
+    """Bounds of what is on its way to another node; what else is drawn does not depend on them."""
+    if rng.random() < 0.5:
+        return ()
+    return (
+        (DELIVERIES, "NODE_WINDOW_BYTES", rng.choice((1, 400))),
+        (DELIVERIES, "PIECE_BYTES", rng.choice((1, 200))),
+    )
 
 
 @contextmanager

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from warren_broker.cluster import messages
-from warren_broker.cluster.client.queue_client import GroupClient
-from warren_broker.cluster.leader.block_cache import BlockCache
 from warren_broker.cluster.leader.effect_order import EffectOrder
 from warren_broker.cluster.leader.filter_scans import FilterScans
 from warren_broker.cluster.leader.set_aside import SetAsideCounts
+from warren_broker.cluster.remote_deliveries import DeliveringNode, DeliveryWindows
 from warren_broker.counters import Counters
 from warren_broker.queue import effects as queue_effects
 from warren_broker.queue.codec import encode_submission
@@ -28,7 +27,7 @@ from warren_broker.queue.commands import (
 from warren_broker.queue.versions import VERSION
 from warren_raft.errors import NotLeader
 from warren_raft.machine import Applied, Meta
-from warren_raft.runtime.host import Host, UnknownGroup
+from warren_raft.runtime.host import UnknownGroup
 from warren_raft.runtime.loop import Loop, LoopTimer
 
 log = logging.getLogger(__name__)
@@ -46,18 +45,12 @@ class _Life(NamedTuple):
     suspected: bool
 
 
-class QueueNodes(Protocol):
+class QueueNodes(DeliveringNode, Protocol):
     """The part of the cluster that the effects of a queue need."""
 
     loop: Loop
-    host: Host
-    stored: BlockCache
     set_aside: SetAsideCounts
     counters: Counters
-
-    def client(self, group: int) -> GroupClient | None:
-        """Return this node's own client of the group."""
-        ...
 
     def node_of(self, uplink: int) -> str | None:
         """Return the node that runs with this boot id; None: there is none now."""
@@ -97,6 +90,7 @@ class LeaderEffects:
         self._timers: dict[int, tuple[int, LoopTimer]] = {}
         self._waiting: dict[int, list[AnyCommand]] = {}
         self._scans = FilterScans(cluster, self.command, self.led)
+        self._remote = DeliveryWindows(cluster)
         self._held = EffectOrder(
             lambda group, index, call: cluster.host.repair.when(group, index, call),
             self._answer_guarded,
@@ -147,6 +141,7 @@ class LeaderEffects:
         self._scans.forget(group)
         self._waiting.pop(group, None)
         self._held.drop(group)
+        self._remote.stop(group)
         timer = self._timers.pop(group, None)
         if timer is not None:
             timer[1].cancel()
@@ -319,20 +314,7 @@ class LeaderEffects:
         node = cluster.node_of(effect.uplink)
         if node is None:
             return
-        terms = tuple(
-            [cluster.host.sent_term(group, node, delivery.index) for delivery in effect.deliveries]
-        )
-        blobs = [
-            stored.for_delivery(group, delivery.index, delivery.last).slice(
-                delivery.first, delivery.last + 1
-            )
-            for delivery, term in zip(effect.deliveries, terms, strict=True)
-            if not term
-        ]
-        message = messages.Delivered(
-            group, effect.uplink, effect.consumer, effect.deliveries, terms, tuple(map(len, blobs))
-        )
-        cluster.host.send(node, messages.encode(message, *blobs))
+        self._remote.deliver(node, group, effect)
 
     def _cancel(self, group: int, effect: queue_effects.CancelConsumer) -> None:
         cluster = self._cluster
@@ -343,7 +325,7 @@ class LeaderEffects:
             return
         node = cluster.node_of(effect.uplink)
         if node is not None:
-            cluster.host.send(node, messages.encode(messages.ConsumerCancelled(group, effect)))
+            self._remote.follow(node, group, effect, messages.ConsumerCancelled(group, effect))
 
     def _active(self, group: int, effect: queue_effects.ActiveIs) -> None:
         cluster = self._cluster
@@ -354,7 +336,7 @@ class LeaderEffects:
             return
         node = cluster.node_of(effect.uplink)
         if node is not None:
-            cluster.host.send(node, messages.encode(messages.ConsumerActive(group, effect)))
+            self._remote.follow(node, group, effect, messages.ConsumerActive(group, effect))
 
     def _drained(self, group: int, effect: queue_effects.Drained) -> None:
         """Do nothing: only links drain, and they have no per-message form yet."""

@@ -24,7 +24,7 @@ encrypted: without TLS (`peer_tls`) the peers' network must be trusted.
 Version: the order and the key are those since peer protocol 3; protocol 4 has positions
 (`Hello.written`, `vouched`); a node of protocol 5 to 9 submits what one of the protocol before
 would apply in another way, one of 10 sends snapshots, one of 11, 13 and 14 questions, one of 12
-annotations, one of 15 decisions, one of 16 to 22, 24 and 26 commands and one of 23 and 25
+annotations, one of 15 decisions, one of 16 to 22, 24 and 26 commands and one of 23, 25 and 27
 (`codec.PROTOCOL`) messages that an older one cannot read. A node of an earlier protocol is refused,
 by name, and refuses: support of protocol 2 would give attackers the old proof.
 """

@@ -64,6 +64,8 @@ class World:
             loop=self.loop,
             host=host,
             handlers={},
+            on_peer_up=[],
+            on_peer_down=[],
             counters=Counters(),
             leader_of=lambda group: "a",
             stored=SimpleNamespace(get=lambda group, index: blocks[index]),

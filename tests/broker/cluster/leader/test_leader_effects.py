@@ -89,6 +89,7 @@ class Cluster:
         self.alive = set(alive)
         self.loop = Loop()
         self.handlers = {}
+        self.on_peer_up, self.on_peer_down = [], []
         self.set_aside = SetAsideCounts(self)
 
     def reply_to(self, group, index, reply):
