@@ -9,7 +9,8 @@ import shutil
 import struct
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ OTHER_VERSION = "4.2.0"
 """Of the packages, where PySpark's own version cannot be downloaded."""
 DOWNLOAD_S_MAX = 300
 RUN_S_MAX = 600
+DONE = "these blocks have run"
+WAITS = f"print({DONE!r}, flush=True); input()"
 ALONE = """
 from pyspark.sql import SparkSession
 
@@ -83,25 +86,46 @@ def package(name: str) -> Path:
         artifact = f"-Dartifact=org.apache.spark:{name}:{version}"
         command = ["mvn", "-q", "-B", "dependency:get", artifact, "-Dtransitive=false"]
         if not jar.exists():
-            subprocess.run(command, capture_output=True, timeout=DOWNLOAD_S_MAX)
+            short = os.environ | {"MAVEN_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
+            subprocess.run(command, capture_output=True, timeout=DOWNLOAD_S_MAX, env=short)
         if jar.exists():
             return jar
     pytest.skip(f"{name} {pyspark.__version__} cannot be downloaded, nor {OTHER_VERSION}")
 
 
-def run_alone(texts: Sequence[str], jar: Path, cluster: LocalCluster, place: Path) -> None:
-    """Run blocks in a session that has a package."""
-    lines = [f"JARS = {str(jar)!r}", ALONE, *(placed(each, cluster.hosts, place) for each in texts)]
+def run_alone(
+    parts: Sequence[Sequence[str]], jar: Path, cluster: LocalCluster, place: Path
+) -> Iterator[None]:
+    """Run parts, each of some blocks, in a session that has a package; yield after each of them."""
+    lines = [f"JARS = {str(jar)!r}", ALONE]
+    for texts in parts:
+        lines += [*(placed(each, cluster.hosts, place) for each in texts), WAITS]
     (place / "recipe.py").write_text("\n".join(lines))
-    done = subprocess.run(
-        [sys.executable, "recipe.py"],
-        cwd=place,
-        env=os.environ | {"PYSPARK_PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        timeout=RUN_S_MAX,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
+    with (place / "errors").open("wb") as errors:
+        run = subprocess.Popen(
+            [sys.executable, "recipe.py"],
+            cwd=place,
+            env=os.environ | {"PYSPARK_PYTHON": sys.executable},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+    too_late = threading.Timer(RUN_S_MAX, run.kill)
+    too_late.start()
+    assert run.stdin is not None and run.stdout is not None
+    try:
+        for _ in parts:
+            said = iter(run.stdout.readline, "")
+            assert DONE in map(str.strip, said), (place / "errors").read_text()[-4000:]
+            yield
+            run.stdin.write("\n")
+            run.stdin.flush()
+        assert run.wait() == 0, (place / "errors").read_text()[-4000:]
+    finally:
+        too_late.cancel()
+        run.kill()
+        run.communicate()
 
 
 def test_json_to_columns_and_back(spark: Any, cluster: LocalCluster, tmp_path: Path) -> None:
@@ -131,16 +155,18 @@ def test_avro_to_columns_and_back_also_behind_a_registrys_prefix(
     first, _, plain, framed, _ = blocks(HEADING)
     cut = avro("LH1", 3)[:-1]
     publish(cluster, [avro("LH1", 3), cut, avro("AF2", -1)])
-    run_alone([first, plain], jar, cluster, tmp_path)
+    definitions = plain[: plain.index("made =")]
+    run = run_alone([[first, plain], [first, definitions, framed]], jar, cluster, tmp_path)
+    next(run)
     assert taken(cluster, "flights.seconds") == sorted([avro("LH1", 180), avro("AF2", -60)])
     assert taken(cluster, "flights.bad") == [cut]
     known, other = b"\x00" + struct.pack(">I", 42), b"\x00" + struct.pack(">I", 43)
     wrong = [known + cut, other + avro("LH1", 3), avro("LH1", 3)]
     publish(cluster, [known + avro("LH1", 3), *wrong])
-    definitions = plain[: plain.index("made =")]
-    run_alone([first, definitions, framed], jar, cluster, tmp_path)
+    next(run)
     assert taken(cluster, "flights.seconds") == [known + avro("LH1", 3)]
     assert taken(cluster, "flights.bad") == sorted(wrong)
+    assert not list(run), "it ends"
 
 
 def descriptor() -> bytes:
@@ -172,7 +198,7 @@ def test_protobuf_to_columns_and_back(cluster: LocalCluster, tmp_path: Path) -> 
     first, *_, recipe = blocks(HEADING)
     (tmp_path / "flight.desc").write_bytes(descriptor())
     publish(cluster, [PROTOBUF, PROTOBUF_WRONG])
-    run_alone([first, recipe], jar, cluster, tmp_path)
+    assert len(list(run_alone([[first, recipe]], jar, cluster, tmp_path))) == 1
     assert taken(cluster, "flights.seconds") == [PROTOBUF_MADE]
     assert taken(cluster, "flights.bad") == [PROTOBUF_WRONG]
 
