@@ -60,17 +60,23 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
         yield Nodes(cluster)
 
 
+def declared(client: RawClient, copies: int) -> str:
+    """A new queue, led by the client's node."""
+    name = uuid.uuid4().hex
+    arguments = {
+        "x-queue-type": "quorum",
+        "x-quorum-initial-group-size": copies,
+        "x-queue-leader-locator": "client-local",
+    }
+    client.send(method(spec.Queue.Declare(queue=name, durable=True, arguments=arguments)))
+    client.expect(spec.Queue.DeclareOk)
+    return name
+
+
 def filled(nodes: Nodes, copies: int) -> str:
     """A queue of numbered messages of a mebibyte."""
     with nodes.client(0) as client:
-        name = uuid.uuid4().hex
-        arguments = {
-            "x-queue-type": "quorum",
-            "x-quorum-initial-group-size": copies,
-            "x-queue-leader-locator": "client-local",
-        }
-        client.send(method(spec.Queue.Declare(queue=name, durable=True, arguments=arguments)))
-        client.expect(spec.Queue.DeclareOk)
+        name = declared(client, copies)
         client.send(method(spec.Confirm.Select()))
         client.expect(spec.Confirm.SelectOk)
         piece = bytes((1 << 17) - 16)
@@ -242,4 +248,45 @@ def test_many_links_of_a_client_that_reads_nothing(nodes: Nodes, place: str, set
     assert ready(nodes, queue) == 0
     with nodes.client(0) as client:
         client.send(method(spec.Queue.Delete(queue=queue)))
+        client.find(spec.Queue.DeleteOk)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_a_cancelled_consumer_holds_is_settled_afterwards(nodes: Nodes, place: str) -> None:
+    """It is forgotten with the last of it; its tag is free at once; other queues are asked, too."""
+    copies, number = PLACES[place]
+    with nodes.client(0) as client:
+        name = declared(client, copies)
+        for body in (b"one", b"two", b"three"):
+            sent = method(spec.Basic.Publish(exchange="", routing_key=name))
+            client.send(sent + content(len(body), body=body))
+    with nodes.client(number) as client:
+        client.send(method(spec.Basic.Qos(prefetch_count=1)))
+        client.expect(spec.Basic.QosOk)
+        for turn in range(30):
+            client.send(method(spec.Basic.Consume(queue=name, consumer_tag="t")))
+            client.expect(spec.Basic.ConsumeOk)
+            got = client.expect(spec.Basic.Deliver)
+            assert got.redelivered is (turn > 0)
+            client.next()
+            assert client.next()[1].value == b"one"
+            client.send(method(spec.Basic.Cancel(consumer_tag="t")))
+            client.expect(spec.Basic.CancelOk)
+            client.send(method(spec.Basic.Nack(got.delivery_tag, False, True)))
+        for other in range(70):
+            client.send(method(spec.Queue.Declare(queue=f"{name}-{other}", exclusive=True)))
+            client.expect(spec.Queue.DeclareOk)
+            client.send(method(spec.Basic.Get(queue=f"{name}-{other}")))
+            client.expect(spec.Basic.GetEmpty)
+            client.send(method(spec.Queue.Delete(queue=f"{name}-{other}")))
+            client.expect(spec.Queue.DeleteOk)
+        for body in (b"one", b"two", b"three"):
+            client.send(method(spec.Basic.Get(queue=name)))
+            got = client.expect(spec.Basic.GetOk)
+            client.next()
+            assert client.next()[1].value == body
+            client.send(method(spec.Basic.Ack(got.delivery_tag)))
+        client.send(method(spec.Basic.Get(queue=name)))
+        client.expect(spec.Basic.GetEmpty)
+        client.send(method(spec.Queue.Delete(queue=name)))
         client.find(spec.Queue.DeleteOk)

@@ -205,9 +205,7 @@ def _get(channel: Channel, method: methods.BasicGet) -> None:
     name = queue_name(channel, method.queue)
     connection = channel.connection
     connection.access.read_queue(name)
-    number = channel.getters.get(name)
-    if number is None:
-        number = channel.getters[name] = connection.ids.consumer()
+    number = channel.getter(name)
 
     def got(result: requests.GotMessage | requests.GotNothing) -> None:
         if isinstance(result, requests.GotNothing):
@@ -291,6 +289,7 @@ def acknowledge(channel: Channel, run: AckRun) -> None:
 
 def settle(channel: Channel, kind: int, held: Held) -> None:
     """Report settled deliveries to the queues; kind as in kernel.items."""
+    ended = False
     for number, queue, msg_ids in by_consumer(held):
         if kind == ACK:
             channel.request(requests.AckRequest(consumer=number, queue=queue, msg_ids=msg_ids))
@@ -307,6 +306,9 @@ def settle(channel: Channel, kind: int, held: Held) -> None:
                 )
             )
         global_prefetch.settled(channel, number, msg_ids)
+        ended |= number in channel.past
+    if ended:
+        channel.forget_past()
     global_prefetch.changed(channel)
 
 

@@ -317,6 +317,17 @@ class SetAsideRequest(ClientRequest, frozen=True, kw_only=True):
     reason: str
 
 
+class ForgetConsumerRequest(ClientRequest, frozen=True, kw_only=True):
+    """Forget a consumer of the session, of which no delivery is outstanding. No answer.
+
+    getter  it is one of basic.get, which the queue does not know to have ended
+    """
+
+    session: SessionId
+    consumer: ConsumerId
+    getter: bool
+
+
 class TraceRequest(ClientRequest, frozen=True, kw_only=True):
     """Trace messages first <= i < last of a block or table: they were sent. No answer.
 

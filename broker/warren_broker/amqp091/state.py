@@ -37,6 +37,8 @@ _NO_LIMIT = 1 << 31
 """The scanner's frame_max when none was negotiated."""
 ITEM_BYTES = 256
 """Counted for each method, run or range that waits, beside what it carries."""
+GETTERS_KEPT = 64
+"""Queues asked by basic.get on a channel, before those are forgotten that hold nothing."""
 DECODED = 32
 """Octets of memory for each octet of a method's arguments: a table of many small values."""
 
@@ -264,10 +266,39 @@ class Channel:
 
     def forget_past(self) -> None:
         """Forget cancelled consumers that hold no deliveries."""
+        holding = self._holding()
+        for number in [number for number in self.past if number not in holding]:
+            del self.past[number]
+            self._forget(number, getter=False)
+
+    def getter(self, queue: str) -> ConsumerId:
+        """Return the number under which messages of a queue are got.
+
+        1. A client asks a queue, deletes it, and declares the next one.  2. Each has a number of
+        its own, here, at the node and in its queue.  So of many those that hold nothing go.
+        """
+        number = self.getters.get(queue)
+        if number is None:
+            if len(self.getters) >= GETTERS_KEPT:
+                holding = self._holding()
+                for name, known in list(self.getters.items()):
+                    if known not in holding:
+                        del self.getters[name]
+                        self._forget(known, getter=True)
+            number = self.getters[queue] = self.connection.ids.consumer()
+        return number
+
+    def _holding(self) -> set[ConsumerId]:
+        """Return the consumers with deliveries that are not settled."""
         holding = {run.consumer for run in self.deliveries.runs}
         if self.tx is not None:
             holding.update(run.consumer for _, held in self.tx.acks for run in held)
-        self.past = {number: queue for number, queue in self.past.items() if number in holding}
+        return holding
+
+    def _forget(self, number: ConsumerId, getter: bool) -> None:
+        self.request(
+            requests.ForgetConsumerRequest(session=self.session, consumer=number, getter=getter)
+        )
 
 
 def to_wait(item: ChannelItem, argument_bytes: int) -> tuple[ChannelItem, int]:

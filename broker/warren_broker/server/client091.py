@@ -363,14 +363,8 @@ class Client091(ProtocolClient):
                     self._tell_cancelled(consumer, "deleted", None)
 
         try:
-            self._broker.delete_queue(
-                self._vhost,
-                request.name,
-                request.if_unused,
-                request.if_empty,
-                self._number,
-                guarded_call(self, done),
-            )
+            given = (self._vhost, request.name, request.if_unused, request.if_empty, self._number)
+            self._broker.delete_queue(*given, guarded_call(self, done))
         except errors.Refusal as refusal:
             done(refusal)
 
@@ -550,6 +544,9 @@ class Client091(ProtocolClient):
             request.consumer, request.index, request.msg_id, f"{request.reason} ({self._peer})"
         )
 
+    def _forget(self, request: requests.ForgetConsumerRequest) -> None:
+        self._broker.consuming.forget(request.consumer, request.session, request.getter)
+
     def _open_replies(self, request: requests.OpenRepliesRequest) -> None:
         session = request.session
 
@@ -595,6 +592,7 @@ _HANDLERS: dict[type, Callable[[Client091, Any], None]] = {
     requests.RequeueRequest: Client091._return,
     requests.RejectRequest: Client091._discard,
     requests.SetAsideRequest: Client091._set_aside,
+    requests.ForgetConsumerRequest: Client091._forget,
     requests.TraceRequest: Client091._trace,
     requests.OpenRepliesRequest: Client091._open_replies,
     requests.CloseRepliesRequest: Client091._close_replies,

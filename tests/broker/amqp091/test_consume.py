@@ -10,6 +10,7 @@ import pytest
 from tests.broker.amqp091.peer import Peer, message, messages, run, settles, tags
 from warren_broker import errors
 from warren_broker.amqp091 import requests
+from warren_broker.amqp091.state import GETTERS_KEPT
 from warren_broker.arguments import DURATION_MS_MAX, Kind
 from warren_broker.queue.limits import NO_ACK_WINDOW, WINDOW_BYTES
 
@@ -380,9 +381,65 @@ def test_consumers_that_hold_nothing_are_forgotten(peer: Peer) -> None:
     for _ in range(3):
         peer.consume("q", "c")
         peer.send(spec.Basic.Cancel("c"))
-        peer.answer(requests.CancelRequest)
+        number = peer.answer(requests.CancelRequest).consumer
         peer.got()
+        assert peer.the(requests.ForgetConsumerRequest).consumer == number
     assert not peer.conn.state.channels[1].past
+
+
+@pytest.mark.parametrize("how", [spec.Basic.Ack(0, True), spec.Basic.Nack(0, True, True)])
+def test_a_cancelled_consumer_is_forgotten_with_its_last_delivery(holding: Peer, how: Any) -> None:
+    """Before: with its channel. It is told after the settlement, which needs its queue."""
+    holding.send(spec.Basic.Cancel("a"))
+    holding.answer(requests.CancelRequest)
+    holding.one(spec.Basic.CancelOk)
+    holding.send(spec.Basic.Ack(16, True))
+    assert [type(each).__name__ for each in holding.asked()] == ["AckRequest"] * 2
+    holding.consume("q", "a")
+    holding.send(how)
+    settled, forgotten = holding.asked()
+    assert (settled.consumer, settled.msg_ids) == (1001, ((13, 16),))
+    assert forgotten == requests.ForgetConsumerRequest(session=101, consumer=1001, getter=False)
+    assert not holding.conn.state.channels[1].past
+
+
+def test_a_cancelled_consumer_is_remembered_while_a_transaction_settles_for_it(
+    holding: Peer,
+) -> None:
+    holding.send(spec.Tx.Select())
+    holding.one(spec.Tx.SelectOk)
+    holding.send(spec.Basic.Ack(0, True))
+    holding.send(spec.Basic.Cancel("a"))
+    holding.answer(requests.CancelRequest)
+    holding.one(spec.Basic.CancelOk)
+    assert not holding.asked()
+    holding.send(spec.Tx.Commit())
+    holding.one(spec.Tx.CommitOk)
+    assert requests.ForgetConsumerRequest(session=101, consumer=1001, getter=False) in (
+        holding.asked()
+    )
+
+
+def test_queues_that_were_asked_by_get_are_forgotten_when_nothing_is_held(peer: Peer) -> None:
+    """Before: each queue that a channel was ever asked for, also those deleted since."""
+    for number in range(GETTERS_KEPT + 1):
+        peer.send(spec.Basic.Get(queue=f"q{number}"))
+        (*forgotten, made) = peer.asked()
+        assert isinstance(made, requests.GetRequest)
+        assert not forgotten or number == GETTERS_KEPT
+        if number == 5:
+            got = requests.GotMessage(run(0), message(), 0)
+            peer.conn.answer(made.token, got)
+        else:
+            peer.conn.answer(made.token, requests.GotNothing())
+        peer.got()
+    assert [each.consumer for each in forgotten] == [
+        1001 + at for at in range(GETTERS_KEPT) if at != 5
+    ]
+    assert all(each.getter for each in forgotten)
+    assert list(peer.conn.state.channels[1].getters) == ["q5", f"q{GETTERS_KEPT}"]
+    peer.send(spec.Basic.Ack(1))
+    assert settles(peer) == [("AckRequest", 1006, ((0, 0),))]
 
 
 def test_cancel_of_an_unknown_tag(peer: Peer) -> None:

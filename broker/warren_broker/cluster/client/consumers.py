@@ -32,6 +32,7 @@ class Consumers:
     """The queue of each consumer number, until the consumer's session ends.
 
     reading  consumer numbers of gets that wait for a read, by session
+    kept     consumers of relays, and those of which no answer says that they are cancelled
     A queue may be deleted and declared again under its name while a consumer of the old one still
     exists: messages are settled by number, never by name.
     """
@@ -41,6 +42,7 @@ class Consumers:
         self._groups: dict[int, int] = {}
         self._sessions: dict[int, dict[int, None]] = {}
         self._reading: dict[int, set[int]] = {}
+        self._kept: set[int] = set()
 
     def _client(self, consumer: int) -> GroupClient | None:
         group = self._groups.get(consumer)
@@ -72,6 +74,8 @@ class Consumers:
         """
         number = command.consumer
         client = self._remember(number, command.session, queue)
+        if command.relay:
+            self._kept.add(number)
         timeout_ms = command.timeout_ms
         if timeout_ms is None:
             timeout_ms = self._queues.definitions.config(queue).consumer_timeout_ms
@@ -135,6 +139,8 @@ class Consumers:
 
         def cancelled(reply: Any) -> None:
             # Whatever the answer is, later deliveries are not for the client.
+            if isinstance(reply, errors.Unavailable):
+                self._kept.add(consumer)
             client.leave(consumer)
             done(requests.RequestDone())
 
@@ -170,6 +176,7 @@ class Consumers:
         self._reading.pop(session, None)
         for consumer in self._sessions.pop(session, ()):
             group = self._groups.pop(consumer)
+            self._kept.discard(consumer)
             client = self._queues.cluster.client(group)
             if client is not None:
                 if client.give_back_unsent(consumer):
@@ -178,6 +185,21 @@ class Consumers:
                 told[group] = client
         for client in told.values():
             client.command(commands.SessionDown(session, failed))
+
+    def forget(self, consumer: int, session: int, getter: bool) -> None:
+        """Forget a consumer that was cancelled, or one of gets, and holds nothing.
+
+        Not one of which the queue may not know that, so that the end of its session is told there,
+        nor a relay: its queue has to hear that the session is over.
+        """
+        client = self._client(consumer)
+        if client is not None:
+            if consumer in self._kept:
+                return
+            if getter:
+                client.command(commands.Cancel(consumer))
+            client.leave(consumer)
+        self._forget(consumer, session)
 
     def _forget(self, consumer: int, session: int) -> None:
         self._groups.pop(consumer, None)
