@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from connector.amqp.rabbitmq import OneRabbitMQ
 from live.conftest import Broker, eventually
 from live.shovels import clean, fill, gone, shows, taken, worker_pids
 from warren.admin import Admin
@@ -212,3 +213,45 @@ def test_what_a_shovel_has_taken_beyond_its_number_is_not_given_to_others_if_it_
     assert (ready(admin, "shovel-b"), relay(admin).messages) == (TAKEN + 7, MESSAGES - TAKEN - 7)
     run(broker, "queues", "move", "shovel-a", "shovel-b", "--wait")
     assert sorted(body for _, body in taken(broker, "shovel-b")) == sorted(bodies)
+
+
+@pytest.fixture(scope="module")
+def rabbitmq() -> Iterator[OneRabbitMQ]:
+    """A RabbitMQ, where one is installed."""
+    with OneRabbitMQ() as made:
+        yield made
+
+
+def emptied(broker: Broker, queue: str) -> list[bytes]:
+    """What is ready in a queue now."""
+    return [body for _, body in taken(broker, queue)]
+
+
+@pytest.mark.parametrize("into", [False, True])
+def test_a_move_with_rabbitmq_at_one_end_loses_nothing_when_its_process_is_killed(
+    broker: Broker, admin: Admin, rabbitmq: OneRabbitMQ, into: bool
+) -> None:
+    """Neither end keeps anything for the shovel: what it held is ready, and counted, again."""
+    far = Broker((f"amqp://guest:guest@{rabbitmq.host}:{rabbitmq.port}/%2F",))
+    source, target = (broker, far) if into else (far, broker)
+    bodies = fill(source, "shovel-a", MESSAGES)
+    with target.connect() as connection:
+        full = {"x-max-length": TAKEN, "x-overflow": "reject-publish"}
+        connection.channel().queue_declare("shovel-b", durable=True, arguments=full)
+    value = settings(**{"src-uri": source.uri, "dest-uri": target.uri, "dest-predeclared": True})
+    admin.set_shovel("/", "mine", value)
+    shows(admin, "mine", lambda one: one.blocked_status == "refused", "the destination is full")
+    kill_worker(broker, admin, "mine")
+    shows(admin, "mine", lambda one: one.state == "terminated", "its process is gone")
+    found: list[bytes] = []
+
+    def over() -> bool | None:
+        found.extend(emptied(target, "shovel-b"))
+        return gone(admin, "mine") or None
+
+    eventually(over, "it has moved what it has counted")
+    found += emptied(target, "shovel-b")
+    assert set(found) | set(emptied(source, "shovel-a")) == set(bodies), "none is lost"
+    with far.connect() as connection:
+        for queue in ("shovel-a", "shovel-b"):
+            connection.channel().queue_delete(queue)
