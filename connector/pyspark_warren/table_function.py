@@ -7,6 +7,7 @@ errors and the reading.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -160,5 +161,36 @@ def rows_of(source: type[WarrenDataSource], table: QueueTable) -> Iterator[tuple
     reader = source(table.options).reader(table.schema)
     for partition in reader.partitions():
         for batch in reader.read(partition):
-            columns = [each.to_pylist(maps_as_pydicts="strict") for each in batch.columns]
-            yield from zip(*columns, strict=True)
+            yield from zip(*map(values_of, batch.columns), strict=True)
+
+
+def values_of(column: pa.Array) -> list[Any]:
+    """Return a column's values as Spark takes them from Python: structs are tuples, maps dicts.
+
+    `to_pylist` makes an object of Arrow's for each value of a map or struct, and a dict of each
+    struct: it took half of the processor time of a row.
+    """
+    kind = column.type
+    found: list[Any]
+    if pa.types.is_struct(kind):
+        found = list(zip(*map(values_of, column.flatten()), strict=True))
+    elif pa.types.is_map(kind):
+        edges = column.offsets.to_pylist()
+        first, count = edges[0], edges[-1] - edges[0]
+        keys = values_of(column.keys.slice(first, count))
+        items = values_of(column.items.slice(first, count))
+        found = [
+            dict(zip(keys[at - first : end - first], items[at - first : end - first], strict=True))
+            for at, end in itertools.pairwise(edges)
+        ]
+        if sum(map(len, found)) != count:  # a name is there twice, which raises
+            found = column.to_pylist(maps_as_pydicts="strict")
+    else:
+        found = column.to_pylist()
+        return found
+    if not column.null_count:
+        return found
+    return [
+        value if there else None
+        for value, there in zip(found, column.is_valid().to_pylist(), strict=True)
+    ]

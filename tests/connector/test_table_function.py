@@ -9,6 +9,7 @@ from contextlib import redirect_stdout
 from typing import Any
 
 import pika
+import pyarrow as pa
 import pytest
 from pyspark.sql.functions import udtf
 from pyspark.sql.types import StringType
@@ -19,7 +20,7 @@ from spark_world.sources import DyingSource
 import pyspark_warren
 from pyspark_warren.columns import COLUMNS, STATE_COLUMNS
 from pyspark_warren.errors import OptionError, SchemaError
-from pyspark_warren.table_function import QueueTable, WarrenQueue, analysed, struct_of
+from pyspark_warren.table_function import QueueTable, WarrenQueue, analysed, struct_of, values_of
 from warren.admin import Admin
 from warren.local import LocalCluster
 from warren_broker.amqp091.wire import fields
@@ -142,6 +143,41 @@ def test_the_same_columns_and_rows_as_spark_read(spark: Any, server: FakeServer)
     named = call(server, queue=":name")
     assert spark.sql(f"SELECT * FROM {named}", args={"name": "in"}).count() == 3
     assert server.broker.state("in")["ready"] == 3
+
+
+def test_values_are_those_of_the_columns_also_null_empty_and_of_a_part() -> None:
+    item = pa.struct([("type", pa.string()), ("long", pa.int64())])
+    rows = [
+        {"p": (7, 1), "h": {"a": ("l", 5), "b": None}},
+        {"p": None, "h": None},
+        {"p": (None, 2), "h": {}},
+        {"p": (8, 3), "h": {"c": ("S", None)}},
+    ]
+    position = pa.array(
+        [each["p"] and dict(zip(("i", "o"), each["p"], strict=True)) for each in rows],
+        pa.struct([("i", pa.int64()), ("o", pa.int64())]),
+    )
+    headers = pa.array(
+        [
+            each["h"]
+            and [
+                (name, value and dict(zip(("type", "long"), value, strict=True)))
+                for name, value in each["h"].items()
+            ]
+            if each["h"] is not None
+            else None
+            for each in rows
+        ],
+        pa.map_(pa.string(), item),
+    )
+    for first in range(5):
+        for count in range(5 - first):
+            part = slice(first, first + count)
+            assert values_of(position.slice(first, count)) == [each["p"] for each in rows[part]]
+            assert values_of(headers.slice(first, count)) == [each["h"] for each in rows[part]]
+    twice = pa.array([[("a", None), ("a", None)]], pa.map_(pa.string(), item))
+    with pytest.raises(KeyError):
+        values_of(twice)
 
 
 @pytest.mark.spark
