@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from spark_world.pipeline import BUSY, STARTS_MAX
 
 from warren import Admin, Producer
 from warren.local import LocalCluster
@@ -167,11 +168,6 @@ def stream_of(spark: Any, queues: Queues, **more: str) -> Any:
     """The bodies in `source` as a streaming DataFrame."""
     given = queues.options(queue=queues.source, **more)
     return spark.readStream.format("warren").schema("body binary").options(**given).load()
-
-
-STARTS_MAX = 10
-BUSY = "Python worker failed to connect back"
-"""Spark's, when a Python process has not started within ten seconds: on a very busy machine."""
 
 
 def run_to_the_end(writer: Any, checkpoint: Path) -> None:

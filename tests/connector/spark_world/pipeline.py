@@ -15,6 +15,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import udf
 from pyspark.sql.types import BinaryType
@@ -23,6 +24,9 @@ from spark_world.rabbit import RabbitDyingSource
 from spark_world.sources import DyingSource, RealDyingSource, maybe_kill_driver
 
 QUERY_S_MAX = 400
+STARTS_MAX = 10
+BUSY = "Python worker failed to connect back"
+"""Spark's, when a Python process has not started within ten seconds: on a very busy machine."""
 
 
 def session(master: str) -> SparkSession:
@@ -111,7 +115,17 @@ def start(spark: SparkSession, plan: dict[str, Any]) -> Any:
 
 
 def run(spark: SparkSession, plan: dict[str, Any]) -> dict[str, Any]:
-    """Run the query until it ends; its batches."""
+    """Run the query until it ends; its batches. It is started again where Spark was too slow."""
+    for left in reversed(range(STARTS_MAX)):
+        try:
+            return _run_once(spark, plan)
+        except StreamingQueryException as failure:
+            if BUSY not in str(failure) or not left:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _run_once(spark: SparkSession, plan: dict[str, Any]) -> dict[str, Any]:
     query = start(spark, plan)
     if "until" in plan:
         wait_until_read(spark, query, plan["until"])
