@@ -13,6 +13,10 @@ PORT = 5672
 PORT_TLS = 5671
 SCHEME = "amqp"
 SCHEME_TLS = "amqps"
+TIMEOUT_S_MAX = 31_536_000
+"""A year: what sockets and locks wait is bounded."""
+HEARTBEAT_S_MAX = 65_535
+"""What AMQP 0.9.1 can say."""
 HOSTS_MAX = 64
 SASL_PLAIN = "PLAIN"
 
@@ -78,10 +82,18 @@ class Address:
         if len(self.hosts) > HOSTS_MAX:
             raise UsageError(f"{len(self.hosts)} hosts given; {HOSTS_MAX} is the limit")
         for name in ("connect_timeout_s", "request_timeout_s"):
-            if not getattr(self, name) > 0:
-                raise UsageError(f"{name}={getattr(self, name)!r} must be above 0 seconds")
-        if self.heartbeat_s < 0:
-            raise UsageError(f"heartbeat_s={self.heartbeat_s!r} is below 0; 0 turns heartbeats off")
+            if not 0 < getattr(self, name) <= TIMEOUT_S_MAX:
+                raise UsageError(
+                    f"{name}={getattr(self, name)!r} must be above 0 seconds, and at most "
+                    f"{TIMEOUT_S_MAX:,}"
+                )
+        if not 0 <= self.heartbeat_s <= HEARTBEAT_S_MAX:
+            raise UsageError(
+                f"heartbeat_s={self.heartbeat_s!r} must be from 0, which turns heartbeats off, to "
+                f"{HEARTBEAT_S_MAX:,} seconds"
+            )
+        if "\0" in self.user + self.password:
+            raise UsageError("user or password has a zero byte, which ends a text in SASL PLAIN")
 
     def __str__(self) -> str:
         hosts = ",".join(_host_text(name, port) for name, port in self.hosts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,32 @@ def test_files_that_cannot_be_used_are_named_before_anything_is_sent(tmp_path: P
         with pytest.raises(UsageError) as caught:
             client_context(tls)
         assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        (
+            "heartbeat=1e400",
+            "heartbeat_s=inf must be from 0, which turns heartbeats off, to 65,535",
+        ),
+        ("heartbeat=nan", "heartbeat_s=nan must be"),
+        ("heartbeat=65536", "heartbeat_s=65536.0 must be"),
+        ("heartbeat=-1", "heartbeat_s=-1.0 must be"),
+        ("connect_timeout=inf", "connect_timeout_s=inf must be above 0 seconds, and at most 31,5"),
+        ("request_timeout=1e30", "request_timeout_s=1e+30 must be"),
+    ],
+)
+def test_times_that_no_socket_waits_are_refused_where_they_are_given(
+    option: str, says: str
+) -> None:
+    """They ended a query with an OverflowError, at its first connection."""
+    with pytest.raises(UsageError, match=re.escape(says)):
+        parse_uri(f"amqp://a?{option}")
+
+
+def test_a_user_or_password_with_a_zero_byte_is_refused() -> None:
+    """The broker would see another user, and another password."""
+    for login in ("u%00x:p", "u:p%00x"):
+        with pytest.raises(UsageError, match="zero byte"):
+            parse_uri(f"amqp://{login}@a")
