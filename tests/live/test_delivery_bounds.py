@@ -60,23 +60,24 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
         yield Nodes(cluster)
 
 
-def declared(client: RawClient, copies: int) -> str:
+def declared(client: RawClient, copies: int, kind: str = "quorum") -> str:
     """A new queue, led by the client's node."""
     name = uuid.uuid4().hex
-    arguments = {
-        "x-queue-type": "quorum",
-        "x-quorum-initial-group-size": copies,
+    arguments: dict[str, Any] = {
+        "x-queue-type": kind,
         "x-queue-leader-locator": "client-local",
     }
+    if kind == "quorum":
+        arguments["x-quorum-initial-group-size"] = copies
     client.send(method(spec.Queue.Declare(queue=name, durable=True, arguments=arguments)))
     client.expect(spec.Queue.DeclareOk)
     return name
 
 
-def filled(nodes: Nodes, copies: int) -> str:
+def filled(nodes: Nodes, copies: int, kind: str = "quorum") -> str:
     """A queue of numbered messages of a mebibyte."""
     with nodes.client(0) as client:
-        name = declared(client, copies)
+        name = declared(client, copies, kind)
         client.send(method(spec.Confirm.Select()))
         client.expect(spec.Confirm.SelectOk)
         piece = bytes((1 << 17) - 16)
@@ -145,10 +146,10 @@ class Seen:
         assert all(each == sorted(each) for each in self.numbers.values())
 
 
-def read(client: RawClient, seen: Seen, until: Any = None) -> None:
+def read(client: RawClient, seen: Seen, until: Any = None, most: int = MESSAGES) -> None:
     """Read all messages, or up to that many answers of a kind."""
     left = CONSUMERS
-    while seen.count < MESSAGES if until is None else left:
+    while seen.count < most if until is None else left:
         got = client.next()
         assert got is not None, "hung up"
         if until is not None and isinstance(got[1], until):
@@ -290,3 +291,29 @@ def test_what_a_cancelled_consumer_holds_is_settled_afterwards(nodes: Nodes, pla
         client.expect(spec.Basic.GetEmpty)
         client.send(method(spec.Queue.Delete(queue=name)))
         client.find(spec.Queue.DeleteOk)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_consumers_under_a_prefetch_of_their_channel(nodes: Nodes, number: int) -> None:
+    """Before: each had one message in memory beyond the limit of the channel, which was 1."""
+    queue = filled(nodes, 1, "classic")
+    nodes.begin()
+    seen = Seen()
+    with nodes.client(number) as client:
+        client.send(method(spec.Basic.Qos(prefetch_count=1, global_=True)))
+        client.expect(spec.Basic.QosOk)
+        for consumer in range(MESSAGES):
+            asked = spec.Basic.Consume(queue=queue, consumer_tag=str(consumer))
+            asked.nowait = True
+            client.send(method(asked))
+        nodes.rest()
+        is_served(nodes, number)
+        for tag in range(1, MESSAGES + 1):
+            read(client, seen, most=tag)
+            client.send(method(spec.Basic.Ack(tag)))
+        assert nodes.grown < BOUND + SLACK_BYTES
+        every = sorted(body for each in seen.numbers.values() for body in each)
+        assert every == list(range(MESSAGES))
+        client.send(method(spec.Queue.Delete(queue=queue)))
+        client.find(spec.Queue.DeleteOk)
+    nodes.rest()

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from warren_broker.amqp091 import requests
 from warren_broker.amqp091.deliveries import hand_out
-from warren_broker.amqp091.state import Channel, ChannelConsumer
+from warren_broker.amqp091.held_back import HELD_BACK_BEYOND
+from warren_broker.amqp091.state import Channel, ChannelConsumer, ConnectionState
 from warren_broker.queue.commands import ConsumerId, Delivery, MsgIds
 from warren_broker.queue.delivery_parts import part_of, rest_of
 
@@ -53,6 +54,26 @@ def settled(channel: Channel, number: ConsumerId, msg_ids: MsgIds) -> None:
     consumer = channel.connection.consumers.get(number)
     if consumer is not None and consumer.explicit:
         consumer.settled += sum(last - first + 1 for first, last in msg_ids)
+
+
+def crowded(state: ConnectionState, number: ConsumerId, level: int, bytes_max: int) -> bool:
+    """Return whether a consumer gets nothing since too much is held back on channels.
+
+    What is held back counts against the connection's bound for the consumers of channels with a
+    limit; not for others. One that would be sent its message at once, as its channel has nothing
+    held back and room, may have it beyond the bound, or it would wait for the client's
+    acknowledgements on another channel.
+
+    level  what waits for the client otherwise
+    """
+    consumer = state.consumers.get(number)
+    if consumer is None or consumer.no_ack or not consumer.channel.global_prefetch:
+        return False
+    held, channel = state.held_back.size_bytes, consumer.channel
+    if held + level < bytes_max:
+        return False
+    at_once = not channel.held_back and channel.deliveries.counted < channel.global_prefetch
+    return not at_once or held >= HELD_BACK_BEYOND * bytes_max
 
 
 def give_back(consumer: ChannelConsumer, delivery: Delivery) -> None:

@@ -20,6 +20,7 @@ from warren_broker.amqp091.confirms import CheckedRun, Publishes, PublishLedger
 from warren_broker.amqp091.connection_config import FRAME_BYTES_MAX_FIRST, ConnectionConfig
 from warren_broker.amqp091.delivery_tags import DeliveryLedger, Held
 from warren_broker.amqp091.heartbeat import Liveness
+from warren_broker.amqp091.held_back import HeldBack, HeldBackBytes
 from warren_broker.amqp091.kept_runs import own_table, run_bytes
 from warren_broker.amqp091.wire import codec, methods
 from warren_broker.amqp091.wire.methods import Method
@@ -160,7 +161,7 @@ class Channel:
         self.past: dict[ConsumerId, str] = {}
         self.getters: dict[str, ConsumerId] = {}
         self.deliveries = DeliveryLedger()
-        self.held_back: deque[tuple[ChannelConsumer, Delivery, Any]] = deque()
+        self.held_back: HeldBack = HeldBack(connection.held_back)
         self.confirm = False
         self.confirmed = 0
         self.returned = 0
@@ -380,6 +381,7 @@ class ConnectionState:
         "consumers",
         "faults",
         "frame_max",
+        "held_back",
         "ids",
         "liveness",
         "out",
@@ -432,6 +434,7 @@ class ConnectionState:
         self.waiting_bytes = 0
         self.transaction_bytes = 0
         self.confirmed = 0
+        self.held_back: HeldBackBytes = HeldBackBytes()
         self.scanner = FrameScanner(
             min(config.frame_max or FRAME_BYTES_MAX_FIRST, FRAME_BYTES_MAX_FIRST),
             config.message_bytes_max,

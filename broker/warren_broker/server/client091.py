@@ -47,6 +47,7 @@ class Client091(ProtocolClient):
             config.undelivered_bytes_max,
             partial(unsent_bytes, self._session, stream),
             partial(ask_queue, broker),
+            self._session.state,
         )
         self._ended = False
         self._deleting = 0
@@ -139,10 +140,10 @@ class Client091(ProtocolClient):
         if output:
             self._stream.write(output)
             self._counts.confirmed(self._session.take_confirmed())
-            # A stream that is congested calls `drained`; else there is room for what was refused.
-            if not self._stream.congested and (self._held.owes or self._stream.paused):
-                self._held.ask_again()
-                self._pace()
+        # A stream that is congested calls `drained`; else there is room for what was refused.
+        if not self._stream.congested and (self._held.owes or (output and self._stream.paused)):
+            self._held.ask_again()
+            self._pace()
         if self._session.closed and not self._ended:
             self._ended = True
             self._log.ended(self._session.state.close_reason)
@@ -231,7 +232,7 @@ class Client091(ProtocolClient):
         if session.state.faults:
             self._log_faults()
         self._pace()
-        if session.wants_output or session.closed:
+        if session.wants_output or session.closed or self._held.owes:
             self._flush_later()
 
     def _log_faults(self) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from warren_broker.amqp091.connection import Connection
+from warren_broker.amqp091.global_prefetch import crowded
+from warren_broker.amqp091.state import ConnectionState
 from warren_broker.block.block import Block
 from warren_broker.cluster.broker import Broker
 from warren_broker.queue.commands import Delivery
@@ -32,19 +34,29 @@ class UnreadDeliveries:
 
     unsent  returns the bytes that were written for the client and have not left
     resume  asks a consumer's queue for what was refused
+    state   knows what channels with a limit hold back: for their consumers it counts, too
     owes    consumers or calls may wait for room
 
     Invariants: while it owes something, `ask_again` is called when bytes have left;
     bytes_max is twice the bytes above which a stream is congested, or more: it says when they leave
     """
 
-    def __init__(self, bytes_max: int, unsent: Callable[[], int], resume: Resume) -> None:
+    def __init__(
+        self,
+        bytes_max: int,
+        unsent: Callable[[], int],
+        resume: Resume,
+        state: ConnectionState,
+    ) -> None:
         self._bytes_max = bytes_max
+        self._state = state
+        self._resume = resume
         self._unsent = unsent
         self._waiting: deque[Unread] = deque()
         self._waiting_bytes = 0
         self.owes = False
         self._refused = RefusedConsumers(bytes_max // (2 * TURNS), resume)
+        self._crowded = RefusedConsumers(bytes_max // (2 * TURNS), resume)
         self._later: list[Callable[[], None]] = []
 
     @property
@@ -65,6 +77,9 @@ class UnreadDeliveries:
         if self._refused.turns:
             size = block.kept_bytes(delivery.first, delivery.last + 1)
             self._refused.took(consumer, size)
+        if self._crowded.turns:
+            size = block.kept_bytes(delivery.first, delivery.last + 1)
+            self._crowded.took(consumer, size)
 
     def add(self, consumer: int, delivery: Delivery, block: Block) -> None:
         """Append messages that cannot be written yet."""
@@ -90,6 +105,7 @@ class UnreadDeliveries:
                 self.add(*each)
         for consumer in ended:
             self._refused.forget(consumer)
+            self._crowded.forget(consumer)
         return found
 
     def clear(self, *, refused: bool = True) -> None:
@@ -98,25 +114,48 @@ class UnreadDeliveries:
         self._waiting_bytes = 0
         if refused:
             self._refused.clear()
+            self._crowded.clear()
             self._later.clear()
 
     def has_room(self, consumer: int) -> bool:
         """Return whether a consumer may be given more; else its queue is asked again later."""
-        if self._waiting_bytes + self._unsent() < self._bytes_max:  # not `full`: once per message
-            if not self.owes or self._refused.may_take(consumer):
+        level = self._waiting_bytes + self._unsent()
+        refused = self._refused
+        if level < self._bytes_max and (not self.owes or self._refused.may_take(consumer)):
+            if not crowded(self._state, consumer, level, self._bytes_max):
                 return True
-        self._refused.refuse(consumer)
+            refused = self._crowded
+        refused.refuse(consumer)
         self.owes = True
         return False
 
     def ask_again(self) -> None:
         """Ask for what was refused, if half of the bound has become free."""
-        if self.owes and 2 * (self._waiting_bytes + self._unsent()) <= self._bytes_max:
+        if not self.owes:
+            return
+        level = self._waiting_bytes + self._unsent()
+        if 2 * level <= self._bytes_max:
             self._refused.ask(self.ask_again)
-            self.owes = len(self._refused) > 0
             later, self._later = self._later, []
             for call in later:
                 call()
+        if self._crowded:
+            self._ask_crowded(level)
+        self.owes = bool(self._refused or self._crowded or self._later)
+
+    def _ask_crowded(self, level: int) -> None:
+        """Ask for what was refused because too much was held back on channels with a limit."""
+        if 2 * (level + self._state.held_back.size_bytes) <= self._bytes_max:
+            self._crowded.ask(self.ask_again)
+            return
+        for consumer in self._crowded.waiting():
+            if not crowded(self._state, consumer, level, self._bytes_max):
+                self._crowded.forget(consumer)
+                self._resume(consumer, _nothing)
+
+
+def _nothing() -> None:
+    """Do nothing: what comes is looked at when it does."""
 
 
 def unsent_bytes(session: Connection, stream: Stream) -> int:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.broker.amqp091.peer import Peer, message, messages, run, settles, tags
 from warren_broker.amqp091 import requests
+from warren_broker.amqp091.global_prefetch import crowded
 
 
 @pytest.fixture
@@ -146,3 +147,59 @@ def test_quorum_queues_have_no_channel_wide_prefetch(peer: Peer) -> None:
     peer.connection_closed(
         540, "NOT_IMPLEMENTED - queue 'q' in vhost '/' does not support global qos"
     )
+
+
+def counted(peer: Peer) -> int:
+    """What is held back, which is also the sum over the channels."""
+    state = peer.conn.state
+    waiting = [each for channel in state.channels.values() for each in channel.held_back]
+    total = sum(block.kept_bytes(run.first, run.last + 1) for _, run, block in waiting)
+    assert state.held_back.size_bytes == total
+    return total
+
+
+def test_what_is_held_back_is_counted_until_it_is_sent_or_its_consumer_ends(peer: Peer) -> None:
+    wide(peer, 2)
+    for tag in "ab":
+        peer.consume("q", tag)
+    for number in (1001, 1002):
+        peer.conn.deliver(number, run(0, 5), messages(5, b"x" * 1000))
+    assert len(tags(peer)) == 2
+    assert counted(peer) > 8_000
+    peer.asked()
+    peer.send(spec.Basic.Ack(2, True))
+    assert counted(peer) > 0
+    peer.got()
+    peer.asked()
+    peer.send(spec.Basic.Cancel("a"))
+    (made,) = [each for each in peer.asked() if isinstance(each, requests.CancelRequest)]
+    peer.conn.answer(made.token, requests.RequestDone())
+    assert counted(peer) > 0
+    peer.send(spec.Channel.Close(200, "", 0, 0))
+    assert peer.conn.state.held_back.size_bytes == 0
+
+
+def test_a_consumer_under_a_limit_gets_nothing_while_much_is_held_back(peer: Peer) -> None:
+    """But one whose channel holds nothing back and has room: it waits for no other one's acks."""
+    peer.open(2).open(3)
+    peer.asked()
+    peer.consume("q", "free", channel=3)
+    peer.consume("q", "limited")
+    peer.consume("q", "other", channel=2)
+    wide(peer, 1)
+    peer.send(spec.Basic.Qos(prefetch_count=1, global_=True), channel=2)
+    peer.got()
+    free, limited, other = (each.number for each in peer.conn.state.consumers.values())
+    state = peer.conn.state
+
+    def refused(level: int, bytes_max: int) -> list[bool]:
+        return [crowded(state, each, level, bytes_max) for each in (free, limited, other)]
+
+    assert refused(0, 10_000) == [False] * 3
+    peer.conn.deliver(limited, run(0, 20), messages(20, b"x" * 1000))
+    held = counted(peer)
+    assert held > 10_000
+    assert refused(0, held + 1) == [False] * 3
+    assert refused(2, held + 1) == [False, True, False], "also what joined before the limit"
+    assert refused(0, held // 2) == [False, True, True], "twice the bound is enough"
+    assert not crowded(state, 4711, 0, 1), "one that has ended"
