@@ -14,7 +14,9 @@ from live import http_statistics
 from live.conftest import eventually
 from live.http_client import HttpClient, add_user, http_client, quoted
 from live.test_http_rates import SAMPLED, opened
+from warren import Admin, ClaimReader, Connection, Producer
 from warren.local import LocalCluster
+from warren_broker.block.block import Block
 
 pytestmark = pytest.mark.live
 ROOT = quoted("/")
@@ -167,6 +169,24 @@ def test_a_queue_without_a_leader_shows_what_was_counted(
 
     eventually(seen, "the queue is down, and its counts are shown")
     cluster.start(at)
+
+
+def test_messages_in_blocks_and_claims_are_counted(cluster: LocalCluster, http: HttpClient) -> None:
+    """Published when a block arrives, delivered when read, acknowledged when settled."""
+    with Connection(f"amqp://guest:guest@127.0.0.1:{cluster.nodes[0].amqp_port}") as connection:
+        Admin(connection).declare_queue("claimed")
+        with Producer(connection) as producer:
+            for number in range(100):
+                producer.send(b"%d" % number, "claimed")
+        reader = ClaimReader(connection, "claimed", "reader")
+        first = reader.register().settled + 1
+        claim = reader.open(first, max_messages=60, max_bytes=1 << 20)
+        count = sum(Block.decode(one.data).count for one in reader.fetch(claim.number, 0, 60))
+        found = stats(http, "claimed")
+        assert (found["publish"], found["deliver"], found["ack"]) == (100, count, 0)
+        reader.settle(claim.number)
+        found = stats(http, "claimed")
+        assert (found["deliver"], found["ack"], found["deliver_get"]) == (60, 60, 60)
 
 
 def test_users_see_statistics_of_queues_in_their_vhosts(http: HttpClient) -> None:

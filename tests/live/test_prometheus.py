@@ -269,6 +269,11 @@ def test_messages_over_amqp_1_0_are_counted_under_their_protocol(cluster: LocalC
         assert counted(cluster, "amqp091") == old
 
 
+def counted_by(node: dict[Any, float], labels: frozenset[Any]) -> bool:
+    """Whether clients of a node have used a queue."""
+    return ("rabbitmq_queue_messages_acked_total", labels) in node
+
+
 def test_each_queue_and_its_log_are_shown_per_object(cluster: LocalCluster) -> None:
     name = 'odd "name" \\n {}'
     with connect(cluster) as connection:
@@ -276,10 +281,21 @@ def test_each_queue_and_its_log_are_shown_per_object(cluster: LocalCluster) -> N
         declare(channel, name)
         channel.confirm_delivery()
         channel.basic_publish("", name, b"body")
+        for _ in range(2):
+            channel.basic_nack(channel.basic_get(name)[0].delivery_tag)
     labels = frozenset({"vhost": "/", "queue": name}.items())
     seen = [scraped(cluster, node, "/metrics/per-object") for node in range(3)]
     leads = [one for one in seen if ("rabbitmq_queue_messages_ready", labels) in one]
     assert len(leads) == 1 and leads[0]["rabbitmq_queue_messages_ready", labels] == 1
+    for counter, count in {
+        "queue_messages_published": 1,
+        "queue_get_ack": 2,
+        "queue_messages_redelivered": 1,
+        "queue_get": 0,
+        "queue_messages_acked": 0,
+    }.items():
+        of = [one[f"rabbitmq_{counter}_total", labels] for one in seen if counted_by(one, labels)]
+        assert of == [count], "the node of the client counts, whichever leads"
     memberships = sorted(
         dict(key)["membership"]
         for one in seen

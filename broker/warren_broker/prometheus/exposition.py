@@ -19,6 +19,7 @@ from warren_broker.cluster.process_facts import disk_free_bytes, resident_bytes
 from warren_broker.config import AlarmSettings
 from warren_broker.counters import FAMILIES
 from warren_broker.management.queue_service import BROKER_VERSION
+from warren_broker.message_stats import COUNTED
 from warren_broker.prometheus.readings import (
     LINKS,
     SHOVELS,
@@ -39,6 +40,17 @@ COUNTS: Final[tuple[tuple[str, str], ...]] = (
     ("warren_queue_messages_claimed", "Messages in claims"),
 )
 """Name and text of each field of `MemberCounts`."""
+COUNTERS: Final[dict[str, tuple[str, str]]] = {
+    "publish": ("queue_messages_published", "Messages published to the queue"),
+    "deliver": ("queue_messages_delivered_ack", "Messages delivered, to be acknowledged"),
+    "deliver_no_ack": ("queue_messages_delivered", "Messages delivered without acknowledgement"),
+    "get": ("queue_get_ack", "Messages fetched by basic.get, to be acknowledged"),
+    "get_no_ack": ("queue_get", "Messages fetched by basic.get, without acknowledgement"),
+    "get_empty": ("queue_get_empty", "basic.get that found no message"),
+    "redeliver": ("queue_messages_redelivered", "Messages delivered again"),
+    "ack": ("queue_messages_acked", "Messages acknowledged"),
+}
+"""Name and text of each of `message_stats.COUNTED`."""
 POSITIONS: Final[tuple[tuple[str, str], ...]] = (
     ("rabbitmq_raft_term", "Current term"),
     ("rabbitmq_raft_commit_index", "Last committed entry"),
@@ -102,6 +114,8 @@ class _Readings(Collector):
         yield from self._transfers()
         yield from self._counters()
         yield from self._queues() if self._per_object else self._totals()
+        if self._per_object:
+            yield from self._used()
         yield from self._raft()
 
     def _identity(self) -> Iterator[Metric]:
@@ -184,6 +198,15 @@ class _Readings(Collector):
             info.add_metric([queue.vhost, queue.name, queue.queue_type, membership], 1)
         yield info
 
+    def _used(self) -> Iterator[Metric]:
+        """Yield what clients of this node did with each queue."""
+        for at, key in enumerate(COUNTED):
+            name, said = COUNTERS[key]
+            metric = CounterMetricFamily(PREFIX + name, said, labels=["vhost", "queue"])
+            for queue in self._reading.counted:
+                metric.add_metric([queue.vhost, queue.name], queue.counts[at])
+            yield metric
+
     def _raft(self) -> Iterator[Metric]:
         """Yield the positions of the definitions' log, and per object of each queue's."""
         for at, (name, said) in enumerate(POSITIONS):
@@ -208,4 +231,5 @@ class _Readings(Collector):
 
 
 assert len(COUNTS) == len(MemberCounts._fields), "a text for each count"
+assert {*COUNTERS} == {*COUNTED}, "a name for each count"
 assert len(POSITIONS) == len(LogPosition._fields), "a text for each position"

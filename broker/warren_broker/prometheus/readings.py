@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -34,6 +34,14 @@ class QueueReading(NamedTuple):
     counts: MemberCounts | None
 
 
+class CountedQueue(NamedTuple):
+    """A queue that clients of this node have used; counts: of `message_stats.COUNTED`."""
+
+    vhost: str
+    name: str
+    counts: tuple[int, ...]
+
+
 @dataclass(slots=True)
 class NodeReading:
     """What the loop's thread knows of the node.
@@ -41,7 +49,7 @@ class NodeReading:
     transfers  shovels and federation links of this node by (family, status)
     damaged    entries of the log that are unreadable here and not repaired yet
     repaired   those that other members have sent, since the start
-    queues     of a scrape per object; else empty
+    queues, counted  of a scrape per object; else empty
     """
 
     node: str
@@ -57,6 +65,7 @@ class NodeReading:
     led: int = 0
     total: MemberCounts = NO_COUNTS
     queues: list[QueueReading] = field(default_factory=list)
+    counted: list[CountedQueue] = field(default_factory=list)
 
 
 class Gathering:
@@ -98,12 +107,21 @@ class Gathering:
             broker.cluster.host.repair.wanted,
             broker.cluster.host.repair.healed,
         )
+        if self._per_object:
+            reading.counted += self._counted()
         visit_in_slices(
             broker.cluster,
             partial(self._add, reading),
             lambda: self._done(reading),
             partial(guarded_call, self),
         )
+
+    def _counted(self) -> Iterator[CountedQueue]:
+        queues = self._broker.definitions.state.groups
+        for group, row in self._broker.cluster.queue_counts.rows.items():
+            queue: QueueRecord | None = queues.get(group)
+            if queue is not None and not queue.store_of:
+                yield CountedQueue(queue.vhost, queue.name, tuple(row))
 
     def _transfers(self) -> dict[tuple[str, str], int]:
         broker, found = self._broker, Counter[tuple[str, str]]()
