@@ -299,16 +299,46 @@ def test_ages_are_taken_or_refused_as_by_rabbitmq(
         assert "_age=" in answer.body["reason"] and "500" in answer.body["reason"]
 
 
+def test_samples_of_the_cluster_leave_out_what_exchanges_keep(
+    cluster: LocalCluster, http: HttpClient
+) -> None:
+    """As the totals do: the store of an exchange is no queue of a client."""
+    body = {"type": "x-recent-history", "durable": True}
+    assert http("PUT", f"/exchanges/{ROOT}/keeping", body).status == 201
+    with opened(cluster, 0) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for _ in range(5):
+            channel.basic_publish("keeping", "key", b"body")
+        assert http("PUT", f"/queues/{ROOT}/beside", {"durable": True}).status == 201
+        before = http.get("/overview")["queue_totals"]["messages"]
+        publish(connection, "beside", 3)
+
+    def alike() -> bool:
+        found = http.get("/overview?lengths_age=60&lengths_incr=1")["queue_totals"]
+        points = found["messages_details"]["samples"]
+        grown = found["messages"] >= before + 3
+        return grown and bool(points) and points[0]["sample"] == found["messages"]
+
+    eventually(alike, "the latest sample is the total")
+
+
 def test_a_queue_has_samples_of_what_was_before_the_first_look(
     cluster: LocalCluster, http: HttpClient
 ) -> None:
     """They are taken also while nothing asks, by the nodes: of the leader and the clients' one."""
     quorum = {"durable": True, "arguments": {"x-queue-type": "quorum"}}
     assert http("PUT", f"/queues/{ROOT}/sampled", quorum).status == 201
-    ages = "lengths_age=60&lengths_incr=1&msg_rates_age=60&msg_rates_incr=1"
+    ages = "lengths_age=500&lengths_incr=1&msg_rates_age=500&msg_rates_incr=1"
+
+    def sampled(node: int, count: int) -> bool:
+        stats_of = http_client(cluster, node).get(f"/queues/{ROOT}/sampled?{ages}")
+        points = stats_of.get("message_stats", {}).get("publish_details", {}).get("samples", [])
+        return count in [one["sample"] for one in points]
+
     with opened(cluster, 2) as connection:
         publish(connection, "sampled", 10)
-        connection.sleep(3)
+        eventually(lambda: sampled(2, 10), "a sample of the first ones")
         publish(connection, "sampled", 5)
 
     def looked() -> bool:

@@ -65,6 +65,9 @@ class QueueSampler:
             mark = host.applied_index(group) if leads else UNKNOWN
             if self._history.unchanged(group, now[0], mark, row):
                 return
+            queue = self._definitions.state.groups.get(group)
+            if queue is None or queue.store_of:
+                return
             lengths = None
             if leads:
                 counts = MemberCounts.of(host.state(group))
