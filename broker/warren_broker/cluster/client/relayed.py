@@ -12,7 +12,10 @@ from warren_broker.queue.commands import StatReply
 from warren_broker.queue.relay_commands import EnqueueRelayed
 from warren_broker.relay_names import ARGUMENT, RelayedName, split_name
 
-FATE_UNKNOWN: Final = "a queue that does not answer may have messages of a relay: name them again"
+FATE_UNKNOWN: Final = (
+    "it is not known whether a queue that does not answer has messages of this relay; it publishes "
+    "them again"
+)
 """Why the connection of a relay is closed, to which a nack says that the queue has no message."""
 Names: TypeAlias = Mapping[int, RelayedName]
 """Table position to the name of the message; those without one are left out."""
