@@ -9,6 +9,7 @@ from pyspark_warren.option_values import (
     parse_bool,
     parse_count,
     parse_duration_ms,
+    parse_name,
     parse_names,
     parse_pattern,
     parse_reader,
@@ -18,7 +19,7 @@ from pyspark_warren.option_values import (
 from pyspark_warren.share import BACKLOG, FAIR
 
 CLAIMS: Final[tuple[Spec, ...]] = (
-    Spec("queue", "queue", str, None, "the queue to read", "read"),
+    Spec("queue", "queue", parse_name, None, "the queue to read", "read"),
     Spec(
         "queues",
         "queues",

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from warren.uri import PORT, SASL_PLAIN
+from warren_broker.arguments import NAME_BYTES_MAX
 from warren_broker.certificate_login import EXTERNAL
 from warren_broker.message_states import STATES
 from warren_broker.name_patterns import Pattern
@@ -137,11 +138,19 @@ def parse_variable(text: str) -> str:
     return text
 
 
+def parse_name(text: str) -> str:
+    """Parse a name that the broker keeps."""
+    size = len(text.encode())
+    if size > NAME_BYTES_MAX:
+        raise ValueError(f"{size} bytes; a name has at most {NAME_BYTES_MAX}")
+    return text
+
+
 def parse_reader(text: str) -> str:
     """Parse a reader's name; ValueError."""
     if "+" in text:
         raise ValueError("a + stands between the name and what is added after a lost claim")
-    return text
+    return parse_name(text)
 
 
 def parse_stream_start(text: str) -> str:

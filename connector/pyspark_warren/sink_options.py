@@ -9,6 +9,7 @@ from pyspark_warren.option_values import (
     parse_bool,
     parse_count,
     parse_duration_ms,
+    parse_name,
     parse_size,
     word_of,
 )
@@ -79,7 +80,7 @@ SINK: Final[tuple[Spec, ...]] = (
     Spec(
         "sinkId",
         "sink_id",
-        str,
+        parse_name,
         "",
         "name of this output, under which the broker remembers published batches; default: the "
         "query's id",
@@ -88,7 +89,7 @@ SINK: Final[tuple[Spec, ...]] = (
     Spec(
         "runId",
         "run_id",
-        str,
+        parse_name,
         "",
         "each run of sinkId has batch numbers of its own; default: the streaming query's id, "
         "which its checkpoint holds",

@@ -81,6 +81,8 @@ def test_values(name: str, text: str, field: str, value: object) -> None:
         ("mode", "drop", "failfast or permissive or dropmalformed"),
         ("headerValues", "text", "typed or string"),
         ("readerId", "nightly+1", "a + stands between the name and"),
+        ("readerId", "é" * 128, "256 bytes; a name has at most 255"),
+        ("queue", "q" * 256, "256 bytes; a name has at most 255"),
         ("startingOffset", "-1", "give first, last, next, an offset such as 1200"),
         ("startingOffset", "2026-01-31T12:00:00", "a time with its zone"),
         ("startingOffset", "1" + "0" * 20, "an offset above"),
