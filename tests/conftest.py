@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,15 @@ settings.register_profile(
     "busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("busy machine")
+COLLECT_AFTER = (20_000, 10, 10)
+"""gc thresholds: nearly all objects of a test are freed by their counts of references."""
+
+
+def pytest_collection_finish() -> None:
+    """Leave out of garbage collections what stays to the end: thousands of tests, all modules."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECT_AFTER)
 
 
 @pytest.fixture(scope="module")
