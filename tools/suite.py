@@ -20,7 +20,7 @@ SIM_SEEDS = 300
 SIM_WHOLE_SEEDS = 300
 DEMO_FRACTION = "0.1"
 WITHOUT_SPARK = frozenset(("live", "raft", "broker", "sim"))
-"""Folders whose tests start no Spark session."""
+"""Folders with tests that start no Spark session."""
 INTERPRETED = ["tests/broker/kernel", "tests/broker/amqp091/wire"]
 """Run a second time with the kernel interpreted."""
 FIRST = (
