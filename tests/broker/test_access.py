@@ -40,6 +40,7 @@ from warren_broker.management.relays import ReleaseRelayRequest
 from warren_broker.management.sink_service import SINK_HANDLERS
 from warren_broker.management.sinks import ForgetSinkRequest, ListSinksRequest
 from warren_broker.management.views import ViewEdgesRequest
+from warren_broker.message_stats import MessageCounts
 from warren_broker.permissions import Permissions
 from warren_broker.queue.commands import Count
 from warren_broker.routing.absent import AbsentNodes
@@ -285,7 +286,9 @@ class Broker10(Rights):
         )
         self.sinks = SimpleNamespace(of_queue=lambda *given: self._did(given, failed))
         self.viewing = SimpleNamespace(view=lambda *given: self._did(given, failed))
-        self.cluster = SimpleNamespace(leader_of=lambda group: "a", counters=Counters())
+        self.cluster = SimpleNamespace(
+            leader_of=lambda group: "a", counters=Counters(), queue_counts=MessageCounts()
+        )
         self.membership = SimpleNamespace(queue_status=lambda *given: self._did(given, "status"))
 
     def exchange(self, vhost: str, name: str) -> ExchangeFacts | None:

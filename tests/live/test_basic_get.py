@@ -57,6 +57,29 @@ def test_a_confirmed_message_is_seen_through_every_node(
         assert there.basic_get(queue_name, auto_ack=True)[2] == b"%d" % round_
 
 
+def test_a_late_ack_of_a_deleted_queues_message_is_not_the_new_queues(
+    connections: list[pika.BlockingConnection], queue_name: str
+) -> None:
+    channel, other = connections[0].channel(), connections[1].channel()
+    other.confirm_delivery()
+    for body in (b"old", b"new"):
+        other.queue_declare(queue_name, durable=True)
+        other.basic_publish("", queue_name, body)
+        if body == b"old":
+            old = channel.basic_get(queue_name)[0]
+            other.queue_delete(queue_name)
+    new, _, body = channel.basic_get(queue_name)
+    assert body == b"new"
+    channel.basic_ack(old.delivery_tag)
+    channel.basic_nack(new.delivery_tag, requeue=True)
+    again, _, body = channel.basic_get(queue_name)
+    assert (body, again.redelivered) == (b"new", True)
+    channel.close()  # returned with its channel, whichever number holds it
+    eventually(
+        lambda: other.basic_get(queue_name, auto_ack=True)[2] == b"new", "the message is back"
+    )
+
+
 def test_what_a_client_did_before_its_get_is_not_overlooked(
     connections: list[pika.BlockingConnection], queue_name: str
 ) -> None:

@@ -211,7 +211,13 @@ def _get(channel: Channel, method: methods.BasicGet) -> None:
         if isinstance(result, requests.GotNothing):
             channel.send(methods.BasicGetEmpty())
             return
-        if not answer_get(channel, number, name, result, method.no_ack):
+        if result.getter is not None:
+            # What the old number holds must not be taken for the new queue's: they count alike.
+            channel.past[number] = name
+            channel.getters[name] = result.getter
+            channel.forget_past()
+        getter = result.getter or number
+        if not answer_get(channel, getter, name, result, method.no_ack):
             channel.send(methods.BasicGetEmpty())
 
     channel.ask(requests.GetRequest, got, consumer=number, queue=name, no_ack=method.no_ack)

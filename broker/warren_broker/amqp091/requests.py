@@ -388,11 +388,14 @@ class GotMessage(msgspec.Struct, frozen=True):
 
     block           the decoded block that the delivery refers to
     messages_ready  left in the queue
+    getter          the number that holds it, where the queue is not the one that the number asked
+                    for has messages of; None: that number
     """
 
     delivery: Delivery
     block: Any
     messages_ready: int
+    getter: ConsumerId | None = None
 
 
 class GotNothing(msgspec.Struct, frozen=True):

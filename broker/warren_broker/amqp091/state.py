@@ -39,7 +39,7 @@ _NO_LIMIT = 1 << 31
 ITEM_BYTES = 256
 """Counted for each method, run or range that waits, beside what it carries."""
 GETTERS_KEPT = 64
-"""Queues asked by basic.get on a channel, before those are forgotten that hold nothing."""
+"""Queues asked on a channel, before those are forgotten that hold nothing."""
 DECODED = 32
 """Octets of memory for each octet of a method's arguments: a table of many small values."""
 
@@ -273,11 +273,7 @@ class Channel:
             self._forget(number, getter=False)
 
     def getter(self, queue: str) -> ConsumerId:
-        """Return the number under which messages of a queue are got.
-
-        1. A client asks a queue, deletes it, and declares the next one.  2. Each has a number of
-        its own, here, at the node and in its queue.  So of many those that hold nothing go.
-        """
+        """Return the number that gets messages of a queue; forget some that hold nothing."""
         number = self.getters.get(queue)
         if number is None:
             if len(self.getters) >= GETTERS_KEPT:

@@ -21,6 +21,7 @@ from tests.broker.server.listening import ListeningWorld
 from warren_broker.amqp091.connection_config import ConnectionConfig
 from warren_broker.amqp091.requests import RequestDone
 from warren_broker.counters import Counters
+from warren_broker.message_stats import MessageCounts
 from warren_broker.server.client091 import Client091
 from warren_broker.server.client10 import Client10
 from warren_broker.server.listener import HEADER_091, HEADER_10_SASL
@@ -66,7 +67,12 @@ def broker_of(loop: Loop) -> Any:
         ids=Ids(),
         connections=SimpleNamespace(add=known.__setitem__, remove=known.pop),
         events=SimpleNamespace(on=False),
-        cluster=SimpleNamespace(loop=loop, counters=Counters(), forget_waiting=lambda key: None),
+        cluster=SimpleNamespace(
+            loop=loop,
+            counters=Counters(),
+            queue_counts=MessageCounts(),
+            forget_waiting=lambda key: None,
+        ),
         replies=SimpleNamespace(close=lambda name: None),
         consuming=SimpleNamespace(session_down=lambda session, failed: None),
         logins=SimpleNamespace(

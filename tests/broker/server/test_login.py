@@ -17,6 +17,7 @@ from warren_broker.amqp091 import requests
 from warren_broker.amqp091.connection_config import ConnectionConfig
 from warren_broker.config import Limits
 from warren_broker.counters import Counters
+from warren_broker.message_stats import MessageCounts
 from warren_broker.server.client091 import Client091
 from warren_broker.server.client10 import Client10
 from warren_broker.server.listener import HEADER_091
@@ -69,7 +70,9 @@ class World:
             connections=SimpleNamespace(add=lambda *given: None, remove=lambda number: None),
             events=SimpleNamespace(on=True, node="a", tell=self.tell),
             traced_vhosts=frozenset(),
-            cluster=SimpleNamespace(loop=self.loop, counters=Counters()),
+            cluster=SimpleNamespace(
+                loop=self.loop, counters=Counters(), queue_counts=MessageCounts()
+            ),
             consuming=None,
             logins=SimpleNamespace(
                 authenticate=self.authenticate,

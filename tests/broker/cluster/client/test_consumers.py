@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,7 +39,7 @@ class Node:
         self.there = True
         self.own = SimpleNamespace(all_answered=True, consumers={}, command=self.sent.append)
         self.own.give_back_unsent = lambda consumer: False
-        self.consumers = Consumers(self)  # type: ignore[arg-type]
+        self.consumers = Consumers(self, count(1000).__next__)  # type: ignore[arg-type]
 
     @property
     def cluster(self) -> Any:
