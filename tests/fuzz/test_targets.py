@@ -106,7 +106,17 @@ def test_a_connection_of_the_fuzzer_is_as_after_the_handshake() -> None:
     handshake.take_output()
     made = text_targets.opened091()
     assert made.state.phase == "running" and made.state.channels[1].state == "open"
-    objects = ("ids", "view", "scanner", "liveness", "channels", "sessions", "publishes", "config")
+    objects = (
+        "ids",
+        "view",
+        "scanner",
+        "liveness",
+        "channels",
+        "sessions",
+        "publishes",
+        "held_back",
+        "config",
+    )
     assert shown(made.state, objects) == shown(handshake.state, objects)
     assert shown(made.state.liveness, ()) == shown(handshake.state.liveness, ())
     assert made.state.scanner.frame_max == handshake.state.scanner.frame_max
