@@ -273,18 +273,23 @@ class Suite:
         debian.ensure(LOGS)
         sections = self.sections()
         cores = os.cpu_count() or 1
-        lanes = [
-            *self._lanes([one for one in sections if one.waits], LANES_MAX, LANES_PER_CORE * cores),
-            *self._lanes([one for one in sections if not one.waits], COMPUTING_LANES_MAX, cores),
-        ]
-        for lane in lanes:
+        computing = self._lanes(
+            [one for one in sections if not one.waits], COMPUTING_LANES_MAX, cores
+        )
+        waiting = self._lanes(
+            [one for one in sections if one.waits], LANES_MAX, LANES_PER_CORE * cores
+        )
+        for lane in computing:
             lane.start()
         try:
+            # The longest sections need it, and beside all the others it takes four times as long.
             if any(one.spark for one in sections):
                 spark_archive.spark_environment(make=True)
         finally:
             self._archived.set()
-        for lane in lanes:
+        for lane in waiting:
+            lane.start()
+        for lane in (*computing, *waiting):
             lane.join()
         return self.close()
 
