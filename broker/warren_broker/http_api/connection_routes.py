@@ -141,6 +141,7 @@ def _deliveries(vhost: str, one: dict[str, Any]) -> list[dict[str, Any]]:
     return [
         {"queue": {"name": queue, "vhost": vhost}, "stats": handed_out(row)}
         for queue, row in one["deliveries"]
+        if queue  # not those that are counted together (`ChannelCounts`)
     ]
 
 

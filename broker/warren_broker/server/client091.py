@@ -541,11 +541,11 @@ class Client091(ProtocolClient):
         )
 
     def _set_aside(self, request: requests.SetAsideRequest) -> None:
-        self._broker.consuming.set_aside(
-            request.consumer, request.index, request.msg_id, f"{request.reason} ({self._peer})"
-        )
+        reason = f"{request.reason} ({self._peer})"
+        self._broker.consuming.set_aside(request.consumer, request.index, request.msg_id, reason)
 
     def _forget(self, request: requests.ForgetConsumerRequest) -> None:
+        self._counts.consumer_ended(request.consumer, request.session)
         self._broker.consuming.forget(request.consumer, request.session, request.getter)
 
     def _open_replies(self, request: requests.OpenRepliesRequest) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sized
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from warren_broker.amqp091 import requests
 from warren_broker.arguments import Kind
@@ -24,11 +24,17 @@ from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue.commands import ConsumerId, Delivery, SessionId
 
 
+QUEUES_MAX: Final = 1_000
+"""Queues whose messages one channel counts apart: a client may declare and delete any number."""
+OTHERS: Final = (0, "")
+
+
 class ChannelCounts:
     """What one channel has done since it was opened.
 
     rows       of each queue from which it was delivered messages, by group and name
-    consumers  that have rows among those of the connection
+               of more than QUEUES_MAX queues those that came last have one row, without a name
+    consumers  that have rows among those of the connection, and have not ended
     """
 
     __slots__ = ("consumers", "published", "rows")
@@ -36,11 +42,13 @@ class ChannelCounts:
     def __init__(self) -> None:
         self.published = 0
         self.rows: dict[tuple[int, str], Row] = {}
-        self.consumers: list[ConsumerId] = []
+        self.consumers: set[ConsumerId] = set()
 
     def row(self, queue: QueueRecord) -> Row:
         """Return the counts of a queue, which the caller may increase."""
         key = queue.group, queue.name
+        if len(self.rows) >= QUEUES_MAX and key not in self.rows:
+            key = OTHERS
         row = self.rows.get(key)
         if row is None:
             row = self.rows[key] = zero_row()
@@ -109,9 +117,12 @@ class ClientCounts:
                 self._rows.pop(consumer, None)
             self._counters.add("channels_closed", 1)
 
-    def consumer_ended(self, consumer: ConsumerId) -> None:
-        """Forget a consumer of AMQP 1.0; those of a channel end with it."""
+    def consumer_ended(self, consumer: ConsumerId, session: SessionId) -> None:
+        """Forget a consumer, or a number of gets, that holds nothing."""
         self._rows.pop(consumer, None)
+        channel = self._channels.get(session)
+        if channel is not None:
+            channel.consumers.discard(consumer)
 
     def of_channel(self, session: SessionId) -> ChannelCounts | None:
         """Return what a channel has done; None: it is not open."""
@@ -150,7 +161,10 @@ class ClientCounts:
 
     def got(self, request: requests.GetRequest, result: Any) -> None:
         """Count what a basic.get has found, unless it failed."""
-        rows = self._rows.get(request.consumer) or self._begun(request.consumer, request.session)
+        consumer = request.consumer
+        if isinstance(result, requests.GotMessage):
+            consumer = result.getter or consumer
+        rows = self._rows.get(consumer) or self._begun(consumer, request.session)
         if rows is None:
             return
         if isinstance(result, requests.GotMessage):
@@ -186,7 +200,7 @@ class ClientCounts:
             return None
         channel = self._channels.get(session)
         if channel is not None:
-            channel.consumers.append(consumer)
+            channel.consumers.add(consumer)
         of_channel = zero_row() if channel is None else channel.row(queue)
         rows = _Rows(self._queues.row(queue.group), of_channel, queue.config.kind)
         self._rows[consumer] = rows

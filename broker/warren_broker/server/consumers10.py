@@ -225,9 +225,9 @@ class Consumers10:
 
     def _end(self, consumer: int, failed: bool) -> None:
         known = self._sessions.pop(consumer, None)
-        self._counts.consumer_ended(consumer)
         self._refused.forget(consumer)
         if known is not None:
+            self._counts.consumer_ended(consumer, known.session)
             self._broker.consuming.session_down(known.session, failed)
 
     def consumed(self) -> tuple[Consumed, ...]:

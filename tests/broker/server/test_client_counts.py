@@ -1,0 +1,80 @@
+"""What a connection counts is bounded, whatever its client consumes, gets and deletes."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from warren_broker.amqp091.requests import GotMessage
+from warren_broker.counters import Counters
+from warren_broker.message_stats import ACK, DELIVER, GET, MessageCounts
+from warren_broker.queue.commands import Delivery
+from warren_broker.server import client_counts
+from warren_broker.server.client_counts import ChannelCounts, ClientCounts
+
+SESSION = 7
+
+
+class World:
+    """A connection's counts; consumer n reads queue n."""
+
+    def __init__(self) -> None:
+        self.nodes = MessageCounts()
+        self.broker: Any = SimpleNamespace(
+            cluster=SimpleNamespace(counters=Counters(), queue_counts=self.nodes),
+            consuming=SimpleNamespace(queue_of=self.queue_of),
+        )
+        self.counts = ClientCounts(self.broker, "amqp091")
+        self.counts.channel_opened(SESSION)
+
+    @staticmethod
+    def queue_of(consumer: int) -> Any:
+        return SimpleNamespace(
+            group=consumer, name=f"q{consumer}", config=SimpleNamespace(kind="quorum")
+        )
+
+    @property
+    def channel(self) -> ChannelCounts:
+        found = self.counts.of_channel(SESSION)
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def run(count: int = 1) -> Delivery:
+    return Delivery(0, 1, 0, count - 1)
+
+
+def test_a_consumer_that_has_ended_and_holds_nothing_is_forgotten(world: World) -> None:
+    for consumer in range(1, 500):
+        world.counts.delivered(consumer, SESSION, False, run())
+        world.counts.acknowledged(consumer, [(0, 0)])
+        world.counts.consumer_ended(consumer, SESSION)
+    assert not world.counts._rows and not world.channel.consumers
+
+
+def test_of_many_queues_the_last_ones_are_counted_together(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_counts, "QUEUES_MAX", 3)
+    for consumer in range(1, 10):
+        world.counts.delivered(consumer, SESSION, False, run(2))
+    rows = world.channel.rows
+    assert len(rows) == 4 and sum(row[DELIVER] for row in rows.values()) == 18
+    assert rows[client_counts.OTHERS][DELIVER] == 12
+    assert world.nodes.rows[9][DELIVER] == 2
+
+
+def test_a_get_under_another_number_counts_for_its_queue(world: World) -> None:
+    asked: Any = SimpleNamespace(consumer=1, session=SESSION, no_ack=False)
+    world.counts.got(asked, GotMessage(run(), None, 0))
+    world.counts.got(asked, GotMessage(run(), None, 0, getter=2))
+    world.counts.acknowledged(2, [(0, 0)])
+    assert [world.nodes.rows[group][GET] for group in (1, 2)] == [1, 1]
+    assert [world.nodes.rows[group][ACK] for group in (1, 2)] == [0, 1]
