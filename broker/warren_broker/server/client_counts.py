@@ -23,9 +23,8 @@ from warren_broker.message_stats import (
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue.commands import ConsumerId, Delivery, SessionId
 
-
 QUEUES_MAX: Final = 1_000
-"""Queues whose messages one channel counts apart: a client may declare and delete any number."""
+"""Queues that one channel counts apart: a client may declare and delete any number."""
 OTHERS: Final = (0, "")
 
 
