@@ -23,7 +23,7 @@ from warren_broker.message_stats import (
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue.commands import ConsumerId, Delivery, SessionId
 
-QUEUES_MAX: Final = 1_000
+COUNTED_QUEUES_MAX: Final = 1_000
 """Queues that one channel counts apart: a client may declare and delete any number."""
 OTHERS: Final = (0, "")
 
@@ -32,7 +32,7 @@ class ChannelCounts:
     """What one channel has done since it was opened.
 
     rows       of each queue from which it was delivered messages, by group and name
-               of more than QUEUES_MAX queues those that came last have one row, without a name
+               of more than COUNTED_QUEUES_MAX queues those that came last have one row, without a name
     consumers  that have rows among those of the connection, and have not ended
     """
 
@@ -46,7 +46,7 @@ class ChannelCounts:
     def row(self, queue: QueueRecord) -> Row:
         """Return the counts of a queue, which the caller may increase."""
         key = queue.group, queue.name
-        if len(self.rows) >= QUEUES_MAX and key not in self.rows:
+        if len(self.rows) >= COUNTED_QUEUES_MAX and key not in self.rows:
             key = OTHERS
         row = self.rows.get(key)
         if row is None:

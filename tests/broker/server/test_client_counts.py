@@ -62,7 +62,7 @@ def test_a_consumer_that_has_ended_and_holds_nothing_is_forgotten(world: World) 
 def test_of_many_queues_the_last_ones_are_counted_together(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_counts, "QUEUES_MAX", 3)
+    monkeypatch.setattr(client_counts, "COUNTED_QUEUES_MAX", 3)
     for consumer in range(1, 10):
         world.counts.delivered(consumer, SESSION, False, run(2))
     rows = world.channel.rows
