@@ -32,7 +32,7 @@ class ChannelCounts:
     """What one channel has done since it was opened.
 
     rows       of each queue from which it was delivered messages, by group and name
-               of more than COUNTED_QUEUES_MAX queues those that came last have one row, without a name
+               of more than COUNTED_QUEUES_MAX queues the last ones share one, without a name
     consumers  that have rows among those of the connection, and have not ended
     """
 
