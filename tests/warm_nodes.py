@@ -35,8 +35,11 @@ NOT_OF_NODES = (
     "PYSPARK_DRIVER_PYTHON",
     "PYSPARK_PYTHON",
     "RABBITMQ_PASSWORD",
+    "SPARK_AUTH_SOCKET_TIMEOUT",
+    "SPARK_BUFFER_SIZE",
 )
-"""Variables that do not concern a node: the last three are set for Spark's processes."""
+"""Variables that do not concern a node: all but the first are set for Spark's processes, the last
+two by PySpark when a session starts."""
 
 
 class WarmNode:
@@ -163,8 +166,14 @@ def serve() -> None:
     """Start a node for each line of the input, say which ones have ended, until the input ends."""
     import warren_broker.__main__
     from warren_broker.cluster import survey
+    from warren_broker.config import NodeConfig
+    from warren_broker.node import host_config
+    from warren_raft.runtime.net.handshake import peer_key
 
     survey.SURVEY_PATIENCE_MS = SURVEY_PATIENCE_MS
+    usual = host_config(NodeConfig())
+    # Slow on purpose, and remembered: three tenths of what the nodes of the tests computed.
+    peer_key(usual.secret, usual.cluster)
     assert len(os.listdir("/proc/self/task")) == 1, "a fork would copy one thread of several"
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
