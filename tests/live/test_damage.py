@@ -55,15 +55,18 @@ def take(uri: str, queue: str, count: int, keep: int) -> list[int]:
     return stay
 
 
-def flip(path: Path, rng: random.Random, low: float = 0.2, high: float = 0.8) -> None:
-    """One bit somewhere in the middle; of a file of the log, in what the node knows to be synced.
+def flip(
+    path: Path, rng: random.Random, low: float = 0.2, high: float = 0.8, bits: int = 1
+) -> None:
+    """Bits somewhere in the middle; of a file of the log, in what the node knows to be synced.
 
     What follows that in a node that was killed is a torn end if it is damaged.
     """
     data = bytearray(path.read_bytes())
     size = synced_end(path) if path.suffix == ".wal" else len(data)
-    at = rng.randrange(int(size * low), int(size * high))
-    data[at] ^= 1 << rng.randrange(8)
+    for _ in range(bits):
+        at = rng.randrange(int(size * low), int(size * high))
+        data[at] ^= 1 << rng.randrange(8)
     path.write_bytes(data)
 
 
@@ -189,10 +192,9 @@ def test_damage_under_a_running_node(filled: Filled) -> None:
     data = cluster.nodes[leader].data_dir
     rng = random.Random(5)
     pid = cluster.pid(leader)
-    written = sorted(data.glob("segments/*.seg")) + sorted(data.glob("wal/*.wal"))[:-1]
-    for path in (each for each in written if each.stat().st_size):  # an empty one was just begun
-        for _ in range(3):
-            flip(path, rng)
+    log = [path for path in sorted(data.glob("wal/*.wal"))[:-1] if synced_end(path)]
+    for path in sorted(data.glob("segments/*.seg")) + log:
+        flip(path, rng, bits=3)
     assert consume(uri_of(cluster, leader), "q") == left
     assert cluster.is_running(leader) and cluster.pid(leader) == pid
     said = "requesting it from the other members"
