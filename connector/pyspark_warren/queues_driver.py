@@ -414,13 +414,13 @@ class _Readers:
 
     def renew(self) -> None:
         """Renew the claims in every queue; a failure in one does not keep the others from it."""
-        wrong: client_errors.WarrenError | None = None
+        wrong: client_errors.WarrenError | WarrenSparkError | None = None
         for lane in list(self._lanes.values()):
             if lane.attached is None:
                 continue
             try:
                 lane.attached.renew()
-            except client_errors.WarrenError as failed:
+            except (client_errors.WarrenError, WarrenSparkError) as failed:
                 wrong = wrong if isinstance(wrong, client_errors.Fenced) else failed
         if wrong is not None:
             raise wrong

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 
+from pyspark_warren.errors import WarrenSparkError
 from pyspark_warren.port import RenewedReader
 from warren.errors import Fenced, WarrenError
 
@@ -45,5 +46,7 @@ class Renewer:
                 self.reader.renew()
             except Fenced:
                 return  # Spark's next call is refused with the reason
-            except WarrenError as wrong:
+            except (WarrenError, WarrenSparkError) as wrong:
+                # Of the login, too: 1. A tokenFile is empty while it is written.  2. The connection
+                # is lost.  3. The next one needs a token. Claims would expire under the query.
                 log.warning("claims could not be renewed, will be retried: %s", wrong)

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
+
+from pyspark_warren.errors import OptionError, TokenError
+from pyspark_warren.queues_driver import _Readers
 from pyspark_warren.renew import Renewer
 from tests.patience import PATIENCE_S
 from warren.errors import Fenced, Unavailable
@@ -34,6 +40,25 @@ def test_it_goes_on_when_nobody_answers() -> None:
     renewer.stop()
     renewer.join(PATIENCE_S)
     assert reader.calls >= 4
+
+
+def test_a_login_that_fails_for_a_moment_ended_it_and_claims_expired() -> None:
+    """1. The file of a token is empty while it is written.  2. The connection is lost."""
+    reader = Broken([OptionError("tokenFile is empty"), None, TokenError("refused"), None])
+    renewer = Renewer(reader, ttl_ms=30)  # type: ignore[arg-type]
+    assert reader.enough.wait(PATIENCE_S), "it renews again"
+    assert renewer.alive
+    renewer.stop()
+    renewer.join(PATIENCE_S)
+
+
+def test_a_login_that_fails_for_one_queue_does_not_keep_the_others_from_their_renewal() -> None:
+    answers: list[Exception | None] = [TokenError("refused"), None]
+    readers = [Broken([answer]) for answer in answers]
+    lanes: Any = {str(at): SimpleNamespace(attached=each) for at, each in enumerate(readers)}
+    with pytest.raises(TokenError):
+        _Readers(lanes).renew()
+    assert [each.calls for each in readers] == [1, 1]
 
 
 def test_it_ends_when_a_newer_driver_has_taken_over() -> None:
