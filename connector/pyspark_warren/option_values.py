@@ -169,7 +169,10 @@ def parse_stream_start(text: str) -> str:
             "give first, last, next, an offset such as 1200, or a time with its zone such as "
             "2026-01-31T12:00:00Z"
         )
-    return found.astimezone(UTC).isoformat()
+    try:
+        return found.astimezone(UTC).isoformat()
+    except OverflowError:
+        raise ValueError("give a time of the years 1 to 9999 in UTC") from None
 
 
 def parse_stream_end(text: str) -> str:

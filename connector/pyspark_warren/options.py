@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
@@ -262,6 +262,12 @@ def for_broker(options: Options, broker: str, told: str) -> Options:
                 "leave it out"
             )
     if broker == WARREN:
+        if options.browse_max and options.partitions > 1:
+            raise OptionError(
+                f"option partitions={options.partitions} means nothing with "
+                f"maxMessages={options.browse_max}: the first messages of a queue are read in one "
+                "task; leave one of them out"
+            )
         return replace(options, broker=broker)
     if options.atomic_batch and "atomicbatch" in options.given:
         raise OptionError(
@@ -450,6 +456,7 @@ def _check(values: dict[str, Any], where: str, given: Mapping[str, str]) -> None
             f"{'the name of another column' if corrupt else 'empty'}; give a name "
             f"of its own, such as {CORRUPT_DEFAULT}"
         )
+    _check_dependent(values, where, {name.lower() for name in given})
     if where == "write" and values["settle_with_batch"] and not values["atomic_batch"]:
         raise OptionError(
             "option settleWithBatch=true needs atomicBatch=true: a batch that appears row by row "
@@ -459,6 +466,26 @@ def _check(values: dict[str, Any], where: str, given: Mapping[str, str]) -> None
         for name, value in (("batchId", values["batch_id"]), ("runId", values["run_id"] or None)):
             if value is not None:
                 raise OptionError(f"option {name} needs sinkId: the name of this output")
+
+
+def _check_dependent(values: Mapping[str, Any], where: str, given: Set[str]) -> None:
+    """Refuse options that another one makes mean nothing."""
+    for name in ("user", "password"):
+        if "\0" in values[name]:
+            raise OptionError(f"option {name} has a zero byte, which no login can have")
+    if where == "read":
+        if "columnnameofcorruptrecord" in given and values["mode"] != "permissive":
+            raise OptionError(
+                "option columnNameOfCorruptRecord needs mode=PERMISSIVE: with "
+                f"mode={values['mode'].upper()} there is no such column"
+            )
+    elif not values["atomic_batch"]:
+        for name in ("onBatchConflict", "sinkExpires"):
+            if name.lower() in given:
+                raise OptionError(
+                    f"option {name} means nothing with atomicBatch=false: the broker remembers no "
+                    "batch of rows that are published at once; leave one of them out"
+                )
 
 
 def _check_queues(values: dict[str, Any], given: Mapping[str, str]) -> None:

@@ -66,6 +66,8 @@ def secret_of_file(path: str, option: str, noun: str) -> str:
         raise wrong("is not UTF-8") from None
     if not text:
         raise wrong(f"is empty; give the {noun} as its one line")
+    if "\0" in text:
+        raise wrong("has a zero byte, which no login can have")
     if "\n" in text:
         raise wrong(f"has several lines; give the {noun} as its one line")
     return text

@@ -18,6 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 from pyspark.sql.udtf import AnalyzeArgument, AnalyzeResult
 
+from pyspark_warren.browse_options import PUSH_NOTHING
 from pyspark_warren.columns import COLUMNS, HEADERS_TEXT_DDL, STATE_COLUMNS
 from pyspark_warren.datasource import WarrenDataSource
 from pyspark_warren.decode import ARROW_TYPES, HEADERS_TEXT
@@ -97,6 +98,11 @@ def analysed(
     options = {name: _text(name, given) for name, given in named.items()}
     wanted = next((options.pop(name) for name in named if name.lower() == SCHEMA), None)
     parsed = parse_options(options, "read", "batch")
+    if parsed.push_filters != PUSH_NOTHING:
+        raise OptionError(
+            f"option pushFilters={parsed.push_filters} means nothing with the table function: "
+            "Spark offers it no predicates; give the option filter, or use a view"
+        )
     found = struct_of(source(options).schema() if wanted is None else wanted)
     check_view_columns(found.names, parsed.corrupt)
     return QueueTable(schema=found, options=options)

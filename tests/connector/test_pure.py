@@ -86,6 +86,10 @@ def test_values(name: str, text: str, field: str, value: object) -> None:
         ("startingOffset", "-1", "give first, last, next, an offset such as 1200"),
         ("startingOffset", "2026-01-31T12:00:00", "a time with its zone"),
         ("startingOffset", "1" + "0" * 20, "an offset above"),
+        ("startingOffset", "0001-01-01T00:00:00+14:00", "of the years 1 to 9999"),
+        ("startingOffset", "9999-12-31T23:59:59-14:00", "of the years 1 to 9999"),
+        ("user", "a\0", "option user has a zero byte"),
+        ("password", "geheim\0", "option password has a zero byte"),
         ("endingOffset", "last", "give end, or the offset"),
         ("columnNameOfCorruptRecord", "body", "the name of another column"),
         ("columnNameOfCorruptRecord", "Body", "the name of another column"),
@@ -194,6 +198,28 @@ def test_an_option_of_the_other_kind_of_broker_is_refused(
     with pytest.raises(OptionError, match=says):
         for_broker(options, broker, "RabbitMQ 3.10.8 at a:5672")
     for_broker(parse_options({**queue, "uri": "amqp://a"}, where), broker, "said")
+
+
+@pytest.mark.parametrize(
+    ("where", "given", "says"),
+    [
+        ("write", {"atomicBatch": "false", "onBatchConflict": "keep"}, "onBatchConflict means"),
+        ("write", {"atomicBatch": "false", "sinkExpires": "1h"}, "sinkExpires means nothing with"),
+        ("read", {"columnNameOfCorruptRecord": "bad"}, "needs mode=PERMISSIVE: with mode=FAILFAST"),
+        ("read", {"maxMessages": "9", "partitions": "2"}, "=2 means nothing with maxMessages=9"),
+    ],
+)
+def test_an_option_that_another_one_makes_mean_nothing_was_ignored(
+    where: str, given: dict[str, str], says: str
+) -> None:
+    more = {"queue": "q"} if where == "read" else {}
+    with pytest.raises(OptionError, match=says):
+        parse_options({**more, **given, "broker": "warren"}, where, "batch")
+
+
+def test_the_first_messages_of_a_stream_are_read_in_parts() -> None:
+    given = {"queue": "q", "startingOffset": "first", "maxMessages": "9", "partitions": "2"}
+    assert parse_options({**given, "broker": "amqp"}, "read", "batch").partitions == 2
 
 
 def test_where_a_stream_begins() -> None:

@@ -97,6 +97,7 @@ def test_contradictions_are_refused(given: dict[str, str], says: str) -> None:
         (None, "cannot be read: No such file"),
         (b"", "is empty"),
         (b"\n", "is empty"),
+        (SECRET.encode() + b"\0\n", "has a zero byte"),
         (SECRET.encode() + b"\nmore\n", "has several lines"),
         (SECRET.encode() + b"\xff", "is not UTF-8"),
         (b"x" * (SECRET_FILE_BYTES_MAX + 1), "has more than 65536 bytes"),

@@ -97,6 +97,7 @@ def test_columns_of_a_ddl_text_without_a_jvm() -> None:
         ([], {"queue": "in", "maxMessage": 1}, "did you mean maxMessages?"),
         ([], {"queue": "in", "readerId": "r"}, "readerId is for spark.readStream"),
         ([], {}, "option queue is missing"),
+        ([], {"queue": "in", "pushFilters": "once"}, "pushFilters=once means nothing with the tab"),
     ],
 )
 def test_calls_that_are_refused(unnamed: list[Any], named: dict[str, Any], says: str) -> None:
