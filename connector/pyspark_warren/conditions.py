@@ -43,6 +43,10 @@ _TOLD: Final[tuple[tuple[type[Exception], type[errors.WarrenSparkError], str], .
     (client_errors.UsageError, errors.OptionError, ""),
 )
 """The client's error, the connector's, and what the user can do; the first that fits counts."""
+_CONFIRMS: Final = (
+    "; check that a majority of the nodes is up and that no resource alarm is set, or raise "
+    "confirmTimeout"
+)
 _OF_ROWS: Final = (client_errors.Conflict, client_errors.TooLarge)
 """While rows are published these are `PublishError`."""
 
@@ -55,7 +59,8 @@ def named_conditions(doing: str, publishing: bool = False) -> Iterator[None]:
     """Convert client errors to named conditions that say what the query was doing.
 
     doing       such as "reading queue 'flights' at a:5672"
-    publishing  a full queue and a message that is too large are refusals of rows
+    publishing  a full queue and a message that is too large are refusals of rows, and the time
+                limit is confirmTimeout
 
     The condition's text includes the cause's; the cause itself is not chained, because Spark prints
     a chain from its far end, so that the remedy would be at the bottom.
@@ -66,6 +71,8 @@ def named_conditions(doing: str, publishing: bool = False) -> Iterator[None]:
         for kind, told, remedy in _TOLD:
             if isinstance(wrong, kind):
                 refused = publishing and kind in _OF_ROWS
+                if publishing and kind is client_errors.Unavailable:
+                    remedy = _CONFIRMS
                 raise (errors.PublishError if refused else told)(
                     f"{doing}: {wrong}{remedy}"
                 ) from None

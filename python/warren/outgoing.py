@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from warren.connection import Connection, Pause
-from warren.errors import PeerError, TooLarge, Unavailable, Unroutable, WarrenError
+from warren.errors import DeadlinePassed, PeerError, TooLarge, Unavailable, Unroutable, WarrenError
 from warren.wire import LinkHandler, Wire, refusal_of
 from warren_broker.amqp10.addresses import BLOCKS_CAPABILITY
 from warren_broker.amqp10.wire.fetched import STAGED_STATE, encode_section_head
@@ -171,7 +171,17 @@ class BlockSender:
     def _await_change(self, wire: Wire, link: _SenderLink, deadline: float) -> bool:
         """Wait for an answer (then return True), credit, or the link's end."""
         seen = self._progress
-        wire.run(lambda: self._progress != seen or link.ended or self._sendable(link), deadline)
+        try:
+            wire.run(lambda: self._progress != seen or link.ended or self._sendable(link), deadline)
+        except DeadlinePassed as late:
+            if not self._unsent or link.link.credit > 0:
+                raise
+            sent = self.unanswered - len(self._unsent)
+            raise DeadlinePassed(
+                f"{late}: it gives no credit for {len(self._unsent)} blocks, {sent} others are "
+                "sent and not confirmed; a resource alarm (memory, disk) of a node blocks "
+                "publishers, or the queues do not answer"
+            ) from None
         return self._progress != seen
 
     def _check(self, wire: Wire, link: _SenderLink) -> None:

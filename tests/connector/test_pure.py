@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_warren.errors import CheckpointError, OptionError
+from pyspark_warren.conditions import named_conditions
+from pyspark_warren.errors import BrokerUnavailableError, CheckpointError, OptionError
 from pyspark_warren.offset import VERSION, ClaimInfo, Offset
 from pyspark_warren.option_table import SPECS
 from pyspark_warren.options import Options, for_broker, options_table, parse_options
@@ -24,6 +25,7 @@ from pyspark_warren.plan import (
 )
 from pyspark_warren.sink_schema import check_sink_schema
 from pyspark_warren.task_query import query_name
+from warren.errors import Unavailable
 from warren.uri import ClientTls
 
 
@@ -220,6 +222,14 @@ def test_an_option_that_another_one_makes_mean_nothing_was_ignored(
 def test_the_first_messages_of_a_stream_are_read_in_parts() -> None:
     given = {"queue": "q", "startingOffset": "first", "maxMessages": "9", "partitions": "2"}
     assert parse_options({**given, "broker": "amqp"}, "read", "batch").partitions == 2
+
+
+@pytest.mark.parametrize(
+    ("publishing", "says"), [(False, "or raise requestTimeout"), (True, "or raise confirmTimeout")]
+)
+def test_what_takes_too_long_names_the_limit_that_it_had(publishing: bool, says: str) -> None:
+    with pytest.raises(BrokerUnavailableError, match=says), named_conditions("x", publishing):
+        raise Unavailable("no answer")
 
 
 def test_where_a_stream_begins() -> None:
