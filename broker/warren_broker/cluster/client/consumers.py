@@ -75,6 +75,9 @@ class Consumers:
         cancel_on_failover  cancel it when another node begins to lead the queue
         missed, timed_out, activity, has_room  see `LocalConsumer`
         """
+        if self._queues.deleted(queue):
+            done(errors.no_queue(queue.name, queue.vhost))
+            return
         number = command.consumer
         client = self._remember(number, command.session, queue)
         if command.relay:
@@ -269,6 +272,9 @@ class Consumers:
             return False
 
     def _take_one(self, queue: QueueRecord, command: commands.Get, done: Answer) -> None:
+        if self._queues.deleted(queue):
+            done(errors.no_queue(queue.name, queue.vhost))
+            return
         self._remember(command.consumer, command.session, queue)
 
         def got(reply: Any) -> None:

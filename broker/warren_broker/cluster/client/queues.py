@@ -117,7 +117,7 @@ class QueueClients:
         return end
 
     def client(self, queue: QueueRecord) -> GroupClient:
-        """Return the uplink of an existing queue."""
+        """Return the uplink of an existing queue: not of one that may be `deleted`."""
         known = self.cluster.client(queue.group)
         if known is not None:
             return known
@@ -156,6 +156,9 @@ class QueueClients:
         done  called with the reply, a Refusal, or Unavailable after the timeout
         late  called with a reply that comes after that: the command was applied nevertheless
         """
+        if self.deleted(queue):
+            done(errors.no_queue(queue.name, queue.vhost))
+            return
         if self.absent(queue):
             done(self.unavailable(queue))
             return
@@ -181,6 +184,16 @@ class QueueClients:
         del asked[number]
         if not asked:
             del self._asked[group]
+
+    def deleted(self, queue: QueueRecord) -> bool:
+        """Return whether a queue that was found some time ago has been deleted since.
+
+        1. A queue is found; a read or another answer is awaited.  2. It is deleted: what waits for
+        it is answered, and its client is dropped.  3. A client that was made for it then would seek
+        its leader for as long as this node runs.
+        Replayed by tests/broker/cluster/client/test_deleted_queues.py
+        """
+        return queue.group not in self.definitions.state.groups
 
     def absent(self, queue: QueueRecord) -> bool:
         """Return whether the only node that has the queue is unreachable."""

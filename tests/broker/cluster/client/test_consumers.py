@@ -48,6 +48,9 @@ class Node:
     def client(self, queue: QueueRecord) -> Any:
         return self.own
 
+    def deleted(self, queue: QueueRecord) -> bool:
+        return False
+
     def state(self, group: int) -> Any:
         if not self.there:
             raise UnknownGroup(group, "n1")

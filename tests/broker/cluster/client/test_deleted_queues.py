@@ -1,0 +1,53 @@
+"""What is asked of a queue that was found before its deletion is refused, and leaves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from broker.cluster.membership.clusters import begun
+from broker.cluster.membership.test_incarnations import Nobody
+from broker.cluster.universe import Universe
+from warren_broker import errors
+from warren_broker.queue.commands import Checkout, Get, Stat
+
+SESSION = 900
+
+
+@pytest.fixture
+def universe() -> Iterator[Universe]:
+    made = begun()
+    yield made
+    made.close()
+
+
+def get(broker: Any, queue: Any, done: Any) -> None:
+    """As when the read of a basic.get found no queue any more (`Consumers._get`)."""
+    broker.consuming._take_one(queue, Get(broker.ids.consumer(), SESSION), done)
+
+
+def consume(broker: Any, queue: Any, done: Any) -> None:
+    number = broker.ids.consumer()
+    broker.consuming.checkout(queue, Checkout(number, SESSION, "t", 10), Nobody(), done)
+
+
+def ask(broker: Any, queue: Any, done: Any) -> None:
+    broker.queues.ask(queue, Stat(touch=False), done)
+
+
+@pytest.mark.parametrize("operation", [get, consume, ask])
+@pytest.mark.parametrize("node", ["a", "b", "c"])
+def test_a_queue_that_was_deleted_meanwhile_gets_no_client(
+    universe: Universe, node: str, operation: Callable[..., None]
+) -> None:
+    """Before: it sought the leader of the deleted queue until the node was restarted."""
+    broker = universe.running[node].broker
+    queue = broker.definitions.state.queue("/", "q")
+    universe.call(node, lambda one, done: one.delete_queue("/", "q", False, False, 0, done))
+    universe.until(lambda: queue.group not in broker.definitions.state.groups, "it is deleted")
+    answer = universe.call(node, lambda one, done: operation(one, queue, done))
+    assert isinstance(answer, errors.NotFound), answer
+    assert broker.cluster.client(queue.group) is None
+    assert not broker.consuming._groups and not broker.consuming._sessions
