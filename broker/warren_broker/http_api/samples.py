@@ -2,7 +2,9 @@
 
 A rate is the difference of a node's last two samples, divided by the time between them on that
 node's own clock; a cluster's rate is the sum of its nodes'. A node that has restarted counts from
-0: it has no rate until its second sample.
+0: it has no rate until its second sample. Samples of a counter are sums over the processes that
+count now, as those that nodes keep (`kept_samples`): what an ended one counted is in none of them,
+so that none is below an earlier one.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from warren_broker.counters import MESSAGE_COUNTERS
 from warren_broker.http_api.sample_ranges import Point, Range, details
@@ -38,10 +40,27 @@ Totals = Mapping[str, Any]
 """`management.total_values.NodeTotals`, as the node answers it."""
 
 
+Process: TypeAlias = tuple[str, int]
+"""A node, and the number of its process."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Sample:
+    """What was known at a time.
+
+    lengths  of the nodes that answered
+    counted  by each process; of one that did not answer what it had counted when it last did
+    """
+
     epoch_ms: int
-    values: dict[str, int]
+    lengths: dict[str, int]
+    counted: dict[Process, Mapping[str, int]]
+
+    def value(self, name: str, processes: Sequence[Process]) -> int:
+        """Return one of LENGTHS, or the sum of a counter of these processes."""
+        if name in LENGTHS:
+            return self.lengths[name]
+        return sum(self.counted[one].get(name, 0) for one in processes if one in self.counted)
 
 
 class Samples:
@@ -64,18 +83,24 @@ class Samples:
     def add(self, epoch_ms: int, nodes: Sequence[Totals]) -> None:
         """Add a sample of the nodes that answered; others have no rate."""
         values = summed(nodes)
+        lengths = {key: values[key] for key in LENGTHS}
+        counted: dict[Process, Mapping[str, int]] = {}
         if self._kept:
             before = self._kept[-1]
+            counted |= before.counted
             elapsed_s = (epoch_ms - before.epoch_ms) / 1000
             if elapsed_s > 0:
                 self._lengths = {
-                    key: (values[key] - before.values[key]) / elapsed_s for key in LENGTHS
+                    key: (lengths[key] - before.lengths[key]) / elapsed_s for key in LENGTHS
                 }
+        answered = {str(one["node"]) for one in nodes}
+        counted = {one: counters for one, counters in counted.items() if one[0] not in answered}
+        counted |= {_process(one): one["counters"] for one in nodes}
         self._by_node = {
             str(one["node"]): _between(self._last.get(one["node"]), one) for one in nodes
         }
         self._last = {str(one["node"]): one for one in nodes}
-        self._kept.append(_Sample(epoch_ms, values))
+        self._kept.append(_Sample(epoch_ms, lengths, counted))
 
     def node_rate(self, node: str, counter: str) -> float:
         """Return a node's rate of a counter per second."""
@@ -95,14 +120,19 @@ class Samples:
     def _points(self, name: str, wanted: Range, now_ms: int) -> list[Point]:
         """Return what was known at each multiple of the step, the latest first."""
         found: list[Point] = []
+        processes = [_process(one) for one in self._last.values()]
         kept = list(self._kept)
         for at_ms in wanted.times(now_ms):
             while kept and kept[-1].epoch_ms > at_ms:
                 kept.pop()
             if not kept:
                 break
-            found.append({"sample": kept[-1].values.get(name, 0), "timestamp": at_ms})
+            found.append({"sample": kept[-1].value(name, processes), "timestamp": at_ms})
         return found
+
+
+def _process(totals: Totals) -> Process:
+    return str(totals["node"]), int(totals["boot"])
 
 
 def _between(before: Totals | None, now: Totals) -> dict[str, float]:

@@ -43,6 +43,24 @@ def test_a_node_that_restarted_or_was_out_of_reach_has_no_rate_before_its_second
     assert samples.rate(PUBLISH) == 0
 
 
+def test_samples_of_a_counter_do_not_go_down_when_a_node_restarts_or_is_out_of_reach() -> None:
+    """Before: what the ended process had counted was in the older ones, and avg_rate below 0."""
+    samples, wanted = Samples(), Range(15_000, 5_000)
+
+    def shown(now_ms: int) -> list[int]:
+        details = samples.details(PUBLISH, wanted, now_ms)
+        assert details["avg_rate"] >= 0, details
+        return [one["sample"] for one in details["samples"]]
+
+    samples.add(5_000, [totals("a", 1_000, 500), totals("b", 1_000, 70)])
+    samples.add(10_000, [totals("a", 100, 3, boot=2), totals("b", 6_000, 80)])
+    assert shown(10_000) == [83, 70], "the restarted node's are those of its present process"
+    samples.add(15_000, [totals("a", 5_100, 4, boot=2)])
+    assert shown(15_000) == [4, 3, 0], "of the node that is out of reach there are none"
+    samples.add(20_000, [totals("a", 10_100, 5, boot=2), totals("b", 16_000, 90)])
+    assert shown(20_000) == [95, 84, 83, 70], "and what it had counted when it is back"
+
+
 def test_samples_are_given_at_multiples_of_the_step_the_latest_first() -> None:
     samples = Samples()
     for step in range(SAMPLES_KEPT + 5):
