@@ -208,14 +208,14 @@ def _get(channel: Channel, method: methods.BasicGet) -> None:
     number = channel.getter(name)
 
     def got(result: requests.GotMessage | requests.GotNothing) -> None:
-        if isinstance(result, requests.GotNothing):
-            channel.send(methods.BasicGetEmpty())
-            return
         if result.getter is not None:
             # What the old number holds must not be taken for the new queue's: they count alike.
             channel.past[number] = name
             channel.getters[name] = result.getter
             channel.forget_past()
+        if isinstance(result, requests.GotNothing):
+            channel.send(methods.BasicGetEmpty())
+            return
         getter = result.getter or number
         if not answer_get(channel, getter, name, result, method.no_ack):
             channel.send(methods.BasicGetEmpty())

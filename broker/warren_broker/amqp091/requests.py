@@ -399,7 +399,9 @@ class GotMessage(msgspec.Struct, frozen=True):
 
 
 class GotNothing(msgspec.Struct, frozen=True):
-    """The queue is empty."""
+    """The queue is empty; getter: as in `GotMessage`."""
+
+    getter: ConsumerId | None = None
 
 
 Result: TypeAlias = RequestDone | QueueDeclared | MessageCount | GotMessage | GotNothing | Refusal

@@ -521,7 +521,7 @@ class Client091(ProtocolClient):
         answer = self._answer(request)
 
         def got(result: Any) -> None:
-            self._counts.got(request, result)
+            self._counts.got(request, result, queue)
             answer(result)
 
         self._broker.consuming.get(queue, command, got)

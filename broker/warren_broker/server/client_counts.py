@@ -158,21 +158,24 @@ class ClientCounts:
             )
             self._handed_out(rows, at, how, count, delivery.acquired_count > 0)
 
-    def got(self, request: requests.GetRequest, result: Any) -> None:
-        """Count what a basic.get has found, unless it failed."""
-        consumer = request.consumer
+    def got(self, request: requests.GetRequest, result: Any, queue: QueueRecord) -> None:
+        """Count what a basic.get of a queue has found, unless it failed."""
         if isinstance(result, requests.GotMessage):
-            consumer = result.getter or consumer
-        rows = self._rows.get(consumer) or self._begun(consumer, request.session)
-        if rows is None:
-            return
-        if isinstance(result, requests.GotMessage):
-            at, how = (GET_NO_ACK, "get_auto_ack") if request.no_ack else (GET, "get_manual_ack")
-            self._handed_out(rows, at, how, 1, result.delivery.acquired_count > 0)
+            consumer = result.getter or request.consumer
+            rows = self._rows.get(consumer) or self._begun(consumer, request.session)
+            if rows is not None:
+                again = result.delivery.acquired_count > 0
+                at, how = GET, "get_manual_ack"
+                if request.no_ack:
+                    at, how = GET_NO_ACK, "get_auto_ack"
+                self._handed_out(rows, at, how, 1, again)
         elif isinstance(result, requests.GotNothing):
-            rows.queue[GET_EMPTY] += 1
-            rows.channel[GET_EMPTY] += 1
-            labels = self._protocol, QUEUE_TYPES[rows.kind]
+            # Where a read has found the queue empty, it has no consumer of that number.
+            self._queues.row(queue.group)[GET_EMPTY] += 1
+            channel = self._channels.get(request.session)
+            if channel is not None:
+                channel.row(queue)[GET_EMPTY] += 1
+            labels = self._protocol, QUEUE_TYPES[queue.config.kind]
             self._counters.add("global_messages_get_empty", 1, *labels)
 
     def acknowledged(self, consumer: ConsumerId, msg_ids: Iterable[tuple[int, int]]) -> None:

@@ -520,6 +520,27 @@ def test_get(peer: Peer) -> None:
     assert peer.the(requests.SessionDownRequest).consumers == ((1001, "q"),)
 
 
+def test_gets_of_a_queue_that_was_declared_again_keep_the_number_they_were_given(
+    peer: Peer,
+) -> None:
+    """Before, only with a message: the queue remembered another number for each get of nothing."""
+    peer.send(spec.Basic.Get(queue="q"))
+    peer.answer(requests.GetRequest, requests.GotMessage(run(0), message(), 0))
+    peer.got()
+    peer.send(spec.Basic.Get(queue="q"))
+    made = peer.answer(requests.GetRequest, requests.GotNothing(getter=77))
+    assert made.consumer == 1001
+    peer.one(spec.Basic.GetEmpty)
+    peer.send(spec.Basic.Get(queue="q"))
+    made = peer.answer(requests.GetRequest, requests.GotNothing())
+    assert made.consumer == 77
+    peer.one(spec.Basic.GetEmpty)
+    peer.send(spec.Basic.Ack(1))
+    (acked, forgotten) = peer.asked()
+    assert (acked.consumer, acked.msg_ids) == (1001, ((0, 0),)), "the old queue's is not the new's"
+    assert forgotten == requests.ForgetConsumerRequest(session=101, consumer=1001, getter=False)
+
+
 def test_get_of_a_queue_that_is_not_there(peer: Peer) -> None:
     peer.send(spec.Basic.Get(queue="q"))
     peer.answer(requests.GetRequest, errors.no_queue("q", "/"))

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from warren_broker.amqp091.requests import GotMessage
+from warren_broker.amqp091.requests import GotMessage, GotNothing
 from warren_broker.counters import Counters
-from warren_broker.message_stats import ACK, DELIVER, GET, MessageCounts
+from warren_broker.message_stats import ACK, DELIVER, GET, GET_EMPTY, MessageCounts
 from warren_broker.queue.commands import Delivery
 from warren_broker.server import client_counts
 from warren_broker.server.client_counts import ChannelCounts, ClientCounts
@@ -73,8 +73,23 @@ def test_of_many_queues_the_last_ones_are_counted_together(
 
 def test_a_get_under_another_number_counts_for_its_queue(world: World) -> None:
     asked: Any = SimpleNamespace(consumer=1, session=SESSION, no_ack=False)
-    world.counts.got(asked, GotMessage(run(), None, 0))
-    world.counts.got(asked, GotMessage(run(), None, 0, getter=2))
+    world.counts.got(asked, GotMessage(run(), None, 0), world.queue_of(1))
+    world.counts.got(asked, GotMessage(run(), None, 0, getter=2), world.queue_of(2))
     world.counts.acknowledged(2, [(0, 0)])
     assert [world.nodes.rows[group][GET] for group in (1, 2)] == [1, 1]
     assert [world.nodes.rows[group][ACK] for group in (1, 2)] == [0, 1]
+
+
+def test_a_get_that_finds_nothing_counts_also_before_the_first_message(world: World) -> None:
+    """Where a read has found the queue empty, no consumer has that number. Before: not counted."""
+    world.broker.consuming.queue_of = lambda consumer: None
+    asked: Any = SimpleNamespace(consumer=1, session=SESSION, no_ack=False)
+    for _ in range(3):
+        world.counts.got(asked, GotNothing(), world.queue_of(5))
+    assert world.nodes.rows[5][GET_EMPTY] == world.channel.rows[5, "q5"][GET_EMPTY] == 3
+    name = "global_messages_get_empty"
+    assert (
+        sum(count for key, count in world.broker.cluster.counters.read().items() if key[0] == name)
+        == 3
+    )
+    assert not world.counts._rows

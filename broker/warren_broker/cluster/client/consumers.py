@@ -218,7 +218,8 @@ class Consumers:
 
         1. A message was got, and its queue deleted and declared again.  2. The new queue gives its
         first message, under the same number.  3. The old one is acknowledged: both are the first
-        that their queues gave that number, and the new message was lost. So that gets another one.
+        that their queues gave that number, and the new message was lost. So that gets another one,
+        which the session is told, also with none: the queue remembers each number that asked it.
         Replayed by tests/live/test_basic_get.py
         """
         if self._groups.get(command.consumer, queue.group) == queue.group:
@@ -227,7 +228,7 @@ class Consumers:
         number = self._new_number()
 
         def got(result: requests.Result) -> None:
-            if isinstance(result, requests.GotMessage):
+            if isinstance(result, requests.GotMessage | requests.GotNothing):
                 result = msgspec.structs.replace(result, getter=number)
             done(result)
 

@@ -117,6 +117,18 @@ def test_a_node_without_a_member_asks_by_an_entry() -> None:
     assert node.asked == [GET] and not node.reads
 
 
+def test_gets_of_nothing_from_a_queue_that_was_declared_again_use_one_number() -> None:
+    """Before, each of them left another consumer in the queue, until its session ended."""
+    node = Node()
+    node.there = False
+    node.get()
+    again: Any = SimpleNamespace(group=6)
+    node.consumers.get(again, GET, node.answers.append)
+    assert node.answers == [requests.GotNothing(), requests.GotNothing(getter=1000)]
+    node.consumers.get(again, Get(1000, GET.session, False), node.answers.append)
+    assert [get.consumer for get in node.asked] == [7, 1000, 1000]
+
+
 @pytest.mark.parametrize("current", [True, False])
 @pytest.mark.parametrize("filled", [True, False])
 def test_a_session_that_ends_during_the_read_takes_no_message(current: bool, filled: bool) -> None:
