@@ -359,7 +359,8 @@ class GroupClient:
     def resume(self, local: LocalConsumer, answered: Callable[[], None] | None = None) -> None:
         """Ask for deliveries to this consumer that were not received.
 
-        answered  called before they come; those taken back in the meantime never come
+        answered  called before they come; those taken back in the meantime never come. At once for
+                  a consumer that ends, of which the queue is not asked
         """
 
         def resumed(reply: Any, index: int) -> None:
@@ -372,6 +373,8 @@ class GroupClient:
                 answered()
 
         if local.given_back:
+            if answered is not None:
+                answered()
             return
         local.left_out = False
         local.resuming += 1

@@ -86,3 +86,15 @@ def test_what_is_missing_is_asked_for_once() -> None:
     node.next_id = 4
     node.delivered(3)
     assert node.local.next_msg_id == 7 and node.turn() == []
+
+
+def test_what_asks_for_a_consumer_that_ends_is_answered() -> None:
+    """Before: it took one of its connection's turns (`RefusedConsumers`) for good."""
+    node = Watched()
+    node.local.no_ack = True
+    node.room = False
+    node.delivered(1)
+    answers: list[str] = []
+    assert node.client.give_back_unsent(CONSUMER)
+    node.client.resume(node.local, lambda: answers.append("answered"))
+    assert answers == ["answered"]
