@@ -42,6 +42,10 @@ class TokenSecrets:
             return None
         return found.text if found.text != before else None
 
+    def refused(self, password: str) -> None:
+        """Have the next login use another token."""
+        self._source.forget(password)
+
     def over(self, password: str) -> bool:
         """Return whether the token of the login has expired."""
         login = self._login

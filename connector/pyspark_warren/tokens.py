@@ -101,6 +101,19 @@ class TokenSource:
                 return before
             return made
 
+    def forget(self, text: str) -> None:
+        """Do not use a token again that a broker has refused; does not wait.
+
+        1. The identity provider's keys are replaced, or the client's rights there mended.  2. Spark
+        keeps its Python processes, and they keep this.  3. The tasks of a query that is started
+        again would be refused with the token from before, for most of its life.
+        """
+        # Without the lock, which a thread that asks holds: at worst a newer token is asked for
+        # once more.
+        found = self._current
+        if found is not None and found.text == text:
+            self._current = None
+
     def _usable(self) -> LoginToken | None:
         found, now = self._current, time.monotonic()
         if found is None or found.expired:

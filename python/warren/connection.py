@@ -281,6 +281,8 @@ class Connection:
         except AccessRefused as error:
             if secrets is not None and secrets.over(address.password):
                 raise ConnectionLost(f"{error}; the token was over by then") from error
+            if secrets is not None:
+                secrets.refused(address.password)
             raise
         except TlsError as error:
             # One node's certificate may have expired while the others' are good.

@@ -20,5 +20,8 @@ class LoginSecrets(Protocol):
         Does not wait. A node that takes tokens ends the connection with the token that it has.
         """
 
+    def refused(self, password: str) -> None:
+        """Note that a node refused a login with this password; does not wait."""
+
     def over(self, password: str) -> bool:
         """Return whether a node takes this password no longer: its refusal says nothing else."""

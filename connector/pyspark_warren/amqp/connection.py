@@ -20,7 +20,7 @@ from pika.adapters.utils.connection_workflow import (
 )
 
 from pyspark_warren.amqp.names import UNNAMED, ClientName
-from pyspark_warren.amqp.renewing import TokenCredentials
+from pyspark_warren.amqp.renewing import TokenCredentials, forget_refused
 from pyspark_warren.conditions import named_conditions
 from pyspark_warren.errors import BrokerRefusedError, BrokerUnavailableError, WarrenSparkError
 from pyspark_warren.options import Options
@@ -122,6 +122,8 @@ def open_any(
             except (exceptions.AMQPError, AMQPConnectorException, OSError, WarrenError) as wrong:
                 at = f"{one.host}:{one.port}"
                 error = named(wrong, doing, at)
+                if isinstance(error, BrokerRefusedError):
+                    forget_refused(one.credentials)
                 if not isinstance(error, BrokerUnavailableError) and not _tls(wrong, at):
                     raise error from None
                 if isinstance(error, BrokerUnavailableError):

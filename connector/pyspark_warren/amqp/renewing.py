@@ -36,6 +36,12 @@ class TokenCredentials(pika.PlainCredentials):
         return TokenCredentials(self.username or "", self.token, self.source)
 
 
+def forget_refused(login: object) -> None:
+    """Have the next login use another token, where this one had a token."""
+    if isinstance(login, TokenCredentials):
+        login.source.forget(login.token.text)
+
+
 def keep_renewed(connection: Any) -> None:
     """Renew the token of a connection as long as it is open; nothing where it has none.
 

@@ -14,7 +14,7 @@ from pika import exceptions, spec
 from pika.adapters.utils import io_services_utils
 
 from pyspark_warren.amqp.connection import is_no_queue, named
-from pyspark_warren.amqp.renewing import keep_renewed
+from pyspark_warren.amqp.renewing import forget_refused, keep_renewed
 from pyspark_warren.errors import (
     BrokerRefusedError,
     BrokerUnavailableError,
@@ -104,6 +104,7 @@ class Session:
     ) -> None:
         self._queue, self._prefetch, self._events = queue, prefetch, events
         self._arguments, self._tag = dict(arguments), tag
+        self._login = parameters.credentials
         self._at = f"{parameters.host}:{parameters.port}"
         self._doing = doing
         self._why: WarrenSparkError | None = None
@@ -269,7 +270,10 @@ class Session:
             self._connection.close()
 
     def _not_opened(self, _: Any, wrong: Any) -> None:
-        self._end(named(_cause(wrong), self._doing, self._at))
+        why = named(_cause(wrong), self._doing, self._at)
+        if isinstance(why, BrokerRefusedError):
+            forget_refused(self._login)
+        self._end(why)
 
     def _closed(self, _: Any, wrong: Exception) -> None:
         self._end(None if self._closing and self._why is None else self._why or self._named(wrong))

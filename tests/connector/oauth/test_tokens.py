@@ -5,16 +5,32 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
+import pika
 import pytest
+from pika.exceptions import ProbableAuthenticationError
 
+import warren.connection
 from pyspark_warren import tokens
-from pyspark_warren.errors import BrokerUnavailableError, OptionError, TokenError
+from pyspark_warren.amqp.connection import open_any
+from pyspark_warren.amqp.renewing import TokenCredentials
+from pyspark_warren.amqp.session import Session
+from pyspark_warren.errors import (
+    BrokerRefusedError,
+    BrokerUnavailableError,
+    OptionError,
+    TokenError,
+)
 from pyspark_warren.options import Options, parse_options
 from pyspark_warren.password import without_secrets
+from pyspark_warren.token_login import TokenSecrets
 from pyspark_warren.tokens import LoginToken, TokenSource, token_source
 from tests.patience import PATIENCE_S
 from tests.signing_key import SigningKey
+from warren.connection import Connection
+from warren.errors import AccessRefused
+from warren.uri import Address
 
 
 class Clock:
@@ -144,6 +160,54 @@ def test_a_token_without_a_life_has_that_of_its_claim_or_five_minutes(
 
 
 # ------------------------------------------------------------------ tokenFile
+
+
+def test_a_token_that_a_broker_refused_was_used_for_the_rest_of_its_life(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """1. Keys or rights at the identity provider change.  2. Spark's processes are kept."""
+    path = tmp_path / "token"
+    path.write_text("before")
+    options = parse_options({"queue": "q", "broker": "amqp", "tokenFile": str(path)}, "read")
+    source = of_file(path)
+    used: list[str] = []
+
+    def open_one(one: pika.ConnectionParameters) -> None:
+        used.append(one.credentials.password)
+        raise ProbableAuthenticationError("ConnectionClosedByBroker: (403) 'ACCESS_REFUSED'")
+
+    with pytest.raises(BrokerRefusedError):
+        open_any(options, "connecting", open_one)
+    path.write_text("after")
+    with pytest.raises(BrokerRefusedError):
+        open_any(options, "connecting", open_one)
+    assert used == ["before", "after"]
+
+    ended: list[object] = []
+    session = Session.__new__(Session)
+    session._login = TokenCredentials("u", source.token(), source)
+    session._doing, session._at, session._over = "reading", "a:5672", False
+    session._events = SimpleNamespace(ended=ended.append)  # type: ignore[assignment]
+    session._not_opened(
+        None, ProbableAuthenticationError("ConnectionClosedByBroker: (403) 'ACCESS_REFUSED'")
+    )
+    assert isinstance(ended[0], BrokerRefusedError) and not source.ready
+
+    class Refusing:
+        def __init__(self, host: object, address: Address, *more: object) -> None:
+            used.append(address.password)
+            raise AccessRefused("refused", status=401)
+
+    monkeypatch.setattr(warren.connection, "Wire", Refusing)
+    connection = Connection("amqp://a", secrets=TokenSecrets(source))
+    for text in ("third", "fourth"):
+        path.write_text(text)
+        with pytest.raises(AccessRefused):
+            connection.request("GET", "/queues")
+    assert used[2:] == ["third", "fourth"]
+    source.token()
+    source.forget("another one's")
+    assert source.ready
 
 
 def test_a_file_is_read_again(clock: Clock, tmp_path: Path) -> None:
