@@ -37,6 +37,14 @@ def lane_of(query: Query) -> Lane:
     return query.driver.receiver
 
 
+def _has_recognised(lane: Lane, messages: int) -> bool:
+    return lane.recognised >= messages
+
+
+def _is_another(lane: Lane, killed: int) -> bool:
+    return lane.pid != killed and lane.down_s() == 0
+
+
 def _back(relay: Relay, made: int, lane: Lane) -> bool:
     return relay.made > made and lane.down_s() == 0
 
@@ -276,4 +284,22 @@ def test_the_broker_takes_back_what_is_not_acknowledged_in_time(
         lane = lane_of(query)
         assert lane.wait(lambda: "consumerTimeout" in lane.warning, PATIENCE_S)
         assert lane.wait(lambda: lane.recognised >= 100, PATIENCE_S), lane.down_text
+        query.finish(50)
+
+
+def test_a_receiver_is_killed_while_the_broker_takes_back_a_batch(
+    impatient: OneRabbitMQ, tmp_path: Path
+) -> None:
+    """A batch under way for longer than the consumer timeout is read once, and acknowledged."""
+    queue = Queue(impatient)
+    queue.publish(100)
+    with Query(queue, tmp_path, consumerTimeout="2s") as query:
+        query.dies("offset_log", 1, 50)
+        lane = lane_of(query)
+        for _ in range(2):
+            again = lane.recognised + 100
+            assert lane.wait(partial(_has_recognised, lane, again), PATIENCE_S), lane.down_text
+            killed = lane.pid
+            os.kill(killed, signal.SIGKILL)
+            assert lane.wait(partial(_is_another, lane, killed), PATIENCE_S), "not started again"
         query.finish(50)
