@@ -6,6 +6,7 @@ import logging
 import threading
 from typing import Final
 
+from pyspark_warren.errors import WarrenSparkError
 from pyspark_warren.offset import Offset
 from pyspark_warren.port import ReaderPort
 from warren import errors as client_errors
@@ -74,6 +75,8 @@ class ClaimAhead:
             )
         except client_errors.WarrenError as failed:
             self._failed = failed
+        except WarrenSparkError as wrong:  # of the login: Spark's thread asks again, and is told
+            log.info("no request ahead: %s", wrong)
         finally:
             self._answered.set()
 
@@ -92,7 +95,7 @@ class ClaimAhead:
         self._over.set()
         try:
             self._withdraw()
-        except client_errors.Unavailable as wrong:
+        except (client_errors.Unavailable, WarrenSparkError) as wrong:
             log.warning("claim %d is not given back yet: %s", self._step.opens, wrong)
 
     def _withdraw(self) -> None:

@@ -14,13 +14,14 @@ from spark_world.fake_reader import FakeReader
 from connector.test_driver import World, started
 from pyspark_warren import claim_ahead
 from pyspark_warren.driver import ClaimDriver
-from pyspark_warren.errors import ClaimLostError, FencedError
+from pyspark_warren.errors import ClaimLostError, FencedError, TokenError
 from pyspark_warren.offset import Offset
 from pyspark_warren.options import parse_options
 from pyspark_warren.prefetch import BATCH_MS_MAX, PrefetchingDriver, prefetches
 from pyspark_warren.surroundings import Surroundings
 from tests.patience import PATIENCE_S
 from warren import errors
+from warren.claims import Claim
 
 
 class AheadWorld(World):
@@ -235,6 +236,46 @@ def test_a_claim_that_may_be_given_back_yet_is_not_used(monkeypatch: pytest.Monk
         driver.latest(at, 10)
     assert driver.latest(at, 10).claims[0].messages == 0
     assert world.claims() == {3: 0}
+
+
+class NoLogin(FakeReader):
+    """A reader with a connection that was lost, and no token for the next one at first."""
+
+    refusals = 2
+
+    def _login(self) -> None:
+        if NoLogin.refusals:
+            NoLogin.refusals -= 1
+            raise TokenError("the endpoint refuses the client")
+
+    def open_ahead(self, number: int, *, settles: int, **limits: Any) -> tuple[int, Claim | None]:
+        self._login()
+        return super().open_ahead(number, settles=settles, **limits)
+
+    def withdraw(self, number: int) -> int:
+        self._login()
+        return super().withdraw(number)
+
+
+def test_a_login_that_fails_ends_no_thread_and_no_batch_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fake, "FakeReader", NoLogin)
+    monkeypatch.setattr(NoLogin, "refusals", 1)
+    monkeypatch.setattr(claim_ahead, "HELD_S_MAX", 0.01)
+    world = AheadWorld(60)
+    driver, at = second_batch(world)
+    (run,) = world.work
+    world.work.clear()
+    run()  # in a thread of its own: nothing takes what it raises
+    at = driver.latest(at, 10)
+    assert (at.number, at.claims[0].messages) == (3, 10), "it is asked again"
+    world.ask(driver)
+    monkeypatch.setattr(NoLogin, "refusals", 1)
+    driver.stop()
+    assert world.claims() == {3: 10, 4: 10}, "it may be emptied at any time"
+    assert driver.latest(at, 10).claims[0].messages == 0
+    assert world.claims() == {4: 0}
 
 
 def test_the_next_batch_waits_for_the_request_that_is_under_way() -> None:
