@@ -284,6 +284,17 @@ def test_a_claim_with_a_ttl_expires_and_is_lost() -> None:
     assert claim(queue).reason == "claim_lost"
 
 
+def test_a_leader_with_a_clock_that_is_ahead_ends_claims_that_were_just_renewed() -> None:
+    """The machine cannot distinguish it from an hour without a leader (docs/connector.md)."""
+    queue = reading()
+    claim(queue, ttl_ms=30_000)
+    queue.now += 10_000
+    queue.do(RenewClaims("r", 1))
+    queue.tick(3_600_000)
+    assert queue.stat().messages_claimed == 0 and queue.stat().returned == 4
+    assert claim(queue).reason == "claim_lost", "told, and not read silently"
+
+
 def test_every_sign_of_life_postpones_expiry() -> None:
     for life in (
         RenewClaims("r", 1),
