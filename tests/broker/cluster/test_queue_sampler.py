@@ -1,0 +1,43 @@
+"""A node's samples of its queues, and what it forgets of those that were deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from warren_broker.cluster.queue_sampler import QueueSampler
+from warren_broker.counters import Counters
+from warren_broker.message_stats import PUBLISH, MessageCounts
+from warren_raft.runtime.host import UnknownGroup
+
+GROUP, DELETED = 5, 6
+
+
+def test_counts_that_come_after_a_queues_deletion_are_forgotten_at_the_next_look() -> None:
+    """1. A queue is deleted, and its counts.  2. What was on its way counts once more."""
+    calls: list[Callable[[], None]] = []
+    counts = MessageCounts()
+    queue: Any = SimpleNamespace(vhost="/", name="q", store_of="")
+
+    def is_leader(group: int) -> bool:
+        raise UnknownGroup(group, "n1")
+
+    clock = SimpleNamespace(monotonic_ms=lambda: 1_000 * len(calls), epoch_ms=lambda: 0)
+    cluster: Any = SimpleNamespace(
+        loop=SimpleNamespace(clock=clock, call_later=lambda ms, call: calls.append(call)),
+        queue_counts=counts,
+        counters=Counters(),
+        effects=SimpleNamespace(led=set()),
+        host=SimpleNamespace(is_leader=is_leader),
+    )
+    definitions: Any = SimpleNamespace(state=SimpleNamespace(groups={GROUP: queue}, scopes={}))
+    QueueSampler(cluster, definitions, 100).start()
+    counts.published(GROUP, 3)
+    counts.forget(DELETED)
+    counts.published(DELETED, 1)
+    calls[-1]()
+    assert list(counts.rows) == [GROUP] and counts.rows[GROUP][PUBLISH] == 3
+    counts.settled(DELETED, 1)
+    calls[-1]()
+    assert list(counts.rows) == [GROUP], "whenever it comes"
