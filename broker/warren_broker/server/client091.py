@@ -440,7 +440,7 @@ class Client091(ProtocolClient):
             request.flags,
             tap=self._tap(request) if self._vhost in self._session.state.traced_vhosts else None,
             names=names,
-            unknown=guarded_call(self, partial(self.shut_down, FATE_UNKNOWN)),
+            unknown=partial(self.shut_down, FATE_UNKNOWN) if request.relayed else None,
             counted=self._counts.published_to,
         )
         cluster = self._broker.cluster

@@ -94,11 +94,13 @@ def take(node: NodeState, first: Index, wire: tuple[WireEntry, ...]) -> None:
                 break
         else:
             return  # all present: a repeat, or a message that was delayed
-    entries = [
-        Entry(first + at, wire[at][0], wire[at][1], wire[at][2], wire[at][3])
-        for at in range(skip, len(wire))
-    ]
-    configs = [e for e in entries if e.kind is CONFIG]
+    entries, configs = [], []
+    for at in range(skip, len(wire)):
+        term, kind, time_ms, data = wire[at]
+        entry = Entry(first + at, term, kind, time_ms, data)
+        entries.append(entry)
+        if kind is CONFIG:
+            configs.append(entry)
     log.append(entries)
     if cut or configs:
         node.configs.forget_below(log.store.first_index() - 1)

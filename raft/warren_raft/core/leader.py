@@ -158,8 +158,11 @@ def send(node: NodeState, lead: Leadership, to: NodeId, progress: Progress, byte
             if not batch:
                 return False
             assert batch[0].index == progress.next, (batch[0].index, progress.next)
-            wire = tuple([(e.term, e.kind, e.time_ms, e.data) for e in batch])
-            lead.wire = wire, sum([len(e[3]) for e in wire])
+            wire = []
+            for entry in batch:
+                wire.append((entry.term, entry.kind, entry.time_ms, entry.data))
+                size += len(entry.data)
+            lead.wire = tuple(wire), size
             lead.wire_key = key
         entries, size = lead.wire
     last = prev + len(entries)
@@ -197,7 +200,8 @@ def on_append_reply(node: NodeState, message: AppendReply) -> None:
             if message.index > node.log.committed and progress in lead.late.followers:
                 lead.late.overtaken(lead.counting, progress)
             advance_commit(node, lead)
-            leader_transfer.hand_over(node, lead)
+            if lead.transfer_to is not None:
+                leader_transfer.hand_over(node, lead)
     if lead.unsettled:
         membership_change.settle(node, lead)
 
@@ -314,7 +318,11 @@ def deadline(node: NodeState, lead: Leadership) -> int | None:
         if at is not None and (due is None or at < due):
             due = at
     for progress in lead.progress.values():
-        if not progress.paused and progress.waiting:
+        if not progress.paused and (
+            progress.inflight
+            or progress.unanswered
+            or progress.commit_known < progress.commit_sent  # as `Progress.waiting`
+        ):
             at = progress.waiting_since + node.config.retransmit_ms
             if due is None or at < due:
                 due = at

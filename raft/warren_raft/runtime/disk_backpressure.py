@@ -44,24 +44,16 @@ class DiskBackpressure:
     that is over `bytes_max` nothing is applied: what is not applied is not answered, and senders
     bound what is not answered. Entries of other leaders are dropped as if they had been lost: they
     are sent again. The leader is still learned from the message.
+
+    late  what waits to be applied, until the disk has caught up or the next turn
     """
 
-    __slots__ = ("_bytes_max", "_late", "_wal")
+    __slots__ = ("_bytes_max", "_wal", "late")
 
     def __init__(self, wal: Wal, bytes_max: int) -> None:
         self._wal = wal
         self._bytes_max = bytes_max
-        self._late: ToApply = []
-
-    @property
-    def behind(self) -> bool:
-        """Whether nothing more should be accepted."""
-        return self._wal.backlog_bytes > self._bytes_max
-
-    @property
-    def waiting(self) -> bool:
-        """Whether entries wait to be applied until the disk has caught up."""
-        return bool(self._late)
+        self.late: ToApply = []
 
     def admit(self, message: AnyRaftMessage, group: Group) -> AnyRaftMessage | None:
         """Return the part of a message to process now; None: drop it."""
@@ -69,7 +61,8 @@ class DiskBackpressure:
         if len(group.after_sync) >= ANSWERS_MAX:
             return None
         kind = type(message)
-        if (kind is not Append and kind is not SnapshotChunk) or not self.behind:
+        quick = self._wal.backlog_bytes <= self._bytes_max
+        if (kind is not Append and kind is not SnapshotChunk) or quick:
             return message
         if not isinstance(message, Append):
             return None
@@ -79,15 +72,16 @@ class DiskBackpressure:
 
     def put_off(self, to_apply: ToApply) -> None:
         """Put back what `ripe` returned; it comes first at the next call."""
-        assert not self._late, len(self._late)
-        self._late = to_apply
+        assert not self.late, len(self.late)
+        self.late = to_apply
 
     def ripe(self, to_apply: ToApply) -> ToApply:
         """Return what to apply now, in order; a change of leader does not wait."""
-        if self._late:
-            to_apply = self._late + to_apply
-            self._late = []
-        if self.behind and not any(ready.soft_state is not None for _, ready in to_apply):
-            self._late = to_apply
+        if self.late:
+            to_apply = self.late + to_apply
+            self.late = []
+        behind = self._wal.backlog_bytes > self._bytes_max
+        if behind and not any(ready.soft_state is not None for _, ready in to_apply):
+            self.late = to_apply
             return []
         return to_apply

@@ -172,7 +172,7 @@ class Group:
 
     def released(self, outbox: dict[NodeId, list[AnyRaftMessage]]) -> None:
         """Move to the outbox the messages for which the write is on disk."""
-        waiting, synced = self.after_sync, self.node.synced
+        waiting, synced = self.after_sync, self.node.log.synced
         while waiting and waiting[0][0] <= synced:
             for message in waiting.popleft()[1]:
                 outbox.setdefault(message.to, []).append(message)

@@ -52,12 +52,16 @@ class Replaced(BaseException):
 
 
 class LoopTimer:
-    """A call in the future; `cancel()` may be called at any time, any number of times."""
+    """A call in the future; `cancel()` may be called at any time, any number of times.
 
-    __slots__ = ("_call", "_loop", "when_ms")
+    _entry_ms  of its entry in the loop's heap, which is put back when it is reached too early
+    Invariant: while it is active, _entry_ms <= when_ms
+    """
+
+    __slots__ = ("_call", "_entry_ms", "_loop", "when_ms")
 
     def __init__(self, loop: Loop, when_ms: int, call: Callable[[], None]) -> None:
-        self.when_ms = when_ms
+        self.when_ms = self._entry_ms = when_ms
         self._loop = loop
         self._call: Callable[[], None] | None = call
 
@@ -72,9 +76,17 @@ class LoopTimer:
             self._call = None
             self._loop._timer_cancelled()
 
-    def _take(self) -> Callable[[], None] | None:
-        call, self._call = self._call, None
-        return call
+    def move(self, when_ms: int) -> None:
+        """Make the call at another time; it must be active.
+
+        A timer that is put off with every command, and one that comes nearer and is put off again,
+        leave the heap as it is.
+        """
+        assert self._call is not None, when_ms
+        self.when_ms = when_ms
+        if when_ms < self._entry_ms:
+            self._entry_ms = when_ms
+            self._loop._timer_advanced(self)
 
 
 class WatchedSocket:
@@ -315,8 +327,20 @@ class Loop:
         registrations = self._registrations
         for fd, events in ready:
             registration = registrations.get(fd)
-            if registration is not None:
-                self._dispatch(registration, events)
+            if registration is None:
+                continue
+            try:
+                if events & ~WRITE:  # hang-ups and errors are found by reading
+                    registration.readable()
+                if events & WRITE and registration.writable is not None:
+                    if registrations.get(fd) is registration:
+                        registration.writable()
+            except (
+                Exception
+            ) as error:  # a connection's fault boundary: it ends, the others continue
+                if registration.on_error is None:
+                    raise
+                registration.on_error(error)
         if self._timers and self._timers[0][0] <= self.now_ms:
             self._run_timers()
         if self._soon:
@@ -332,25 +356,15 @@ class Loop:
         if self._soon or self._stopping or any(self._stages):
             return 0
         timers = self._timers
-        while timers and timers[0][2]._call is None:  # cancelled
-            heapq.heappop(timers)
-            self._timers_cancelled -= 1
-        if not timers:
+        while timers:
+            entry_ms, _, timer = timers[0]
+            if timer.when_ms == entry_ms and timer._call is not None:
+                break
+            self._is_void()
+        else:
             return timeout_ms
         due = max(0, timers[0][0] - self.clock.monotonic_ms())
         return due if timeout_ms is None else min(due, timeout_ms)
-
-    def _dispatch(self, registration: WatchedSocket, events: int) -> None:
-        try:
-            if events & ~WRITE:  # hang-ups and errors are found by reading
-                registration.readable()
-            if events & WRITE and registration.writable is not None:
-                if self._registrations.get(registration.fd) is registration:
-                    registration.writable()
-        except Exception as error:  # a connection's fault boundary: it ends, the others continue
-            if registration.on_error is None:
-                raise
-            registration.on_error(error)
 
     def _on_wake(self) -> None:
         os.eventfd_read(self._wake_fd)
@@ -360,17 +374,38 @@ class Loop:
     def _run_timers(self) -> None:
         timers, now = self._timers, self.now_ms
         while timers and timers[0][0] <= now:
-            call = heapq.heappop(timers)[2]._take()
-            if call is None:
-                self._timers_cancelled -= 1
-            else:
+            if not self._is_void():
+                timer = heapq.heappop(timers)[2]
+                call, timer._call = timer._call, None
+                assert call is not None
                 call()
+
+    def _is_void(self) -> bool:
+        """Remove the heap's first entry if its timer was cancelled or moved; return whether."""
+        entry_ms, _, timer = self._timers[0]
+        if timer._call is None or timer._entry_ms != entry_ms:
+            heapq.heappop(self._timers)
+            self._timers_cancelled -= 1
+            return True
+        if timer.when_ms == entry_ms:
+            return False
+        timer._entry_ms = timer.when_ms
+        self._timer_count += 1
+        heapq.heapreplace(self._timers, (timer.when_ms, self._timer_count, timer))
+        return True
+
+    def _timer_advanced(self, timer: LoopTimer) -> None:
+        self._timer_count += 1
+        heapq.heappush(self._timers, (timer.when_ms, self._timer_count, timer))
+        self._timer_cancelled()  # the entry that it had
 
     def _timer_cancelled(self) -> None:
         # Otherwise a timer that is set again for every command would fill the heap until it is due.
         self._timers_cancelled += 1
         if self._timers_cancelled > 64 and self._timers_cancelled * 2 > len(self._timers):
-            self._timers[:] = [item for item in self._timers if item[2].active]
+            self._timers[:] = [
+                item for item in self._timers if item[2].active and item[2]._entry_ms == item[0]
+            ]
             heapq.heapify(self._timers)
             self._timers_cancelled = 0
 

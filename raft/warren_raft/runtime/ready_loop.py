@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from warren_raft.core import damaged
 from warren_raft.core.ready import ReadState, Ready, Role
@@ -117,7 +118,8 @@ class ReadyLoop:
         if not group.touched:
             group.touched = True
             self._touched.append(group)
-            self._ask_turn()
+            if not self._turn_asked:
+                self._ask_turn()
 
     def _ask_turn(self) -> None:
         if not self._turn_asked:
@@ -136,7 +138,7 @@ class ReadyLoop:
 
     def _apply_late(self) -> None:
         self._late_asked = False
-        if self._pace.waiting and not self.stopped:
+        if self._pace.late and not self.stopped:
             self._apply_ripe([])
 
     def _next_turn(self) -> None:
@@ -164,8 +166,8 @@ class ReadyLoop:
         if self._awaiting or self._submit_asked:
             self._submit_asked = False
             awaiting, self._awaiting = self._awaiting, []
-            self._wal.submit(lambda: self._synced(awaiting))
-        if to_apply or (self._pace.waiting and not self._late_asked):
+            self._wal.submit(partial(self._synced, awaiting))
+        if to_apply or (self._pace.late and not self._late_asked):
             self._apply_ripe(to_apply)
         if self._read:
             read, self._read = self._read, []
@@ -262,7 +264,7 @@ class ReadyLoop:
                 group.released(self._outbox)
         if self._outbox and not self._touched:
             self._send_outbox()
-        if self._pace.waiting and not self._late_asked:
+        if self._pace.late and not self._late_asked:
             self._ask_turn()
 
     def _apply(self, group: Group, ready: Ready) -> None:
@@ -297,7 +299,9 @@ class ReadyLoop:
                 and group.timer_ms - self._clock.epoch_ms() < SPARE_MS
             ):
                 return  # it fires early enough, and is set again then
-            timer.cancel()
+            group.timer_ms = deadline
+            timer.move(self._clock.monotonic_ms() + max(0, deadline - self._clock.epoch_ms()))
+            return
         group.timer_ms = deadline
         delay = deadline - self._clock.epoch_ms()
         group.timer = self._loop.call_later(delay, lambda: self._tick(group))

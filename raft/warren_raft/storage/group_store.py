@@ -246,6 +246,13 @@ class GroupStore:
         A damaged one is yielded as the error that `read` raises, and those beside it are read.
         Raises KeyError at the first that is not held.
         """
+        if type(indexes) is tuple and len(indexes) == 1:
+            entry = self._in_memory(indexes[0])  # most often: the newest is delivered
+            if entry is not None:
+                return iter((entry.data,))
+        return self._data_of(indexes)
+
+    def _data_of(self, indexes: Iterable[Index]) -> Iterator[bytes | EntryDamaged]:
         for each in self._read_all(indexes):
             if isinstance(each, Entry):
                 yield each.data

@@ -287,7 +287,8 @@ class Wal:
         """post: calls back on the owner's thread; a failure is posted as a call that raises.
 
         `on_disk` is the file of the last batch that is on disk, and where it ends there; (0, 0)
-        before the first. `synced_batch` is its number.
+        before the first. `synced_batch` is its number. `backlog_bytes` were added and are not on
+        disk yet.
 
         mark         see Mark; called on the thread before a new file's first record is written
         at_turn_end  runs a job when everything that may be sent before a sync was sent, then calls
@@ -315,6 +316,7 @@ class Wal:
         self._closing = Event()
         self.batches = 0
         self.bytes_written = 0
+        self.backlog_bytes = 0
         self.on_disk = (0, 0)
         self.synced_batch = end.next_batch - 1
         self.full: OSError | None = None
@@ -377,7 +379,9 @@ class Wal:
         batch.buffers.append(header)
         if data:
             batch.buffers.append(data)
-        batch.size += RECORD_HEADER_BYTES + len(data)
+        size = RECORD_HEADER_BYTES + len(data)
+        batch.size += size
+        self.backlog_bytes += size
         batch.records += 1
         batch.groups.add(group)
         return place
@@ -425,12 +429,6 @@ class Wal:
         return self._collecting.offset
 
     @property
-    def backlog_bytes(self) -> int:
-        """Bytes that were added and are not on disk yet."""
-        in_flight = self._in_flight
-        return self._collecting.size + (0 if in_flight is None else in_flight.size)
-
-    @property
     def closed_below(self) -> int:
         """The file number below which files are complete and on disk."""
         in_flight = self._in_flight
@@ -461,6 +459,7 @@ class Wal:
                 encode_record(batch.salt, batch.number, RecordKind.BATCH_END, 0, batch.records, 0)
             )
             batch.size += RECORD_HEADER_BYTES
+            self.backlog_bytes += RECORD_HEADER_BYTES
         file, number, link = batch.file, batch.number + (1 if batch.records else 0), batch.link
         if end >= self._file_bytes:
             self.ends[file] = end
@@ -502,9 +501,11 @@ class Wal:
     def _finished(self, batch: _WriteBatch) -> None:
         assert batch is self._in_flight, (batch.number, self._in_flight)
         self._in_flight = None
-        self._is_full(None)
+        if self.full is not None:
+            self._is_full(None)
         self.batches += 1
         self.bytes_written += batch.size
+        self.backlog_bytes -= batch.size
         if batch.records:
             self.on_disk = (batch.file, batch.offset + batch.size)
             self.synced_batch = batch.number

@@ -71,7 +71,8 @@ class EffectOrder:
         damaged = self._go(group, due, self._waiting(held) if held else set(), False)
         if due.reply is not None or due.effects:
             self._held.setdefault(group, deque()).append(due)
-        self._await(group, damaged)
+        if damaged:
+            self._await(group, damaged)
 
     def drop(self, group: int) -> None:
         """Drop the effects of a group that this node no longer leads."""

@@ -44,6 +44,7 @@ HANDSHAKE_FRAME_BYTES_MAX = 64 << 10
 _FRAME = struct.Struct("<IB")
 _LENGTH = struct.Struct("<I")
 _POSITION = struct.Struct("<Q")
+_POSITION_FRAME = struct.Struct("<IBQ")
 FRAME_HEADER_BYTES = _FRAME.size
 ROOM_BYTES_MIN = 64 << 10
 ROOM_BYTES_MAX = 4 << 20
@@ -89,7 +90,7 @@ def disk_frame(condition: int) -> bytes:
 
 def position_frame(write: int) -> bytes:
     """Return a heartbeat with the last write of the log that is on the sender's disk."""
-    return frame(HEARTBEAT, _POSITION.pack(write))
+    return _POSITION_FRAME.pack(_POSITION.size, HEARTBEAT, write)
 
 
 def position(body: memoryview) -> int | None:
@@ -196,7 +197,7 @@ class Assembler:
 
     def feed(self, chunk: Buffer, take: Callable[[int, memoryview], None]) -> None:
         """Pass every complete frame to `take`: kind, body; raises BadFrame."""
-        room = self.room()
+        room = self.room() if self._length else None
         if room is not None:
             size = min(len(room), len(chunk))
             room[:size] = memoryview(chunk)[:size]
