@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+from typing import Any
+from unittest import mock
+
 import pytest
 
 from tests.instructions import turns
 from warren_broker import kernel
+from warren_broker.server.client091 import Client091
 
 CALLS_MAX = {"leader": 500, "follower": 158, "last": 60}
 """Calls per message; a little more than there are. Lower them when there are fewer."""
@@ -24,3 +29,25 @@ def test_a_message_takes_no_more_calls_than_before() -> None:
         "one append, its answer before it applies"
     )
     assert found.turns[found.last] / turns.MESSAGES < 0.1, "one append for many messages"
+
+
+def test_the_confirm_leaves_before_the_delivery_is_made() -> None:
+    """The publisher waits for it, and the consumer for neither of the two."""
+    confirmed: list[bool] = []
+    deliver = Client091.deliver
+    with turns.cluster() as made:
+        traffic = turns.Traffic(made)
+
+        def watched(client: Client091, *given: Any) -> None:
+            try:
+                there = traffic.publisher.socket.recv(65_536, socket.MSG_PEEK)
+            except BlockingIOError:
+                there = b""
+            confirmed.append(turns.CONFIRM in there)
+            deliver(client, *given)
+
+        with mock.patch.object(Client091, "deliver", watched):
+            for _ in range(20):
+                traffic.message()
+    assert len(confirmed) == 20
+    assert all(confirmed), confirmed

@@ -43,8 +43,9 @@ class LoopStage(IntEnum):
     RAFT = 1  # the groups' outboxes are written and sent; entries are applied
     DELIVER = 2  # results of applying are passed to the connections
     FLUSH = 3  # one write per connection
-    SYNC = 4  # writes to disk, after everything that may leave before them
-    LATE = 5  # work without a result to wait for, after the write's answers have left
+    EFFECTS = 4  # what need not be done before these writes, and causes further ones
+    SYNC = 5  # writes to disk, after everything that may leave before them
+    LATE = 6  # work without a result to wait for, after the write's answers have left
 
 
 class Replaced(BaseException):
@@ -414,7 +415,7 @@ class Loop:
             calls.popleft()()
 
     def _run_stages(self) -> None:
-        gather, raft, deliver, flush, sync, late = self._stages
+        gather, raft, deliver, flush, effects, sync, late = self._stages
         for _ in range(ROUNDS_MAX):
             if gather:
                 stage = gather
@@ -424,6 +425,8 @@ class Loop:
                 stage = deliver
             elif flush:
                 stage = flush
+            elif effects:
+                stage = effects
             elif sync:
                 sync.pop(0)()  # this thread may be replaced in it: the others stay
                 continue

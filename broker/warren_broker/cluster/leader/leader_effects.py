@@ -28,7 +28,7 @@ from warren_broker.queue.versions import VERSION
 from warren_raft.errors import NotLeader
 from warren_raft.machine import Applied, Meta
 from warren_raft.runtime.host import UnknownGroup
-from warren_raft.runtime.loop import Loop, LoopTimer
+from warren_raft.runtime.loop import Loop, LoopStage, LoopTimer
 
 log = logging.getLogger(__name__)
 
@@ -77,10 +77,23 @@ class LeaderCallbacks:
     letters: Callable[[int, queue_effects.LettersDue | queue_effects.LettersGone], None]
 
 
+class _Later(NamedTuple):
+    """Effects of an entry (its index) of which the submission has been answered."""
+
+    group: int
+    entry: int
+    effects: tuple[Any, ...]
+
+
 class LeaderEffects:
     """Carries out the effects of queues led here.
 
-    Invariant: there are timers and waiting commands only of groups in `led`.
+    Where messages come one at a time, a publisher waits for its confirm, and making the delivery
+    takes as long again: so the confirm leaves first. The deliveries follow in the same turn, and
+    before the next entry's answer: a consumer that is cancelled by it gets them before.
+
+    Invariants: there are timers, waiting commands and `_later` only of groups in `led`;
+    nothing is put off in a turn that applies a second entry
     """
 
     def __init__(self, cluster: QueueNodes, callbacks: LeaderCallbacks) -> None:
@@ -89,6 +102,8 @@ class LeaderEffects:
         self.led: set[int] = set()
         self._timers: dict[int, tuple[int, LoopTimer]] = {}
         self._waiting: dict[int, list[AnyCommand]] = {}
+        self._later: _Later | None = None
+        self._put_off_in = -1
         self._scans = FilterScans(cluster, self.command, self.led)
         self._remote = DeliveryWindows(cluster)
         self._held = EffectOrder(
@@ -141,6 +156,8 @@ class LeaderEffects:
         self._scans.forget(group)
         self._waiting.pop(group, None)
         self._held.drop(group)
+        if self._later is not None and self._later.group == group:
+            self._later = None
         self._remote.stop(group)
         timer = self._timers.pop(group, None)
         if timer is not None:
@@ -275,13 +292,36 @@ class LeaderEffects:
 
     def applied(self, group: int, meta: Meta, data: bytes, applied: Applied) -> None:
         """Answer, then carry out the effects: a consumer is accepted before its first message."""
-        reply = applied.reply
-        self._held.carry_out(
-            group,
-            meta.index,
-            reply if reply is not None and reply.uplink else None,
-            applied.effects,
-        )
+        reply, effects = applied.reply, applied.effects
+        if reply is not None and not reply.uplink:
+            reply = None
+        if self._later is not None:
+            self._carry_out_later()
+        elif reply is not None and effects and self._may_put_off(reply, effects):
+            self._held.carry_out(group, meta.index, reply, ())
+            if group in self.led:
+                self._later = _Later(group, meta.index, effects)
+                self._cluster.loop.at_turn_end(LoopStage.EFFECTS, self._carry_out_later)
+            return
+        self._held.carry_out(group, meta.index, reply, effects)
+
+    def _may_put_off(self, reply: SubmissionReply, effects: tuple[Any, ...]) -> bool:
+        """Return whether the answer is for this node, and these are the turn's first deliveries.
+
+        Another node is sent the answer and what it delivers together: they cost it one turn.
+        """
+        if reply.uplink != self._cluster.host.boot_id:
+            return False
+        turn, before = self._cluster.loop.turn, self._put_off_in
+        if turn == before or type(effects[0]) is not queue_effects.Deliver:
+            return False
+        self._put_off_in = turn
+        return True
+
+    def _carry_out_later(self) -> None:
+        later, self._later = self._later, None
+        if later is not None:
+            self._held.carry_out(later.group, later.entry, None, later.effects)
 
     def _missing(self, group: int, effect: Any) -> None:
         where = f"{type(effect).__name__} {effect}"[:200]

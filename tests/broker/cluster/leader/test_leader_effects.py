@@ -18,6 +18,7 @@ from warren_broker.queue.commands import (
     NodeSuspected,
     SubmissionReply,
 )
+from warren_broker.queue.effects import Deliver, SetTimer
 from warren_raft.errors import NotLeader
 from warren_raft.machine import Applied, Meta
 
@@ -44,6 +45,7 @@ class Host:
     silent: set[str] = field(default_factory=set)
     ended: set[str] = field(default_factory=set)
     node_id: str = "a"
+    boot_id: int = 1
     proposed: list[object] = field(default_factory=list)
     leads: bool = True
     hands_over: bool = False
@@ -71,6 +73,17 @@ class Loop:
     """Keeps what is to be called."""
 
     later: list[object] = field(default_factory=list)
+    ends: list[object] = field(default_factory=list)
+    turn: int = 1
+
+    def at_turn_end(self, stage, call):
+        self.ends.append(call)
+
+    def end_turn(self):
+        calls, self.ends = self.ends, []
+        for call in calls:
+            call()
+        self.turn += 1
 
     def call_later(self, delay_ms, call):
         self.later.append(call)
@@ -242,3 +255,71 @@ def test_consumers_of_a_node_whose_process_is_gone_hold_nothing_more():
     cluster.host.ended.add("b")
     effects.node_suspected("b")
     assert cluster.host.proposed == [NodeSuspected("b", True), NodeSuspected("b", True, gone=True)]
+
+
+class Told:
+    """Effects of a queue of which uplink 1 is this node's; notes what is done, in order."""
+
+    def __init__(self):
+        self.cluster = Cluster({1: Entry("a"), 2: Entry("b")}, alive=[1, 2])
+        self.done = []
+        self.cluster.reply_to = self._answer
+        self.effects = new_effects(self.cluster)
+        self.effects._run[Deliver] = lambda group, effect: self.done.append(("give", effect.consumer))
+        self.effects._run[SetTimer] = lambda group, effect: self.done.append(("arm", effect.at_ms))
+        self.effects.start(GROUP, ())
+
+    def _answer(self, group, index, reply):
+        self.done.append(("answer", index))
+        return True
+
+    def apply(self, index, *effects, uplink=1):
+        reply = SubmissionReply(uplink, index, ())
+        self.effects.applied(GROUP, Meta(index, 1, 0), b"", Applied(reply, effects))
+
+
+def test_an_answer_leaves_before_the_deliveries_of_its_entry():
+    told = Told()
+    told.apply(5, Deliver(1, 10, ()), SetTimer(99))
+    assert told.done == [("answer", 5)]
+    told.cluster.loop.end_turn()
+    assert told.done == [("answer", 5), ("give", 10), ("arm", 99)]
+    told.apply(6, Deliver(2, 11, ()))
+    assert told.done[3:] == [("answer", 6)]
+    told.cluster.loop.end_turn()
+    assert told.done[3:] == [("answer", 6), ("give", 11)]
+
+
+def test_deliveries_come_before_the_next_answer():
+    """Which may be that of the consumer's cancellation: after it nothing may come."""
+    told = Told()
+    for index in (5, 6, 7):
+        told.apply(index, Deliver(1, index + 5, ()))
+    in_order = [("answer", 5), ("give", 10), ("answer", 6), ("give", 11), ("answer", 7)]
+    assert told.done == [*in_order, ("give", 12)]
+    told.cluster.loop.end_turn()
+    assert told.done == [*in_order, ("give", 12)]
+
+
+def test_a_node_gets_its_answer_and_its_deliveries_together():
+    told = Told()
+    told.apply(5, Deliver(2, 10, ()), uplink=2)
+    assert told.done == [("answer", 5), ("give", 10)]
+
+
+def test_a_queue_that_is_led_no_more_delivers_nothing():
+    """Perhaps it is deleted: what it would deliver cannot be read any more."""
+    told = Told()
+    told.apply(5, Deliver(1, 10, ()))
+    told.effects.stop(GROUP)
+    told.cluster.loop.end_turn()
+    assert told.done == [("answer", 5)]
+
+
+def test_what_a_lost_leadership_put_off_is_not_done_by_the_next_one():
+    told = Told()
+    told.apply(5, Deliver(1, 10, ()))
+    told.effects.stop(GROUP)
+    told.effects.start(GROUP, ())
+    told.cluster.loop.end_turn()
+    assert told.done == [("answer", 5)]
