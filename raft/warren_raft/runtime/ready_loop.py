@@ -35,9 +35,11 @@ class ReadyLoop:
     timers are served in between. Replayed by tests/raft/runtime/test_long_replay.py
 
     The order of a turn, on which safety depends:
-    1. every touched group's Ready is taken; entries and hard states are added to the WAL's batch
-    2. messages that need no disk are sent: a leader's appends travel while it writes itself
-    3. the batch is submitted; the loop continues (a small one is written at the turn's end: `Wal`)
+    1. every touched group's Ready is taken
+    2. messages that need no disk are sent: a leader's appends travel while it writes itself; where
+       the turn applies nothing, and so has nothing else for the peers, they leave at once
+    3. entries and hard states are added to the WAL's batch, and it is submitted; the loop continues
+       (a small one is written at the turn's end: `Wal`)
     4. committed entries are applied, but those of groups led elsewhere only in LoopStage.LATE when
        a batch is written on the loop's thread: the leader waits for the answer to it
     5. when the batch is on disk, the votes and append replies that depend on it are sent, at once
@@ -63,9 +65,11 @@ class ReadyLoop:
         own: NodeId,
         loop: Loop,
         observer: Observer,
-        send_raft: Callable[[NodeId, Sequence[AnyRaftMessage]], bool],
+        send_raft: Callable[[NodeId, Sequence[AnyRaftMessage], bool], bool],
     ) -> None:
-        """send_raft: sends to a peer, in one frame; lost without a connection. True: crowded.
+        """send_raft: sends to a peer, in one frame, at once (True) or at the end of the turn.
+
+        Messages are lost without a connection. It returns True when the peer is crowded.
 
         `applied` gathers the groups that have applied entries, for the snapshot policy.
         """
@@ -81,6 +85,7 @@ class ReadyLoop:
         self._outbox: dict[NodeId, list[AnyRaftMessage]] = {}
         self._outbox_bytes = 0
         self._crowded: dict[NodeId, dict[Group, None]] = {}
+        self._unwritten: list[tuple[Group, Ready]] = []
         self._awaiting: list[tuple[Group, int, int]] = []
         self._late_asked = False
         self.applied: dict[GroupId, None] = {}
@@ -162,7 +167,10 @@ class ReadyLoop:
             group.touched = False
             if not group.deleted:
                 self._take(group, to_apply)
-        self._send_outbox()
+        if self._outbox:
+            self._send_outbox(now=not (to_apply or self._pace.late))
+        if self._unwritten:
+            self._write()
         if self._awaiting or self._submit_asked:
             self._submit_asked = False
             awaiting, self._awaiting = self._awaiting, []
@@ -174,6 +182,9 @@ class ReadyLoop:
             for group, reads in read:
                 group.reads.confirmed(reads)
                 group.reads.applied(group.applied)
+        for group in touched:
+            if not (group.deleted or self.stopped):
+                self._set_timer(group)
 
     def _apply_ripe(self, to_apply: list[tuple[Group, Ready]]) -> None:
         """Apply what need not wait for the disk, these last; perhaps after the write of a batch."""
@@ -206,12 +217,13 @@ class ReadyLoop:
             if ready.messages_after_sync:
                 group.after_sync.append((ready.sequence, ready.messages_after_sync))
             if ready.entries or ready.hard_state is not None:
-                group.store.append(ready.hard_state, ready.entries)
                 if not group.volatile:
-                    self._awaiting.append((group, ready.sequence, len(ready.entries)))
+                    self._unwritten.append((group, ready))
                 else:
+                    group.store.append(ready.hard_state, ready.entries)
                     again = group.node.durable(ready.sequence) and not ready.committed
             if ready.snapshots or ready.chunks:
+                self._write()  # what installs a snapshot continues this log
                 self._transfer(group, ready)
             if group.after_sync:
                 group.released(outbox)
@@ -224,12 +236,19 @@ class ReadyLoop:
                 held_back[group] = None
         if self._outbox_bytes > OUTBOX_BYTES:
             self._send_outbox()
-        self._set_timer(group)
 
-    def _send_outbox(self) -> None:
+    def _write(self) -> None:
+        """Add what was taken to the log's batch."""
+        unwritten, self._unwritten = self._unwritten, []
+        for group, ready in unwritten:
+            if not group.deleted:
+                group.store.append(ready.hard_state, ready.entries)
+                self._awaiting.append((group, ready.sequence, len(ready.entries)))
+
+    def _send_outbox(self, now: bool = False) -> None:
         outbox, self._outbox, self._outbox_bytes = self._outbox, {}, 0
         for node, messages in outbox.items():
-            if self._send_raft(node, messages):
+            if self._send_raft(node, messages, now):
                 self._crowded.setdefault(node, {})
 
     def drained(self, node: NodeId) -> None:

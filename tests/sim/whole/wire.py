@@ -331,7 +331,9 @@ class SimulatedTransport:
         """This end takes the connection for established; there is none to oneself."""
         return node != self.name and self.wire.of(self.name, node).believes[self.name]
 
-    def send_raft(self, node: str, batch: Sequence[raft_messages.AnyRaftMessage]) -> bool:
+    def send_raft(
+        self, node: str, batch: Sequence[raft_messages.AnyRaftMessage], now: bool = False
+    ) -> bool:
         """As bytes when the world says so."""
         if not self.up(node):
             return False

@@ -152,9 +152,10 @@ class PeerConnection:
 
     # ------------------------------------------------------------ sending
 
-    def send_raft(self, messages: Sequence[AnyRaftMessage]) -> bool:
+    def send_raft(self, messages: Sequence[AnyRaftMessage], now: bool = False) -> bool:
         """Send them in one frame, after the position of the write that they depend on.
 
+        now  not at the end of the turn
         Return whether the connection is congested now.
         """
         buffers = codec.encode_raft(messages)
@@ -163,6 +164,8 @@ class PeerConnection:
             self._told = position
             buffers.insert(0, codec.position_frame(position))
         self._write(buffers)
+        if now:
+            self.stream.flush()
         return self.stream.congested and not self.stream.closed
 
     def send_message(self, buffers: Sequence[Buffer]) -> None:

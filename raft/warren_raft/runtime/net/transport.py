@@ -247,15 +247,18 @@ class Transport:
         peer = self._peers.get(node)
         return peer is not None and peer.connection is not None
 
-    def send_raft(self, node: NodeId, messages: Sequence[AnyRaftMessage]) -> bool:
+    def send_raft(
+        self, node: NodeId, messages: Sequence[AnyRaftMessage], now: bool = False
+    ) -> bool:
         """Send messages in one frame; they are lost without a connection.
 
+        now  not at the end of the turn
         Return whether the connection is congested now; `TransportOwner.on_drained` ends that.
         """
         peer = self._peers.get(node)
         if peer is None or peer.connection is None:
             return False
-        return peer.connection.send_raft(messages)
+        return peer.connection.send_raft(messages, now)
 
     def send_message(self, node: NodeId, buffers: Sequence[Buffer]) -> bool:
         """Send an application message; return False when there is no connection."""

@@ -265,7 +265,9 @@ class Told:
         self.done = []
         self.cluster.reply_to = self._answer
         self.effects = new_effects(self.cluster)
-        self.effects._run[Deliver] = lambda group, effect: self.done.append(("give", effect.consumer))
+        self.effects._run[Deliver] = lambda group, effect: self.done.append(
+            ("give", effect.consumer)
+        )
         self.effects._run[SetTimer] = lambda group, effect: self.done.append(("arm", effect.at_ms))
         self.effects.start(GROUP, ())
 
