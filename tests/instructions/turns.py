@@ -19,9 +19,10 @@ import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from statistics import median
 from types import CodeType, FrameType, SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -70,6 +71,7 @@ class Cluster:
     """Three nodes that take their turns in this thread.
 
     calls  by node; steps: the interpreter's instructions, by node and function, when counted
+    sends  (node, calls in its turn before it) of each write to a socket, unless steps are counted
     """
 
     def __init__(self, root: Path, counts_steps: bool = False) -> None:
@@ -78,6 +80,7 @@ class Cluster:
         self.steps: dict[str, Calls] = {name: Counter() for name in NODES}
         self.counts_steps = counts_steps
         self.turns: Counter[str] = Counter()
+        self.sends: list[tuple[str, int]] = []
         self.reserved = ReservedPorts()
         peers = {name: f"127.0.0.1:{self.reserved.take()}" for name in NODES}
         self.nodes: dict[str, node.Node] = {}
@@ -120,10 +123,13 @@ class Cluster:
         if not loop._epoll.poll(0, 1) and loop._wait_ms(None) != 0:
             return False
         calls = self.calls[name]
+        before = calls.total()
 
-        def profile(frame: FrameType, event: str, _: Any) -> None:
+        def profile(frame: FrameType, event: str, what: Any) -> None:
             if event == "call":
                 calls[frame.f_code] += 1
+            elif event == "c_call" and what.__name__ == "sendmsg":
+                self.sends.append((name, calls.total() - before))
 
         self.turns[name] += 1
         if self.counts_steps:
@@ -258,6 +264,8 @@ class Measured:
     follower  the one that completes the majority
     last      the other one, which is sent several messages at a time
     turns     of the event loops, by node
+    waits     calls of a turn before what is waited for leaves: a leader's append, a follower's
+              answer, and the leader's confirm
     """
 
     def __init__(self, made: Cluster, leader: str) -> None:
@@ -272,6 +280,7 @@ class Measured:
         self.turns = made.turns
         names = {"leader": leader, "follower": self.follower, "last": self.last}
         self.steps = {role: made.steps[name] for role, name in names.items()}
+        self.waits = _waits(made.sends, leader, self.follower)
 
     def per_message(self, role: str) -> float:
         """Return the calls of a role per message."""
@@ -291,6 +300,16 @@ class Measured:
         return "\n".join(lines)
 
 
+def _waits(sends: Sequence[tuple[str, int]], leader: str, follower: str) -> dict[str, int]:
+    """Return the median of each; empty when they were not noted."""
+    found: dict[str, list[int]] = {"append": [], "answer": [], "confirm": []}
+    for one, answer, confirm in zip(sends, sends[1:], sends[2:], strict=False):
+        if (one[0], answer[0], confirm[0]) == (leader, follower, leader):
+            for counts, (_, calls) in zip(found.values(), (one, answer, confirm), strict=True):
+                counts.append(calls)
+    return {what: int(median(counts)) for what, counts in found.items() if counts}
+
+
 def measure(counts_steps: bool = False) -> Measured:
     """Count the calls of messages that pass one by one."""
     with cluster(counts_steps) as made:
@@ -300,6 +319,7 @@ def measure(counts_steps: bool = False) -> Measured:
         for calls in (*made.calls.values(), *made.steps.values()):
             calls.clear()
         made.turns.clear()
+        made.sends.clear()
         gc.collect()
         for _ in range(MESSAGES):
             traffic.message()
@@ -311,6 +331,7 @@ def main() -> None:
     """Print the counts."""
     found = measure("steps" in sys.argv[1:])
     print({name: turns / MESSAGES for name, turns in found.turns.items()}, "turns per message")
+    print(found.waits, "calls in a turn before it leaves")
     for role in found.roles:
         print(found.text(role))
 
