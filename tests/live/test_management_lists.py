@@ -39,19 +39,19 @@ def test_no_alarm(admin: Admin) -> None:
 
 
 def test_connections_are_shown_and_closed(broker: Broker, admin: Admin) -> None:
-    with broker.connect(1) as connection:
-        found = eventually(
-            lambda: [one for one in admin.connections(user="guest") if one.channels == 0], "they"
-        )
-        assert all(one.vhost == "/" for one in found)
+    parameters = broker.parameters(1)
+    parameters.client_properties = {"connection_name": "with a channel"}
+    with pika.BlockingConnection(parameters) as connection:
         connection.channel()
 
         def with_a_channel() -> list[ConnectionInfo]:
-            return [one for one in admin.connections(vhost="/") if one.channels == 1]
+            found = [one for one in admin.connections(vhost="/") if one.channels == 1]
+            return [one for one in found if one.user_provided_name == "with a channel"]
 
-        # An earlier test's may still end.
-        eventually(lambda: len(with_a_channel()) == 1, "it is the only one with a channel")
-        (mine,) = with_a_channel()
+        (mine,) = eventually(with_a_channel, "it is shown with its channel")
+        found = admin.connections(user="guest")
+        assert mine.name in {one.name for one in found} and all(one.vhost == "/" for one in found)
+        assert [one for one in found if not one.channels], "that of `admin`"
         admin.close_connection(mine.name, "for a test")
         with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="for a test"):
             connection.process_data_events(PATIENCE_S)
