@@ -163,12 +163,13 @@ class StandardError(QueueHandler):
 
     def enqueue(self, record: Any) -> None:
         """Have a line written, or left out if too much waits."""
+        line = f"{record}\n"
         with self._changed:
-            if self._characters + len(record) > WAITING_CHARACTERS_MAX:
+            if self._characters + len(line) > WAITING_CHARACTERS_MAX:
                 self._left_out += 1
                 return
-            self._waiting.append(f"{record}\n")
-            self._characters += len(record) + 1
+            self._waiting.append(line)
+            self._characters += len(line)
             self._idle = False
             self._changed.notify_all()
 

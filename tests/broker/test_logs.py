@@ -7,6 +7,7 @@ import io
 import logging
 import os
 import re
+import select
 import sys
 import time
 from collections.abc import Iterator
@@ -227,10 +228,31 @@ def pipe() -> Iterator[tuple[int, int]]:
     os.close(writing)
 
 
+def read_some(pipe: tuple[int, int]) -> bytes:
+    """What is there to be read, as soon as there is something."""
+    assert select.select([pipe[0]], [], [], PATIENCE_S)[0], "nothing comes"
+    return os.read(pipe[0], 65_536)
+
+
 def accounted(text: str) -> int:
     """The lines that were written whole, and those that others say were left out."""
     said = re.findall(r"WARNING warren_broker.logs: (\d+) lines were left out here", text)
     return len(re.findall(r" line \d+ x{100}\n", text)) + sum(map(int, said))
+
+
+def test_lines_that_wait_meet_their_bound_with_their_ends(pipe: tuple[int, int]) -> None:
+    """The end of the last line was not counted: one character more than the bound waited."""
+    handler = StandardError(pipe[1])
+    with handler._changed:  # meanwhile its thread takes nothing
+        handler.enqueue("x" * (WAITING_CHARACTERS_MAX - 8))
+        handler.enqueue("x" * 7)
+        assert (handler._characters, handler._left_out) == (WAITING_CHARACTERS_MAX - 7, 1)
+        handler.enqueue("x" * 6)
+        assert (handler._characters, handler._left_out) == (WAITING_CHARACTERS_MAX, 1)
+    found = b""
+    while b"1 lines were left out here" not in found:
+        found += read_some(pipe)
+    handler.flush()
 
 
 @pytest.mark.parametrize("blocking", [True, False])
@@ -250,7 +272,7 @@ def test_a_hung_reader_of_the_log_holds_up_nothing(pipe: tuple[int, int], blocki
     assert os.read(pipe[0], 4096) == b"." * 4096
     found, deadline = b"", time.monotonic() + PATIENCE_S
     while accounted(found.decode()) < 8_000 and time.monotonic() < deadline:
-        found += os.read(pipe[0], 65_536)
+        found += read_some(pipe)
     lines = [line for line in found.decode().splitlines() if " line " in line]
     numbers = [int(line.split(" line ")[1].split()[0]) for line in lines]
     assert numbers == sorted(set(numbers)) and numbers[:500] == list(range(500))
