@@ -284,9 +284,14 @@ def test_each_queue_and_its_log_are_shown_per_object(cluster: LocalCluster) -> N
         for _ in range(2):
             channel.basic_nack(channel.basic_get(name)[0].delivery_tag)
     labels = frozenset({"vhost": "/", "queue": name}.items())
-    seen = [scraped(cluster, node, "/metrics/per-object") for node in range(3)]
-    leads = [one for one in seen if ("rabbitmq_queue_messages_ready", labels) in one]
-    assert len(leads) == 1 and leads[0]["rabbitmq_queue_messages_ready", labels] == 1
+
+    def seen_ready() -> list[Samples]:
+        """Empty until the leader has the message that was given back last."""
+        found = [scraped(cluster, node, "/metrics/per-object") for node in range(3)]
+        ready = [one.get(("rabbitmq_queue_messages_ready", labels)) for one in found]
+        return found if sorted(ready, key=str) == [1, None, None] else []
+
+    seen = eventually(seen_ready, "one node leads it, and has its message")
     for counter, count in {
         "queue_messages_published": 1,
         "queue_get_ack": 2,
