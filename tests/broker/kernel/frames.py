@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 
 PLAIN = b"\x10\x00\x02"
@@ -97,6 +98,7 @@ def properties(
     return struct.pack(">H", flags) + b"".join(parts)
 
 
+@functools.cache
 def nested(depth: int) -> bytes:
     """A field table with one table in another, `depth` of them."""
     inside = table((b"t", b"V"))
