@@ -2,8 +2,9 @@
 
 A real node's process spends most of its start importing, and the tests start hundreds. What is
 forked is a process like any other: with its own session, log, directory, and memory. What the tests
-of starting itself are about stays as it is: `tests/python`, a node in another environment than the
-test run's (COLD_NODES), and what starts `python -m warren_broker` by itself.
+of starting itself are about stays as it is: a node in another environment than the test run's
+(COLD_NODES: the command line's cluster and the documented examples in `tests/python`), and what
+starts `python -m warren_broker` by itself.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from tests.patience import PATIENCE_S, TooSlow, with_time_enough
 from tests.python.test_sinks import stage
+from tests.warm_nodes import COLD_NODES
 from warren import Admin, ClaimReader, Connection, Producer, StageWriter
 from warren.claims import browse
 from warren.cli.app import app
@@ -32,7 +33,10 @@ pytestmark = pytest.mark.live
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with LocalCluster(nodes=1, directory=tmp_path_factory.mktemp("cluster")) as made:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(COLD_NODES, "1")  # as a user's start
+        made = LocalCluster(nodes=1, directory=tmp_path_factory.mktemp("cluster")).start()
+    with made:
         yield made
 
 
