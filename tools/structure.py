@@ -39,9 +39,15 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
+@cache
+def nodes_of(tree: ast.Module) -> tuple[ast.AST, ...]:
+    """Return the nodes of a tree in the order of `ast.walk`, which is slow: once per tree."""
+    return tuple(ast.walk(tree))
+
+
 def imports(name: str, path: Path, known: Mapping[str, Path]) -> Iterator[str]:
     """Return the modules of the tree that a module imports, at any depth of its code."""
-    for node in ast.walk(parsed(path)):
+    for node in nodes_of(parsed(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
         elif isinstance(node, ast.ImportFrom):

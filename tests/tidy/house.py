@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tools.structure import ROOT, SOURCES, parsed
+from tools.structure import ROOT, SOURCES, nodes_of, parsed
 
 OTHERS = ("tests", "tools", "bench", "examples")
 
@@ -253,7 +253,7 @@ def pure() -> tuple[Module, ...]:
 
 def imports(module: Module) -> Iterator[tuple[int, str]]:
     """(line, dotted name) of every import, wherever it stands; `from a import b` gives a.b too."""
-    for node in ast.walk(module.tree):
+    for node in nodes_of(module.tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
@@ -270,7 +270,7 @@ def imports(module: Module) -> Iterator[tuple[int, str]]:
 
 def functions(module: Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     """Every function and method, nested ones too."""
-    for node in ast.walk(module.tree):
+    for node in nodes_of(module.tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 

@@ -72,7 +72,7 @@ def test_the_checksum_has_one_owner() -> None:
     findings += [
         f"{module.place}:{node.lineno}: {ast.unparse(node)}"
         for module in house.sources()
-        for node in ast.walk(module.tree)
+        for node in house.nodes_of(module.tree)
         if isinstance(node, ast.Attribute) and node.attr == "crc32"
     ]
     owner = "raft/warren_raft/checksum.py:"

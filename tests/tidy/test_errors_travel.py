@@ -25,7 +25,7 @@ def test_nothing_is_swallowed() -> None:
     for module in house.sources():
         if module.floor == 5 or module.name in RIMS:
             continue  # the rim of a process, or of a connection
-        for node in ast.walk(module.tree):
+        for node in house.nodes_of(module.tree):
             if isinstance(node, ast.ExceptHandler) and catches_all(node):
                 if not any(isinstance(inner, ast.Raise) for inner in ast.walk(node)):
                     measured[module.place] = measured.get(module.place, 0) + 1
@@ -40,15 +40,17 @@ def test_tests_wait_for_something() -> None:
     for module in house.everything():
         if not module.path.name.startswith("test_"):
             continue  # a fake or a sample program may take its time
+        nodes = house.nodes_of(module.tree)
+        sleeps = [node for node in nodes if isinstance(node, ast.expr) and is_sleep(node)]
+        if not sleeps:
+            continue
         looped = {
             inner
-            for node in ast.walk(module.tree)
+            for node in nodes
             if isinstance(node, ast.While | ast.For | ast.AsyncFor)
             for inner in ast.walk(node)
         }
-        for node in ast.walk(module.tree):
-            if isinstance(node, ast.expr) and is_sleep(node) and node not in looped:
-                findings.append(f"{module.place}:{node.lineno}")
+        findings += [f"{module.place}:{node.lineno}" for node in sleeps if node not in looped]
     house.report(findings, "poll a condition with a deadline; a bare sleep is slow or flaky")
 
 

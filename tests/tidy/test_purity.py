@@ -62,7 +62,7 @@ def as_a_type(module: house.Module, name: str) -> bool:
         return True
     used = {
         node.attr
-        for node in ast.walk(module.tree)
+        for node in house.nodes_of(module.tree)
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "random"
     }
     return name == "random" and used == {"Random"}
@@ -73,7 +73,7 @@ def test_no_async() -> None:
     findings = [
         f"{module.place}:{node.lineno}"
         for module in house.pure()
-        for node in ast.walk(module.tree)
+        for node in house.nodes_of(module.tree)
         if isinstance(node, kinds)
     ]
     house.report(findings, "no `async` on floors 0 and 1: return what is to be done as a value")
@@ -82,7 +82,7 @@ def test_no_async() -> None:
 def test_no_impure_calls() -> None:
     findings = []
     for module in house.pure():
-        for node in ast.walk(module.tree):
+        for node in house.nodes_of(module.tree):
             if not isinstance(node, ast.Call):
                 continue
             called = ast.unparse(node.func).removeprefix("random.")
@@ -119,7 +119,7 @@ def test_no_set_order() -> None:
     """What a set yields depends on the interpreter's hash seed."""
     findings = []
     for module in house.pure():
-        for node in ast.walk(module.tree):
+        for node in house.nodes_of(module.tree):
             loops = [node.iter] if isinstance(node, ast.For | ast.comprehension) else []
             for loop in loops:
                 if isinstance(loop, ast.Set | ast.SetComp) or is_set_call(loop):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from textwrap import dedent
 
 from tidy import house
@@ -41,7 +42,7 @@ class Names:
 
 def names(trees: list[ast.Module]) -> Names:
     """Collect the names of these modules."""
-    nodes = [node for tree in trees for node in ast.walk(tree)]
+    nodes = [node for tree in trees for node in house.nodes_of(tree)]
     classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
     aliases = {
         target.id
@@ -86,12 +87,12 @@ def _is_callable_type(annotation: ast.expr, aliases: frozenset[str] | set[str]) 
 def bound_later(tree: ast.Module, known: Names) -> Iterator[tuple[int, str]]:
     """Line and text of each assignment of a function to an attribute of another object."""
     in_reach = _functions_in_reach(tree, known)
-    for function in ast.walk(tree):
+    for function in house.nodes_of(tree):
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
-        local = {one.name for one in ast.walk(function) if isinstance(one, ast.FunctionDef)}
-        reached = local | in_reach
-        for node in ast.walk(function):
+        inside = tuple(ast.walk(function))
+        reached = in_reach | {one.name for one in inside if isinstance(one, ast.FunctionDef)}
+        for node in inside:
             for line, target, value in _assignments(node):
                 if isinstance(target.value, ast.Name) and target.value.id in {"self", "cls"}:
                     continue
@@ -196,18 +197,21 @@ def given_late(made: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> Iterator
                     yield line, found
 
 
-def _own_attributes(function: ast.FunctionDef) -> Iterator[tuple[int, str]]:
+@cache
+def _own_attributes(function: ast.FunctionDef) -> tuple[tuple[int, str], ...]:
+    inside = tuple(ast.walk(function))
     bare = {
-        id(node.target)
-        for node in ast.walk(function)
-        if isinstance(node, ast.AnnAssign) and node.value is None
+        id(node.target) for node in inside if isinstance(node, ast.AnnAssign) and node.value is None
     }
-    for node in ast.walk(function):
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            if id(node) in bare:
-                continue
-            if isinstance(node.value, ast.Name) and node.value.id == "self":
-                yield node.lineno, node.attr
+    return tuple(
+        (node.lineno, node.attr)
+        for node in inside
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and id(node) not in bare
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    )
 
 
 def test_a_constructor_gives_every_attribute_a_value() -> None:
@@ -215,11 +219,11 @@ def test_a_constructor_gives_every_attribute_a_value() -> None:
     classes = {
         made.name: made
         for module in house.sources()
-        for made in ast.walk(module.tree)
+        for made in house.nodes_of(module.tree)
         if isinstance(made, ast.ClassDef)
     }
     for module in house.sources():
-        for made in ast.walk(module.tree):
+        for made in house.nodes_of(module.tree):
             if isinstance(made, ast.ClassDef):
                 late = list(given_late(made, classes))
                 if late:

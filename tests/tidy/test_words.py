@@ -31,7 +31,7 @@ def documented_elsewhere() -> frozenset[str]:
     """Methods that a protocol or a base class describes: its implementations need not."""
     found = set()
     for module in house.sources():
-        for node in ast.walk(module.tree):
+        for node in house.nodes_of(module.tree):
             if isinstance(node, ast.ClassDef) and is_contract(node):
                 found |= {
                     item.name
