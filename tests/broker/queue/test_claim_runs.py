@@ -35,6 +35,7 @@ def world(seed: int, settings: dict[str, Any]) -> tuple[list[Any], bytes]:
     replies = []
     number = 0
     for _ in range(6):
+        queue.checked = False
         for _ in range(random.randrange(40)):
             count = random.choice((1, 1, 1, 5))
             size: Any = random.choice((0, 10, 10, 50))
@@ -42,6 +43,7 @@ def world(seed: int, settings: dict[str, Any]) -> tuple[list[Any], bytes]:
                 size = [random.randrange(SEEDS) for _ in range(count)]
             ttls = [90_000] * count if random.random() < 0.01 else None
             queue.put(count, size=size, priorities=random.choice((0, 4, 4, 4, 9)), ttls_ms=ttls)
+        queue.checked = True
         for _ in range(random.randrange(4)):
             queue.do(Get(random.randrange(1, 1 << 30), 1))
         if random.random() < 0.5:
