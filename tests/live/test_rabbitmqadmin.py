@@ -1,13 +1,12 @@
 """RabbitMQ's own command line for the HTTP API, `rabbitmqadmin`, against a cluster.
 
-It is Debian's (package rabbitmq-server), or the one that RABBITMQADMIN names.
+It is Debian's (of the package rabbitmq-server), or the one that RABBITMQADMIN names.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,19 +18,18 @@ import pytest
 from live.conftest import STRICT, eventually
 from live.http_client import SETTINGS, api_address, http_client
 from tests.patience import PATIENCE_S
+from tools import debian
 from warren.admin import Admin
 from warren.local import LocalCluster
 
 pytestmark = pytest.mark.live
-PLACES = ("/usr/bin/rabbitmqadmin", "/usr/sbin/rabbitmqadmin", "/usr/local/bin/rabbitmqadmin")
 
 
 def script() -> str:
     """The script; skips where there is none."""
-    named = os.environ.get("RABBITMQADMIN") or shutil.which("rabbitmqadmin")
-    found = [named] if named else [place for place in PLACES if Path(place).exists()]
-    if found:
-        return str(found[0])
+    found = debian.rabbitmqadmin()
+    if found is not None:
+        return found
     reason = "no rabbitmqadmin here: apt-get install rabbitmq-server, or RABBITMQADMIN=PATH"
     if os.environ.get(STRICT):
         pytest.fail(f"{STRICT} is set, and there is {reason}")
