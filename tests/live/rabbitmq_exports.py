@@ -8,6 +8,7 @@ ROOT is where the file system with the server begins, such as bench's chroot; "/
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,8 @@ import pika
 
 from bench.rabbitmq import RabbitMQ
 
-DATA = "/var/tmp/warren-exports-data"
+DATA = f"/var/tmp/warren-exports-data-{os.getpid()}"
+"""Of this process: another test run on this machine may have one, too."""
 PLUGINS = (
     "rabbitmq_consistent_hash_exchange",
     "rabbitmq_federation",
