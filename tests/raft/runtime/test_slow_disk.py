@@ -246,10 +246,29 @@ class HangingCluster(Cluster):
         super().close()
 
 
+ATTEMPTS = 5
+"""Of what a stall of this process may spoil; a fault spoils each."""
+
+
 def test_a_leader_whose_disk_hangs_hands_over_and_takes_nothing_until_it_answers(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cluster = HangingCluster(tmp_path)
+    for number in range(ATTEMPTS):
+        caplog.clear()
+        root = tmp_path / str(number)
+        cluster = HangingCluster(root)
+        try:
+            return _hand_over(cluster, root, caplog)
+        except AssertionError:
+            if not any(f"{node}: the disk under" in caplog.text for node in ("b", "c")):
+                raise
+        finally:
+            cluster.close()
+    raise AssertionError(f"another disk was slow by itself, each time: {caplog.text}")
+
+
+def _hand_over(cluster: HangingCluster, root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Hang a leader's disk and check what follows while those of the others are quick."""
     a = cluster.hosts["a"]
     cluster.files["a"].hang()
     a.propose(1, BIG)
@@ -258,7 +277,7 @@ def test_a_leader_whose_disk_hangs_hands_over_and_takes_nothing_until_it_answers
     assert leader is not None
     assert "does not answer: a write of the log has been under way" in caplog.text
     assert "Groups led here: 1, transferred: 1, kept because" in caplog.text
-    assert str(tmp_path / "a") in caplog.text
+    assert str(root / "a") in caplog.text
     assert leader.disk_slow("a") and a.disk_slow("a") and not a.disk_slow(leader.node_id)
     for _ in range(5):  # the two others continue
         cluster.write(leader.node_id)
@@ -272,11 +291,6 @@ def test_a_leader_whose_disk_hangs_hands_over_and_takes_nothing_until_it_answers
     cluster.until(lambda: a.applied_index(1) >= index)
     leader.transfer(1, "a")
     cluster.until(lambda: a.is_leader(1))
-    cluster.close()
-
-
-ATTEMPTS = 5
-"""Of what a stall of this process may spoil; a fault spoils each."""
 
 
 def test_a_small_write_that_hangs_on_the_loop_s_thread_holds_the_loop_for_a_moment(
