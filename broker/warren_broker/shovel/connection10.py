@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import time
 import uuid
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from warren_broker.amqp10.wire.engine import SESSION_WINDOW_BYTES, Engine
 from warren_broker.amqp10.wire.proton import Condition, Event, Link, Session, Terminus, symbol
 from warren_broker.certificate_login import EXTERNAL
 from warren_broker.pika_connections import IOServices
+from warren_broker.shovel.connection091 import SPEAKS_TLS, TLS_ALERT
 from warren_broker.shovel.endpoint import OwnNode, in_words, tls_of
 from warren_broker.shovel.uris import (
     CONNECT_MS,
@@ -266,6 +268,8 @@ class Endpoint10:
 
     def lost(self, error: BaseException | None) -> None:
         """Take note that the connection has ended."""
+        if isinstance(error, ssl.SSLError):
+            self.fail(in_words(error))  # what the peer thinks of a certificate comes late, too
         if self._engine is not None and not self._ended:
             self._engine.end_of_input()
             self._handle_events()
@@ -278,6 +282,8 @@ class Endpoint10:
         """Process what has arrived."""
         if self._ended or self._engine is None:
             return
+        if data.startswith(TLS_ALERT) and not self._engine.connection.remote_container:
+            self.fail(SPEAKS_TLS)
         for _ in self._engine.receive(data):
             self._handle_events()
         self.on_pass()

@@ -11,11 +11,13 @@ from typing import Any, Final
 from warren_broker.amqp10.wire.deliveries import Handle, begin, handle_of, settle, tag_of
 from warren_broker.amqp10.wire.proton import Condition, Delivery, Link, Session, symbol
 from warren_broker.relay_names import ARGUMENT, RelayedName, name_in_delivered_tag, relayed_tag
+from warren_broker.shovel.connection091 import too_large
 from warren_broker.shovel.connection10 import Endpoint10
 from warren_broker.shovel.definition import ShovelEnd
 from warren_broker.shovel.end091 import SOURCE_KEY, TARGET_KEY
 from warren_broker.shovel.endpoint import OwnNode
 from warren_broker.shovel.ends import Answers
+from warren_broker.shovel.overrun import Overrun
 from warren_broker.shovel.received import Received, Received10
 from warren_broker.shovel.sections import message_id, passed_on
 from warren_broker.shovel.stamps import Stamps
@@ -24,8 +26,6 @@ from warren_broker.shovel.uris import ShovelUri
 SIZE_EXCEEDED: Final = "amqp:link:message-size-exceeded"
 ANSWER_S: Final = 1.0
 """How long the peer may take to answer a drain, or a detach."""
-OVERRUN_BYTES: Final = 64 << 20
-"""Of messages that a source may send without credit, until it has been given some again."""
 BLOCKED_S: Final = 1.0
 """A destination that gives no credit for so long counts as blocked."""
 
@@ -33,7 +33,7 @@ BLOCKED_S: Final = 1.0
 class Source10(Endpoint10):
     """See `ends.SourceEnd`. A delivery's tag here is its number on the link, from 1 on.
 
-    A message that is larger than the node takes, or OVERRUN_BYTES more than there is credit for,
+    A message that is larger than the node takes, or many that there is no credit for (`Overrun`),
     end the link as the specification says. The first alone is counted as failed. RabbitMQ 3.10
     sends a whole queue now and then, whatever the credit: ended at once, that would count as a
     failed delivery of each message.
@@ -62,7 +62,7 @@ class Source10(Endpoint10):
         self._wanted, self._stopped = True, False
         self._relay = ""
         self._counts_held = False
-        self._overrun_bytes = 0
+        self._overrun = Overrun()
         self._on_stopped: Callable[[], None] | None = None
         self._on_left: Callable[[], None] | None = None
 
@@ -219,9 +219,8 @@ class Source10(Endpoint10):
         data = bytes(self._part)
         self._part.clear()
         self.link.advance()
-        self._overrun_bytes = self._overrun_bytes + len(data) if self.link.credit < 0 else 0
-        if self._overrun_bytes > OVERRUN_BYTES:
-            words = f"{self._overrun_bytes:,} bytes more than there was credit for"
+        if too_many := self._overrun.counted(len(data), self.link.credit < 0):
+            words = f"{too_many:,} bytes more than there was credit for"
             self._end_link("amqp:link:transfer-limit-exceeded", words)
         elif self._stopped and not self._relay:
             self._settle(delivery, Delivery.RELEASED)
@@ -242,8 +241,7 @@ class Source10(Endpoint10):
         self._part.clear()
         delivery.local.failed = True
         self._settle(delivery, Delivery.MODIFIED)
-        words = f"a message of {size:,} bytes or more; this node passes on {limit:,} at most, see "
-        self._end_link(SIZE_EXCEEDED, f"{words}limits.message_size_max")
+        self._end_link(SIZE_EXCEEDED, too_large(size, limit))
 
     def _end_link(self, name: str, words: str) -> None:
         self.link.condition = Condition(name, words)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -29,7 +30,7 @@ from pika.exceptions import (
 
 from warren_broker import relay_names
 from warren_broker.errors import InvalidArgument
-from warren_broker.pika_connections import IOServices
+from warren_broker.shovel.connection091 import Connection091, UnfitPeer
 from warren_broker.shovel.definition import ShovelEnd
 from warren_broker.shovel.uris import (
     CONNECT_MS,
@@ -43,6 +44,11 @@ NOT_FOUND: Final = 404
 ACCESS_REFUSED: Final = 403
 RESOURCE_LOCKED: Final = 405
 CONNECTION_FORCED: Final = 320
+REPLY_S: Final = 60.0
+"""How long a broker that sends heartbeats may take to answer a method. 1. The leader of a queue
+hangs.  2. Its broker does not answer basic.consume, and is alive.  3. Without a limit the shovel
+would say for ever that it starts, or runs, and never try its next URI."""
+REPLY_LOOK_S: Final = 5.0
 CAPABILITIES: Final = (
     *("authentication_failure_close", "basic.nack", "connection.blocked"),
     *("consumer_cancel_notify", "publisher_confirms", relay_names.CAPABILITY),
@@ -55,6 +61,9 @@ _WORDS: Final[Mapping[type[BaseException], str]] = {
     IncompatibleProtocolError: "what listens there does not speak AMQP 0.9.1",
     ProbableAccessDeniedError: "it closed the connection: the vhost is missing or refused",
     ProbableAuthenticationError: "it closed the connection: user or password is refused",
+    ssl.SSLEOFError: (
+        "it closed the connection within TLS; it may refuse this end's certificate, or want one"
+    ),
     socket.gaierror: "the host's name has no address",
     TimeoutError: "it did not answer in time",
 }
@@ -63,7 +72,7 @@ _WORDS: Final[Mapping[type[BaseException], str]] = {
 class OwnNode:
     """The node that runs the shovel: where it listens, which is the place of URIs without a host.
 
-    message_bytes_max  of a message that is passed on over AMQP 1.0
+    message_bytes_max  of a message that is passed on
     """
 
     def __init__(self, scheme: str, host: str, port: int, message_bytes_max: int) -> None:
@@ -155,6 +164,8 @@ def in_words(error: Any) -> str:
             return words
     if isinstance(error, StreamLostError):
         return "the connection was lost"
+    if isinstance(error, UnfitPeer):
+        return str(error)
     if isinstance(error, OSError):
         return error.strerror or str(error)
     return f"{type(error).__name__}: {error}"
@@ -179,6 +190,8 @@ class Endpoint:
         self._connection: Any = None
         self._on_closed: Callable[[], None] | None = None
         self._given_up = False
+        self._close_s: float | None = None
+        self._ioloop: Any = None
         self.refuses = False
         """Whether the broker has closed the channel or the connection for what was sent on it."""
         self.channel: Any = None
@@ -188,9 +201,10 @@ class Endpoint:
 
         def connection_opened(made: Any) -> None:
             if self._given_up:
-                made.close()
+                self._close_now()
             else:
                 made.channel(on_open_callback=channel_opened)
+            self._watch()
 
         def channel_opened(channel: Any) -> None:
             self.channel = channel
@@ -199,14 +213,15 @@ class Endpoint:
 
         def channel_closed(closed: Any, reason: Any) -> None:
             self.refuses |= isinstance(reason, ChannelClosedByBroker)
-            self.fail(in_words(reason))
+            self.fail(in_words(closed.connection.cause or reason))
 
-        self._connection = pika.SelectConnection(
+        self._ioloop = ioloop
+        self._connection = Connection091(
             connection_parameters(self.key, self.uri, self._own, self._name),
-            on_open_callback=connection_opened,
-            on_open_error_callback=self._closed,
-            on_close_callback=self._closed,
-            custom_ioloop=IOServices(ioloop),
+            ioloop,
+            connection_opened,
+            self._closed,
+            self._own.message_bytes_max,
         )
 
     def fail(self, words: str) -> None:
@@ -218,7 +233,7 @@ class Endpoint:
     def _closed(self, connection: Any, reason: Any) -> None:
         if isinstance(reason, ConnectionClosedByBroker):
             self.refuses |= reason.reply_code != CONNECTION_FORCED
-        self.fail(in_words(reason))
+        self.fail(in_words(connection.cause or reason))
         done, self._on_closed = self._on_closed, None
         if done is not None:
             done()
@@ -238,7 +253,24 @@ class Endpoint:
             return
         self._on_closed = done
         if not made.is_closing:
-            made.close()
+            self._close_now()
+
+    def _close_now(self) -> None:
+        self._close_s = time.monotonic()
+        self._connection.close()
+
+    def _watch(self) -> None:
+        """Look again and again whether what was asked is answered, and whether a close is."""
+        made = self._connection
+        if made.is_closed:
+            return
+        if self._close_s is not None:
+            if time.monotonic() - self._close_s > REPLY_S:
+                made.abandon()
+                return
+        elif (method := made.overdue(REPLY_S)) is not None:
+            self.fail(f"it did not answer {method} in time")
+        self._ioloop.call_later(REPLY_LOOK_S, self._watch)
 
     @property
     def connection(self) -> Any:

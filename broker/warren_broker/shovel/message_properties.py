@@ -18,7 +18,7 @@ from warren_broker.errors import Refusal
 class MessageProperties(pika.BasicProperties):  # type: ignore[misc]
     """Properties with the values that they came with, whatever those are.
 
-    flaw  why what came cannot be read; "": it can be
+    flaw  why the message cannot be passed on; "": it can be
     """
 
     flaw = ""
@@ -28,7 +28,7 @@ class MessageProperties(pika.BasicProperties):  # type: ignore[misc]
         try:
             found = codec.decode(encoded[offset:])
         except Refusal as refusal:
-            self.flaw = str(refusal)
+            self.flaw = f"its properties cannot be read: {refusal}"
             return self
         for name in codec.NAMES:
             setattr(self, name, getattr(found, name))

@@ -45,7 +45,7 @@ class Received091:
 
     def _check(self) -> None:
         if self.properties.flaw:
-            raise MalformedSections(f"its properties cannot be read: {self.properties.flaw}")
+            raise MalformedSections(self.properties.flaw)
 
     def as_10(self) -> Received10:
         """Return it converted, with its exchange and routing key as annotations.

@@ -30,6 +30,7 @@ from warren_broker.shovel.end091 import Source091, Target091
 from warren_broker.shovel.endpoint import OwnNode
 from warren_broker.shovel.ends import Answers, Prepared, SourceEnd, TargetEnd
 from warren_broker.shovel.ledger import ShovelLedger
+from warren_broker.shovel.overrun import Overrun
 from warren_broker.shovel.received import Received, Received091
 from warren_broker.shovel.stamps import Stamps
 from warren_broker.shovel.uris import AMQP10, ShovelUri
@@ -37,6 +38,9 @@ from warren_broker.shovel.uris import AMQP10, ShovelUri
 REFUSED_AGAIN_S: Final = 1.0
 """Delay until messages that the destination has refused are published again."""
 UNSENT_POLL_S: Final = 0.005
+LINK_PREFETCHES: Final = 3
+"""What a link may be sent: to a consumer that was cancelled while there was room, what was on its
+way to that one then, and to the next one, of which each has a prefetch of its own."""
 
 
 @dataclass(slots=True)
@@ -129,6 +133,8 @@ class Transfer:
         self._source = self._make_source(source, own, name)
         self._target = self._make_target(Stamps(shovel, cluster, source, destination), own, name)
         self._ledger: ShovelLedger[_Forwarded] = ShovelLedger()
+        self._overrun = Overrun()
+        self._consuming = False
         self._unreadable = False
         self._refused: list[int] = []
         self._written = 0
@@ -292,7 +298,7 @@ class Transfer:
         if self._stopping:
             return
         limit = 1 if self._one_by_one else self._prefetch()
-        self._source.want(self._wanted)
+        self._demand()
         self._source.consume(limit, self._delivered, self._observer.running, self._relay)
 
     def _take_over(self, ready: int) -> None:
@@ -330,7 +336,7 @@ class Transfer:
             else:
                 self._source.count(self._relay, counted)
 
-        self._source.want(self._wanted)
+        self._demand()
         self._source.consume(1, self._delivered, begun, self._relay)
 
     def _prefetch(self) -> int:
@@ -342,8 +348,31 @@ class Transfer:
     def fetch(self, wanted: bool) -> None:
         """Consume from the source or not, as the demand is."""
         self._wanted = wanted
-        if not self._over:
-            self._source.want(wanted)
+        self._demand()
+
+    def _demand(self) -> None:
+        """Consume while messages are wanted; begin again only when there is room for some.
+
+        1. An alarm stops publishers, and nothing is confirmed.  2. Demand ends and begins, again
+        and again.  3. Each consumer of a link has a prefetch of its own: all would be held here.
+        """
+        if self._over:
+            return
+        if not self._wanted:
+            self._consuming = False
+        elif not self._consuming:
+            self._consuming = len(self._ledger) < self._shovel.prefetch
+        self._source.want(self._consuming)
+
+    def _is_flooded(self, received: Received) -> bool:
+        """Fail when a source over AMQP 0.9.1 sends what its consumer's prefetch does not allow."""
+        if not isinstance(received, Received091):
+            return False  # by its credit the end itself knows
+        held = len(self._ledger) + len(self._surplus) + len(self._uncounted or ())
+        beyond = held >= self._shovel.prefetch * (1 if self._link is None else LINK_PREFETCHES)
+        if too_many := self._overrun.counted(len(received.body), beyond):
+            self._source.fail(f"it sent {too_many:,} bytes more than the prefetch allows")
+        return bool(too_many)
 
     def _count_suspects(self, moved: int) -> None:
         """After the last of them consume as before."""
@@ -356,6 +385,8 @@ class Transfer:
     # ------------------------------------------------------------ moving
 
     def _delivered(self, received: Received) -> None:
+        if not self._over and self._is_flooded(received):
+            return
         if self._uncounted is not None:
             self._uncounted.append(received)
             return
@@ -478,6 +509,8 @@ class Transfer:
                 self._finish()
                 return
         self._count_suspects(len(tags))
+        if self._wanted and not self._consuming:
+            self._demand()
         if self._stopping and self._last_came and not len(self._ledger):
             self._idle()
 

@@ -8,6 +8,7 @@ stop, and comes by itself when the node dies.
 from __future__ import annotations
 
 import base64
+import gc
 import json
 import logging
 import os
@@ -94,6 +95,8 @@ class ShovelWorker:
     def _begin(self) -> None:
         if self._ending:
             return
+        # The run before is a few objects in cycles, which may hold prefetches of large messages.
+        gc.collect()
         self._state = STARTING
         self._tell()
         number, self._attempts = self._attempts, self._attempts + 1

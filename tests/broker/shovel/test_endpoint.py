@@ -10,6 +10,7 @@ from pika.adapters.select_connection import IOLoop
 
 from tests.patience import PATIENCE_S
 from tests.resetting_peer import resetting_peer
+from warren_broker.shovel.connection091 import SPEAKS_TLS, TLS_ALERT
 from warren_broker.shovel.connection10 import Endpoint10
 from warren_broker.shovel.endpoint import Endpoint, OwnNode
 from warren_broker.shovel.uris import parse_shovel_uri
@@ -76,7 +77,11 @@ def test_a_broker_that_resets_a_new_connection_ends_an_attempt_and_not_the_shove
 
 
 @pytest.mark.parametrize("kind", [Endpoint, Endpoint10])
-@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 400 Bad Request\r\n", b"\1\0\0\x7f\xff\xff\xff"])
+@pytest.mark.parametrize(
+    "said",
+    [b"", b"HTTP/1.1 400 Bad Request\r\n", b"\1\0\0\x7f\xff\xff\xff", b"\x15\3\3\0\2\2\x0a"],
+    ids=["silent", "http", "a frame without end", "an alert of TLS"],
+)
 def test_a_peer_that_does_not_answer_as_a_broker_is_named_in_words(
     silent: socket.socket, kind: type[Endpoint] | type[Endpoint10], said: bytes
 ) -> None:
@@ -97,4 +102,7 @@ def test_a_peer_that_does_not_answer_as_a_broker_is_named_in_words(
     (words,) = failures
     place, _, told = words.partition("%2F: ")
     assert place == f"src-uri amqp://guest@{host}:{port}/"
+    if said.startswith(TLS_ALERT):
+        assert told == SPEAKS_TLS
+        return
     assert told == "it did not answer in time" or told.startswith("what listens there does not spe")

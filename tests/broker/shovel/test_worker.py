@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+import weakref
+
 import pytest
 
+from warren_broker.shovel import worker
+from warren_broker.shovel.definition import parse_shovel
+from warren_broker.shovel.endpoint import OwnNode
 from warren_broker.shovel.worker import DELAY_S_MAX, delay_after
 
 
@@ -24,3 +30,30 @@ def test_the_delay_is_doubled_up_to_a_minute_or_what_is_configured(
 
 def test_ever_so_many_failures_have_a_delay() -> None:
     assert delay_after(1e-3, 10**6) == DELAY_S_MAX
+
+
+def test_what_a_run_held_is_freed_before_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its objects are few, in cycles, and may hold hundreds of megabytes of messages."""
+    runs: list[weakref.ref[object]] = []
+
+    class _Run:
+        suspects = 0
+
+        def __init__(self, *given: object) -> None:
+            self.itself = self
+            runs.append(weakref.ref(self))
+
+        def begin(self) -> None:
+            """Nothing is to be connected."""
+
+    monkeypatch.setattr(worker, "Transfer", _Run)
+    value = {"src-uri": "amqp://there", "src-queue": "q", "dest-uri": "amqp://", "dest-queue": "d"}
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        made = worker.ShovelWorker(
+            parse_shovel("/", "s", value), OwnNode("amqp", "127.0.0.1", 1, 1), "c", ours
+        )
+        made._begin()
+        made.failed("it did", False)
+        made._begin()
+    assert [run() is None for run in runs] == [True, False]
