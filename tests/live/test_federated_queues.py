@@ -369,6 +369,25 @@ def said(broker: Broker, queue: str) -> str:
     return str(eventually(reason, f"the link of {queue} says why it fails"))
 
 
+def test_a_limit_of_connections_refuses_a_link_in_words_until_it_is_raised(
+    two: tuple[Broker, Broker],
+) -> None:
+    """The state said that the vhost is missing or refused."""
+    upstream, downstream = two
+    declare(upstream, "limited")
+    declare(downstream, "limited")
+    assert downstream.cluster is not None
+    with Connection(downstream.cluster.address) as connection:
+        admin = Admin(connection)
+        admin.set_vhost_limit("/", "max-connections", 0)
+        try:
+            federate(downstream, upstream, "limited")
+            assert "connection limit (0) is reached" in said(downstream, "limited")
+        finally:
+            admin.clear_vhost_limits("/")
+    is_running(downstream, "limited")
+
+
 @pytest.mark.specification("federated-queues: a message will have its timer reset")
 def test_the_time_to_live_begins_again_with_a_move(two: tuple[Broker, Broker]) -> None:
     with_time_enough(lambda ttl_s: moved_at_half_its_life(*two, ttl_s), 10)

@@ -175,7 +175,7 @@ def test_what_is_wrong_is_said_in_words_and_ends_no_node(broker: Broker, admin: 
         "login": ({"src-uri": f"amqp://guest:{SECRET}@{place}"}, "user or password is refused"),
         "host": ({"src-uri": "amqp://no.invalid"}, "amqp://guest@no.invalid:5672/%2F: "),
         "port": ({"src-uri": "amqp://127.0.0.1:1"}, "Connection refused"),
-        "vhost": ({"src-uri": "amqp:///none"}, "the vhost is missing or refused"),
+        "vhost": ({"src-uri": "amqp:///none"}, "530 NOT_ALLOWED - vhost none not found"),
         "queue": ({"src-queue": "shovel-none", "src-predeclared": True}, "no queue 'shovel-none'"),
         "exchange": ({"dest-queue": None, "dest-exchange": "none"}, "no exchange 'none'"),
         "plain": ({"src-uri": f"amqps://{place}"}, "src-uri amqps://guest@"),

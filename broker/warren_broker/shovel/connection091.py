@@ -15,9 +15,11 @@ from typing import Any, Final
 
 import pika
 from pika.channel import Channel
+from pika.exceptions import ConnectionClosedByBroker
 
 from warren_broker.pika_connections import IOServices
 
+ACCESS_REFUSED: Final = 403
 FRAME091_HEAD_BYTES: Final = 7
 _HEADER_START: Final = b"AMQP"
 TLS_ALERT: Final = b"\x15\x03"
@@ -120,6 +122,13 @@ class Connection091(pika.SelectConnection):  # type: ignore[misc]
                     else "what listens there does not speak AMQP 0.9.1"
                 )
         return super()._read_frame()
+
+    def _on_connection_close_from_broker(self, method_frame: Any) -> None:
+        """Keep the broker's words: pika takes a limit of connections for a refused vhost."""
+        told = method_frame.method
+        if not self.is_open and told.reply_code != ACCESS_REFUSED:
+            self.cause = ConnectionClosedByBroker(told.reply_code, told.reply_text)
+        super()._on_connection_close_from_broker(method_frame)
 
     def _proto_connection_lost(self, error: BaseException | None) -> None:
         if isinstance(error, UnfitPeer | ssl.SSLError):

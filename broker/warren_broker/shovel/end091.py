@@ -9,8 +9,9 @@ from typing import Any, Final
 from warren_broker import relay_names
 from warren_broker.errors import InvalidArgument
 from warren_broker.relay_names import RelayedName, packed
+from warren_broker.shovel.connection091 import ACCESS_REFUSED
 from warren_broker.shovel.definition import ShovelDefinition
-from warren_broker.shovel.endpoint import ACCESS_REFUSED, RESOURCE_LOCKED, Endpoint, OwnNode
+from warren_broker.shovel.endpoint import RESOURCE_LOCKED, Endpoint, OwnNode
 from warren_broker.shovel.ends import Answers
 from warren_broker.shovel.received import Received, Received091
 from warren_broker.shovel.source_consumer import SourceConsumer

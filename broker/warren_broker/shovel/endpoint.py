@@ -41,7 +41,6 @@ from warren_broker.shovel.uris import (
 )
 
 NOT_FOUND: Final = 404
-ACCESS_REFUSED: Final = 403
 RESOURCE_LOCKED: Final = 405
 CONNECTION_FORCED: Final = 320
 REPLY_S: Final = 60.0

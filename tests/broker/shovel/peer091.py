@@ -23,14 +23,20 @@ class Peer091:
     floods   what it sends once it has answered basic.consume: messages, "frame" announces a frame
              without end, "message" such a message
     tls      its context; None: it speaks plain text
+    closes   code and text with which it refuses the vhost; None: it does not
     """
 
     def __init__(
-        self, *answers: str, floods: list[bytes] | str = "", tls: ssl.SSLContext | None = None
+        self,
+        *answers: str,
+        floods: list[bytes] | str = "",
+        tls: ssl.SSLContext | None = None,
+        closes: tuple[int, str] | None = None,
     ) -> None:
         self._answers = {"Connection.Close", *answers}
         self._floods = floods
         self._tls = tls
+        self._closes = closes
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sending = threading.Lock()
         self.address: tuple[str, int] = self._listener.getsockname()
@@ -112,6 +118,9 @@ class Peer091:
             "Basic.Qos": spec.Basic.QosOk,
             "Basic.Consume": lambda: spec.Basic.ConsumeOk(method.consumer_tag),
         }
+        if name == "Connection.Open" and self._closes is not None:
+            self._send(peer, Method(0, spec.Connection.Close(*self._closes, 0, 0)).marshal())
+            return
         if name not in made or (name not in self._answers and asked.channel_number):
             return
         self._send(peer, Method(asked.channel_number, made[name]()).marshal())

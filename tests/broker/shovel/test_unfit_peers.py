@@ -151,6 +151,25 @@ def test_what_a_peer_thinks_of_a_certificate_is_in_the_state(
         assert _failure(kind, peer, "amqps", files) == told
 
 
+@pytest.mark.parametrize(
+    ("code", "text", "words"),
+    [
+        (
+            530,
+            "NOT_ALLOWED - connection limit (1) is reached",
+            "530 NOT_ALLOWED - connection limit",
+        ),
+        (403, "ACCESS_REFUSED - Login was refused", "the vhost is missing or refused"),
+    ],
+)
+def test_why_a_broker_does_not_open_the_vhost_is_in_the_state(
+    code: int, text: str, words: str
+) -> None:
+    """A limit of connections was shown as a vhost that is missing or refused."""
+    with Peer091(closes=(code, text)) as peer:
+        assert words in _failure(Endpoint, peer, "amqp", "")
+
+
 def test_a_connection_that_ends_within_tls_may_be_one_that_is_refused() -> None:
     """Where the alert is lost: this end wrote first, to a socket that was closed."""
     assert "may refuse this end's certificate" in in_words(ssl.SSLEOFError(8, "EOF occurred"))
