@@ -38,6 +38,8 @@ DELAY_S_MAX: Final = 60.0
 """Delay after repeated failures, unless reconnect-delay is longer."""
 STEADY_S: Final = 30.0
 """After a run of that length the next delay is reconnect-delay again."""
+UNCONFIRMED_S: Final = 10.0
+"""A destination that has confirmed none of several messages for so long counts as blocked."""
 NICENESS: Final = 5
 NODE_READ_BYTES: Final = 4096
 
@@ -78,6 +80,7 @@ class ShovelWorker:
         self._transfer: Transfer | None = None
         self._failures = self._attempts = 0
         self._ran = self._suspects = 0
+        self._still, self._forwarded = 0, 0
         self._state, self._reason, self._final = STARTING, "", False
         self._told: dict[str, Any] = {}
         self._ending = False
@@ -198,6 +201,9 @@ class ShovelWorker:
     def _tick(self) -> None:
         if self._state == RUNNING:
             self._ran += 1
+        waits = self._transfer is not None and bool(self._transfer.pending)
+        still = waits and self._progress.forwarded == self._forwarded
+        self._still, self._forwarded = self._still + 1 if still else 0, self._progress.forwarded
         self._tell()
         self._ioloop.call_later(REPORT_S, self._tick)
 
@@ -210,7 +216,7 @@ class ShovelWorker:
             "forwarded": self._progress.forwarded,
             "remaining": self._progress.remaining,
             "pending": 0 if transfer is None else transfer.pending,
-            "blocked_status": _blocked(transfer),
+            "blocked_status": _blocked(transfer, self._still * REPORT_S >= UNCONFIRMED_S),
         }
         if told != self._told:
             self._told = told
@@ -224,10 +230,12 @@ def _chosen(uris: tuple[ShovelUri, ...], number: int) -> ShovelUri:
     return uris[number % len(uris)]
 
 
-def _blocked(transfer: Transfer | None) -> str:
+def _blocked(transfer: Transfer | None, unconfirmed: bool) -> str:
     if transfer is None:
         return RUNNING
-    return "blocked" if transfer.blocked else "refused" if transfer.refused else RUNNING
+    if transfer.refused and not transfer.blocked:
+        return "refused"
+    return "blocked" if transfer.blocked or unconfirmed else RUNNING
 
 
 def _link(job: dict[str, Any]) -> LinkOptions:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import weakref
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -32,6 +34,32 @@ def test_ever_so_many_failures_have_a_delay() -> None:
     assert delay_after(1e-3, 10**6) == DELAY_S_MAX
 
 
+def test_a_destination_that_confirms_nothing_counts_as_blocked_after_a_while() -> None:
+    """Its state said that messages move, for ever."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        made = _worker(ours)
+        transfer: Any = SimpleNamespace(pending=2, blocked=False, refused=False)
+        made._transfer = transfer
+        for _ in range(round(worker.UNCONFIRMED_S / worker.REPORT_S)):
+            assert made._told.get("blocked_status", "running") == "running"
+            made._tick()
+        assert made._told["blocked_status"] == "blocked"
+        transfer.refused = True
+        made._tick()
+        assert made._told["blocked_status"] == "refused"
+        transfer.refused = False
+        made._progress.forwarded += 1
+        made._tick()
+        assert made._told["blocked_status"] == "running"
+
+
+def _worker(node: socket.socket) -> worker.ShovelWorker:
+    value = {"src-uri": "amqp://there", "src-queue": "q", "dest-uri": "amqp://", "dest-queue": "d"}
+    own = OwnNode("amqp", "127.0.0.1", 1, 1)
+    return worker.ShovelWorker(parse_shovel("/", "s", value), own, "c", node)
+
+
 def test_what_a_run_held_is_freed_before_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its objects are few, in cycles, and may hold hundreds of megabytes of messages."""
     runs: list[weakref.ref[object]] = []
@@ -47,12 +75,9 @@ def test_what_a_run_held_is_freed_before_the_next_one(monkeypatch: pytest.Monkey
             """Nothing is to be connected."""
 
     monkeypatch.setattr(worker, "Transfer", _Run)
-    value = {"src-uri": "amqp://there", "src-queue": "q", "dest-uri": "amqp://", "dest-queue": "d"}
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        made = worker.ShovelWorker(
-            parse_shovel("/", "s", value), OwnNode("amqp", "127.0.0.1", 1, 1), "c", ours
-        )
+        made = _worker(ours)
         made._begin()
         made.failed("it did", False)
         made._begin()
