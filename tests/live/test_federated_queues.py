@@ -374,18 +374,18 @@ def test_a_limit_of_connections_refuses_a_link_in_words_until_it_is_raised(
 ) -> None:
     """The state said that the vhost is missing or refused."""
     upstream, downstream = two
-    declare(upstream, "limited")
-    declare(downstream, "limited")
+    declare(upstream, "unconnected")
+    declare(downstream, "unconnected")
     assert downstream.cluster is not None
     with Connection(downstream.cluster.address) as connection:
         admin = Admin(connection)
         admin.set_vhost_limit("/", "max-connections", 0)
         try:
-            federate(downstream, upstream, "limited")
-            assert "connection limit (0) is reached" in said(downstream, "limited")
+            federate(downstream, upstream, "unconnected")
+            assert "connection limit (0) is reached" in said(downstream, "unconnected")
         finally:
             admin.clear_vhost_limits("/")
-    is_running(downstream, "limited")
+    is_running(downstream, "unconnected")
 
 
 @pytest.mark.specification("federated-queues: a message will have its timer reset")
