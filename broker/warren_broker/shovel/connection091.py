@@ -21,6 +21,9 @@ from warren_broker.pika_connections import IOServices
 
 ACCESS_REFUSED: Final = 403
 FRAME091_HEAD_BYTES: Final = 7
+MESSAGE091_BYTES_MAX: Final = 128 << 20
+"""Of a message that is kept: as much as RabbitMQ 3 takes. The ends may both be such brokers, so the
+limit of this node is not what counts: a destination with a lower one refuses the message itself."""
 _HEADER_START: Final = b"AMQP"
 TLS_ALERT: Final = b"\x15\x03"
 SPEAKS_TLS: Final = "what listens there speaks TLS: the URI's scheme must be amqps"
@@ -28,14 +31,6 @@ SPEAKS_TLS: Final = "what listens there speaks TLS: the URI's scheme must be amq
 
 class UnfitPeer(Exception):
     """What a peer sends that its connection cannot continue with, in words."""
-
-
-def too_large(size: int, limit: int) -> str:
-    """Return why a message is not passed on, in words."""
-    return (
-        f"a message of {size:,} bytes or more; this node passes on {limit:,} at most, see "
-        "limits.message_size_max"
-    )
 
 
 class WatchedChannel(Channel):  # type: ignore[misc]
@@ -48,7 +43,6 @@ class WatchedChannel(Channel):  # type: ignore[misc]
         self.asked_s = 0.0
         self._asked: str | None = None
         self._skipped = 0
-        self._bytes_max = connection.message_bytes_max
         super().__init__(connection, number, opened)
 
     @property
@@ -68,8 +62,11 @@ class WatchedChannel(Channel):  # type: ignore[misc]
 
     def _handle_content_frame(self, frame: Any) -> None:
         """Pass on an oversized message at once, without its body: its flaw says what it was."""
-        if isinstance(frame, pika.frame.Header) and frame.body_size > self._bytes_max:
-            frame.properties.flaw = too_large(frame.body_size, self._bytes_max)
+        if isinstance(frame, pika.frame.Header) and frame.body_size > MESSAGE091_BYTES_MAX:
+            frame.properties.flaw = (
+                f"a message of {frame.body_size:,} bytes; a shovel passes on "
+                f"{MESSAGE091_BYTES_MAX:,} at most over AMQP 0.9.1"
+            )
             self._skipped, frame.body_size = frame.body_size, 0
         elif isinstance(frame, pika.frame.Body) and self._skipped:
             self._skipped -= len(frame.fragment)
@@ -89,14 +86,8 @@ class Connection091(pika.SelectConnection):  # type: ignore[misc]
         ioloop: Any,
         opened: Callable[[Any], None],
         ended: Callable[[Any, Any], None],
-        message_bytes_max: int,
     ) -> None:
-        """Begin to connect.
-
-        ended              told that it could not be opened, or has ended
-        message_bytes_max  of a message that is kept
-        """
-        self.message_bytes_max = message_bytes_max
+        """Begin to connect; `ended` is told that it could not be opened, or has ended."""
         self.cause: BaseException | None = None
         super().__init__(
             parameters,

@@ -11,7 +11,6 @@ from typing import Any, Final
 from warren_broker.amqp10.wire.deliveries import Handle, begin, handle_of, settle, tag_of
 from warren_broker.amqp10.wire.proton import Condition, Delivery, Link, Session, symbol
 from warren_broker.relay_names import ARGUMENT, RelayedName, name_in_delivered_tag, relayed_tag
-from warren_broker.shovel.connection091 import too_large
 from warren_broker.shovel.connection10 import Endpoint10
 from warren_broker.shovel.definition import ShovelEnd
 from warren_broker.shovel.end091 import SOURCE_KEY, TARGET_KEY
@@ -241,7 +240,8 @@ class Source10(Endpoint10):
         self._part.clear()
         delivery.local.failed = True
         self._settle(delivery, Delivery.MODIFIED)
-        self._end_link(SIZE_EXCEEDED, too_large(size, limit))
+        words = f"a message of {size:,} bytes or more; this node passes on {limit:,} at most, see "
+        self._end_link(SIZE_EXCEEDED, f"{words}limits.message_size_max")
 
     def _end_link(self, name: str, words: str) -> None:
         self.link.condition = Condition(name, words)

@@ -71,7 +71,7 @@ _WORDS: Final[Mapping[type[BaseException], str]] = {
 class OwnNode:
     """The node that runs the shovel: where it listens, which is the place of URIs without a host.
 
-    message_bytes_max  of a message that is passed on
+    message_bytes_max  of a message that is passed on over AMQP 1.0
     """
 
     def __init__(self, scheme: str, host: str, port: int, message_bytes_max: int) -> None:
@@ -220,7 +220,6 @@ class Endpoint:
             ioloop,
             connection_opened,
             self._closed,
-            self._own.message_bytes_max,
         )
 
     def fail(self, words: str) -> None:
