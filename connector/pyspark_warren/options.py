@@ -217,6 +217,7 @@ def parse_options(given: Mapping[str, str], where: str, how: str = "both") -> Op
     known = {spec.name.lower(): spec for spec in SPECS if spec.where in ("both", where)}
     values: dict[str, Any] = {spec.field: spec.default for spec in known.values()}
     for name, text in given.items():
+        _check_text(name, text)
         lower = name.lower()
         if lower in known:
             values[known[lower].field] = _parsed(known[lower], text)
@@ -231,7 +232,7 @@ def parse_options(given: Mapping[str, str], where: str, how: str = "both") -> Op
     lower_names = {name.lower() for name in given}
     _apply_tls(values, lower_names, given)
     _apply_uri(values, lower_names)
-    _check_password(lower_names, values["sasl_mechanism"])
+    _check_login(values, lower_names)
     check_oauth(values, lower_names, PASSWORD_OPTIONS)
     _check(values, where, given)
     if how == "stream" and values.get("mode") == "dropmalformed":
@@ -302,6 +303,18 @@ def _check_kind_of_queue(options: Options) -> None:
             )
 
 
+def _check_text(name: str, text: str) -> None:
+    """Refuse half of a surrogate pair, which no protocol, file or process could be told."""
+    for each in (name, text):
+        try:
+            each.encode()
+        except UnicodeEncodeError as wrong:
+            raise OptionError(
+                f"option {ascii(name)[1:-1]} has half of a surrogate pair at {wrong.start}, which "
+                "UTF-8 has no bytes for; give whole characters"
+            ) from None
+
+
 def _parsed(spec: Spec, text: str) -> Any:
     shown = "" if spec.secret or "@" in text else f"={text!r}"
     try:
@@ -366,15 +379,21 @@ def _apply_tls(values: dict[str, Any], names: set[str], given: Mapping[str, str]
     values["hosts"] = parse_hosts(hosts, PORT_TLS)
 
 
-def _check_password(given: set[str], mechanism: str) -> None:
-    """Refuse options that contradict each other about the password."""
+def _check_login(values: Mapping[str, Any], given: Set[str]) -> None:
+    """Refuse options of the login that contradict each other, or that another one leaves unused."""
     said = [name for name in PASSWORD_OPTIONS if name.lower() in given]
     if len(said) > 1:
         raise OptionError(f"options {' and '.join(said)} both say the password; leave one out")
-    if said and said[0] != "password" and mechanism == EXTERNAL:
+    unused = ["user", *said] if "user" in given else said
+    if unused and values["sasl_mechanism"] == EXTERNAL:
         raise OptionError(
-            f"option {said[0]} means nothing with saslMechanism=EXTERNAL, which logs in with the "
+            f"option {unused[0]} means nothing with saslMechanism=EXTERNAL, which logs in with the "
             "certificate; leave it out"
+        )
+    if values["ca_file"] is not None and not values["verify"]:
+        raise OptionError(
+            "option caFile means nothing with verify=false, which accepts a certificate of any "
+            "authority; leave one of them out"
         )
 
 
@@ -401,6 +420,11 @@ def _apply_uri(values: dict[str, Any], given: set[str]) -> None:
         for spelled in (*PASSWORD_OPTIONS, *(spec.name for spec in OAUTH)):
             if spelled.lower() in given:
                 raise OptionError(f"option uri has a password; leave out {spelled}, or that one")
+        if address.sasl_mechanism == EXTERNAL:
+            raise OptionError(
+                "option uri has a password, which means nothing with saslMechanism=EXTERNAL: that "
+                "logs in with the certificate; leave the password out"
+            )
     if address.tls is not None:
         tls = address.tls
         values |= {"tls": True, "ca_file": tls.ca_file, "cert_file": tls.cert_file}

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pyspark_warren.conditions import named_conditions
-from pyspark_warren.errors import OptionError, UnsupportedError
+from pyspark_warren.errors import OptionError, UnsupportedError, WarrenSparkError
 from pyspark_warren.fault_boundary import told
 from pyspark_warren.feedback_loop import refuse_checkpoint_queues
 from pyspark_warren.one_decision import check_checkpoint, claims_of_batch
@@ -117,14 +117,19 @@ class _Sink:
         """Drop what the finished attempts of a failed batch have staged.
 
         The stages of unfinished attempts stay invisible, and are dropped with the batch's next
-        run, or after the broker's time limit for stages.
+        run, or after the broker's time limit for stages. So are these when the broker does not
+        drop them now, which is no error: Spark would show "Writing job failed" in the place of the
+        one that has made the batch fail.
         """
         parts = [each.part for each in messages if each is not None and each.part.stages]
         if not parts:
             return
         staged = [stage for part in parts for stage in part.stages]
-        with named_conditions(self._doing):
-            self._connect(self._options).drop_batch(parts[0].driver, parts[0].batch, staged)
+        try:
+            with named_conditions(self._doing):
+                self._connect(self._options).drop_batch(parts[0].driver, parts[0].batch, staged)
+        except WarrenSparkError as wrong:
+            log.warning("what batch %d has staged is not dropped yet: %s", parts[0].batch, wrong)
 
 
 def _target(options: Options) -> str:

@@ -89,11 +89,14 @@ class WarrenStreamReader(LimitedStreamReader, SupportsTriggerAvailableNow):
 
     @told
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return the backlog, shown as `latestOffset` in the query's progress."""
+        """Return the backlog, shown as `latestOffset` in the query's progress.
+
+        None when there is none: what keeps the query from reading on, `latestOffset` is told, too.
+        """
         try:
             with named_conditions(self._doing):
                 return self._claims().backlog()
-        except BrokerUnavailableError as wrong:
+        except WarrenSparkError as wrong:
             log.info("no backlog to report: %s", wrong)
             return None
 

@@ -112,17 +112,19 @@ class Address:
         return SCHEME if self.tls is None else SCHEME_TLS
 
     def uri(self) -> str:
-        """Return the URI with the password, for passing on; never log it."""
+        """Return the URI with what it takes to log in, for passing on; never log it."""
         hosts = ",".join(_host_text(name, port) for name, port in self.hosts)
-        user, password = quote(self.user, safe=""), quote(self.password, safe="")
+        login = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}@"
         files = {} if self.tls is None else self.tls.files()
         options = "".join(f"&{option}={quote(path, safe='/')}" for option, path in files.items())
         if self.tls is not None and not self.tls.verify:
             options += "&verify=false"
         if self.sasl_mechanism != SASL_PLAIN:
             options += f"&saslMechanism={self.sasl_mechanism}"
+        if self.sasl_mechanism == EXTERNAL:
+            login = ""
         return (
-            f"{self.scheme}://{user}:{password}@{hosts}/{quote(self.vhost, safe='')}"
+            f"{self.scheme}://{login}{hosts}/{quote(self.vhost, safe='')}"
             f"?connect_timeout={self.connect_timeout_s:g}"
             f"&request_timeout={self.request_timeout_s:g}&heartbeat={self.heartbeat_s:g}{options}"
         )

@@ -13,6 +13,7 @@ from spark_world.fake import FakeBroker, FakeClient
 
 from pyspark_warren.options import parse_options
 from pyspark_warren.source import WarrenStreamReader
+from warren import errors
 
 SCHEMA = StructType().add("body", "string").add("queue", "string")
 SELECTIONS = ({"queue": "a"}, {"queues": "a,b"}, {"queuePattern": "^[ab]$"})
@@ -70,3 +71,23 @@ def test_a_stream_from_its_first_call_to_the_last_settled_message(
     assert first.latestOffset(start, limit) is start
     assert [broker.state(name)["acknowledged"] for name in queues] == [2] * len(queues)
     assert first.reportLatestOffset()["messages_ready"] == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [errors.Unavailable("no node"), errors.AccessRefused("no read access"), errors.NotFound("x")],
+    ids=lambda wrong: type(wrong).__name__,
+)
+@pytest.mark.parametrize("given", SELECTIONS, ids=["queue", "queues", "queuePattern"])
+def test_a_backlog_that_is_refused_failed_the_query_after_its_last_batch(
+    given: dict[str, str], wrong: errors.WarrenError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = FakeBroker()
+
+    def refused(*_: object) -> Any:
+        raise wrong
+
+    reader = reader_of(broker, **given)
+    for name in ("queue", "names"):
+        monkeypatch.setattr(broker, name, refused)
+    assert reader.reportLatestOffset() is None

@@ -104,6 +104,16 @@ def test_what_is_wrong_is_said(name: str, text: str, says: str) -> None:
     assert says in str(told.value) and str(told.value).startswith("[WARREN_OPTION]")
 
 
+@pytest.mark.parametrize("where", ["read", "write"])
+@pytest.mark.parametrize("name", [*(spec.name for spec in SPECS), "checkpointLocation", "x\udc80"])
+def test_half_of_a_surrogate_pair_was_an_error_without_a_condition(name: str, where: str) -> None:
+    """UnicodeEncodeError, where the text was first sent, measured or written."""
+    with pytest.raises(OptionError, match="has half of a surrogate pair") as told:
+        parse_options({name: "geheim\ud800"}, where)
+    assert ascii(name)[1:-1] in str(told.value) and "geheim" not in str(told.value)
+    str(told.value).encode()
+
+
 @pytest.mark.parametrize(
     ("where", "how", "call", "given"),
     [
@@ -301,6 +311,8 @@ def test_options_of_tls() -> None:
         ({"verify": "false", "tls": "false"}, "option verify needs tls=true"),
         ({"tls": "true", "keyFile": "/k"}, "option keyFile needs certFile"),
         ({"tls": "true", "verify": "maybe"}, "option verify='maybe'"),
+        ({"tls": "true", "verify": "false", "caFile": "/ca"}, "caFile means nothing with verify=f"),
+        ({"uri": "amqps://a?verify=false&caFile=/ca"}, "caFile means nothing with verify=false"),
         ({"uri": "amqps://a", "tls": "true"}, "option uri says it all; leave out tls"),
         ({"uri": "amqps://a", "caFile": "/ca"}, "option uri says it all; leave out cafile"),
         ({"uri": "amqp://a?caFile=/ca"}, "need an address with amqps://"),

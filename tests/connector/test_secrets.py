@@ -80,6 +80,18 @@ def test_a_uri_without_a_password_takes_either(
             "passwordEnv means nothing with saslMechanism=EXTERNAL",
         ),
         (
+            {"tls": "true", "saslMechanism": "EXTERNAL", "certFile": "/c", "password": SECRET},
+            "password means nothing with saslMechanism=EXTERNAL",
+        ),
+        (
+            {"tls": "true", "saslMechanism": "EXTERNAL", "certFile": "/c", "user": "u"},
+            "user means nothing with saslMechanism=EXTERNAL",
+        ),
+        (
+            {"uri": f"amqps://u:{SECRET}@a?saslMechanism=EXTERNAL&certFile=/c"},
+            "uri has a password, which means nothing with saslMechanism=EXTERNAL",
+        ),
+        (
             {"uri": "amqps://a?saslMechanism=EXTERNAL&certFile=/c", "passwordFile": "/f"},
             "passwordFile means nothing with saslMechanism=EXTERNAL",
         ),

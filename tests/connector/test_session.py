@@ -15,6 +15,7 @@ from spark_world.fake import FakeServer
 
 from pyspark_warren import batch_log, observed, progress
 from tests.patience import PATIENCE_S
+from warren import errors
 from warren_broker.amqp091.wire import fields
 from warren_broker.amqp091.wire.fields import Field
 from warren_broker.block.block import encode
@@ -424,6 +425,34 @@ def test_the_cause_of_a_failed_query_stood_on_line_64(
     lines = told(run)
     assert condition in lines[0], lines
     assert lines[2] == "=== Streaming Query ===", lines  # from here on Spark's own
+
+
+def test_stages_that_cannot_be_dropped_hid_why_the_batch_had_failed(
+    spark: Any, server: FakeServer, tmp_path: Path
+) -> None:
+    """Spark showed "Writing job failed": the abort had failed, too, for the same reason."""
+
+    def refused(*_: object) -> Any:
+        raise errors.AccessRefused("login refused: the password was changed")
+
+    server.broker.publish("in", [b"a"])
+    frame = spark.createDataFrame([("a",)], "body string").coalesce(1)
+    rows = spark.readStream.format("warren_dying").options(**options(server, queue="in")).load()
+    sink = options(server, routingKey="out")
+
+    def run() -> None:
+        writer = rows.writeStream.format("warren_dying").options(**sink)
+        writer = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
+        writer.start().awaitTermination(60)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("publish_batch", "drop_batch"):
+            patch.setattr(server.broker, name, refused)
+        writer = frame.write.format("warren_dying").mode("append").options(**sink)
+        for lines in (told(run), told(writer.save)):
+            assert "WARREN_REFUSED] publishing to queue 'out'" in lines[0], lines
+    run()
+    assert server.broker.bodies("out") == [b"a"]
 
 
 def test_a_table_of_the_catalog_says_why_not_and_a_view_does_it(

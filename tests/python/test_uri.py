@@ -44,6 +44,8 @@ def test_an_address_with_tls_says_so_and_names_its_files() -> None:
     assert parse_uri(address.uri()) == address
     assert parse_uri("amqps://h").tls == ClientTls() and parse_uri("amqp://h").tls is None
     assert parse_uri(parse_uri("amqps://h").uri()) == parse_uri("amqps://h")
+    external = parse_uri("amqps://u:p@h?certFile=c&saslMechanism=EXTERNAL")
+    assert "u:p@" not in external.uri() and parse_uri(external.uri()).tls == external.tls
     for text, said in (
         ("amqp://h?caFile=x", "need an address with amqps://"),
         ("amqp://h?verify=true", "need an address with amqps://"),
