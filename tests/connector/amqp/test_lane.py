@@ -64,7 +64,7 @@ def test_settled_files_go_and_positions_stay(where: SpoolPlace) -> None:
     writer.settle(3)
     names = where.store.sizes(where.lane_folder("spark-1", "0"))
     assert not [name for name in names if name.endswith(".arrow")]
-    with pytest.raises(SpoolLostError, match="rows 2 to 2"):
+    with pytest.raises(CheckpointBehindError, match="settled up to row 3, .* read up to row 2"):
         bodies(where, 2, 3)
     writer = take_over(where)
     assert (writer.settled, writer.end) == (3, 3)

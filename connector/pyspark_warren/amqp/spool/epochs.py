@@ -133,6 +133,14 @@ class LaneFolder:
             "new checkpoint: what was not acknowledged is delivered again"
         )
 
+    def behind(self, settled: int, seen: int) -> str:
+        """Return the text of CheckpointBehindError for a checkpoint that has read up to `seen`."""
+        return (
+            f"the spool's lane {self.path!r} is settled up to row {settled}, and the checkpoint "
+            f"has read up to row {seen}: it is an older copy. Use the newest copy of the "
+            "checkpoint, or a new one with a spool of its own"
+        )
+
     def open(self, name: str) -> pa.NativeFile:
         """Open one of the lane's files."""
         return self.place.store.open(f"{self.path}/{name}")

@@ -10,16 +10,18 @@ from pyspark_warren.amqp.spool.epochs import LISTINGS_MAX, LaneFiles, LaneFolder
 from pyspark_warren.amqp.spool.layout import Stretch
 from pyspark_warren.amqp.spool.rows import read_rows
 from pyspark_warren.amqp.spool.store import SpoolPlace
-from pyspark_warren.errors import SpoolError, SpoolLostError
+from pyspark_warren.errors import CheckpointBehindError, SpoolError, SpoolLostError
 
 
 def stretches(
     place: SpoolPlace, reader: str, lane: str, start: int, end: int, accept_loss: bool = False
 ) -> list[Stretch]:
-    """Return where the rows start <= position < end are; raises SpoolLostError, SpoolError.
+    """Return where the rows start <= position < end are.
 
     The same positions give the same rows for as long as they are not settled.
     accept_loss  return what there is
+    raises       SpoolLostError, SpoolError; CheckpointBehindError when the rows are settled, which
+                 are those of a batch that the checkpoint does not have as committed
     """
     folder = LaneFolder(place, reader, lane, accept_loss=True)
     before: Mapping[str, int] = {}
@@ -33,6 +35,8 @@ def stretches(
                 break
             before = found.listing.sizes
     if missing and not accept_loss:
+        if missing[0][0] < found.settled:
+            raise CheckpointBehindError(folder.behind(found.settled, start))
         raise SpoolLostError(folder.lost(missing))
     return pieces
 

@@ -394,11 +394,7 @@ def _check_not_behind(folder: LaneFolder, seen: int) -> None:
     with contextlib.suppress(SpoolError, SpoolLostError):
         settled = folder.read().settled
         if settled > seen:
-            raise CheckpointBehindError(
-                f"the spool's lane {folder.path!r} is settled up to row {settled}, and the "
-                f"checkpoint has read up to row {seen}: it is an older copy. Use the newest copy "
-                "of the checkpoint, or a new one with a spool of its own"
-            )
+            raise CheckpointBehindError(folder.behind(settled, seen))
 
 
 def describe(place: SpoolPlace, reader: str, vhost: str, queue: str) -> None:
