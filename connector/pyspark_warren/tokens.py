@@ -181,8 +181,7 @@ def _of_endpoint(client: TokenClient) -> LoginToken:
     where = f"token endpoint {client.shown}"
     _check(text, where)
     if life_s is None:
-        ends = _exp(text)
-        life_s = UNKNOWN_LIFE_S if ends is None else ends - time.time()
+        life_s = _claimed_life_s(text)
     if life_s <= 0:
         raise TokenError(
             f"{where}: the token of its answer has expired, {-life_s:.0f} s ago; compare this "
@@ -196,7 +195,7 @@ def _of_endpoint(client: TokenClient) -> LoginToken:
 def _of_file(path: str, option: str) -> LoginToken:
     text = secret_of_file(path, option, "token")
     _check(text, f"option {option}={path!r}")
-    now, ends = time.monotonic(), _exp(text)
+    now, ends = time.monotonic(), _claims(text).exp
     left_s = float("inf") if ends is None else ends - time.time()
     if left_s <= 0:
         raise BrokerUnavailableError(
@@ -211,17 +210,34 @@ def _check(text: str, where: str) -> None:
         raise TokenError(f"{where}: its token has other signs than printable ASCII, or spaces")
 
 
-def _exp(text: str) -> float | None:
-    """Return when a JWT expires, in seconds since 1970; None: it is none, or says nothing."""
-    parts = text.split(".")
-    if len(parts) != 3:
-        return None
-    try:
-        data = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
-        return msgspec.json.decode(data, type=_Claims).exp
-    except (binascii.Error, ValueError):
-        return None
+def _claimed_life_s(text: str) -> float:
+    """Return how long a token is good that was just issued, by its own claims.
+
+    1. The endpoint says no expires_in, its tokens live five minutes, and this machine's clock is an
+    hour behind.  2. By `exp` and this clock a token lives 65 minutes.  3. It would be renewed long
+    after the broker has ended the connection with it. By its two claims it lives five.
+    """
+    claims = _claims(text)
+    if claims.exp is None:
+        return UNKNOWN_LIFE_S
+    left_s = claims.exp - time.time()
+    if not isinstance(claims.iat, int | float) or claims.iat >= claims.exp:
+        return left_s
+    return min(left_s, claims.exp - claims.iat)
 
 
 class _Claims(msgspec.Struct):
     exp: float | None = None
+    iat: object = None
+
+
+def _claims(text: str) -> _Claims:
+    """Return the times of a JWT, in seconds since 1970; of anything else none."""
+    parts = text.split(".")
+    if len(parts) == 3:
+        try:
+            data = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
+            return msgspec.json.decode(data, type=_Claims)
+        except (binascii.Error, ValueError):
+            pass
+    return _Claims()

@@ -159,6 +159,30 @@ def test_a_token_without_a_life_has_that_of_its_claim_or_five_minutes(
         assert made - 1 <= ends - life_s <= time.monotonic() + 1, "whole seconds"
 
 
+@pytest.mark.parametrize(
+    ("ahead_s", "life_s"), [(0, 300), (-3600, 300), (60, 240), (3600, None)], ids=str
+)
+def test_a_clock_that_is_behind_made_tokens_of_an_endpoint_live_longer(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ahead_s: float, life_s: float | None
+) -> None:
+    """A token was renewed after the broker had ended the connection with it: a refused login."""
+    now = time.time()
+    text = SigningKey(tmp_path).token(iat=now, exp=now + 300)
+    monkeypatch.setattr(tokens, "request_token", lambda client: (text, None))
+    given = {"oauthTokenEndpoint": f"https://c/{ahead_s}", "oauthClientId": "a"}
+    given |= {"oauthClientSecret": "s", "queue": "q", "broker": "amqp"}
+    source = token_source(parse_options(given, "read"))
+    assert source is not None
+    asked = time.monotonic()
+    monkeypatch.setattr(time, "time", lambda: now + ahead_s)
+    if life_s is None:
+        with pytest.raises(TokenError, match="compare this machine's clock with the endpoint's"):
+            source.token()
+        return
+    ends = source.token().expires_at
+    assert asked <= ends - life_s <= time.monotonic()
+
+
 # ------------------------------------------------------------------ tokenFile
 
 
