@@ -213,6 +213,7 @@ def test_what_was_not_sent_without_acknowledgements_is_in_the_queue_after_cancel
 @pytest.mark.parametrize("settled", [True, False])
 @pytest.mark.parametrize("place", PLACES)
 def test_many_links_of_a_client_that_reads_nothing(nodes: Nodes, place: str, settled: bool) -> None:
+    """And then everything, and settles at the end; before, the node kept what it had sent."""
     copies, number = PLACES[place]
     queue = filled(nodes, copies)
     nodes.begin()
@@ -230,6 +231,7 @@ def test_many_links_of_a_client_that_reads_nothing(nodes: Nodes, place: str, set
     nodes.rest()
     is_served(nodes, number)
     seen = Seen()
+    held: list[Any] = []
 
     def all_read() -> bool:
         for link in links:
@@ -237,14 +239,15 @@ def test_many_links_of_a_client_that_reads_nothing(nodes: Nodes, place: str, set
                 message, delivery = link.fetcher.incoming.popleft()
                 assert not message.delivery_count
                 seen.note(link.link.name, bytes(message.body))
-                if not settled:
-                    delivery.update(delivery.ACCEPTED)
-                    delivery.settle()
+                held.append(delivery)
         return seen.count >= MESSAGES
 
     made.wait(all_read, timeout=PATIENCE_S)
     assert nodes.grown < BOUND + SLACK_BYTES
     seen.check()
+    for delivery in held if not settled else ():
+        delivery.update(delivery.ACCEPTED)
+        delivery.settle()
     made.close()
     assert ready(nodes, queue) == 0
     with nodes.client(0) as client:

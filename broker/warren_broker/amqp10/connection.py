@@ -46,7 +46,7 @@ from warren_broker.amqp10.publishing_link import PublishingLink
 from warren_broker.amqp10.receiver import BlocksLink
 from warren_broker.amqp10.replies_link import RepliesLink
 from warren_broker.amqp10.sender import PiecesLink
-from warren_broker.amqp10.wire.deliveries import handle_of, holds_transfer
+from warren_broker.amqp10.wire.deliveries import Frames, handle_of, holds_transfer
 from warren_broker.amqp10.wire.engine import CHANNEL_MAX, OUTPUT_BYTES, Engine
 from warren_broker.amqp10.wire.fields import check_attach, check_open, read_map
 from warren_broker.amqp10.wire.link_flows import LinkFlows
@@ -128,6 +128,7 @@ class Connection10:
         self._engine.bind()
         self.flows = LinkFlows(self._engine)
         self.ahead = SendAhead(self.limits.send_ahead_bytes_max, self._engine.bytes_ahead)
+        self.frames: Frames = self._engine
         self._links: dict[Link, LinkPart] = {}
         self._to_flush: dict[LinkPart, None] = {}
         self._requests: list[AnyRequest] = []

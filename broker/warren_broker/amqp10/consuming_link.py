@@ -74,7 +74,7 @@ class ConsumingLink(LinkPart):
         super().__init__(link, host)
         self.consumer = 0
         self.settled = link.remote_snd_settle_mode == Link.SND_SETTLED
-        self._outbox = Outbox(link)
+        self._outbox = Outbox(link, host.frames)
         self._activity = Activity(link, host)
         self._writer = MessageWriter()
         self._size_max = int(link.remote_max_message_size)

@@ -12,7 +12,7 @@ from warren_broker.amqp10.addresses import BLOCKS_CAPABILITY, WARREN_ANSWERS
 from warren_broker.amqp10.connection_bounds import ConnectionBounds
 from warren_broker.amqp10.connection_requests import AnyAnswer, AnyRequest
 from warren_broker.amqp10.fetched_ahead import FetchedAhead
-from warren_broker.amqp10.wire.deliveries import Handle
+from warren_broker.amqp10.wire.deliveries import Frames, Handle
 from warren_broker.amqp10.wire.fields import read_map, repeat_address
 from warren_broker.amqp10.wire.link_flows import LinkFlows
 from warren_broker.amqp10.wire.proton import (
@@ -89,6 +89,7 @@ class LinkHost(Protocol):
     lends_credit      see `deliveries.give_back_credit`
     flows             writes flows that Proton does not
     ahead             what was written and has not left, over all sessions
+    frames            the connection's, made before they are asked for
     """
 
     limits: Limits10
@@ -104,6 +105,7 @@ class LinkHost(Protocol):
     lends_credit: bool
     flows: LinkFlows
     ahead: SendAhead
+    frames: Frames
 
     def tell(self, request: AnyRequest) -> None:
         """Make a request that has no answer."""

@@ -13,7 +13,7 @@ and a link that settles a delivery forgets its handle first.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from warren_broker.amqp10.wire.proton import Delivery, Link, ffi, lib
 
@@ -25,6 +25,8 @@ REJECTED: Final = int(Delivery.REJECTED)
 RELEASED: Final = int(Delivery.RELEASED)
 JOINED_BYTES: Final = 1 << 12
 """Pieces of a sent message that are together smaller are copied into one."""
+TRANSFER_HEAD_BYTES: Final = 128
+"""The head of a transfer's frame has no more, without the delivery's tag."""
 
 _NOTHING: Final = ffi.NULL
 
@@ -152,6 +154,20 @@ def tell_outcome(delivery: Handle, outcome: int) -> None:
     lib.pn_delivery_update(delivery, outcome)
 
 
+class Frames(Protocol):
+    """The frames of a connection.
+
+    written_bytes  the size of those in which messages are written, as `make_frames` makes them
+    """
+
+    @property
+    def written_bytes(self) -> int: ...
+
+    def make_frames(self) -> None:
+        """Make frames of all that was written, as far as it may leave."""
+        ...
+
+
 class Outbox:
     """A sending link: what it takes, and messages that are written to it.
 
@@ -159,12 +175,26 @@ class Outbox:
     then takes its delivery-count back by the difference: it is `behind` what has been sent, and as
     much too generous with all credit that the client gives, which is told by the true count.
 
+    Messages larger than a frame are written in pieces, of which each becomes a frame before the
+    next one is written.
+
+    1. Proton copies what is written into a buffer of the delivery, as large as all of it, and keeps
+    that until the delivery is settled; afterwards a next delivery of the connection has it.
+    2. A client reads many large messages, and settles none.  3. The node would have each of them in
+    memory, though nothing of them is in use. A buffer that is emptied in between has no more than a
+    piece.  4. The session's window is closed: what cannot leave is written all the same, so that
+    a delivery is always whole, but no other message of the link is before that has left.
+    Replayed by tests/broker/amqp10/test_large_deliveries.py
+
     behind      how far; the next drain with credit makes up for it
     given_back  credit that answers to drains have given back
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, frames: Frames) -> None:
         self.behind = self.given_back = self._written = 0
+        self._make_frames = frames.make_frames
+        self._piece_bytes = frames.written_bytes - TRANSFER_HEAD_BYTES
+        self._in_pieces = False  # the last message was
         self._link: Handle = link._impl
         self._session: Handle = lib.pn_link_session(self._link)
         self._tag = ffi.new("pn_bytes_t *")
@@ -181,7 +211,16 @@ class Outbox:
 
     def has_room(self, room_on: Callable[[Handle], bool]) -> bool:
         """Return whether there is credit, and room on the session."""
-        return lib.pn_link_credit(self._link) > self.behind and room_on(self._session)
+        if lib.pn_link_credit(self._link) <= self.behind or not room_on(self._session):
+            return False
+        return not self._in_pieces or self._has_left()
+
+    def _has_left(self) -> bool:
+        """Return whether frames were made of all that was written."""
+        if lib.pn_link_queued(self._link):
+            self._make_frames()
+        self._in_pieces = lib.pn_link_queued(self._link) > 0
+        return not self._in_pieces
 
     def write(self, tag: bytes, pieces: list[Any], size: int) -> Handle:
         """Write a whole message of `size` bytes; there is room."""
@@ -191,8 +230,28 @@ class Outbox:
         delivery = lib.pn_delivery(link, self._tag[0])  # which copies the tag
         if size <= JOINED_BYTES:
             pieces = [b"".join(pieces)]
-        for piece in pieces:
-            lib.pn_link_send(link, ffi.from_buffer(piece), len(piece))
+        if size <= self._piece_bytes:
+            for piece in pieces:
+                lib.pn_link_send(link, ffi.from_buffer(piece), len(piece))
+        else:
+            self._write_in_pieces(delivery, pieces, self._piece_bytes - len(tag))
         lib.pn_link_advance(link)
         self._written += 1
         return delivery
+
+    def _write_in_pieces(self, delivery: Handle, parts: list[Any], piece_bytes: int) -> None:
+        self._in_pieces = leaves = True
+        room = piece_bytes
+        for each in parts:
+            part = memoryview(each)
+            at = 0
+            while at < len(part):
+                if not room:
+                    room = piece_bytes
+                    if leaves:
+                        self._make_frames()
+                        leaves = not lib.pn_delivery_pending(delivery)
+                piece = part[at : at + room]
+                lib.pn_link_send(self._link, ffi.from_buffer(piece), len(piece))
+                at += len(piece)
+                room -= len(piece)

@@ -109,6 +109,7 @@ class Engine:
         self.connection.collect(self._collector)
         self._ready: list[bytearray] = []  # output that was made before it was asked for
         self._more = False  # the transport has frames that were not asked for
+        self._messages_made = 0  # the bytes of `_ready` that `make_frames` has made
         self._answers_owed = 0
         self._input_ended = False
         self._output_ended = False
@@ -135,6 +136,16 @@ class Engine:
         if self._small_frames:
             return CLIENT_WINDOW_FRAMES * CLIENT_FRAME_SIZE
         return SESSION_WINDOW_BYTES
+
+    @property
+    def written_bytes(self) -> int:
+        """The size of the frames in which large messages are written.
+
+        Those that the peer takes: it may count its window in frames. To one that takes any, as
+        large as RabbitMQ's are, because so much of each message stays in memory (`Outbox`).
+        """
+        taken = int(self.transport.remote_max_frame_size)
+        return taken if 0 < taken <= MAX_FRAME_SIZE else CLIENT_FRAME_SIZE
 
     @property
     def _small_frames(self) -> bool:
@@ -211,6 +222,7 @@ class Engine:
         No piece is empty.
         """
         pieces, self._ready = self._ready, []
+        self._messages_made = 0
         limit -= sum(map(len, pieces))
         while limit > 0 and not self._output_ended:
             pending = self._pending()
@@ -223,17 +235,30 @@ class Engine:
             if pending <= 0:
                 self._output_ended = pending < 0
                 break
-            piece = bytearray(pending)  # the binding's own `peek` would copy it once more
-            size = lib.pn_transport_peek(self.transport._impl, ffi.from_buffer(piece), pending)
-            if size < 0:
+            piece = self._taken(pending)
+            if piece is None:
                 self._output_ended = True
                 break
-            del piece[size:]
-            self.transport.pop(len(piece))
             pieces.append(piece)
             limit -= len(piece)
         self._more = limit <= 0
         return pieces
+
+    def _taken(self, pending: int) -> bytearray | None:
+        piece = bytearray(pending)  # the binding's own `peek` would copy it once more
+        size = lib.pn_transport_peek(self.transport._impl, ffi.from_buffer(piece), pending)
+        if size < 0:
+            return None
+        del piece[size:]
+        self.transport.pop(len(piece))
+        return piece
+
+    def make_frames(self) -> None:
+        """Make frames of all that was written and may leave; `output` returns them."""
+        pending = self._pending()
+        if pending > 0 and (made := self._taken(pending)):
+            self._ready.append(made)
+            self._messages_made += len(made)
 
     def bytes_made(self) -> int:
         """Return the bytes that were made before they were asked for."""
@@ -252,8 +277,12 @@ class Engine:
 
     @property
     def has_room(self) -> bool:
-        """Whether there is room for more output that is not asked for."""
-        return self.bytes_made() < UNTAKEN_BYTES_MAX
+        """Whether there is room for more output that is not asked for.
+
+        A message, of which nothing more may be written then (`bytes_ahead`), takes no room: it may
+        be as large as that.
+        """
+        return self.bytes_made() - self._messages_made < UNTAKEN_BYTES_MAX
 
     def apart(self, ask: Callable[[], None], change: Callable[[bytearray], bytearray]) -> None:
         """Have what `ask` leads to sent as `change` returns it, after all that is due before."""
