@@ -1,4 +1,4 @@
-"""What a node counts of each queue's messages, the rates between its samples, and a history.
+"""What a node counts of messages by queue, exchange and vhost, rates between samples, a history.
 
 Counts are of the clients of this node, and go up from its start on; a queue's are the sums over the
 nodes. Lengths are known where the queue is led. Time is handed in.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Final, Generic, TypeAlias, TypeVar
 
 COUNTED: Final = (
     *("publish", "deliver", "deliver_no_ack", "get", "get_no_ack", "get_empty", "redeliver"),
@@ -17,14 +17,20 @@ COUNTED: Final = (
 )
 """RabbitMQ's names of a queue's counts, in the order of a row."""
 PUBLISH, DELIVER, DELIVER_NO_ACK, GET, GET_NO_ACK, GET_EMPTY, REDELIVER, ACK = range(len(COUNTED))
+EXCHANGE_COUNTED: Final = ("publish_in", "publish_out")
+"""RabbitMQ's names of an exchange's counts, in the order of a row."""
+VHOST_COUNTED: Final = (*COUNTED, "confirm", "return_unroutable")
+"""RabbitMQ's names of a vhost's counts, in the order of a row; those of COUNTED are at the same
+places."""
+CONFIRM, RETURN_UNROUTABLE = range(len(COUNTED), len(VHOST_COUNTED))
 LENGTHS: Final = ("messages", "messages_ready", "messages_unacknowledged")
 """RabbitMQ's names of a queue's lengths; they go down, too."""
 Row: TypeAlias = list[int]
-"""The counts of one queue."""
+"""The counts of one queue, exchange or vhost."""
+ExchangeKey: TypeAlias = tuple[str, str]
+"""A vhost, and the name of an exchange in it."""
 UNKNOWN: Final = -1
 """A length in a sample of a node that did not lead the queue."""
-WIDTH: Final = 1 + len(COUNTED) + len(LENGTHS)
-"""Numbers of a sample: milliseconds since the epoch, counts, lengths."""
 FINE_SAMPLES: Final = 120
 """Samples of a queue that are kept as they were taken: ten minutes of 5 s each."""
 COARSE_SAMPLES: Final = 60
@@ -32,7 +38,17 @@ COARSE_SAMPLES: Final = 60
 COARSE_MS: Final = 60_000
 SAMPLES_MAX: Final = 300_000
 """Samples of all queues of a node, 28.8 MB; where more queues change, each keeps fewer."""
+EXCHANGE_SAMPLES_MAX: Final = 60_000
+"""Those of all exchanges, 2.9 MB."""
+VHOST_SAMPLES_MAX: Final = 30_000
+"""Those of all vhosts, 3.4 MB."""
 NO_RATES: Final = (0.0,) * (len(COUNTED) + len(LENGTHS))
+KeyT = TypeVar("KeyT", bound=Hashable)
+
+
+def sample_width(names: Sequence[str]) -> int:
+    """Return the numbers of a sample: milliseconds since the epoch, counts, lengths."""
+    return 1 + len(names) + len(LENGTHS)
 
 
 def zero_row() -> Row:
@@ -40,16 +56,30 @@ def zero_row() -> Row:
     return [0] * len(COUNTED)
 
 
+def zero_vhost_row() -> Row:
+    """Return a vhost's counts of nothing yet."""
+    return [0] * len(VHOST_COUNTED)
+
+
 class MessageCounts:
-    """The counts of each queue, by group; changed for whole runs of messages.
+    """The counts of each queue, exchange and vhost; changed for whole runs of messages.
+
+    rows       of queues, by group
+    exchanges  of those through which clients have published: messages that came, and that queues
+               were given, once for each
+    vhosts     of those in which clients have done something
 
     Invariant: no count goes down
     """
 
-    __slots__ = ("rows",)
+    __slots__ = ("exchanges", "rows", "vhosts")
 
     def __init__(self) -> None:
         self.rows: defaultdict[int, Row] = defaultdict(zero_row)
+        self.exchanges: defaultdict[ExchangeKey, Row] = defaultdict(
+            lambda: [0] * len(EXCHANGE_COUNTED)
+        )
+        self.vhosts: defaultdict[str, Row] = defaultdict(zero_vhost_row)
 
     def row(self, group: int) -> Row:
         """Return the counts of a queue, which the caller may increase."""
@@ -59,13 +89,21 @@ class MessageCounts:
         """Count messages that a client's run has for a queue."""
         self.rows[group][PUBLISH] += count
 
-    def claimed(self, group: int, count: int) -> None:
+    def through(self, vhost: str, exchange: str, came: int, went: int) -> None:
+        """Count messages that came to an exchange, and what went from it to queues."""
+        row = self.exchanges[vhost, exchange]
+        row[0] += came
+        row[1] += went
+
+    def claimed(self, vhost: str, group: int, count: int) -> None:
         """Count messages of a claim that a reader was given."""
         self.rows[group][DELIVER] += count
+        self.vhosts[vhost][DELIVER] += count
 
-    def settled(self, group: int, count: int) -> None:
+    def settled(self, vhost: str, group: int, count: int) -> None:
         """Count messages of claims that were settled."""
         self.rows[group][ACK] += count
+        self.vhosts[vhost][ACK] += count
 
     def forget(self, group: int) -> None:
         """Drop the counts of a deleted queue."""
@@ -73,21 +111,22 @@ class MessageCounts:
 
 
 class _Series:
-    """The samples of one queue; `fine` and, before it, `coarse` have WIDTH numbers for each.
+    """The samples of one queue; `fine` and, before it, `coarse` have `width` numbers for each.
 
     at_ms    when it was last looked at
     mark     what the caller gave then: the same one means the same lengths
     whole    nothing was dropped: before the first sample all counts were 0
     """
 
-    __slots__ = ("at_ms", "coarse", "counts", "fine", "lengths", "mark", "rates", "whole")
+    __slots__ = ("at_ms", "coarse", "counts", "fine", "lengths", "mark", "rates", "whole", "width")
 
-    def __init__(self, at_ms: int) -> None:
+    def __init__(self, at_ms: int, counts: int) -> None:
         self.at_ms = at_ms
         self.mark = UNKNOWN
-        self.counts: Sequence[int] = (0,) * len(COUNTED)
+        self.width = 1 + counts + len(LENGTHS)
+        self.counts: Sequence[int] = (0,) * counts
         self.lengths: tuple[int, ...] | None = None
-        self.rates = NO_RATES
+        self.rates = (0.0,) * (counts + len(LENGTHS))
         self.fine = array("q")
         self.coarse = array("q")
         self.whole = True
@@ -99,13 +138,13 @@ class _Series:
 
     def trim(self, samples: int) -> int:
         """Drop the oldest samples but so many; return how many are left."""
-        fine, coarse = self.fine, self.coarse
+        fine, coarse, width = self.fine, self.coarse, self.width
         fine_max = min(FINE_SAMPLES, max(1, samples * 2 // 3))
-        while len(fine) > fine_max * WIDTH:
-            if fine[0] // COARSE_MS != fine[WIDTH] // COARSE_MS:
-                coarse.extend(fine[:WIDTH])
-            del fine[:WIDTH]
-        excess = len(coarse) - min(COARSE_SAMPLES, samples // 3) * WIDTH
+        while len(fine) > fine_max * width:
+            if fine[0] // COARSE_MS != fine[width] // COARSE_MS:
+                coarse.extend(fine[:width])
+            del fine[:width]
+        excess = len(coarse) - min(COARSE_SAMPLES, samples // 3) * width
         if excess > 0:
             del coarse[:excess]
             self.whole = False
@@ -113,28 +152,32 @@ class _Series:
 
     def size(self) -> int:
         """Return the number of samples."""
-        return (len(self.fine) + len(self.coarse)) // WIDTH
+        return (len(self.fine) + len(self.coarse)) // self.width
 
 
-class QueueHistory:
-    """The rates and the latest samples of the queues that change.
+class CountHistory(Generic[KeyT]):
+    """The rates and the latest samples of the queues that change, or of exchanges, or of vhosts.
 
     A sample is kept when something has changed since the one before, so an idle queue takes none.
 
-    Invariant: after `trim` at most SAMPLES_MAX samples, or two of each queue
+    Invariant: after `trim` at most `samples_max` samples, or two of each queue
     """
 
-    def __init__(self, at_ms: int, samples_max: int = SAMPLES_MAX) -> None:
-        """at_ms: when counting began."""
-        self._series: dict[int, _Series] = {}
+    def __init__(
+        self, at_ms: int, samples_max: int = SAMPLES_MAX, names: Sequence[str] = COUNTED
+    ) -> None:
+        """at_ms: when counting began; names: of the counts."""
+        self._counts = len(names)
+        self._no_rates = (0.0,) * (len(names) + len(LENGTHS))
+        self._series: dict[KeyT, _Series] = {}
         self._began_ms = at_ms
         self._samples_max = samples_max
         self._share = FINE_SAMPLES + COARSE_SAMPLES
 
-    def __iter__(self) -> Iterator[int]:
+    def __iter__(self) -> Iterator[KeyT]:
         return iter(self._series)
 
-    def unchanged(self, group: int, at_ms: int, mark: int, counts: Sequence[int] | None) -> bool:
+    def unchanged(self, group: KeyT, at_ms: int, mark: int, counts: Sequence[int] | None) -> bool:
         """Return whether a queue is as it was; then its rates are 0 from now on.
 
         mark    differs when lengths may; UNKNOWN where the queue is not led
@@ -146,12 +189,12 @@ class QueueHistory:
         if series.mark != mark or (counts is not None and series.counts != counts):
             return False
         series.at_ms = at_ms
-        series.rates = NO_RATES
+        series.rates = self._no_rates
         return True
 
     def sample(
         self,
-        group: int,
+        group: KeyT,
         now: tuple[int, int],
         mark: int,
         counts: Sequence[int] | None,
@@ -164,7 +207,7 @@ class QueueHistory:
         at_ms, epoch_ms = now
         series = self._series.get(group)
         if series is None:
-            series = self._series[group] = _Series(self._began_ms)
+            series = self._series[group] = _Series(self._began_ms, self._counts)
         elapsed_s = (at_ms - series.at_ms) / 1000
         if elapsed_s <= 0:
             return  # the next look finds what has changed
@@ -181,7 +224,7 @@ class QueueHistory:
             series.append(epoch_ms)
             series.trim(self._share)
 
-    def looked(self, at_ms: int, groups: Iterable[int]) -> None:
+    def looked(self, at_ms: int, groups: Iterable[KeyT]) -> None:
         """End a look at all queues, of which these are left: the others are forgotten."""
         left = set(groups)
         for group in [group for group in self._series if group not in left]:
@@ -199,13 +242,32 @@ class QueueHistory:
         known = [one.lengths for one in self._series.values() if one.lengths is not None]
         return tuple(map(sum, zip(*known, strict=True))) or (0,) * len(LENGTHS)
 
-    def rates(self, group: int) -> tuple[float, ...]:
+    def lengths_by(self, owner: Callable[[KeyT], str]) -> dict[str, tuple[int, ...]]:
+        """Return the sums of the lengths of the queues that are led here, by what `owner` says."""
+        found: dict[str, tuple[int, ...]] = {}
+        for group, one in self._series.items():
+            if one.lengths is not None:
+                name = owner(group)
+                known = found.get(name)
+                found[name] = (
+                    one.lengths
+                    if known is None
+                    else tuple([a + b for a, b in zip(known, one.lengths, strict=True)])
+                )
+        return found
+
+    def lengths(self, group: KeyT) -> tuple[int, ...]:
+        """Return the lengths at the last look; empty: they are not known here."""
+        series = self._series.get(group)
+        return () if series is None else series.lengths or ()
+
+    def rates(self, group: KeyT) -> tuple[float, ...]:
         """Return the rates per second of a queue's counts and lengths."""
         series = self._series.get(group)
-        return NO_RATES if series is None else series.rates
+        return self._no_rates if series is None else series.rates
 
-    def samples(self, group: int) -> tuple[bool, list[int]]:
-        """Return a queue's samples, the oldest first, WIDTH numbers each.
+    def samples(self, group: KeyT) -> tuple[bool, list[int]]:
+        """Return a queue's samples, the oldest first, `sample_width` numbers each.
 
         returns  first, whether all counts were 0 before the first one
         """

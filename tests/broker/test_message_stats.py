@@ -10,15 +10,18 @@ from warren_broker.message_stats import (
     COARSE_SAMPLES,
     COUNTED,
     DELIVER,
+    EXCHANGE_COUNTED,
     FINE_SAMPLES,
     LENGTHS,
     PUBLISH,
     UNKNOWN,
-    WIDTH,
+    VHOST_COUNTED,
+    CountHistory,
     MessageCounts,
-    QueueHistory,
+    sample_width,
 )
 
+WIDTH = sample_width(COUNTED)
 EPOCH = 1_000_000_000_000
 STEP = 5_000
 
@@ -29,7 +32,7 @@ class World:
     def __init__(self, samples_max: int = 300_000) -> None:
         self.counts = MessageCounts()
         self.now = 0
-        self.history = QueueHistory(0, samples_max)
+        self.history: CountHistory[int] = CountHistory(0, samples_max)
         self.lengths: dict[int, tuple[int, ...]] = {}
         self.marks: dict[int, int] = {}
 
@@ -175,3 +178,22 @@ def test_no_rate_is_negative_or_of_more_than_came() -> None:
                 held = before[group][0][1 + PUBLISH] if before[group] else 0
                 grown = world.counts.row(group)[PUBLISH] - held
                 assert rate <= grown / (after / 1000) + 1e-6
+
+
+def test_exchanges_and_vhosts_have_samples_of_their_own_width_and_bound() -> None:
+    for names in (EXCHANGE_COUNTED, VHOST_COUNTED):
+        history: CountHistory[str] = CountHistory(0, 600, names)
+        for step in range(1, 300):
+            for key in map(str, range(20)):
+                row, lengths = [step] * len(names), (step, step, 0)
+                history.sample(key, (STEP * step, EPOCH + STEP * step), step, row, lengths)
+            history.looked(STEP * step, map(str, range(20)))
+        kept = [history.samples(str(key))[1] for key in range(20)]
+        width = sample_width(names)
+        assert sum(map(len, kept)) <= 600 * width
+        assert kept[0][-width:] == [EPOCH + STEP * 299, *[299] * len(names), 299, 299, 0]
+        assert len(history.rates("0")) == len(history.rates("unknown")) == width - 1
+        assert history.lengths_by(lambda key: "even" if int(key) % 2 == 0 else "odd") == {
+            "even": (2990, 2990, 0),
+            "odd": (2990, 2990, 0),
+        }

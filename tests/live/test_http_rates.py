@@ -38,9 +38,13 @@ def http(cluster: LocalCluster) -> HttpClient:
     return http_client(cluster)
 
 
-def opened(cluster: LocalCluster, node: int) -> pika.BlockingConnection:
-    """A connection to a node."""
-    at = pika.ConnectionParameters("127.0.0.1", cluster.nodes[node].amqp_port)
+def opened(
+    cluster: LocalCluster, node: int, vhost: str = "/", user: str = "guest"
+) -> pika.BlockingConnection:
+    """A connection to a node; user: guest, or one of `add_user`."""
+    port = cluster.nodes[node].amqp_port
+    login = pika.PlainCredentials(user, "guest" if user == "guest" else "pw")
+    at = pika.ConnectionParameters("127.0.0.1", port, vhost, login)
     return pika.BlockingConnection(at)
 
 

@@ -1,4 +1,4 @@
-"""`message_stats` of queues, connections and channels beside what RabbitMQ 4.3 answered."""
+"""`message_stats` of all that has some, beside what RabbitMQ 4.3 answered."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from typing import Any
 
 import pika
 import pytest
+from proton import Message
+from proton.utils import BlockingConnection
 
 from live import http_statistics
 from live.conftest import eventually
 from live.http_client import HttpClient, add_user, http_client, quoted
 from live.test_http_rates import SAMPLED, opened
+from tests.patience import PATIENCE_S
 from warren import Admin, ClaimReader, Connection, Producer
 from warren.local import LocalCluster
 from warren_broker.block.block import Block
@@ -189,6 +192,135 @@ def test_messages_in_blocks_and_claims_are_counted(cluster: LocalCluster, http: 
         assert (found["deliver"], found["ack"], found["deliver_get"]) == (60, 60, 60)
 
 
+def through(http: HttpClient, exchange: str) -> tuple[int, int]:
+    """What came to an exchange, and what went from it."""
+    found = http.get(f"/exchanges/{ROOT}/{exchange}").get("message_stats", {})
+    return found.get("publish_in", 0), found.get("publish_out", 0)
+
+
+def test_exchanges_count_what_comes_and_what_goes_to_queues(
+    cluster: LocalCluster, http: HttpClient
+) -> None:
+    """In runs of messages to several exchanges, too, of clients of any node and protocol."""
+    for queue in ("out-1", "out-2"):
+        assert http("PUT", f"/queues/{ROOT}/{queue}", {"durable": True}).status == 201
+    kinds = {"forked": "fanout", "headed": "headers", "first": "topic"}
+    for name, kind in kinds.items():
+        assert http("PUT", f"/exchanges/{ROOT}/{name}", {"type": kind}).status == 201
+    assert "message_stats" not in http.get(f"/exchanges/{ROOT}/forked")
+    known = through(http, "amq.default")
+    for node in (0, 2):
+        with opened(cluster, node) as connection:
+            publish_mixed(connection.channel())
+    address = f"amqp://guest:guest@127.0.0.1:{cluster.nodes[1].amqp_port}"
+    with Connection(address) as link, Producer(link) as producer:
+        for _ in range(4):
+            producer.send(b"b", "out-1")
+    sender = BlockingConnection(f"{address}/", timeout=PATIENCE_S)
+    sender.create_sender("/exchanges/forked/any").send(Message(b"b"))
+    sender.close()
+    wanted = {"forked": (17, 34), "headed": (20, 10), "first": (10, 20)}
+    wanted["amq.default"] = (known[0] + 16, known[1] + 16)
+    for node in range(3):
+        away = http_client(cluster, node)
+        assert {name: through(away, name) for name in wanted} == wanted
+    listed = {one["name"]: one for one in http.get(f"/exchanges/{ROOT}")}
+    assert listed["forked"]["message_stats"]["publish_in"] == 17
+    assert "message_stats" not in listed["amq.headers"]
+    everywhere = http.get("/exchanges?disable_stats=true")
+    assert not any("message_stats" in one for one in everywhere)
+    ages = "msg_rates_age=60&msg_rates_incr=1"
+
+    def sampled() -> bool:
+        found = http.get(f"/exchanges/{ROOT}/forked?{ages}")["message_stats"]
+        points = found["publish_out_details"]["samples"]
+        return bool(points) and points[0]["sample"] == 34
+
+    eventually(sampled, "samples of the exchange")
+
+
+def publish_mixed(channel: Any) -> None:
+    """Messages to several exchanges, of which some have no queue for them."""
+    for queue in ("out-1", "out-2"):
+        channel.queue_bind(queue, "forked")
+    channel.queue_bind("out-1", "headed", arguments={"x-match": "any", "a": 1})
+    channel.exchange_bind("forked", "first", "k")
+    with_header = pika.BasicProperties(headers={"a": 1})
+    for _ in range(5):
+        channel.basic_publish("forked", "any", b"b")
+        channel.basic_publish("", "out-1", b"b")
+        channel.basic_publish("headed", "any", b"b", with_header)
+        channel.basic_publish("headed", "any", b"b")
+        channel.basic_publish("first", "k", b"b")
+    for _ in range(3):
+        channel.basic_publish("forked", "any", b"b")
+    channel.confirm_delivery()
+    channel.basic_publish("", "out-2", b"b")
+
+
+def test_a_deleted_exchange_leaves_no_counts(cluster: LocalCluster, http: HttpClient) -> None:
+    path, body = f"/exchanges/{ROOT}/passing", {"type": "fanout"}
+    assert http("PUT", path, body).status == 201
+    with opened(cluster, 1) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.basic_publish("passing", "any", b"b")
+    assert through(http, "passing") == (1, 0)
+    assert http("DELETE", path).status == 204
+
+    def forgotten() -> bool:
+        assert http("PUT", path, body).status in (201, 204)
+        begun = through(http, "passing") == (0, 0)
+        assert begun or http("DELETE", path).status == 204
+        return begun
+
+    eventually(forgotten, "a new exchange of that name begins at nothing")
+
+
+def test_a_vhost_counts_what_its_clients_do(cluster: LocalCluster, http: HttpClient) -> None:
+    """Also with queues that are deleted, and over AMQP 1.0; its users see it, and no others'."""
+    assert http("PUT", "/vhosts/counted", {}).status == 201
+    user = add_user(http, "ofcounted", "management", vhost="counted")
+    assert "message_stats" not in user.get("/vhosts/counted")
+    assert [one["name"] for one in user.get("/vhosts")] == ["counted"]
+    for node in range(2):
+        with opened(cluster, node, vhost="counted", user="ofcounted") as connection:
+            channel = connection.channel()
+            channel.queue_declare("short", durable=True)
+            channel.confirm_delivery()
+            for _ in range(3):
+                channel.basic_publish("", "short", b"b")
+            with pytest.raises(pika.exceptions.UnroutableError):
+                channel.basic_publish("", "none", b"b", mandatory=True)
+            channel.basic_get("short", auto_ack=True)
+            channel.basic_ack(channel.basic_get("short")[0].delivery_tag)
+            if node:
+                channel.queue_delete("short")
+    found = user.get("/vhosts/counted")["message_stats"]
+    wanted = {"publish": 8, "confirm": 8, "return_unroutable": 2, "get": 2, "get_no_ack": 2}
+    wanted |= {"ack": 2, "deliver_get": 4, "deliver": 0}
+    assert {key: found[key] for key in wanted} == wanted
+    assert {one["name"]: one for one in http.get("/vhosts")}["counted"]["message_stats"] == found
+    with opened(cluster, 2, vhost="counted", user="ofcounted") as connection:
+        connection.channel().queue_declare("kept", durable=True)
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.basic_publish("", "kept", b"b")
+    ages = "lengths_age=60&lengths_incr=1&msg_rates_age=60&msg_rates_incr=1"
+
+    def sampled() -> bool:
+        found = user.get(f"/vhosts/counted?{ages}")
+        lengths = found["messages_details"]["samples"]
+        points = found["message_stats"]["confirm_details"]["samples"]
+        latest = [one["sample"] for one in (*lengths[:1], *points[:1])]
+        return latest == [1, 9] and found["messages"] == found["messages_ready"] == 1
+
+    eventually(sampled, "lengths, and samples of counts and lengths")
+    assert http("DELETE", "/vhosts/counted").status == 204
+    eventually(lambda: http("GET", "/vhosts/counted").status == 404, "it is gone")
+    assert not [one for one in http.get("/vhosts") if one["name"] == "counted"]
+
+
 def test_users_see_statistics_of_queues_in_their_vhosts(http: HttpClient) -> None:
     assert http("PUT", "/vhosts/own", {}).status == 201
     user = add_user(http, "ofown", "management", vhost="own")
@@ -214,9 +346,10 @@ def played() -> Iterator[tuple[HttpClient, dict[str, Any]]]:
 
 def compared(path: str) -> bool:
     """Whether the answer has what is compared by now."""
-    if "age=60" in path:  # samples: of one queue, and of all
-        return path.startswith((f"/queues/{ROOT}/", "/overview"))
-    return path.startswith(("/queues", "/connections", "/channels"))
+    if "age=60" in path:  # samples: of one queue, exchange or vhost, and of all
+        one = (f"/queues/{ROOT}/", f"/exchanges/{ROOT}/", f"/vhosts/{ROOT}")
+        return path.startswith((*one, "/overview"))
+    return True
 
 
 @pytest.mark.parametrize("path", [path for path in RECORDED["answers"] if compared(path)])
@@ -228,6 +361,9 @@ def test_statistics_are_shown_as_by_rabbitmq(
         for one in (wanted, found):
             stats = one.get("message_stats", {})
             one["message_stats"] = {key: value for key, value in stats.items() if "_det" in key}
+    for one in (wanted if isinstance(wanted, list) else [wanted]) if "vhosts" in path else ():
+        for key in OF_CONNECTIONS:
+            del one[key]
     missing = missing_of(wanted, found)
     assert not missing, (missing, wanted, found)
 
@@ -238,6 +374,8 @@ WITHOUT = (
 )
 """Keys that are not compared: with `rates_mode` basic RabbitMQ's deliveries are empty; the others
 Warren does not have (compatibility.md)."""
+OF_CONNECTIONS = ("recv_oct", "recv_oct_details", "send_oct", "send_oct_details")
+"""Of a vhost: Warren has them of connections."""
 
 
 def missing_of(wanted: Any, found: Any) -> list[str]:

@@ -356,10 +356,11 @@ class Connection:
             state.liveness.sent()
         return pieces
 
-    def take_confirmed(self) -> int:
-        """Return how many messages were confirmed to the client since the last call."""
-        confirmed, self.state.confirmed = self.state.confirmed, 0
-        return confirmed
+    def take_answered(self) -> tuple[int, int]:
+        """Return how many messages were confirmed and returned since the last call."""
+        answered = self.state.confirmed, self.state.returned
+        self.state.confirmed = self.state.returned = 0
+        return answered
 
     def _report(self) -> None:
         """Report to the queues how far the deliveries to no_ack consumers have been sent."""

@@ -100,6 +100,7 @@ def return_unroutable(channel: Channel, table: MessageTable, positions: list[int
     for at in positions:
         if table.route(at).mandatory:
             channel.returned += 1
+            connection.returned += 1
             format_return(
                 connection.out,
                 table,

@@ -356,7 +356,7 @@ class ConnectionState:
     faults              refusals that closed a channel or the connection, for the log
     waiting_bytes       in the inboxes of its channels
     transaction_bytes   kept for the commits of its channels
-    confirmed           messages confirmed to the client since `Connection.take_confirmed`
+    confirmed, returned messages, to the client, since `Connection.take_answered`
     traced_vhosts       the view's; looked at for each run of deliveries
 
     Invariants: every consumer in `consumers` belongs to an open channel; a channel's `waiting` is
@@ -386,6 +386,7 @@ class ConnectionState:
         "pieces_bytes",
         "publishes",
         "requests",
+        "returned",
         "rights",
         "scanner",
         "sessions",
@@ -429,7 +430,7 @@ class ConnectionState:
         self.faults: list[ChannelFault] = []
         self.waiting_bytes = 0
         self.transaction_bytes = 0
-        self.confirmed = 0
+        self.confirmed = self.returned = 0
         self.held_back: HeldBackBytes = HeldBackBytes()
         self.scanner = FrameScanner(
             min(config.frame_max or FRAME_BYTES_MAX_FIRST, FRAME_BYTES_MAX_FIRST),

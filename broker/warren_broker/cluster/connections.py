@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from functools import partial
+from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -23,6 +24,8 @@ from warren_broker.management.connection_values import (
 from warren_broker.management.statistic_values import QueueStatistics
 from warren_broker.management.total_values import NodeTotals
 
+Counted: TypeAlias = Literal["", "exchanges", "vhosts"]
+"""Of what statistics are, but of queues: see `messages.AskConnections`."""
 KnownConsumer: TypeAlias = tuple[int, int, ConsumerInfo]
 """Group of its queue, its number on its node, and what that node knows of it."""
 
@@ -187,27 +190,34 @@ class Connections:
         queue: str,
         samples: bool,
         answer: Callable[[list[QueueStatistics]], None],
+        counted: Counted = "",
     ) -> None:
         """Answer the sums of the nodes within reach, by name.
 
-        vhost  "": of the nodes themselves, named ""
-        queue  "": all of the vhost
+        vhost    "": of the nodes themselves, named ""
+        queue    "": all of the vhost
+        counted  "": queues; else of exchanges with `queue` as the name, or of vhosts
         """
+        here = partial(self._statistics_here, vhost, queue, samples, counted)
 
         def told(answers: Answers) -> None:
-            found = {one.name: one for one in self._statistics_here(vhost, queue, samples)}
+            found = {one.name: one for one in here()}
             for node in sorted(answers):
                 for one in answers[node].statistics:
                     known = found.get(one.name)
                     found[one.name] = one if known is None else known.plus(one)
             answer([found[name] for name in sorted(found)])
 
-        asked = (vhost, "", "", False, "", False, queue, False, True, samples)
+        asked = (vhost, "", "", False, "", False, queue, False, not counted, samples, counted)
         self._survey.ask(self._definitions.within_reach(), told, *asked)
 
     def _statistics_here(
-        self, vhost: str, queue: str, samples: bool
+        self, vhost: str, queue: str, samples: bool, counted: str
     ) -> tuple[QueueStatistics, ...]:
+        if counted == "exchanges":
+            return self._own_samples.read_exchanges(vhost, queue, samples)
+        if counted == "vhosts":
+            return self._own_samples.read_vhosts(vhost, samples)
         if not vhost:
             return (self._own_samples.read_node(),)
         return self._own_samples.read(vhost, queue, samples)
@@ -247,8 +257,9 @@ class Connections:
 
             self._own_totals.read(answer)
             return
-        if message.statistics:
-            known = self._statistics_here(message.vhost, message.queue, message.samples)
+        if message.statistics or message.counted:
+            asked = (message.vhost, message.queue, message.samples, message.counted)
+            known = self._statistics_here(*asked)
             read = messages.ConnectionsAre(message.request, (), statistics=known)
             self._cluster.host.send(node, messages.encode(read))
             return

@@ -355,8 +355,10 @@ class AskConnections(Numbered, frozen=True, array_like=True, tag="ask_connection
     statistics  the answer is to have those of the vhost's queues, or of `queue`, instead;
                 without a vhost those of the receiver itself
     samples    with these
+    counted    "exchanges" or "vhosts": the answer is to have statistics of these instead, of the
+               vhost and the name in `queue` ("": of all)
 
-    A node that does not know the last five fields answers the connections.
+    A node that does not know the last six fields answers the connections.
     """
 
     vhost: str
@@ -369,6 +371,7 @@ class AskConnections(Numbered, frozen=True, array_like=True, tag="ask_connection
     totals: bool = False
     statistics: bool = False
     samples: bool = False
+    counted: str = ""
 
 
 class ConnectionsAre(Numbered, frozen=True, array_like=True, tag="connections_are"):

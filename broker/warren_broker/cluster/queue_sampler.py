@@ -1,4 +1,4 @@
-"""Samples of a node and its queues, one each interval: what clients did, lengths of queues."""
+"""Samples of a node, its queues, exchanges and vhosts, one each interval: what clients did."""
 
 from __future__ import annotations
 
@@ -9,8 +9,21 @@ from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.led_queues import SLICE_GROUPS, MemberCounts
 from warren_broker.counters import MESSAGE_COUNTERS
-from warren_broker.management.statistic_values import NodeSamples, QueueStatistics
-from warren_broker.message_stats import COUNTED, UNKNOWN, QueueHistory
+from warren_broker.management.statistic_values import (
+    DEFAULT_EXCHANGE,
+    NodeSamples,
+    QueueStatistics,
+)
+from warren_broker.message_stats import (
+    COUNTED,
+    EXCHANGE_COUNTED,
+    EXCHANGE_SAMPLES_MAX,
+    UNKNOWN,
+    VHOST_COUNTED,
+    VHOST_SAMPLES_MAX,
+    CountHistory,
+    ExchangeKey,
+)
 from warren_raft.runtime.host import UnknownGroup
 
 _NODE: Final = 0
@@ -28,8 +41,13 @@ class QueueSampler:
         self._cluster = cluster
         self._definitions = definitions
         self._interval_ms = interval_ms
-        self._history = QueueHistory(cluster.loop.clock.monotonic_ms())
-        self._of_node = QueueHistory(cluster.loop.clock.monotonic_ms())
+        now = cluster.loop.clock.monotonic_ms()
+        self._history: CountHistory[int] = CountHistory(now)
+        self._of_node: CountHistory[int] = CountHistory(now)
+        self._exchanges: CountHistory[ExchangeKey] = CountHistory(
+            now, EXCHANGE_SAMPLES_MAX, EXCHANGE_COUNTED
+        )
+        self._vhosts: CountHistory[str] = CountHistory(now, VHOST_SAMPLES_MAX, VHOST_COUNTED)
         self._looks = 0
 
     def start(self) -> None:
@@ -47,7 +65,10 @@ class QueueSampler:
             self._sample(group, now)
         if first + SLICE_GROUPS < len(groups):
             loop.call_later(0, lambda: self._visit(groups, first + SLICE_GROUPS, began_ms))
-            return
+        else:
+            self._end_look(groups, now, began_ms)
+
+    def _end_look(self, groups: Sequence[int], now: tuple[int, int], began_ms: int) -> None:
         known = self._definitions.state.groups
         for group in groups:
             if group not in known:
@@ -56,6 +77,38 @@ class QueueSampler:
         self._looks += 1
         self._of_node.sample(_NODE, now, self._looks, self._counts(), self._history.total())
         self._of_node.looked(began_ms, (_NODE,))
+        self._sample_vhosts(now, began_ms)
+        exchanges = list({*self._cluster.queue_counts.exchanges, *self._exchanges})
+        self._visit_exchanges(exchanges, 0, began_ms)
+
+    def _sample_vhosts(self, now: tuple[int, int], began_ms: int) -> None:
+        state, rows = self._definitions.state, self._cluster.queue_counts.vhosts
+        lengths = self._history.lengths_by(lambda group: state.groups[group].vhost)
+        for vhost in [vhost for vhost in rows if vhost not in state.scopes]:
+            del rows[vhost]
+        known = sorted({*rows, *lengths, *self._vhosts}.intersection(state.scopes))
+        for vhost in known:
+            self._vhosts.sample(vhost, now, self._looks, rows.get(vhost), lengths.get(vhost))
+        self._vhosts.looked(began_ms, known)
+
+    def _visit_exchanges(self, keys: Sequence[ExchangeKey], first: int, began_ms: int) -> None:
+        """Look at the exchanges, SLICE_GROUPS in one turn; then wait for the next look."""
+        loop, clock, rows = (
+            self._cluster.loop,
+            self._cluster.loop.clock,
+            self._cluster.queue_counts.exchanges,
+        )
+        now = clock.monotonic_ms(), clock.epoch_ms()
+        for key in keys[first : first + SLICE_GROUPS]:
+            row = rows.get(key)
+            if self._definitions.state.exchange(*key) is None:
+                rows.pop(key, None)
+            elif not self._exchanges.unchanged(key, now[0], UNKNOWN, row):
+                self._exchanges.sample(key, now, UNKNOWN, row, None)
+        if first + SLICE_GROUPS < len(keys):
+            loop.call_later(0, lambda: self._visit_exchanges(keys, first + SLICE_GROUPS, began_ms))
+            return
+        self._exchanges.looked(began_ms, (key for key in keys if key in rows))
         loop.call_later(self._interval_ms, self._look)
 
     def _sample(self, group: int, now: tuple[int, int]) -> None:
@@ -110,4 +163,33 @@ class QueueSampler:
                 counts, rates = rows.get(group, ()), self._history.rates(group)
                 if counts or any(rates) or samples:
                     found.append(QueueStatistics(queue.name, tuple(counts), rates, kept))
+        return tuple(found)
+
+    def read_exchanges(self, vhost: str, name: str, samples: bool) -> tuple[QueueStatistics, ...]:
+        """Return what is known of the exchanges of a vhost that were used; see `read`.
+
+        name  DEFAULT_EXCHANGE: of the default exchange
+        """
+        rows, state = self._cluster.queue_counts.exchanges, self._definitions.state
+        if name:
+            wanted = [(vhost, "" if name == DEFAULT_EXCHANGE else name)]
+        else:
+            wanted = [key for key in rows if key[0] == vhost]
+        found = []
+        for key in wanted:
+            if key in rows and state.exchange(*key) is not None:
+                kept = (NodeSamples(*self._exchanges.samples(key)),) if samples else ()
+                counts, rates = tuple(rows[key]), self._exchanges.rates(key)
+                found.append(QueueStatistics(key[1], counts, rates, kept))
+        return tuple(found)
+
+    def read_vhosts(self, name: str, samples: bool) -> tuple[QueueStatistics, ...]:
+        """Return what is known of a vhost; name "": of all vhosts."""
+        rows, scopes, found = self._cluster.queue_counts.vhosts, self._definitions.state.scopes, []
+        for vhost in [name] if name else [*{*rows, *self._vhosts}]:
+            if vhost in scopes:
+                kept = (NodeSamples(*self._vhosts.samples(vhost)),) if samples else ()
+                counts, rates = tuple(rows.get(vhost, ())), self._vhosts.rates(vhost)
+                lengths = self._vhosts.lengths(vhost)
+                found.append(QueueStatistics(vhost, counts, rates, kept, lengths))
         return tuple(found)

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import Any
 
 from warren_broker.http_api.calls import HttpCall, boolean, done, path_of
+from warren_broker.http_api.queue_statistics import (
+    VHOST_STATISTICS_KEYS,
+    shown_vhost_statistics,
+    vhost_statistics,
+    wants_statistics,
+)
 from warren_broker.http_api.replies import (
     HttpReply,
     bad_request,
@@ -13,6 +20,7 @@ from warren_broker.http_api.replies import (
     refusal_of,
 )
 from warren_broker.http_api.routing_table import Answering, HttpRoute, http_route
+from warren_broker.http_api.sample_ranges import ranges_of
 from warren_broker.http_api.whole_cluster import nodes_alive
 from warren_broker.metadata.passwords import SALT_BYTES, hash_password
 
@@ -130,14 +138,25 @@ def _shown_vhost(vhost: dict[str, Any], alive: set[str]) -> dict[str, Any]:
 
 
 async def _list_vhosts(call: HttpCall) -> HttpReply:
+    ranges_of(call.query)  # refused where they are wrong; samples are of one vhost
     found = await call.get("/vhosts")
     alive = await nodes_alive(call)
-    return HttpReply(200, [_shown_vhost(one, alive) for one in found])
+    shown = [_shown_vhost(one, alive) for one in found]
+    if wants_statistics(call, VHOST_STATISTICS_KEYS):
+        known = await vhost_statistics(call)
+        shown = [one | shown_vhost_statistics(known.get(one["name"])) for one in shown]
+    return HttpReply(200, shown)
 
 
 async def _get_vhost(call: HttpCall) -> HttpReply:
+    ranges = ranges_of(call.query)
     found = await call.get(path_of("vhosts", *call.names))
-    return HttpReply(200, _shown_vhost(found, await nodes_alive(call)))
+    shown = _shown_vhost(found, await nodes_alive(call))
+    if wants_statistics(call, VHOST_STATISTICS_KEYS):
+        known = await vhost_statistics(call, shown["name"], bool(ranges))
+        now_ms = round(time.time() * 1000)
+        shown |= shown_vhost_statistics(known.get(shown["name"]), ranges, now_ms)
+    return HttpReply(200, shown)
 
 
 async def _put_vhost(call: HttpCall) -> HttpReply:

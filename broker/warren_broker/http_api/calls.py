@@ -21,14 +21,13 @@ from warren_broker.http_api.replies import (
     refusal_of,
 )
 from warren_broker.http_api.sampling import Sampling
+from warren_broker.management.statistic_values import DEFAULT_EXCHANGE
 from warren_raft.undecodable import UNDECODABLE
 
 TEXTS_OF_BOOLEANS: Final = {"true": True, "false": False}
 NO_OBJECT: Final = (b"", b"null", b"undefined")
 """Bodies that RabbitMQ takes for an empty object."""
 QUEUES_PER_ASK: Final = 500
-DEFAULT_EXCHANGE: Final = "amq.default"
-"""What the default exchange, which has an empty name, is called in a path."""
 
 
 @dataclass(frozen=True, slots=True)

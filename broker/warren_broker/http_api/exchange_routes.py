@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import Any
 
@@ -16,12 +17,19 @@ from warren_broker.http_api.calls import (
     text,
 )
 from warren_broker.http_api.messages import publish_message
+from warren_broker.http_api.queue_statistics import (
+    exchange_statistics,
+    shown_exchange_statistics,
+    wants_statistics,
+)
 from warren_broker.http_api.replies import (
     HttpRefusal,
     HttpReply,
     object_not_found,
 )
 from warren_broker.http_api.routing_table import HttpRoute, http_route
+from warren_broker.http_api.sample_ranges import ranges_of
+from warren_broker.management.statistic_values import DEFAULT_EXCHANGE
 
 EXCHANGE_FLAGS = ("durable", "auto_delete", "internal")
 
@@ -35,12 +43,23 @@ async def _of_vhost(call: HttpCall, vhost: str) -> list[dict[str, Any]]:
     return [_shown(vhost, one) for one in await call.get("/exchanges", vhost=vhost)]
 
 
+async def _with_statistics(call: HttpCall, vhost: str) -> list[dict[str, Any]]:
+    """Return a vhost's exchanges with their `message_stats`; the nodes are asked once."""
+    shown = await _of_vhost(call, vhost)
+    if not wants_statistics(call, ("message_stats",)):
+        return shown
+    found = await exchange_statistics(call, vhost)
+    return [one | shown_exchange_statistics(found.get(one["name"])) for one in shown]
+
+
 async def _list(call: HttpCall) -> HttpReply:
-    return HttpReply(200, await call.of_vhosts(partial(_of_vhost, call)))
+    ranges_of(call.query)  # refused where they are wrong; samples are of one exchange
+    return HttpReply(200, await call.of_vhosts(partial(_with_statistics, call)))
 
 
 async def _list_vhost(call: HttpCall) -> HttpReply:
-    return HttpReply(200, await _of_vhost(call, call.names[0]))
+    ranges_of(call.query)
+    return HttpReply(200, await _with_statistics(call, call.names[0]))
 
 
 async def _find(call: HttpCall) -> dict[str, Any] | None:
@@ -58,7 +77,14 @@ async def _known(call: HttpCall) -> tuple[str, str, dict[str, Any]]:
 
 
 async def _get(call: HttpCall) -> HttpReply:
-    return HttpReply(200, (await _known(call))[2])
+    wanted = ranges_of(call.query).msg_rates
+    vhost, name, shown = await _known(call)
+    if wants_statistics(call, ("message_stats",)):
+        asked = name or DEFAULT_EXCHANGE
+        found = await exchange_statistics(call, vhost, asked, wanted is not None)
+        now_ms = round(time.time() * 1000)
+        shown |= shown_exchange_statistics(found.get(name), wanted, now_ms)
+    return HttpReply(200, shown)
 
 
 async def _put(call: HttpCall) -> HttpReply:

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from warren_broker.http_api.sample_ranges import Point, Range
-from warren_broker.message_stats import COUNTED, LENGTHS, UNKNOWN, WIDTH
-
-_FIRST_LENGTH = 1 + len(COUNTED)
+from warren_broker.message_stats import COUNTED, LENGTHS, UNKNOWN, sample_width
 
 
 class _Node(NamedTuple):
@@ -18,24 +16,28 @@ class _Node(NamedTuple):
 
 
 class KeptSamples:
-    """The samples of a queue, or of the nodes, at the nodes that have some.
+    """The samples of a queue, an exchange, a vhost or the nodes, at the nodes that have some.
 
     Counts are the sums over the nodes: at a time before a node's first sample they are 0 there,
     unless older ones were dropped. Lengths are those of the latest sample of a leader; of the nodes
-    themselves they are sums.
+    themselves, and of vhosts, they are sums.
     """
 
-    def __init__(self, nodes: Sequence[Any], summed: bool = False) -> None:
-        """nodes: of `statistic_values.NodeSamples`, as the node answers them."""
+    def __init__(
+        self, nodes: Sequence[Any], summed: bool = False, names: Sequence[str] = COUNTED
+    ) -> None:
+        """nodes: of `statistic_values.NodeSamples`, as the node answers them; names: of counts."""
+        self.names = names
         self._summed = summed
+        width = sample_width(names)
         self._nodes = [
-            _Node(whole, [numbers[at : at + WIDTH] for at in range(0, len(numbers), WIDTH)])
+            _Node(whole, [numbers[at : at + width] for at in range(0, len(numbers), width)])
             for whole, numbers in nodes
         ]
 
     def counts(self, name: str, wanted: Range, now_ms: int) -> list[Point]:
-        """Return the samples of one of COUNTED, the latest first, as far back as is known."""
-        at = 1 + COUNTED.index(name)
+        """Return the samples of one of the counts, the latest first, as far back as is known."""
+        at = 1 + self.names.index(name)
         found: list[Point] = []
         for time_ms in wanted.times(now_ms):
             rows = self._rows(time_ms)
@@ -49,7 +51,7 @@ class KeptSamples:
 
     def lengths(self, name: str, wanted: Range, now_ms: int) -> list[Point]:
         """Return the samples of one of LENGTHS, the latest first, as far back as is known."""
-        at = _FIRST_LENGTH + LENGTHS.index(name)
+        at = 1 + len(self.names) + LENGTHS.index(name)
         found: list[Point] = []
         for time_ms in wanted.times(now_ms):
             rows = [row for row in self._rows(time_ms) if row is not None and row[at] != UNKNOWN]

@@ -12,10 +12,11 @@ from warren_broker.http_api.consumer_routes import consumers_of
 from warren_broker.http_api.listing import columns_of, paged, paging_of, sorts_of
 from warren_broker.http_api.messages import get_messages
 from warren_broker.http_api.queue_statistics import (
-    STATISTICS_KEYS,
     shown_statistics,
     statistics_of,
     statistics_of_one,
+    wants,
+    wants_statistics,
 )
 from warren_broker.http_api.replies import HttpRefusal, HttpReply, bad_request
 from warren_broker.http_api.routing_table import HttpRoute, http_route
@@ -83,10 +84,6 @@ def _needs_counts(call: HttpCall) -> bool:
     return columns is None or any(column and column[0] not in BASIC for column in columns)
 
 
-def _needs_statistics(call: HttpCall) -> bool:
-    return call.sampling.on and any(_wants(call, key) for key in STATISTICS_KEYS)
-
-
 async def _with_statistics(call: HttpCall, queues: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return queues with their rates and `message_stats`; the nodes are asked once per vhost."""
     found: dict[str, Any] = {}
@@ -100,20 +97,12 @@ async def _with_statistics(call: HttpCall, queues: list[dict[str, Any]]) -> list
     return [one | shown_statistics(found[one["vhost"]].get(one["name"])) for one in queues]
 
 
-def _wants(call: HttpCall, key: str) -> bool:
-    """Return whether a key of one queue is shown that takes a question of its own."""
-    if call.query.get("disable_stats") == "true":
-        return False
-    columns = columns_of(call.query)
-    return columns is None or any(column[:1] == (key,) for column in columns)
-
-
 async def _listed(call: HttpCall, vhost: str | None) -> HttpReply:
     """List queues; of a page that is sorted by what needs no counts, only its queues are counted.
 
     Otherwise a page of a hundred would have every leader of ten thousand queues asked.
     """
-    counts, statistics = _needs_counts(call), _needs_statistics(call)
+    counts, statistics = _needs_counts(call), wants_statistics(call)
     ranges_of(call.query)  # refused where they are wrong; samples are of one queue
     few = paging_of(call.query) is not None and BASIC.issuperset(
         one.split(".")[0] for one in sorts_of(call.query)
@@ -154,10 +143,10 @@ async def _get(call: HttpCall) -> HttpReply:
     vhost, name = call.names
     found = await call.queue(vhost, name, counts=counts)
     shown = shown_queue(found, await nodes_alive(call), counts)
-    if _needs_statistics(call):
+    if wants_statistics(call):
         known = await statistics_of_one(call, vhost, name, bool(ranges))
         shown |= shown_statistics(known, ranges, round(time.time() * 1000))
-    if _wants(call, "consumer_details"):
+    if wants(call, "consumer_details"):
         shown["consumer_details"] = await consumers_of(call, vhost, name)
     return HttpReply(200, shown)
 

@@ -1,21 +1,46 @@
-"""`message_stats` and rates of queues, from what the nodes answer of them."""
+"""`message_stats` and rates of queues, exchanges and vhosts, from what the nodes answer."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
 from warren_broker.http_api.calls import HttpCall, path_of
 from warren_broker.http_api.kept_samples import KeptSamples
+from warren_broker.http_api.listing import columns_of
 from warren_broker.http_api.sample_ranges import Range, Ranges, details
-from warren_broker.message_stats import COUNTED, LENGTHS, NO_RATES, PUBLISH
+from warren_broker.message_stats import (
+    CONFIRM,
+    COUNTED,
+    EXCHANGE_COUNTED,
+    LENGTHS,
+    NO_RATES,
+    PUBLISH,
+    RETURN_UNROUTABLE,
+    VHOST_COUNTED,
+)
 
 Statistics: TypeAlias = Sequence[Any]
 """`management.statistic_values.QueueStatistics`, as the node answers it."""
 STATISTICS_KEYS: Final = frozenset({"message_stats", *(f"{name}_details" for name in LENGTHS)})
 """Keys of a queue for which the nodes are asked."""
+VHOST_STATISTICS_KEYS: Final = STATISTICS_KEYS.union(LENGTHS)
+"""Those of a vhost."""
 _HANDED_OUT: Final = ("deliver", "deliver_no_ack", "get", "get_no_ack")
 """Their sum is `deliver_get`."""
+
+
+def wants(call: HttpCall, key: str) -> bool:
+    """Return whether a key of one object is shown that takes a question of its own."""
+    if call.query.get("disable_stats") == "true":
+        return False
+    columns = columns_of(call.query)
+    return columns is None or any(column[:1] == (key,) for column in columns)
+
+
+def wants_statistics(call: HttpCall, keys: Iterable[str] = STATISTICS_KEYS) -> bool:
+    """Return whether one of the keys is shown for which the nodes are asked."""
+    return call.sampling.on and any(wants(call, key) for key in keys)
 
 
 async def statistics_of(call: HttpCall, vhost: str) -> dict[str, Statistics]:
@@ -44,7 +69,7 @@ def shown_statistics(
     As in RabbitMQ, a queue to which nothing was published has no `publish`, and one from which
     nothing was asked for has none of the other counts.
     """
-    counts, rates, kept = one[1:] if one is not None else ((), NO_RATES, ())
+    counts, rates, kept = one[1:4] if one is not None else ((), NO_RATES, ())
     samples, wanted = KeptSamples(kept), ranges.lengths
     shown: dict[str, Any] = {
         f"{name}_details": details(
@@ -62,13 +87,71 @@ def shown_statistics(
 
 def add_samples(stats: dict[str, Any], kept: KeptSamples, wanted: Range, now_ms: int) -> None:
     """Add the samples that nodes have kept to `message_stats`."""
-    points = {name: kept.counts(name, wanted, now_ms) for name in COUNTED}
+    points = {name: kept.counts(name, wanted, now_ms) for name in kept.names}
     points["deliver_get"] = [
         {"sample": sum(one["sample"] for one in at), "timestamp": at[0]["timestamp"]}
         for at in zip(*(points[name] for name in _HANDED_OUT), strict=True)
     ]
     for name in points.keys() & stats.keys():
         stats[f"{name}_details"] = details(stats[f"{name}_details"]["rate"], points[name])
+
+
+async def exchange_statistics(
+    call: HttpCall, vhost: str, name: str = "", samples: bool = False
+) -> dict[str, Statistics]:
+    """Return the statistics of a vhost's exchanges by name, or of one; `amq.default` is "" then."""
+    asked = {"name": name, "samples": "true" if samples else "false"}
+    found = await call.get(path_of("statistics", "exchanges", **asked), vhost=vhost)
+    return {str(one[0]): one for one in found}
+
+
+def shown_exchange_statistics(
+    one: Statistics | None, wanted: Range | None = None, now_ms: int = 0
+) -> dict[str, Any]:
+    """Return `message_stats` of an exchange; None: no client has published through it."""
+    if one is None:
+        return {}
+    samples = KeptSamples(one[3], names=EXCHANGE_COUNTED)
+    stats: dict[str, Any] = {}
+    for name, count, rate in zip(EXCHANGE_COUNTED, one[1], one[2], strict=False):
+        if count:
+            points = None if wanted is None else samples.counts(name, wanted, now_ms)
+            stats[name], stats[f"{name}_details"] = count, details(rate, points)
+    return {"message_stats": stats} if stats else {}
+
+
+async def vhost_statistics(
+    call: HttpCall, name: str = "", samples: bool = False
+) -> dict[str, Statistics]:
+    """Return the statistics of the vhosts that the user sees by name, or of one."""
+    asked = {"name": name, "samples": "true" if samples else "false"}
+    found = await call.get(path_of("statistics", "vhosts", **asked))
+    return {str(one[0]): one for one in found}
+
+
+def shown_vhost_statistics(
+    one: Statistics | None, ranges: Ranges = NO_RANGES, now_ms: int = 0
+) -> dict[str, Any]:
+    """Return lengths and `message_stats` of a vhost; None: nothing is known of it."""
+    if one is None:
+        return {}
+    counts, rates, kept, lengths = one[1:5]
+    samples, wanted = KeptSamples(kept, True, VHOST_COUNTED), ranges.lengths
+    shown: dict[str, Any] = {}
+    for at, name in enumerate(LENGTHS):
+        points = None if wanted is None else samples.lengths(name, wanted, now_ms)
+        shown[name] = lengths[at] if lengths else 0
+        shown[f"{name}_details"] = details(rates[len(VHOST_COUNTED) + at], points)
+    if any(counts):
+        stats = message_stats(counts[: len(COUNTED)], rates)
+        if counts[PUBLISH]:
+            for at in (CONFIRM, RETURN_UNROUTABLE):
+                name = VHOST_COUNTED[at]
+                stats[name], stats[f"{name}_details"] = counts[at], details(rates[at], None)
+        if ranges.msg_rates is not None:
+            add_samples(stats, samples, ranges.msg_rates, now_ms)
+        shown["message_stats"] = stats
+    return shown
 
 
 def message_stats(counts: Sequence[int], rates: Sequence[float]) -> dict[str, Any]:

@@ -168,6 +168,11 @@ class MessageTable:
         """Return the position of its route in routes.entries."""
         return self._row(i)[0]
 
+    def route_ids(self, first: int, last: int) -> list[int]:
+        """Return the positions of the routes of messages first <= i < last."""
+        words = memoryview(self.rows).cast("I")
+        return words[ROW_WORDS * first : ROW_WORDS * last : ROW_WORDS].tolist()
+
     def route(self, i: int) -> Route:
         """Return its route."""
         return self.routes.entries[self._row(i)[0]]

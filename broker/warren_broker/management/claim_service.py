@@ -73,7 +73,7 @@ def _settle(asker: Asker, request: requests.SettleClaimsRequest, answer: Answer)
     command = commands.SettleClaims(request.reader, request.number, request.epoch, strict=True)
 
     def settled(reply: Any) -> MessagesCounted:
-        asker.broker.cluster.queue_counts.settled(queue.group, reply.messages)
+        asker.broker.cluster.queue_counts.settled(queue.vhost, queue.group, reply.messages)
         return MessagesCounted(reply.messages)
 
     asker.ask(queue, command, answer, settled)

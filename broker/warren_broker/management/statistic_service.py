@@ -12,25 +12,47 @@ from warren_broker.management.resource import Listed, Shown
 from warren_broker.management.statistic_values import QueueStatistics
 
 STATISTICS_LISTED_MAX: Final = 2_000
-"""Queues in one answer over AMQP 1.0: Proton's values hold 65,535 parts, each has 24."""
+"""Queues, exchanges or vhosts in one answer over AMQP 1.0: Proton's values hold 65,535 parts, and
+each of these has 30 at most."""
+
+
+def _listed(asker: Asker, what: str, found: list[QueueStatistics], answer: Answer) -> None:
+    if asker.in_parts and len(found) > STATISTICS_LISTED_MAX:
+        answer(
+            errors.InvalidArgument(
+                f"statistics of {len(found)} {what} in one answer, {STATISTICS_LISTED_MAX} "
+                "fit; ask for one with ?name="
+            )
+        )
+    else:
+        answer(Listed(tuple(found)))
 
 
 def _queues(asker: Asker, request: m.GetQueueStatisticsRequest, answer: Answer) -> None:
     asker.access.must_be("management", "see statistics")
+    told = asker.guard(lambda found: _listed(asker, "queues", found, answer))
+    asker.broker.connections.statistics(asker.vhost, request.name, request.samples, told)
+
+
+def _exchanges(asker: Asker, request: m.GetExchangeStatisticsRequest, answer: Answer) -> None:
+    asker.access.must_be("management", "see statistics")
+    told = asker.guard(lambda found: _listed(asker, "exchanges", found, answer))
+    asker.broker.connections.statistics(
+        asker.vhost, request.name, request.samples, told, "exchanges"
+    )
+
+
+def _vhosts(asker: Asker, request: m.GetVhostStatisticsRequest, answer: Answer) -> None:
+    access = asker.access
+    access.must_be("management", "see statistics")
+    every = access.has_tag("monitoring")
 
     def told(found: list[QueueStatistics]) -> None:
-        if asker.in_parts and len(found) > STATISTICS_LISTED_MAX:
-            answer(
-                errors.InvalidArgument(
-                    f"statistics of {len(found)} queues in one answer, {STATISTICS_LISTED_MAX} "
-                    "fit; ask for one queue with ?name="
-                )
-            )
-        else:
-            answer(Listed(tuple(found)))
+        seen = [one for one in found if every or access.held_in(one.name) is not None]
+        _listed(asker, "vhosts", seen, answer)
 
     asker.broker.connections.statistics(
-        asker.vhost, request.name, request.samples, asker.guard(told)
+        request.name, "", request.samples, asker.guard(told), "vhosts"
     )
 
 
@@ -45,5 +67,7 @@ def _nodes(asker: Asker, request: m.GetNodeStatisticsRequest, answer: Answer) ->
 
 STATISTIC_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {
     m.GetQueueStatisticsRequest: _queues,
+    m.GetExchangeStatisticsRequest: _exchanges,
+    m.GetVhostStatisticsRequest: _vhosts,
     m.GetNodeStatisticsRequest: _nodes,
 }

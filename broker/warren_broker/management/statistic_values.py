@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
+
+DEFAULT_EXCHANGE: Final = "amq.default"
+"""As which the default exchange, which has no name, is asked for, as in RabbitMQ's HTTP API."""
 
 
 class NodeSamples(msgspec.Struct, frozen=True, array_like=True):
     """The samples of a queue that one node has, the oldest first.
 
     whole    all counts of that node were 0 before the first one
-    numbers  `message_stats.WIDTH` of each: milliseconds since the epoch, counts, lengths
+    numbers  `message_stats.sample_width` of each: milliseconds since the epoch, counts, lengths
     """
 
     whole: bool
@@ -19,20 +24,27 @@ class NodeSamples(msgspec.Struct, frozen=True, array_like=True):
 class QueueStatistics(msgspec.Struct, frozen=True, array_like=True):
     """Counts of a queue, in the order of `message_stats.COUNTED`, and what follows from them.
 
+    Or of an exchange (`EXCHANGE_COUNTED`), or of a vhost (`VHOST_COUNTED`).
+
     counts   since the starts of the nodes that answer; empty: there are none
     rates    per second, of the counts and then of the lengths, which its leader knows
     samples  of each node, where they were asked for
+    lengths  of a vhost, at the nodes' last looks; empty: not known
     """
 
     name: str
     counts: tuple[int, ...]
     rates: tuple[float, ...]
     samples: tuple[NodeSamples, ...] = ()
+    lengths: tuple[int, ...] = ()
 
     def plus(self, other: QueueStatistics) -> QueueStatistics:
         """Return the sums with what another node knows of the same queue."""
-        counts = self.counts or other.counts
+        counts, lengths = self.counts or other.counts, self.lengths or other.lengths
         if self.counts and other.counts:
             counts = tuple([a + b for a, b in zip(self.counts, other.counts, strict=True)])
+        if self.lengths and other.lengths:
+            lengths = tuple([a + b for a, b in zip(self.lengths, other.lengths, strict=True)])
         rates = tuple([a + b for a, b in zip(self.rates, other.rates, strict=True)])
-        return QueueStatistics(self.name, counts, rates, self.samples + other.samples)
+        samples = self.samples + other.samples
+        return QueueStatistics(self.name, counts, rates, samples, lengths)

@@ -1,4 +1,4 @@
-"""What clients did with queues, and on the nodes, as `/management` resources for the HTTP API."""
+"""What clients did, by queue, exchange, vhost and node: `/management` for the HTTP API."""
 
 from __future__ import annotations
 
@@ -21,13 +21,42 @@ class GetQueueStatisticsRequest(ManagementRequest, frozen=True):
     samples: bool = False
 
 
+class GetExchangeStatisticsRequest(ManagementRequest, frozen=True):
+    """GET /statistics/exchanges?name=&samples=. Answer: Listed (QueueStatistics), by name.
+
+    Exchanges through which no client has published since the nodes' starts are left out.
+
+    name  only the exchange with this name, `amq.default` is the default one; "": all of the vhost
+    """
+
+    name: str = ""
+    samples: bool = False
+
+
+class GetVhostStatisticsRequest(ManagementRequest, frozen=True):
+    """GET /statistics/vhosts?name=&samples=. Answer: Listed (QueueStatistics), by name.
+
+    name  only the vhost with this name; "": all that the user sees
+    """
+
+    name: str = ""
+    samples: bool = False
+
+
 class GetNodeStatisticsRequest(ManagementRequest, frozen=True):
     """GET /statistics/nodes. Answer: Shown (QueueStatistics): sums, with the nodes' samples."""
 
 
-def _get(names: Names, query: Query, body: Any) -> ManagementRequest:
-    name = query.get("name", "")
-    return GetQueueStatisticsRequest(name, bool(name) and resource.is_set(query, "samples"))
+def _named(
+    kind: type[GetQueueStatisticsRequest]
+    | type[GetExchangeStatisticsRequest]
+    | type[GetVhostStatisticsRequest],
+) -> resource.Make:
+    def parse(names: Names, query: Query, body: Any) -> ManagementRequest:
+        name = query.get("name", "")
+        return kind(name, bool(name) and resource.is_set(query, "samples"))
+
+    return parse
 
 
 def _get_nodes(names: Names, query: Query, body: Any) -> ManagementRequest:
@@ -35,6 +64,8 @@ def _get_nodes(names: Names, query: Query, body: Any) -> ManagementRequest:
 
 
 ROUTES: tuple[resource.Route, ...] = (
-    resource.route("GET", "/statistics/queues", _get),
+    resource.route("GET", "/statistics/queues", _named(GetQueueStatisticsRequest)),
+    resource.route("GET", "/statistics/exchanges", _named(GetExchangeStatisticsRequest)),
+    resource.route("GET", "/statistics/vhosts", _named(GetVhostStatisticsRequest)),
     resource.route("GET", "/statistics/nodes", _get_nodes),
 )

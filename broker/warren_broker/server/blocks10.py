@@ -21,6 +21,7 @@ from warren_broker.kernel import (
     flags_of,
     partition,
 )
+from warren_broker.message_stats import PUBLISH
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue import commands
 from warren_broker.queue.describe_command import DescribeClaim
@@ -50,6 +51,7 @@ def _allowed(
         if refusal is not None:
             raise refusal
     asker.broker.cluster.counters.received(AMQP_10, table.count, True)
+    asker.broker.cluster.queue_counts.vhosts[asker.vhost][PUBLISH] += table.count
     return table
 
 
@@ -78,13 +80,14 @@ def _split(
                 "was refused; bind one for that key, or leave such messages out"
             )
         targets.append(tuple(numbers.setdefault(name, len(numbers)) for name in names))
-    found = []
+    found, counts = [], asker.broker.cluster.queue_counts
     selections = partition(table, 0, table.count, targets, len(numbers))
     for name, selection in zip(numbers, selections, strict=True):
         queue = state.queue(asker.vhost, name)
         assert queue is not None, name
-        asker.broker.cluster.queue_counts.published(queue.group, len(selection))
+        counts.published(queue.group, len(selection))
         found.append((queue, selection))
+    counts.through(asker.vhost, exchange, table.count, sum(map(len, selections)))
     return found
 
 
@@ -149,7 +152,9 @@ def _publish(asker: Asker, request: connection_requests.PublishBlock, answer: An
         queue = asker.broker.queues.find(asker.vhost, request.queue)
         if queue.store_of:
             raise errors.store_refused(queue.name, queue.vhost, queue.store_of)
-        asker.broker.cluster.queue_counts.published(queue.group, table.count)
+        counts = asker.broker.cluster.queue_counts
+        counts.published(queue.group, table.count)
+        counts.through(asker.vhost, "", table.count, table.count)
         parts = [(queue, Selection(table, 0, table.count))]
     else:
         parts = _split(asker, request.exchange, request.block)
@@ -250,7 +255,7 @@ def _read(
         taken, rest = cut_runs(runs, count)
         cursor = rest or None if browsing else None
         if not browsing:
-            asker.broker.cluster.queue_counts.claimed(queue.group, count)
+            asker.broker.cluster.queue_counts.claimed(queue.vhost, queue.group, count)
         answer(
             connection_requests.Fetched((connection_requests.Piece(taken, data),), count, cursor)
         )

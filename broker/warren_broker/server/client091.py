@@ -139,7 +139,7 @@ class Client091(ProtocolClient):
         output = self._session.take_output()
         if output:
             self._stream.write(output)
-            self._counts.confirmed(self._session.take_confirmed())
+            self._counts.answered(*self._session.take_answered())
         # A stream that is congested calls `drained`; else there is room for what was refused.
         if not self._stream.congested and (self._held.owes or (output and self._stream.paused)):
             self._held.ask_again()
@@ -290,7 +290,7 @@ class Client091(ProtocolClient):
             if not isinstance(result, errors.Refusal) and not self._gone:
                 client = self._session.state.client_properties
                 self._log.opened(request.user, request.vhost, client)
-                self._counts.opened()
+                self._counts.opened(request.vhost)
                 self._events.opened(request.user, request.vhost, client)
             answer(result)
 

@@ -268,7 +268,7 @@ class Client10(ProtocolClient):
                 answer(result)
                 return
             client = self._connection.client
-            self._counts.opened()
+            self._counts.opened(request.vhost)
             self._log.opened(request.user, request.vhost, client, client.get("container", ""))
             self._events.opened(request.user, request.vhost, client)
             answer(connection_requests.VhostOpened(settings.node, settings.cluster))

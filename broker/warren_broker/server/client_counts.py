@@ -11,14 +11,18 @@ from warren_broker.cluster.broker import Broker
 from warren_broker.counters import QUEUE_TYPES
 from warren_broker.message_stats import (
     ACK,
+    CONFIRM,
     DELIVER,
     DELIVER_NO_ACK,
     GET,
     GET_EMPTY,
     GET_NO_ACK,
+    PUBLISH,
     REDELIVER,
+    RETURN_UNROUTABLE,
     Row,
     zero_row,
+    zero_vhost_row,
 )
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue.commands import ConsumerId, Delivery, SessionId
@@ -79,6 +83,7 @@ class ClientCounts:
         "_protocol",
         "_queues",
         "_rows",
+        "_vhost",
         "published_to",
     )
 
@@ -88,13 +93,15 @@ class ClientCounts:
         self._queues = broker.cluster.queue_counts
         self._consuming = broker.consuming
         self._opened = False
+        self._vhost = zero_vhost_row()
         self._channels: dict[SessionId, ChannelCounts] = {}
         self._rows: dict[ConsumerId, _Rows] = {}
         self.published_to = self._queues.published
 
-    def opened(self) -> None:
+    def opened(self, vhost: str) -> None:
         """Count the connection, which has opened its vhost."""
         self._opened = True
+        self._vhost = self._queues.vhosts[vhost]
         self._counters.add("connections_opened", 1)
 
     def closed(self) -> None:
@@ -133,6 +140,7 @@ class ClientCounts:
         """Count messages received."""
         count = request.last - request.first
         self._counters.received(self._protocol, count, request.confirm)
+        self._vhost[PUBLISH] += count
         channel = self._channels.get(request.session)
         if channel is not None:
             channel.published += count
@@ -141,10 +149,12 @@ class ClientCounts:
         """Count messages routed; one part per queue."""
         self._counters.add("global_messages_routed", sum(map(len, parts)), self._protocol)
 
-    def confirmed(self, count: int) -> None:
-        """Count messages confirmed."""
-        if count:
-            self._counters.add("global_messages_confirmed", count, self._protocol)
+    def answered(self, confirmed: int, returned: int) -> None:
+        """Count messages confirmed, and returned as unroutable."""
+        if confirmed:
+            self._counters.add("global_messages_confirmed", confirmed, self._protocol)
+            self._vhost[CONFIRM] += confirmed
+        self._vhost[RETURN_UNROUTABLE] += returned
 
     def delivered(
         self, consumer: ConsumerId, session: SessionId, no_ack: bool, delivery: Delivery
@@ -172,6 +182,7 @@ class ClientCounts:
         elif isinstance(result, requests.GotNothing):
             # Where a read has found the queue empty, it has no consumer of that number.
             self._queues.row(queue.group)[GET_EMPTY] += 1
+            self._vhost[GET_EMPTY] += 1
             channel = self._channels.get(request.session)
             if channel is not None:
                 channel.row(queue)[GET_EMPTY] += 1
@@ -185,11 +196,12 @@ class ClientCounts:
             count = sum([last - first + 1 for first, last in msg_ids])
             rows.queue[ACK] += count
             rows.channel[ACK] += count
+            self._vhost[ACK] += count
             labels = self._protocol, QUEUE_TYPES[rows.kind]
             self._counters.add("global_messages_acknowledged", count, *labels)
 
     def _handed_out(self, rows: _Rows, at: int, how: str, count: int, again: bool) -> None:
-        for row in (rows.queue, rows.channel):
+        for row in (rows.queue, rows.channel, self._vhost):
             row[at] += count
             if again:
                 row[REDELIVER] += count

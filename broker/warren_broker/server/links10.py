@@ -14,6 +14,7 @@ from warren_broker.cluster.client.publisher import QueuePart
 from warren_broker.counters import AMQP_10
 from warren_broker.kernel import CC, USER_ID, Selection, distinct_routes
 from warren_broker.message_checks import first_refused
+from warren_broker.message_stats import CONFIRM, PUBLISH, RETURN_UNROUTABLE
 from warren_raft.quoting import quoted
 
 log = logging.getLogger(__name__)
@@ -75,6 +76,7 @@ class _PublishedRun:
         broker = asker.broker
         counters = broker.cluster.counters
         counters.received(AMQP_10, last - first, not request.settled)
+        broker.cluster.queue_counts.vhosts[asker.vhost][PUBLISH] += last - first
         queues: list[str] = []
         selections: list[Selection] = []
 
@@ -90,6 +92,7 @@ class _PublishedRun:
             lost = [at for at in range(first, last) if not self._left[at]]
             if lost:
                 self._decide(lost)
+                self._counted(RETURN_UNROUTABLE, len(lost))
                 self._tell(link_requests.PublishOutcomes(released=lost))
 
         def confirmed(part: int, ok: bool, refused: list[int] | None) -> None:
@@ -124,8 +127,13 @@ class _PublishedRun:
             if not self._request.settled:
                 counters = self._asker.broker.cluster.counters
                 counters.add("global_messages_confirmed", len(accepted), AMQP_10)
+                self._counted(CONFIRM, len(accepted))
             self._decide(accepted)
             self._tell(link_requests.PublishOutcomes(accepted=accepted))
+
+    def _counted(self, at: int, count: int) -> None:
+        asker = self._asker
+        asker.broker.cluster.queue_counts.vhosts[asker.vhost][at] += count
 
     def _rejected(self, queue: str, positions: Sequence[int]) -> None:
         broker = self._asker.broker

@@ -38,6 +38,6 @@ def test_counts_that_come_after_a_queues_deletion_are_forgotten_at_the_next_look
     counts.published(DELETED, 1)
     calls[-1]()
     assert list(counts.rows) == [GROUP] and counts.rows[GROUP][PUBLISH] == 3
-    counts.settled(DELETED, 1)
+    counts.settled("/", DELETED, 1)
     calls[-1]()
     assert list(counts.rows) == [GROUP], "whenever it comes"

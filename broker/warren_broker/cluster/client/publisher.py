@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
@@ -98,7 +99,35 @@ class Publisher:
         parts = self.route(vhost, table, first, last, flags)
         if tap is not None:
             tap(parts)
+        if counted is not None:
+            self._count_exchanges(vhost, table, first, last, parts)
         return self._submit(vhost, parts, on_routed, on_confirmed, keep, names, unknown, counted)
+
+    def _count_exchanges(
+        self, vhost: str, table: MessageTable, first: int, last: int, parts: list[QueuePart]
+    ) -> None:
+        """Count what came to the exchanges of a run, and went from them to queues.
+
+        As in RabbitMQ, a message counts at the exchange to which it was published alone.
+        """
+        through = self._queues.cluster.queue_counts.through
+        entries, ids = table.routes.entries, distinct_routes(table, first, last)
+        went = [part.selection for part in parts if not part.kept]
+        names = {entries[route_id].exchange for route_id in ids}
+        if len(names) <= 1:
+            for name in names:
+                through(vhost, exchange_text(name), last - first, sum(map(len, went)))
+            return
+        named = [entries[route_id].exchange for route_id in table.route_ids(first, last)]
+        came = Counter(named)
+        left: Counter[bytes] = Counter()
+        for one in went:
+            if one.indices is None:
+                left.update(named)
+            else:
+                left.update([named[at - first] for at in one.indices])
+        for name, count in came.items():
+            through(vhost, exchange_text(name), count, left[name])
 
     def publish_from(
         self,
@@ -324,7 +353,7 @@ class Publisher:
         """Return the queues of a route; None: more than the route decides."""
         topology = self._queues.definitions.topology
         route = table.routes.entries[route_id]
-        exchange = route.exchange.decode("utf-8", "surrogateescape")
+        exchange = exchange_text(route.exchange)
         key = route.routing_key.decode("utf-8", "surrogateescape")
         if topology.dependence(vhost, exchange):
             return None
@@ -354,7 +383,7 @@ class Publisher:
             route = table.route(i)
             exchange = start
             if exchange is None:
-                exchange = route.exchange.decode("utf-8", "surrogateescape")
+                exchange = exchange_text(route.exchange)
             key = route.routing_key.decode("utf-8", "surrogateescape")
             wanted = decoded.get(route.exchange)
             if wanted is None:
@@ -388,6 +417,11 @@ class Publisher:
             else:
                 parts.append(QueuePart(name, selection, selected))
         return parts + kept
+
+
+def exchange_text(name: bytes) -> str:
+    """Return an exchange's name in a route as the definitions have it."""
+    return name.decode("utf-8", "surrogateescape")
 
 
 def _without_bcc(table: MessageTable, first: int, last: int) -> MessageTable:
