@@ -124,6 +124,16 @@ def test_a_message_that_was_made_ahead_does_not_stop_the_reading() -> None:
     assert client.connection.ahead.bytes_waiting > UNTAKEN_BYTES_MAX
     assert client.connection.wants_input
     assert client.connection.bounds.undelivered_bytes >= MIB, "the next one waits"
+    other = client.session.receiver("other")
+    other.source.address = "/queues/q"
+    other.open()
+    for piece in client.engine.output():
+        client.connection.receive(piece)
+    for request in client.connection.take_requests():
+        if type(request) is asks.Consume:  # the answer is written apart from what is due before
+            client.connection.answer(request.token, asks.Consuming(CONSUMER + 1))
+    assert client.connection.ahead.bytes_waiting > UNTAKEN_BYTES_MAX
+    assert client.connection.wants_input
 
 
 def test_the_memory_of_deliveries_that_are_read_and_not_settled() -> None:

@@ -222,7 +222,8 @@ class Engine:
         No piece is empty.
         """
         pieces, self._ready = self._ready, []
-        self._messages_made = 0
+        if pieces:
+            self._messages_made = 0
         limit -= sum(map(len, pieces))
         while limit > 0 and not self._output_ended:
             pending = self._pending()
@@ -286,7 +287,9 @@ class Engine:
 
     def apart(self, ask: Callable[[], None], change: Callable[[bytearray], bytearray]) -> None:
         """Have what `ask` leads to sent as `change` returns it, after all that is due before."""
+        of_messages = self._messages_made
         before = self.output(_ALL_OUTPUT_BYTES)
+        self._messages_made = of_messages
         ask()
         made = bytearray().join(self.output(_ALL_OUTPUT_BYTES))
         self._ready = [*before, change(made)] if made else before
