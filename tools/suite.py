@@ -420,7 +420,7 @@ def paths(folders: Iterable[str]) -> list[str]:
 def linters(fast: bool) -> list[tuple[str, list[str]]]:
     """Return the name and command of each linter.
 
-    fast  for runs that are repeated: mypy keeps what it found in a cache, whose writing takes a
+    fast  for runs that are repeated: mypy keeps what it found in a cache; writing it takes a
           fifth of its time
     """
     mypy = [str(python()), "-m", "mypy", *([] if fast else [f"--cache-dir={os.devnull}"])]
