@@ -19,6 +19,7 @@ COUNTED: Final = (
 PUBLISH, DELIVER, DELIVER_NO_ACK, GET, GET_NO_ACK, GET_EMPTY, REDELIVER, ACK = range(len(COUNTED))
 EXCHANGE_COUNTED: Final = ("publish_in", "publish_out")
 """RabbitMQ's names of an exchange's counts, in the order of a row."""
+PUBLISH_IN, PUBLISH_OUT = range(len(EXCHANGE_COUNTED))
 VHOST_COUNTED: Final = (*COUNTED, "confirm", "return_unroutable")
 """RabbitMQ's names of a vhost's counts, in the order of a row; those of COUNTED are at the same
 places."""
@@ -92,8 +93,8 @@ class MessageCounts:
     def through(self, vhost: str, exchange: str, came: int, went: int) -> None:
         """Count messages that came to an exchange, and what went from it to queues."""
         row = self.exchanges[vhost, exchange]
-        row[0] += came
-        row[1] += went
+        row[PUBLISH_IN] += came
+        row[PUBLISH_OUT] += went
 
     def claimed(self, vhost: str, group: int, count: int) -> None:
         """Count messages of a claim that a reader was given."""

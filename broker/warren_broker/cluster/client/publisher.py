@@ -23,6 +23,7 @@ from warren_broker.kernel import (
     lanes,
     partition,
 )
+from warren_broker.message_stats import PUBLISH_IN, PUBLISH_OUT
 from warren_broker.metadata.exchange_types import DELAYED_MESSAGE
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue.commands import Refused
@@ -110,24 +111,28 @@ class Publisher:
 
         As in RabbitMQ, a message counts at the exchange to which it was published alone.
         """
-        through = self._queues.cluster.queue_counts.through
-        entries, ids = table.routes.entries, distinct_routes(table, first, last)
-        went = [part.selection for part in parts if not part.kept]
-        names = {entries[route_id].exchange for route_id in ids}
-        if len(names) <= 1:
-            for name in names:
-                through(vhost, exchange_text(name), last - first, sum(map(len, went)))
+        counts, entries = self._queues.cluster.queue_counts, table.routes.entries
+        ids = distinct_routes(table, first, last)
+        one = entries[ids[0]].exchange
+        # In few calls: many messages come one by one.
+        if len(ids) == 1 or all(entries[route_id].exchange == one for route_id in ids):
+            row = counts.exchanges[vhost, one.decode("utf-8", "surrogateescape")]
+            row[PUBLISH_IN] += last - first
+            for part in parts:
+                if not part.kept:
+                    row[PUBLISH_OUT] += len(part.selection)
             return
+        went = [part.selection for part in parts if not part.kept]
         named = [entries[route_id].exchange for route_id in table.route_ids(first, last)]
         came = Counter(named)
         left: Counter[bytes] = Counter()
-        for one in went:
-            if one.indices is None:
+        for chosen in went:
+            if chosen.indices is None:
                 left.update(named)
             else:
-                left.update([named[at - first] for at in one.indices])
+                left.update([named[at - first] for at in chosen.indices])
         for name, count in came.items():
-            through(vhost, exchange_text(name), count, left[name])
+            counts.through(vhost, name.decode("utf-8", "surrogateescape"), count, left[name])
 
     def publish_from(
         self,
@@ -353,7 +358,7 @@ class Publisher:
         """Return the queues of a route; None: more than the route decides."""
         topology = self._queues.definitions.topology
         route = table.routes.entries[route_id]
-        exchange = exchange_text(route.exchange)
+        exchange = route.exchange.decode("utf-8", "surrogateescape")
         key = route.routing_key.decode("utf-8", "surrogateescape")
         if topology.dependence(vhost, exchange):
             return None
@@ -383,7 +388,7 @@ class Publisher:
             route = table.route(i)
             exchange = start
             if exchange is None:
-                exchange = exchange_text(route.exchange)
+                exchange = route.exchange.decode("utf-8", "surrogateescape")
             key = route.routing_key.decode("utf-8", "surrogateescape")
             wanted = decoded.get(route.exchange)
             if wanted is None:
@@ -417,11 +422,6 @@ class Publisher:
             else:
                 parts.append(QueuePart(name, selection, selected))
         return parts + kept
-
-
-def exchange_text(name: bytes) -> str:
-    """Return an exchange's name in a route as the definitions have it."""
-    return name.decode("utf-8", "surrogateescape")
 
 
 def _without_bcc(table: MessageTable, first: int, last: int) -> MessageTable:
