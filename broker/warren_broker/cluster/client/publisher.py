@@ -123,16 +123,8 @@ class Publisher:
                     row[PUBLISH_OUT] += len(part.selection)
             return
         went = [part.selection for part in parts if not part.kept]
-        named = [entries[route_id].exchange for route_id in table.route_ids(first, last)]
-        came = Counter(named)
-        left: Counter[bytes] = Counter()
-        for chosen in went:
-            if chosen.indices is None:
-                left.update(named)
-            else:
-                left.update([named[at - first] for at in chosen.indices])
-        for name, count in came.items():
-            counts.through(vhost, name.decode("utf-8", "surrogateescape"), count, left[name])
+        for name, came, left in by_exchange(table, first, last, went):
+            counts.through(vhost, name.decode("utf-8", "surrogateescape"), came, left)
 
     def publish_from(
         self,
@@ -422,6 +414,24 @@ class Publisher:
             else:
                 parts.append(QueuePart(name, selection, selected))
         return parts + kept
+
+
+def by_exchange(
+    table: MessageTable, first: int, last: int, went: list[Selection]
+) -> list[tuple[bytes, int, int]]:
+    """Return each exchange of messages first <= i < last: how many came to it, how many it gave.
+
+    went  what queues were given, of these messages
+    """
+    entries = table.routes.entries
+    named = [entries[route_id].exchange for route_id in table.route_ids(first, last)]
+    left: Counter[bytes] = Counter()
+    for chosen in went:
+        if chosen.indices is None:
+            left.update(named[chosen.first - first : chosen.last - first])
+        else:
+            left.update([named[at - first] for at in chosen.indices])
+    return [(name, came, left[name]) for name, came in Counter(named).items()]
 
 
 def _without_bcc(table: MessageTable, first: int, last: int) -> MessageTable:
