@@ -37,6 +37,14 @@ def wait_for_deliveries(lane: Lane, count: int) -> None:
     assert lane.wait(lambda: lane.end + lane.recognised == count, 20)
 
 
+def wait_for_ready(queue: Queue, count: int) -> None:
+    """Wait until the queue has so many messages ready; what a client returns is so a bit later."""
+    deadline = time.monotonic() + PATIENCE_S
+    while queue.ready() != count and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert queue.ready() == count
+
+
 def test_once_ends_while_messages_keep_coming(rabbitmq: OneRabbitMQ, tmp_path: Path) -> None:
     """A trigger that reads what is ready does not wait for a moment without a new message."""
     queue = Queue(rabbitmq)
@@ -138,10 +146,7 @@ def test_a_delivery_limit_drops_no_row_of_the_spool(rabbitmq: OneRabbitMQ, tmp_p
             wait_for_deliveries(query.driver.receiver, 60 if life else 30)
             os.kill(query.pid, signal.SIGKILL)
             query.stop()
-        deadline = time.monotonic() + PATIENCE_S
-        while queue.ready() and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert queue.ready() == 0
+        wait_for_ready(queue, 0)
         query.finish(10)
 
 
@@ -160,6 +165,7 @@ def test_an_equal_message_that_was_looked_at(
             if number:
                 looked_at, _, _ = channel.basic_get(queue.name)
                 channel.basic_nack(looked_at.delivery_tag, requeue=True)
+                wait_for_ready(queue, 1)  # a query of what is available reads no more than that
             query.run(10)
             query.stop()
         assert bodies(query) == [b"tick"] * rows
