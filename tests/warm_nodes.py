@@ -18,7 +18,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, NoReturn
 
 START_S = 60.0
@@ -167,14 +168,8 @@ def serve() -> None:
     """Start a node for each line of the input, say which ones have ended, until the input ends."""
     import warren_broker.__main__
     from warren_broker.cluster import survey
-    from warren_broker.config import NodeConfig
-    from warren_broker.node import host_config
-    from warren_raft.runtime.net.handshake import peer_key
 
     survey.SURVEY_PATIENCE_MS = SURVEY_PATIENCE_MS
-    usual = host_config(NodeConfig())
-    # Slow on purpose, and remembered: three tenths of what the nodes of the tests computed.
-    peer_key(usual.secret, usual.cluster)
     assert len(os.listdir("/proc/self/task")) == 1, "a fork would copy one thread of several"
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
@@ -193,10 +188,25 @@ def serve() -> None:
             *lines, received = (received + data).split(b"\n")
             for line in lines:
                 asked = json.loads(line)
+                _derive_key(asked["config"])
                 pid = os.fork()
                 if pid == 0:
                     _be_a_node(asked, (woken, wake), warren_broker.__main__.main)
                 print(json.dumps({"pid": pid}), flush=True)
+
+
+def _derive_key(config: str) -> None:
+    """Derive the key between the nodes of this node's cluster, which is remembered.
+
+    It is slow on purpose: half of the processor time of a start from here, and 32 MiB.
+    """
+    from warren_broker.config import ConfigError, load
+    from warren_broker.node import host_config
+    from warren_raft.runtime.net.handshake import peer_key
+
+    with suppress(ConfigError, OSError):  # the node itself says what is wrong
+        settings = host_config(load(Path(config)))
+        peer_key(settings.secret, settings.cluster)
 
 
 def _say_ends() -> None:

@@ -120,7 +120,7 @@ def _make() -> None:
         [sys.executable, "-m", "venv", str(VENV)],
         LOGS / "venv.log",
     )
-    if not made or not _install():
+    if not made or not _install_all():
         shutil.rmtree(VENV, ignore_errors=True)
         _explain_install()
 
@@ -136,15 +136,14 @@ def _is_ours() -> bool:
 
 def _remove_others() -> bool:
     """Remove the packages that the requirements do not name; return whether that worked."""
-    pip = [str(python()), "-m", "pip", "--disable-pip-version-check"]
-    listed = subprocess.run([*pip, "freeze"], capture_output=True, text=True, check=False)
-    wanted = {_package(line) for line in LOCK.read_text(encoding="utf-8").splitlines()}
+    listed = subprocess.run(_pip("freeze"), capture_output=True, text=True, check=False)
+    wanted = {_package(line) for line in _requirements()}
     others = [_package(line) for line in listed.stdout.splitlines()]
     gone = [name for name in others if name and name not in wanted]
     if listed.returncode or not gone:
         return not listed.returncode
     said = f"removing {', '.join(gone)}"
-    return console.quiet(said, [*pip, "uninstall", "-y", *gone], LOGS / "pip.log")
+    return console.quiet(said, [*_pip("uninstall"), "-y", *gone], LOGS / "pip.log")
 
 
 def _package(line: str) -> str:
@@ -153,15 +152,66 @@ def _package(line: str) -> str:
     return name.strip().lower().replace("_", "-").replace(".", "-") if separator else ""
 
 
-def _install() -> bool:
-    base = [str(python()), "-m", "pip", "--disable-pip-version-check", "install"]
+def _requirements() -> list[str]:
+    """Return the requirements, each NAME==VERSION."""
+    lines = LOCK.read_text(encoding="utf-8").splitlines()
+    return [line.strip() for line in lines if _package(line)]
+
+
+def _install_all() -> bool:
+    """Install all requirements where there are none; return whether that worked.
+
+    Half of the time goes into PySpark, which has no wheel: pip packs its 450 MB of archives into
+    one, and unpacks that. So a second pip does this beside the first one, and packs without
+    compressing again.
+    """
+    wheels = STATE / "wheels"
+    shutil.rmtree(wheels, ignore_errors=True)
+    wheels.mkdir(parents=True)
+    config = wheels / "uncompressed.cfg"
+    config.write_text("[bdist_wheel]\ncompression = stored\n", encoding="utf-8")
+    large = [line for line in _requirements() if _package(line) == "pyspark"]
+    others = [line for line in _requirements() if line not in large]
+    LOGS.mkdir(parents=True, exist_ok=True)
+    try:
+        with (
+            (LOGS / "pip-pyspark.log").open("wb") as out,
+            subprocess.Popen(
+                [*_pip("wheel"), "--no-deps", "--wheel-dir", str(wheels), *large],
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env=environment(DIST_EXTRA_CONFIG=str(config)),
+            ) as beside,
+        ):
+            worked = console.quiet(
+                f"installing {len(others)} packages, pyspark beside them (it takes minutes)",
+                [*_pip("install"), "--no-compile", *others],
+                LOGS / "pip.log",
+                env=environment(),
+            )
+            if not worked:
+                beside.terminate()
+            elif beside.poll() is None:
+                with console.Spinner("pyspark is still on its way (it is large)"):
+                    beside.wait()
+        # What the second pip did not bring, this one gets, or says why not.
+        return worked and _install("--no-compile", "--find-links", str(wheels))
+    finally:
+        shutil.rmtree(wheels, ignore_errors=True)
+
+
+def _install(*more: str) -> bool:
+    """Install what of the requirements is missing; return whether that worked."""
     return console.quiet(
-        f"installing {sum('==' in line for line in LOCK.read_text().splitlines())} packages "
-        "(pyspark is large: minutes the first time)",
-        [*base, "-r", str(LOCK)],
-        LOGS / "pip.log",
+        f"installing {len(_requirements())} packages",
+        [*_pip("install"), *more, "-r", str(LOCK)],
+        LOGS / "pip-all.log",
         env=environment(),
     )
+
+
+def _pip(command: str) -> list[str]:
+    return [str(python()), "-m", "pip", "--disable-pip-version-check", command]
 
 
 def _explain_install() -> None:
@@ -171,8 +221,8 @@ def _explain_install() -> None:
         if hint
         else "\n  Is a package index reachable? (pip's own settings are used)"
     )
-    log = LOGS / "pip.log"
-    console.stop(f"the packages of {LOCK.name} could not be installed; see {log}.{why}")
+    logs = LOGS / "pip*.log"
+    console.stop(f"the packages of {LOCK.name} could not be installed; see {logs}.{why}")
 
 
 def _link_sources() -> None:

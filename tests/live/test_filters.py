@@ -200,7 +200,7 @@ def test_a_filter_that_is_none_is_refused_with_its_position(addresses, channel, 
         assert bytes(receiver.receive(timeout=WAIT_S).body) == b"stays"
 
 
-MESSAGES = 100_000
+MESSAGES = 50_000
 KINDS = {0: "a", 1: "b"}
 
 

@@ -145,7 +145,7 @@ def test_a_killed_process_is_replaced_and_each_message_comes_once(
     broker: Broker, admin: Admin, over_10: tuple[str, ...]
 ) -> None:
     """Before: at most src-prefetch-count came twice where an end was over AMQP 1.0."""
-    bodies = fill(broker, "shovel-a", 6_000)
+    bodies = fill(broker, "shovel-a", 2_000)
     admin.declare_queue("shovel-b")
     value = {**ends("a", "b", over_10=over_10), "src-prefetch-count": 100}
     admin.set_shovel("/", "mine", value)
