@@ -21,7 +21,7 @@ from warren.local import LocalCluster
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.slow]
 
 BATCH = 100
-BATCHES = 40
+BATCHES = 20
 SOURCE = {"maxMessagesPerTrigger": str(BATCH)}
 
 
