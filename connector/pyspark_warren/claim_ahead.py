@@ -18,6 +18,8 @@ HELD_S_MAX: Final = 10.0
 """How long a claim that Spark has not asked for is kept from other consumers."""
 STOP_S_MAX: Final = 2.0
 """How long the end of a query waits for the answer to a request that is under way."""
+_HELD_NO_MORE: Final = (client_errors.ClaimLost, client_errors.Fenced, client_errors.NotFound)
+"""The refusals that mean that this driver does not hold the claim."""
 
 
 class ClaimAhead:
@@ -95,20 +97,22 @@ class ClaimAhead:
         self._over.set()
         try:
             self._withdraw()
-        except (client_errors.Unavailable, WarrenSparkError) as wrong:
+        except (client_errors.WarrenError, WarrenSparkError) as wrong:
             log.warning("claim %d is not given back yet: %s", self._step.opens, wrong)
 
     def _withdraw(self) -> None:
-        """Give the claim back, once. A refusal means that this driver has it no more."""
+        """Give the claim back, once.
+
+        raises  no answer, or a refusal that does not mean that this driver has it no more: a right
+                that was removed, or a login that is refused after the request was lost on its way
+        """
         with self._sending:
             if self._emptied:
                 return
             try:
                 messages = self._reader.withdraw(self._step.opens)
                 log.info("claim %d: %d messages given back", self._step.opens, messages)
-            except client_errors.Unavailable:
-                raise
-            except client_errors.PeerError as refused:
+            except _HELD_NO_MORE as refused:
                 log.info("claim %d is not given back: %s", self._step.opens, refused)
             self._emptied = True
 
@@ -118,8 +122,8 @@ class ClaimAhead:
         """Wait for the answer; return it, with the claim unless that was given back.
 
         returns  None: there was no answer. What it did is seen when it is asked again
-        raises   the refusal of the settlement; Unavailable when it is not known whether the claim
-                 was given back
+        raises   the refusal of the settlement; what `_withdraw` raises, when it is not known
+                 whether the claim was given back
         """
         self._answered.wait()
         with self._lock:

@@ -215,24 +215,32 @@ class NoAnswer(FakeReader):
     """A reader with requests to withdraw that are not answered at first."""
 
     unanswered = 1
+    failure: errors.WarrenError
 
     def withdraw(self, number: int) -> int:
         if NoAnswer.unanswered:
             NoAnswer.unanswered -= 1
-            raise errors.Unavailable("no majority")
+            raise self.failure
         return super().withdraw(number)
 
 
-def test_a_claim_that_may_be_given_back_yet_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "failure", [errors.Unavailable("no majority"), errors.AccessRefused("no right to read")]
+)
+def test_a_claim_that_may_be_given_back_yet_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, failure: errors.WarrenError
+) -> None:
+    """A refused login is no answer either: the request before it may be delayed on its way."""
     monkeypatch.setattr(fake, "FakeReader", NoAnswer)
     monkeypatch.setattr(NoAnswer, "unanswered", 2)
+    monkeypatch.setattr(NoAnswer, "failure", failure, raising=False)
     world = AheadWorld(40)
     driver, at = second_batch(world)
     world.ask(driver)
     assert driver._ahead is not None
     driver._ahead.give_back()
     assert world.claims() == {2: 10, 3: 10}, "it may be emptied at any time"
-    with pytest.raises(errors.Unavailable):
+    with pytest.raises(type(failure)):
         driver.latest(at, 10)
     assert driver.latest(at, 10).claims[0].messages == 0
     assert world.claims() == {3: 0}

@@ -13,6 +13,12 @@ from typing import Any
 import pytest
 from spark_world.runs import RealWorld, ended, resume
 
+from pyspark_warren.client import connect
+from pyspark_warren.conditions import named_conditions
+from pyspark_warren.errors import BrokerRefusedError
+from pyspark_warren.options import parse_options
+from pyspark_warren.prefetch import PrefetchingDriver
+from pyspark_warren.surroundings import Surroundings
 from tests.patience import PATIENCE_S
 from warren.admin import Admin
 from warren.claims import ClaimReader
@@ -154,3 +160,91 @@ def test_two_drivers_of_one_checkpoint_at_once(world: RealWorld) -> None:
         resume(frozen)
     assert ended(first).returncode != 0, "it was taken over from"
     world.check_exact(bodies)
+
+
+# ------------------------------------------------------------------ rights that are removed
+
+
+class Limited:
+    """A driver without Spark, of a user with a right to read that is given and taken away."""
+
+    def __init__(self, world: RealWorld) -> None:
+        self.world, self.user = world, f"user-{world.source}"
+        self.work: list[Callable[[], None]] = []
+        self.options = parse_options(
+            {
+                "hosts": world.cluster.hosts,
+                "user": self.user,
+                "password": "secret",
+                "queue": world.source,
+                **SOURCE,
+            },
+            "read",
+        )
+        with world.cluster.connect() as connection:
+            Admin(connection).put_user(self.user, password="secret")
+        self.may_read(True)
+
+    def may_read(self, may: bool) -> None:
+        with self.world.cluster.connect() as connection:
+            allowed = ".*" if may else "^$"
+            Admin(connection).set_permissions(
+                "/", self.user, configure="^$", write="^$", read=allowed
+            )
+
+    def driver(self) -> PrefetchingDriver:
+        surroundings = Surroundings(lambda: 0, lambda _s: None, lambda: "r", self.work.append)
+        return PrefetchingDriver(connect(self.options), self.options, surroundings)
+
+    def ask(self, driver: PrefetchingDriver) -> None:
+        """Make the request ahead."""
+        (_,) = self.work
+        self.work.clear()
+        assert driver._ahead is not None
+        driver._ahead.ask()
+
+    def claims(self) -> tuple[int, int]:
+        """Return how many claims are open, and how many messages they hold."""
+        found = self.world.broker.queue(self.world.source)
+        (reader,) = found.readers
+        return reader.open_claims, found.messages_claimed
+
+
+@pytest.mark.parametrize("removed", ["before the request", "before it is given back", "in settle"])
+def test_a_right_is_removed_beside_a_claim_ahead(world: RealWorld, removed: str) -> None:
+    """The query fails with the broker's reason, and continues with the same rows."""
+    world.publish(5 * BATCH)
+    user = Limited(world)
+    driver = user.driver()
+    start = driver.latest(driver.latest(driver.initial(), BATCH), BATCH)
+    at = driver.latest(start, BATCH)
+    refused = pytest.raises(BrokerRefusedError, match=rf"WARREN_REFUSED.*{world.source}")
+    if removed == "before the request":
+        user.may_read(False)
+        user.ask(driver)
+        with refused, named_conditions("reading"):
+            driver.latest(at, BATCH)
+    elif removed == "before it is given back":
+        user.ask(driver)
+        assert user.claims() == (2, 2 * BATCH)
+        user.may_read(False)
+        driver.stop()
+        assert user.claims() == (2, 2 * BATCH), "it is held until the query starts again"
+        with refused, named_conditions("reading"):
+            driver.latest(at, BATCH)
+    else:
+        user.work.clear()
+        driver._ahead = None
+        user.may_read(False)
+        with refused, named_conditions("reading"):
+            driver.settle(at)
+    user.may_read(True)
+    again = user.driver()
+    assert again.plan(start, at), "the batch that was begun"
+    rows = at.claims[0].messages
+    while (end := again.latest(at, BATCH)) is not at:
+        rows += end.claims[0].messages
+        user.work.clear()
+        again._ahead, at = None, end
+    assert rows == 4 * BATCH
+    world.check_source_empty()
