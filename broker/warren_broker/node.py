@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from warren_broker.amqp091.connection_config import ConnectionConfig
+from warren_broker.amqp091.connection_config import FRAME_BYTES_MAX_FIRST, ConnectionConfig
 from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.membership.maintenance import MAINTENANCE_REASON
 from warren_broker.config import DEFAULT_PASSWORD, NO_ADDRESS, NodeConfig, parse_address
@@ -26,6 +26,7 @@ from warren_broker.server.listener import (
     ServerCertificates,
 )
 from warren_broker.server.login import external_user
+from warren_broker.token_check import TOKEN_BYTES_MAX
 from warren_broker.token_logins import token_logins
 from warren_raft.config import RaftConfig
 from warren_raft.quoting import quoted
@@ -134,6 +135,7 @@ class Node:
             self.listener.add_tls(tls_address, self._certificates)
         config = ConnectionConfig(
             frame_max=limits.frame_max,
+            login_frame_max=FRAME_BYTES_MAX_FIRST + (TOKEN_BYTES_MAX if self._tokens else 0),
             channel_max=limits.channel_max,
             heartbeat_s=limits.heartbeat_s,
             message_bytes_max=limits.message_size_max,

@@ -7,6 +7,7 @@ from typing import Protocol
 import msgspec
 
 from warren_broker import errors
+from warren_broker.amqp091.connection_config import FRAME_BYTES_MAX_FIRST
 from warren_broker.amqp091.wire import fields
 from warren_broker.certificate_login import EXTERNAL
 
@@ -30,10 +31,14 @@ class LoginOptions(Protocol):
 
 
 class Logins(msgspec.Struct, frozen=True):
-    """The options as a value."""
+    """The options as a value.
+
+    frame_bytes_max  of a client's login
+    """
 
     anonymous: tuple[str, str] | None = None
     external: str | None = None
+    frame_bytes_max: int = FRAME_BYTES_MAX_FIRST
 
     def __repr__(self) -> str:
         return f"Logins(external={self.external!r})"

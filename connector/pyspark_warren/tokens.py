@@ -21,7 +21,7 @@ import msgspec
 
 from pyspark_warren.errors import BrokerUnavailableError, TokenError, WarrenSparkError
 from pyspark_warren.options import Options
-from pyspark_warren.secret import Secret, secret_of_file
+from pyspark_warren.secret import SECRET_FILE_BYTES_MAX, Secret, secret_of_file
 from pyspark_warren.token_endpoint import TokenClient, request_token
 
 log = logging.getLogger("pyspark_warren")
@@ -206,6 +206,11 @@ def _of_file(path: str, option: str) -> LoginToken:
 
 
 def _check(text: str, where: str) -> None:
+    if len(text) > SECRET_FILE_BYTES_MAX:
+        raise TokenError(
+            f"{where}: its token has {len(text)} bytes, {SECRET_FILE_BYTES_MAX} are the limit of a "
+            "Warren broker; ask for fewer scopes"
+        )
     if _TOKEN.fullmatch(text) is None:
         raise TokenError(f"{where}: its token has other signs than printable ASCII, or spaces")
 

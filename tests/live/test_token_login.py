@@ -77,6 +77,17 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TokenNode]:
         yield made
 
 
+def test_a_token_with_many_scopes_logs_in(node: TokenNode) -> None:
+    """A node closed the connection of one with more than about 8,000 bytes, in both protocols."""
+    scopes = " ".join(f"rabbitmq.read:*/queue-{number:05d}" for number in range(1_700))
+    token = node.key.token(scope=f"rabbitmq.read:*/q {scopes}")
+    assert 60_000 < len(token) < 1 << 16
+    with Connection(node.address(token)) as connection:
+        assert Admin(connection).queue("q").name == "q"
+    with node.pika(token) as plain:
+        assert plain.channel().queue_declare("q", passive=True).method.queue == "q"
+
+
 def refused(connection: pika.BlockingConnection, act: Any) -> str:
     channel = connection.channel()
     channel.confirm_delivery()

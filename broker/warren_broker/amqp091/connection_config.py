@@ -12,6 +12,7 @@ class ConnectionConfig(msgspec.Struct, frozen=True):
     """Limits of a connection and the node's description of itself.
 
     frame_max           bytes of the largest frame, at least 4096; 0: no limit
+    login_frame_max     the same, before the client has logged in
     channel_max         highest channel number; 0: 65535
     heartbeat_s         heartbeat interval offered to the client, in seconds; 0: none
     message_bytes_max   a larger message closes its channel
@@ -27,6 +28,7 @@ class ConnectionConfig(msgspec.Struct, frozen=True):
     """
 
     frame_max: int = 131_072
+    login_frame_max: int = FRAME_BYTES_MAX_FIRST
     channel_max: int = 2047
     heartbeat_s: int = 60
     message_bytes_max: int = 16 * 1024 * 1024

@@ -17,7 +17,7 @@ from warren_broker import errors
 from warren_broker.access import Access
 from warren_broker.amqp091 import requests
 from warren_broker.amqp091.confirms import CheckedRun, Publishes, PublishLedger
-from warren_broker.amqp091.connection_config import FRAME_BYTES_MAX_FIRST, ConnectionConfig
+from warren_broker.amqp091.connection_config import ConnectionConfig
 from warren_broker.amqp091.delivery_tags import DeliveryLedger, Held
 from warren_broker.amqp091.heartbeat import Liveness
 from warren_broker.amqp091.held_back import HeldBack, HeldBackBytes
@@ -433,7 +433,7 @@ class ConnectionState:
         self.confirmed = self.returned = 0
         self.held_back: HeldBackBytes = HeldBackBytes()
         self.scanner = FrameScanner(
-            min(config.frame_max or FRAME_BYTES_MAX_FIRST, FRAME_BYTES_MAX_FIRST),
+            min(config.frame_max or config.login_frame_max, config.login_frame_max),
             config.message_bytes_max,
             config.unfinished_bytes_max,
         )

@@ -65,7 +65,7 @@ class Client10(ProtocolClient):
                 message_bytes_max=settings.message_size_max,
                 properties_bytes_max=settings.frame_max - HEADER_FRAME_BYTES,
             ),
-            logins=Logins(config.anonymous, config.external),
+            logins=Logins(config.anonymous, config.external, config.login_frame_max),
             lends_credit=not has_assertions(),
         )
         self._consumers = Consumers10(

@@ -33,8 +33,13 @@ from warren_broker.management.queue_values import QueueInfo
 def init_frame(mechanism: str = "PLAIN", response: bytes = b"\0guest\0guest") -> bytes:
     """A sasl-init frame, written by hand."""
     name = mechanism.encode()
-    fields = b"\xa3" + bytes([len(name)]) + name + b"\xa0" + bytes([len(response)]) + response
-    body = b"\x00\x53\x41\xc0" + bytes([len(fields) + 1, 2]) + fields
+    size, field = len(response), b"\xa3" + bytes([len(name)]) + name
+    if size < 200:
+        field += b"\xa0" + bytes([size]) + response
+        body = b"\x00\x53\x41\xc0" + bytes([len(field) + 1, 2]) + field
+    else:
+        field += b"\xb0" + struct.pack(">I", size) + response
+        body = b"\x00\x53\x41\xd0" + struct.pack(">II", len(field) + 4, 2) + field
     return struct.pack(">IBBH", 8 + len(body), 2, 1, 0) + body
 
 

@@ -43,6 +43,21 @@ def test_anonymous_is_the_configured_user() -> None:
     assert "secret" not in repr(server.logins)
 
 
+def test_a_login_is_as_large_as_the_options_say() -> None:
+    """Cut in pieces, as a socket has them; one byte more ends the connection at its first bytes."""
+    response = b"\0\0" + b"t" * 70_000
+    data = SASL_HEADER + init_frame("PLAIN", response)
+    for allowed, state in ((len(data) - 8, SaslState.DECIDING), (len(data) - 9, SaslState.FAILED)):
+        server = SaslServer(Logins(frame_bytes_max=allowed))
+        try:
+            for at in range(0, len(data), 10_000):
+                server.receive(data[at : at + 10_000])
+        except SaslFailed as failed:
+            assert f"at most {allowed}" in str(failed)
+        assert server.state is state
+    assert not server.password
+
+
 def test_amqplain_is_a_table_of_0_9_1() -> None:
     table = b"\x05LOGINS\x00\x00\x00\x03ann" + b"\x08PASSWORDS\x00\x00\x00\x02pw"
     server = sasl_server(None, "AMQPLAIN", table)

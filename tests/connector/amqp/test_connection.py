@@ -120,6 +120,15 @@ def test_other_protocols_are_named() -> None:
             named_at_last(given(hosts), "does not speak AMQP 0.9.1")
 
 
+def test_a_login_that_ends_without_a_word_names_the_size_of_tokens() -> None:
+    closed = pika.exceptions.ProbableAuthenticationError("StreamLostError: ('EOF',)")
+    wrong = named(closed, "x")
+    assert isinstance(wrong, errors.BrokerUnavailableError)
+    assert "size of a token" in str(wrong)
+    told = pika.exceptions.ProbableAuthenticationError("ConnectionClosedByBroker: (403) 'REFUSED'")
+    assert "size of a token" not in str(named(told, "x"))
+
+
 def test_a_node_that_stops_is_tried_again() -> None:
     forced = "ConnectionClosedByBroker: (320) 'CONNECTION_FORCED - broker forced closure'"
     for later in (

@@ -180,6 +180,7 @@ def test_the_query_of_the_url_is_kept(endpoint: TokenEndpoint) -> None:
         (Answer(200, {"access_token": TOKEN, "expires_in": "nan"}), TokenError, "expires_in is no"),
         (Answer(200, {"access_token": TOKEN + "\0"}), TokenError, "other signs than printable"),
         (Answer(200, {"access_token": ""}), TokenError, "other signs than printable"),
+        (Answer(200, {"access_token": TOKEN * 7_000}), TokenError, r"\d{5} bytes, 65536 are the"),
         (Answer(200, b" " * (128 << 10) + b"{}"), TokenError, "more than 131072 bytes, the limit"),
         (
             Answer(200, b"{", (("Content-Length", "9"),)),

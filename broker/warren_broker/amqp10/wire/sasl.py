@@ -15,10 +15,8 @@ from warren_broker.sasl_login import Logins, credentials, offered
 
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
-FRAME_BYTES_MAX = 8192
-"""As for AMQP 0.9.1 before its limits are negotiated: a password may be a token."""
 EARLY_BYTES_MAX = 65_536
-"""Bytes that a client may send ahead of the outcome."""
+"""Bytes that a client may send ahead of the outcome, beside its login."""
 _SASL_MECHANISMS = 0x40
 _SASL_INIT = 0x41
 _SASL_OUTCOME = 0x44
@@ -64,8 +62,11 @@ class SaslServer:
             self._read_header()
         if self.state is SaslState.INIT:
             self._read_init()
-        if len(self._buffer) > EARLY_BYTES_MAX:
-            self._fail(f"more than {EARLY_BYTES_MAX} bytes before the login was decided")
+        most = EARLY_BYTES_MAX
+        if self.state is SaslState.INIT:
+            most += self.logins.frame_bytes_max
+        if len(self._buffer) > most:
+            self._fail(f"more than {most} bytes before the login was decided")
 
     def accept(self) -> bytes:
         """Accept the credentials; return the bytes that the client has sent after them."""
@@ -103,10 +104,9 @@ class SaslServer:
         if len(self._buffer) < 8:
             return
         size, offset, kind = struct.unpack_from(">IBB", self._buffer)
-        if not 8 <= size <= FRAME_BYTES_MAX or kind != 1 or not 2 <= offset <= size // 4:
-            self._fail(
-                f"a SASL frame of {size} bytes, type {kind}; at most {FRAME_BYTES_MAX}, type 1"
-            )
+        most = self.logins.frame_bytes_max
+        if not 8 <= size <= most or kind != 1 or not 2 <= offset <= size // 4:
+            self._fail(f"a SASL frame of {size} bytes, type {kind}; at most {most}, type 1")
         if len(self._buffer) < size:
             return
         body = bytes(self._buffer[offset * 4 : size])
