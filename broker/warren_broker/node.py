@@ -9,12 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from warren_broker.amqp091.connection_config import FRAME_BYTES_MAX_FIRST, ConnectionConfig
+from warren_broker.amqp091.connection_config import ConnectionConfig
 from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.membership.maintenance import MAINTENANCE_REASON
 from warren_broker.config import DEFAULT_PASSWORD, NO_ADDRESS, NodeConfig, parse_address
 from warren_broker.logs import LogPublishing
 from warren_broker.node_files import LISTENING_FILE, READY_FILE
+from warren_broker.sasl_login import LOGIN_FRAME_BYTES_MAX
 from warren_broker.server.alarms import Alarms
 from warren_broker.server.client091 import Client091
 from warren_broker.server.client10 import Client10
@@ -133,21 +134,7 @@ class Node:
         tls_address = self.settings.tls_address()
         if tls_address is not None and self._certificates is not None:
             self.listener.add_tls(tls_address, self._certificates)
-        config = ConnectionConfig(
-            frame_max=limits.frame_max,
-            login_frame_max=FRAME_BYTES_MAX_FIRST + (TOKEN_BYTES_MAX if self._tokens else 0),
-            channel_max=limits.channel_max,
-            heartbeat_s=limits.heartbeat_s,
-            message_bytes_max=limits.message_size_max,
-            unfinished_bytes_max=max(limits.unfinished_bytes_max, limits.message_size_max),
-            transaction_bytes_max=limits.transaction_bytes_max,
-            consumers_max=limits.consumers_max,
-            undelivered_bytes_max=limits.undelivered_bytes_max,
-            handshake_ms=limits.handshake_timeout_ms,
-            cluster_name=self.settings.cluster,
-            anonymous=self.settings.anonymous_login,
-        )
-        broker = self.broker
+        broker, config = self.broker, self._connection_config()
         by_certificate = self.settings.certificate_login
         self.listener.protocols[HEADER_091] = lambda stream, peer: Client091(
             broker, config.for_user(external_user(stream, by_certificate)), stream, peer
@@ -169,6 +156,23 @@ class Node:
             self.amqp_address,
             self.amqps_address,
             self.peer_address,
+        )
+
+    def _connection_config(self) -> ConnectionConfig:
+        limits = self.settings.limits
+        return ConnectionConfig(
+            frame_max=limits.frame_max,
+            login_frame_max=LOGIN_FRAME_BYTES_MAX + (TOKEN_BYTES_MAX if self._tokens else 0),
+            channel_max=limits.channel_max,
+            heartbeat_s=limits.heartbeat_s,
+            message_bytes_max=limits.message_size_max,
+            unfinished_bytes_max=max(limits.unfinished_bytes_max, limits.message_size_max),
+            transaction_bytes_max=limits.transaction_bytes_max,
+            consumers_max=limits.consumers_max,
+            undelivered_bytes_max=limits.undelivered_bytes_max,
+            handshake_ms=limits.handshake_timeout_ms,
+            cluster_name=self.settings.cluster,
+            anonymous=self.settings.anonymous_login,
         )
 
     def _serve_http(self) -> None:

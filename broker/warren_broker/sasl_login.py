@@ -7,13 +7,14 @@ from typing import Protocol
 import msgspec
 
 from warren_broker import errors
-from warren_broker.amqp091.connection_config import FRAME_BYTES_MAX_FIRST
 from warren_broker.amqp091.wire import fields
 from warren_broker.certificate_login import EXTERNAL
 
 MECHANISMS = ("PLAIN", "AMQPLAIN")
 """Mechanisms that are always offered."""
 ANONYMOUS = "ANONYMOUS"
+LOGIN_FRAME_BYTES_MAX = 8192
+"""Largest frame before the login, as in RabbitMQ: the client is not authenticated yet."""
 
 
 class LoginOptions(Protocol):
@@ -38,7 +39,7 @@ class Logins(msgspec.Struct, frozen=True):
 
     anonymous: tuple[str, str] | None = None
     external: str | None = None
-    frame_bytes_max: int = FRAME_BYTES_MAX_FIRST
+    frame_bytes_max: int = LOGIN_FRAME_BYTES_MAX
 
     def __repr__(self) -> str:
         return f"Logins(external={self.external!r})"

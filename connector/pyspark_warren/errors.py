@@ -83,6 +83,12 @@ class BatchPastError(WarrenSparkError):
     condition = "WARREN_BATCH_PAST"
 
 
+class SinkChangedError(WarrenSparkError):
+    """A batch that may have been published would be published under other options."""
+
+    condition = "WARREN_SINK_CHANGED"
+
+
 class NotRoutableError(WarrenSparkError):
     """Rows that no binding routes to a queue."""
 

@@ -138,6 +138,7 @@ class Options:
     run_id: str = ""
     batch_id: int | None = None
     on_batch_conflict: str = "fail"
+    on_sink_change: str = "fail"
     sink_expires_ms: int = 0
     checkpoint: str = ""
     query_name: str = ""

@@ -24,6 +24,7 @@ from pyspark_warren.one_decision import check_checkpoint, claims_of_batch
 from pyspark_warren.option_spec import AMQP
 from pyspark_warren.options import Options
 from pyspark_warren.port import Connect
+from pyspark_warren.sink_identity import last_batch, note_identity
 from pyspark_warren.sink_schema import check_sink_schema
 from pyspark_warren.task_query import BATCH_ID, QUERY_ID, streaming_batch
 from pyspark_warren.writer import Attempt, WrittenPart, write_direct, write_staged
@@ -48,9 +49,12 @@ class Written(WriterCommitMessage):
 class _Sink:
     """The base of both writers: write a partition, publish the winners, drop the rest."""
 
-    def __init__(self, options: Options, schema: StructType, connect: Connect) -> None:
+    def __init__(
+        self, options: Options, schema: StructType, connect: Connect, streams: bool = False
+    ) -> None:
         self._options = options
         self._connect = connect
+        self._streams = streams
         self._doing = f"publishing to {_target(options)} at {options.addresses()}"
         self._epoch = 0
         check_sink_schema({field.name: field.dataType.simpleString() for field in schema}, options)
@@ -79,6 +83,12 @@ class _Sink:
             write = write_staged if self._options.atomic_batch else write_direct
             return Written(write(broker, self._options, attempt, rows))
 
+    def begin(self) -> None:
+        """Note what the batch is published under that Spark plans, when its tasks publish it."""
+        batch = None if self._options.atomic_batch else last_batch(self._options)
+        if batch is not None:
+            note_identity(self._options, batch)
+
     def publish(self, messages: list[Any]) -> None:
         """Make the batch visible: the winning attempts, in partition order, or nothing."""
         parts = sorted(
@@ -96,6 +106,8 @@ class _Sink:
             settles: tuple[SettledClaim, ...] = ()
             if self._options.settle_with_batch:
                 settles = claims_of_batch(self._options, parts[0].batch, broker.queue)
+            if self._streams:
+                note_identity(self._options, parts[0].batch)
             try:
                 broker.publish_batch(
                     parts[0].driver,
@@ -146,8 +158,9 @@ class WarrenStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: Options, schema: StructType, connect: Connect) -> None:
         if options.settle_with_batch:
             check_checkpoint(options)
-        self._sink = _Sink(options, schema, connect)
+        self._sink = _Sink(options, schema, connect, streams=True)
         self._sink_id, self._run_id = options.sink_id, options.run_id
+        self._sink.begin()
         self._sink.register()
 
     @told

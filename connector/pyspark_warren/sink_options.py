@@ -118,6 +118,16 @@ SINK: Final[tuple[Spec, ...]] = (
         broker=WARREN,
     ),
     Spec(
+        "onSinkChange",
+        "on_sink_change",
+        word_of("fail", "continue"),
+        "fail",
+        "another exchange, routingKey, sinkId, runId or atomicBatch for a batch that may have been "
+        "published before: fail, or publish it, perhaps a second time",
+        "write",
+        how="stream",
+    ),
+    Spec(
         "sinkExpires",
         "sink_expires_ms",
         parse_duration_ms,

@@ -374,3 +374,53 @@ def test_a_query_that_ends_between_decision_and_commit_log_goes_on(
     drain_all(False)
     assert queues.ready(queues.out) == 2 * ROWS
     assert (queues.claimed(), queues.ready(queues.source)) == (0, 0)
+
+
+# ------------------------------------------------------------ other options at a restart
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"sinkId": "another"}, r"sinkId=mine \(now another\)"),
+        ({"runId": "another"}, r"runId=none \(now another\)"),
+        ({"routingKey": "{more}"}, r"routingKey=out-\w+ \(now more-\w+\)"),
+        ({"exchange": "amq.direct"}, r"exchange=none \(now amq.direct\)"),
+        ({"atomicBatch": "false"}, r"atomicBatch=True \(now False\)"),
+    ],
+    ids=lambda each: next(iter(each)) if isinstance(each, dict) else "",
+)
+def test_a_published_batch_was_published_again_under_other_options(
+    spark: Any, queues: Queues, tmp_path: Path, changed: dict[str, str], text: str
+) -> None:
+    """A query that ends between its publication and the commit log, as above."""
+    more = queues.out.replace("out", "more")
+    with queues.cluster.connect() as connection:
+        Admin(connection).declare_queue(more)
+        for key in (queues.out, more):
+            Admin(connection).bind("amq.direct", queue=key, routing_key=key)
+    changed = {name: value.format(more=more) for name, value in changed.items()}
+    entry = tmp_path / "commits" / "1"
+
+    def blocking(batches: Any) -> Any:
+        entry.touch()
+        yield from batches
+
+    def drain_all(blocks: bool = False, **given: str) -> None:
+        rows = stream_of(spark, queues)
+        rows = rows.mapInArrow(blocking, "body binary") if blocks else rows
+        given = queues.options(**{"routingKey": queues.out, "sinkId": "mine", **given})
+        run_to_the_end(rows.writeStream.format("warren").options(**given), tmp_path)
+
+    queues.publish()
+    with pytest.raises(StreamingQueryException):
+        drain_all(blocks=True)
+    entry.unlink()
+    assert queues.ready(queues.out) == ROWS
+    with pytest.raises(StreamingQueryException, match=f"WARREN_SINK_CHANGED.*{text}"):
+        drain_all(**changed)
+    drain_all()  # the former options: what was published is not published again
+    assert (queues.ready(queues.out), queues.ready(more), queues.claimed()) == (ROWS, 0, 0)
+    queues.publish(ROWS)
+    drain_all(**changed)  # at the end of a run they may change
+    assert queues.ready(queues.out) + queues.ready(more) == 2 * ROWS

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-FRAME_BYTES_MAX_FIRST = 8192
-"""Largest frame before tune-ok, as in RabbitMQ: the client is not authenticated yet."""
+from warren_broker.sasl_login import LOGIN_FRAME_BYTES_MAX
 
 
 class ConnectionConfig(msgspec.Struct, frozen=True):
@@ -28,7 +27,7 @@ class ConnectionConfig(msgspec.Struct, frozen=True):
     """
 
     frame_max: int = 131_072
-    login_frame_max: int = FRAME_BYTES_MAX_FIRST
+    login_frame_max: int = LOGIN_FRAME_BYTES_MAX
     channel_max: int = 2047
     heartbeat_s: int = 60
     message_bytes_max: int = 16 * 1024 * 1024

@@ -38,8 +38,8 @@ _RETRY_S_MAX: Final = 5.0
 _TRY_LATER: Final = frozenset({320, 541})
 """Reply codes that mean: this node, now. 320 connection-forced, 541 internal-error."""
 _CLOSED_AT_LOGIN: Final = (
-    ", and the size of a token: RabbitMQ closes the connection without a word when it has more than "
-    "about 4,000 bytes (3.10) or 8,000 (4.3), Warren takes 65,536"
+    ", and the size of a token: RabbitMQ closes the connection without a word when it has more "
+    "than about 4,000 bytes (3.10) or 8,000 (4.3), Warren takes 65,536"
 )
 _ALERT: Final = re.compile(r"\[SSL: (\w+)\]")
 

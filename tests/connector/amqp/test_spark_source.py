@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 from poison.run import SpoolSearch
+from pyspark.errors import StreamingQueryException
 from spark_world.rabbit import RabbitWorld
 
+from connector.amqp.query import Queue
 from connector.amqp.rabbitmq import OneRabbitMQ
 from connector.amqp.stream_query import Stream
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.slow]
 
@@ -72,3 +75,38 @@ def test_a_stream_as_a_stream_and_as_a_table(
     assert batch.option("maxMessages", "3").load().select("body").count() == 3
     with pytest.raises(Exception, match="WARREN_OPTION.*endingOffset=99.*ends at 60"):
         batch.option("endingOffset", "99").load().collect()
+
+
+def test_a_batch_that_may_be_published_is_not_published_under_other_options(
+    rabbitmq: OneRabbitMQ, spark: Any, tmp_path: Path
+) -> None:
+    """Its rows had other message_ids, or were in another queue, too; nothing said so."""
+    stream, out, other = Stream(rabbitmq), Queue(rabbitmq), Queue(rabbitmq)
+    stream.publish(20)
+    given = {"hosts": rabbitmq.hosts, "queue": stream.name, "startingOffset": "first"}
+    rows = spark.readStream.format("warren").options(**given).load().select("body")
+    entry = tmp_path / "commits" / "1"
+
+    def blocking(batches: Any) -> Any:
+        entry.touch()
+        yield from batches
+
+    def drain(frame: Any, **more: str) -> None:
+        options = {"hosts": rabbitmq.hosts, "routingKey": out.name, "sinkId": "mine", **more}
+        writer = frame.writeStream.format("warren").options(**options)
+        writer = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
+        assert writer.start().awaitTermination(PATIENCE_S)
+
+    with pytest.raises(StreamingQueryException):
+        drain(rows.mapInArrow(blocking, "body binary"))
+    entry.unlink()
+    assert out.ready() == 20
+    for changed in ({"sinkId": "another"}, {"routingKey": other.name}):
+        with pytest.raises(StreamingQueryException, match=r"WARREN_SINK_CHANGED.*batch 1 of"):
+            drain(rows, **changed)
+    assert (out.ready(), other.ready()) == (20, 0)
+    drain(rows, routingKey=other.name, onSinkChange="continue")
+    assert (out.ready(), other.ready()) == (20, 20)
+    stream.publish(5)
+    drain(rows, routingKey=out.name)  # at the end of a run they may change
+    assert (out.ready(), other.ready()) == (25, 20)

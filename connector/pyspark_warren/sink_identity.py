@@ -1,0 +1,124 @@
+"""What a streaming query's sink publishes under, noted in the query's checkpoint.
+
+A batch that was published and is not in Spark's commit log runs again at the query's restart. It is
+recognised by what it was published under. With another sink, run or target it would be another
+batch, and its rows were published twice:
+
+1. Batch 7 is published in queue a.  2. The driver ends before the commit log.  3. The query is
+started again with routingKey=b: queue b knows no batch 7, and publishes it.
+
+Spark tells a sink neither what it was before nor where its checkpoint stands. So the driver writes
+a file beside Spark's logs before anything of a batch is published, and reads it before the next one
+is. That needs a checkpoint that is a directory of the driver.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark_warren.errors import SinkChangedError
+from pyspark_warren.feedback_loop import checkpoint_directory
+from pyspark_warren.options import Options
+
+log = logging.getLogger("pyspark_warren")
+
+IDENTITY_FILE: Final = "warren-sink.json"
+"""Its name in the checkpoint."""
+_OFFSETS: Final = "offsets"
+"""Where Spark logs the offsets of each batch, before it runs."""
+
+
+def note_identity(options: Options, batch: int) -> None:
+    """Note what the batch is published under, before it is.
+
+    Nothing is noted when the checkpoint is not a directory that the driver can write.
+
+    raises  SinkChangedError: the batch, or a later one, may have been published under another
+            identity; with onSinkChange=continue this is logged
+    """
+    directory = _checkpoint(options)
+    if directory is None:
+        return
+    found, identity = _noted(directory), _identity(options)
+    wanted = {"batch": batch, "identity": identity}
+    if found == wanted:
+        return
+    if found is not None and found["batch"] >= batch:
+        _refuse(options, batch, found["identity"], identity)
+    at = directory / IDENTITY_FILE
+    new = directory / f".{IDENTITY_FILE}.{os.getpid()}"
+    try:
+        new.write_text(json.dumps(wanted, sort_keys=True), encoding="utf-8")
+        new.replace(at)
+    except OSError as wrong:
+        log.warning("%s is not written, so changed sink options are not detected: %s", at, wrong)
+
+
+def last_batch(options: Options) -> int | None:
+    """Return the number of the last batch that Spark has begun; None: it cannot be read here."""
+    directory = _checkpoint(options)
+    if directory is None:
+        return None
+    names = [each.name for each in (directory / _OFFSETS).iterdir()]
+    return max((int(name) for name in names if name.isdecimal()), default=None)
+
+
+def _checkpoint(options: Options) -> Path | None:
+    # A path without a scheme may be one of Spark's own file system, which is no directory here.
+    directory = checkpoint_directory(options.checkpoint)
+    return directory if directory is not None and (directory / _OFFSETS).is_dir() else None
+
+
+def _identity(options: Options) -> dict[str, Any]:
+    """Return what says which batch it is, and where it goes, by the options' names.
+
+    Not the hosts: nodes are added and removed, and are one broker.
+    """
+    return {
+        "broker": options.broker,
+        "vhost": options.vhost,
+        "exchange": options.exchange,
+        "routingKey": options.routing_key,
+        "sinkId": options.sink_id,
+        "runId": options.run_id,
+        "atomicBatch": options.atomic_batch,
+    }
+
+
+def _noted(directory: Path) -> dict[str, Any] | None:
+    try:
+        stored = json.loads((directory / IDENTITY_FILE).read_text(encoding="utf-8"))
+        return {"batch": int(stored["batch"]), "identity": dict(stored["identity"])}
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as wrong:
+        log.warning("%s cannot be read, and is written again: %s", directory / IDENTITY_FILE, wrong)
+        return None
+
+
+def _refuse(options: Options, batch: int, before: dict[str, Any], now: dict[str, Any]) -> None:
+    changed = [
+        f"{name}={_shown(before.get(name))} (now {_shown(now.get(name))})"
+        for name in now
+        if before.get(name) != now.get(name)
+    ]
+    if not changed:
+        return
+    text = (
+        f"batch {batch} of checkpoint {options.checkpoint!r} may have been published with other "
+        f"options: {', '.join(changed)}. With these it is published a second time"
+    )
+    if options.on_sink_change == "fail":
+        raise SinkChangedError(
+            f"{text}. Start the query with the former options and trigger availableNow, and change "
+            "them when it has run to its end; or set onSinkChange=continue"
+        )
+    log.warning("%s (onSinkChange=continue)", text)
+
+
+def _shown(value: Any) -> str:
+    return "none" if value in (None, "") else str(value)
