@@ -170,6 +170,11 @@ class WarrenBroker:
             self._connection, driver, batch, parts, settles=settles, timeout_s=timeout_s
         )
 
+    def last_batches(self, queue: str, run: str) -> dict[str, int]:
+        """Return the last batch of each sink of which a queue remembers a run of that name."""
+        found = Admin(self._connection).sinks(queue, run=run).runs
+        return {each.sink: each.last_batch for each in found}
+
     def drop_batch(self, driver: SinkDriver, batch: int, parts: Iterable[StagedPart]) -> None:
         """Drop these parts."""
         drop_batch(self._connection, driver, batch, parts)

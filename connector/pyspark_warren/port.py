@@ -176,6 +176,9 @@ class BrokerPort(Protocol):
         settles  claims that are settled if, and only if, it is
         """
 
+    def last_batches(self, queue: str, run: str) -> dict[str, int]:
+        """Return the last batch of each sink of which a queue remembers a run of that name."""
+
     def drop_batch(self, driver: SinkDriver, batch: int, parts: Iterable[StagedPart]) -> None:
         """Drop these parts."""
 

@@ -24,7 +24,7 @@ from pyspark_warren.one_decision import check_checkpoint, claims_of_batch
 from pyspark_warren.option_spec import AMQP
 from pyspark_warren.options import Options
 from pyspark_warren.port import Connect
-from pyspark_warren.sink_identity import last_batch, note_identity
+from pyspark_warren.sink_identity import last_batch, note_identity, refuse_other_sinks
 from pyspark_warren.sink_schema import check_sink_schema
 from pyspark_warren.task_query import BATCH_ID, QUERY_ID, streaming_batch
 from pyspark_warren.writer import Attempt, WrittenPart, write_direct, write_staged
@@ -108,6 +108,9 @@ class _Sink:
                 settles = claims_of_batch(self._options, parts[0].batch, broker.queue)
             if self._streams:
                 note_identity(self._options, parts[0].batch)
+                refuse_other_sinks(
+                    self._options, parts[0].driver, parts[0].batch, queues, broker.last_batches
+                )
             try:
                 broker.publish_batch(
                     parts[0].driver,

@@ -9,7 +9,9 @@ started again with routingKey=b: queue b knows no batch 7, and publishes it.
 
 Spark tells a sink neither what it was before nor where its checkpoint stands. So the driver writes
 a file beside Spark's logs before anything of a batch is published, and reads it before the next one
-is. That needs a checkpoint that is a directory of the driver.
+is. That needs a checkpoint that is a directory of the driver. With another one, the target queue
+knows the query's id, where it is the run: a query has one streaming sink, so the same batch of the
+same run under another sink's name is this one.
 """
 
 from __future__ import annotations
@@ -17,17 +19,23 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from pyspark_warren.errors import SinkChangedError
 from pyspark_warren.feedback_loop import checkpoint_directory
 from pyspark_warren.options import Options
+from warren.errors import AccessRefused
+from warren.stages import SinkDriver
 
 log = logging.getLogger("pyspark_warren")
 
 IDENTITY_FILE: Final = "warren-sink.json"
 """Its name in the checkpoint."""
+_LOOKED_MAX: Final = 1_000
+_looked: set[tuple[str, str, str]] = set()
+"""Queue, sink and run that this process has looked for other sinks of."""
 _OFFSETS: Final = "offsets"
 """Where Spark logs the offsets of each batch, before it runs."""
 
@@ -56,6 +64,39 @@ def note_identity(options: Options, batch: int) -> None:
         new.replace(at)
     except OSError as wrong:
         log.warning("%s is not written, so changed sink options are not detected: %s", at, wrong)
+
+
+def refuse_other_sinks(
+    options: Options,
+    driver: SinkDriver,
+    batch: int,
+    queues: Iterable[str],
+    look: Callable[[str, str], Mapping[str, int]],
+) -> None:
+    """Refuse a batch that its query has published in one of the queues under another sinkId.
+
+    Only where the checkpoint cannot say it, and once for a run in this process: what this driver
+    publishes itself has this name.
+
+    look    the last batch of each sink of a queue that has a run of that name
+    raises  SinkChangedError; with onSinkChange=continue this is logged
+    """
+    if options.run_id or _checkpoint(options) is not None:
+        return
+    for queue in sorted(queues):
+        if (queue, driver.sink, driver.run) in _looked:
+            continue
+        try:
+            found = look(queue, driver.run)
+        except AccessRefused as refused:  # the right to write does not include it
+            log.info("whether the query had another sinkId is not known: %s", refused)
+            found = {}
+        for sink, last in found.items():
+            if sink != driver.sink and last >= batch:
+                _refuse(options, batch, {"sinkId": sink}, {"sinkId": driver.sink})
+        if len(_looked) >= _LOOKED_MAX:
+            _looked.clear()
+        _looked.add((queue, driver.sink, driver.run))
 
 
 def last_batch(options: Options) -> int | None:
@@ -108,8 +149,9 @@ def _refuse(options: Options, batch: int, before: dict[str, Any], now: dict[str,
     ]
     if not changed:
         return
+    of = f" with checkpoint {options.checkpoint!r}" if options.checkpoint else ""
     text = (
-        f"batch {batch} of checkpoint {options.checkpoint!r} may have been published with other "
+        f"batch {batch} of the query{of} may have been published with other "
         f"options: {', '.join(changed)}. With these it is published a second time"
     )
     if options.on_sink_change == "fail":

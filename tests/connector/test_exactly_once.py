@@ -170,9 +170,14 @@ def stream_of(spark: Any, queues: Queues, **more: str) -> Any:
     return spark.readStream.format("warren").schema("body binary").options(**given).load()
 
 
-def run_to_the_end(writer: Any, checkpoint: Path) -> None:
-    """Run a query until everything that is there is read; run it again where Spark was too slow."""
-    query = writer.trigger(availableNow=True).option("checkpointLocation", str(checkpoint))
+def run_to_the_end(writer: Any, checkpoint: Path | None = None) -> None:
+    """Run a query until everything that is there is read; run it again where Spark was too slow.
+
+    checkpoint  None: the session says it
+    """
+    query = writer.trigger(availableNow=True)
+    if checkpoint is not None:
+        query = query.option("checkpointLocation", str(checkpoint))
     for start in range(STARTS_MAX):
         try:
             assert query.start().awaitTermination(300), "the query does not end"
@@ -424,3 +429,37 @@ def test_a_published_batch_was_published_again_under_other_options(
     queues.publish(ROWS)
     drain_all(**changed)  # at the end of a run they may change
     assert queues.ready(queues.out) + queues.ready(more) == 2 * ROWS
+
+
+def test_a_published_batch_was_published_again_under_another_sink_id_the_checkpoint_elsewhere(
+    spark: Any, queues: Queues, tmp_path: Path
+) -> None:
+    """The sink is not told where the checkpoint is, so the queue says what the query published."""
+    entry = tmp_path / "q" / "commits" / "1"
+
+    def blocking(batches: Any) -> Any:
+        entry.touch()
+        yield from batches
+
+    def drain_all(sink: str, blocks: bool = False, **more: str) -> None:
+        rows = stream_of(spark, queues)
+        rows = rows.mapInArrow(blocking, "body binary") if blocks else rows
+        given = queues.options(routingKey=queues.out, sinkId=sink, **more)
+        writer = rows.writeStream.format("warren").options(**given).queryName("q")
+        run_to_the_end(writer)
+
+    queues.publish()
+    spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path))
+    try:
+        with pytest.raises(StreamingQueryException):
+            drain_all("mine", blocks=True)
+        entry.unlink()
+        with pytest.raises(StreamingQueryException, match=r"WARREN_SINK_CHANGED.*sinkId=mine"):
+            drain_all("another")
+        drain_all("mine")
+        assert (queues.ready(queues.out), queues.claimed()) == (ROWS, 0)
+        queues.publish(ROWS)
+        drain_all("another")
+        assert queues.ready(queues.out) == 2 * ROWS
+    finally:
+        spark.conf.unset("spark.sql.streaming.checkpointLocation")

@@ -413,6 +413,11 @@ class FakeBroker:
             self.settle(*claim)
         return done
 
+    def last_batches(self, queue: str, run: str) -> dict[str, int]:
+        """Of each sink with a run of that name."""
+        known = sorted(self._queue(queue).published)
+        return {sink: batch for sink, of, batch in known if of == run}
+
     def drop_batch(
         self, driver: SinkDriver, batch: int, attempts: dict[str, list[tuple[int, int, int]]]
     ) -> None:
@@ -554,6 +559,10 @@ class FakeClient:
             by_queue(parts),
             [(claim.queue, claim.reader, claim.epoch, claim.number) for claim in settles],
         )
+
+    def last_batches(self, queue: str, run: str) -> dict[str, int]:
+        """Of each sink with a run of that name."""
+        return self._call("last_batches", queue, run)
 
     def drop_batch(self, driver: SinkDriver, batch: int, parts: Iterable[StagedPart]) -> None:
         """Drop the staged parts."""
