@@ -52,15 +52,15 @@ def note_identity(options: Options, batch: int) -> None:
     if directory is None:
         return
     found, identity = _noted(directory), _identity(options)
-    wanted = {"batch": batch, "identity": identity}
-    if found == wanted:
-        return
     if found is not None and found["batch"] >= batch:
+        if found["identity"] == identity:
+            return  # and a driver that stood still does not set the number back
         _refuse(options, batch, found["identity"], identity)
+    text = json.dumps({"batch": batch, "identity": identity}, sort_keys=True)
     at = directory / IDENTITY_FILE
     new = directory / f".{IDENTITY_FILE}.{os.getpid()}"
     try:
-        new.write_text(json.dumps(wanted, sort_keys=True), encoding="utf-8")
+        new.write_text(text, encoding="utf-8")
         new.replace(at)
     except OSError as wrong:
         log.warning("%s is not written, so changed sink options are not detected: %s", at, wrong)

@@ -55,6 +55,15 @@ def test_a_batch_under_other_options_is_refused_and_the_next_one_is_not(
     note_identity(sink(checkpoint), 8)
 
 
+def test_a_driver_that_stood_still_does_not_set_the_number_back(checkpoint: Path) -> None:
+    """1. It stands still before it publishes batch 7.  2. Another one ends in batch 9, published.
+    3. The first one continues.  4. Batch 9 is to be published elsewhere."""
+    note_identity(sink(checkpoint), 9)
+    note_identity(sink(checkpoint), 7)
+    with pytest.raises(SinkChangedError, match="batch 9 of"):
+        note_identity(sink(checkpoint, routingKey="b"), 9)
+
+
 def test_a_file_that_cannot_be_read_is_written_again(
     checkpoint: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
