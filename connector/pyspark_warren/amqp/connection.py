@@ -37,10 +37,8 @@ _RETRY_S_FIRST: Final = 0.1
 _RETRY_S_MAX: Final = 5.0
 _TRY_LATER: Final = frozenset({320, 541})
 """Reply codes that mean: this node, now. 320 connection-forced, 541 internal-error."""
-_CLOSED_AT_LOGIN: Final = (
-    ", and the size of a token: RabbitMQ closes the connection without a word when it has more "
-    "than about 4,000 bytes (3.10) or 8,000 (4.3), Warren takes 65,536"
-)
+_LARGE_PASSWORD_BYTES: Final = 4_000
+"""A token of more may be too large for the frame with the login, which RabbitMQ does not answer."""
 _ALERT: Final = re.compile(r"\[SSL: (\w+)\]")
 
 _pika_log = logging.getLogger("pika")
@@ -138,9 +136,20 @@ def open_any(
             assert refused is not None, "there is at least one host"
             raise refused
         if time.monotonic() + pause_s >= deadline:
-            raise lost
+            raise _naming_size(lost, hosts)
         time.sleep(pause_s)
         pause_s = min(_RETRY_S_MAX, 2 * pause_s)
+
+
+def _naming_size(lost: WarrenSparkError, hosts: list[pika.ConnectionParameters]) -> Exception:
+    """Return the error with the size of a large token, which may be the reason."""
+    size = max((len(getattr(one.credentials, "password", "")) for one in hosts), default=0)
+    if size <= _LARGE_PASSWORD_BYTES:
+        return lost
+    return type(lost)(
+        f"{lost.text}. The token has {size} bytes: RabbitMQ ends a login without an answer when it "
+        "has more than about 4,000 (3.10) or 8,000 (4.3), Warren takes 65,536; ask for fewer scopes"
+    )
 
 
 # ------------------------------------------------------------------ errors by name
@@ -233,8 +242,7 @@ def _reason(wrong: Exception, at: str) -> str:
     if isinstance(wrong, exceptions.AuthenticationError):
         return f"{at} does not offer the SASL mechanism that is asked for: {text}"
     if isinstance(wrong, exceptions.ProbableAuthenticationError):
-        size = "" if "ConnectionClosedByBroker" in text else _CLOSED_AT_LOGIN
-        return f"{at} refuses the login: {text}; check user and password{size}"
+        return f"{at} refuses the login: {text}; check user and password"
     if isinstance(wrong, exceptions.ProbableAccessDeniedError):
         return f"{at} refuses the vhost: {text}; check vhost and the user's permissions there"
     if isinstance(wrong, exceptions.IncompatibleProtocolError):
