@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark_warren.plan import ViewPiece
+from spark_world.fake_message import Message
 from spark_world.fake_reader import FakeReader, take, told
 from spark_world.fake_writer import FakeWriter, by_queue
 from spark_world.pickles import receive, send
@@ -35,17 +36,6 @@ from warren_broker.block.block import AREAS, Block, concat, encode
 
 FETCH_MESSAGES = 700
 """Messages in one piece: few, so that a slice comes in several."""
-
-
-@dataclass
-class Message:
-    """A message: its place, and how often it was handed out."""
-
-    index: int
-    ordinal: int
-    priority: int
-    delivery_count: int = 0
-    acquired_count: int = 0
 
 
 @dataclass
