@@ -143,9 +143,9 @@ def _noted(directory: Path) -> dict[str, Any] | None:
 
 def _refuse(options: Options, batch: int, before: dict[str, Any], now: dict[str, Any]) -> None:
     changed = [
-        f"{name}={_shown(before.get(name))} (now {_shown(now.get(name))})"
+        f"{name}={_shown(before[name])} (now {_shown(now[name])})"
         for name in now
-        if before.get(name) != now.get(name)
+        if name in before and before[name] != now[name]  # another release may note more, or less
     ]
     if not changed:
         return

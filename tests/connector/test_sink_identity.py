@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 
@@ -76,6 +77,17 @@ def test_a_file_that_cannot_be_read_is_written_again(
             note_identity(sink(checkpoint, routingKey="b"), 7)
         caplog.clear()
     assert {each.name for each in checkpoint.iterdir()} == {"offsets", IDENTITY_FILE}
+
+
+def test_what_another_release_notes_besides_is_no_change(checkpoint: Path) -> None:
+    note_identity(sink(checkpoint), 7)
+    noted = json.loads((checkpoint / IDENTITY_FILE).read_text())
+    del noted["identity"]["vhost"]
+    noted["identity"]["of another release"] = 1
+    (checkpoint / IDENTITY_FILE).write_text(json.dumps(noted))
+    note_identity(sink(checkpoint), 7)
+    with pytest.raises(SinkChangedError, match="routingKey=out"):
+        note_identity(sink(checkpoint, routingKey="b"), 7)
 
 
 def test_only_a_directory_of_spark_is_a_checkpoint(checkpoint: Path, tmp_path: Path) -> None:
