@@ -404,6 +404,14 @@ class Migration:
             if not left:
                 self._finish(one, None)
             return
+        if shovel.state == TERMINATED and shovel.access_refused:
+            self._remove(one)
+            self._fail(
+                one,
+                f"{one.reason}. What is left is at the source: correct user, password or "
+                "permissions in --from or --uri, and run this again",
+            )
+            return
         quiet_s = self._quiet_s(one, (left, shovel.node, shovel.forwarded, shovel.pending))
         if left or shovel.pending or shovel.state != RUNNING:
             if quiet_s >= self._plan.give_up_s:

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from live.conftest import Broker, eventually
 from live.test_shovel import fill, taken, worker_pids
+from tests.patience import PATIENCE_S
 from warren.admin import Admin
 from warren.cli.app import app
 from warren.errors import NotFound
@@ -167,3 +168,47 @@ def test_what_cannot_be_migrated_is_said_in_words(
     )
     assert refused.returncode == 1 and "user or password is refused" in refused.stderr
     assert "wrong" not in refused.stderr
+
+
+@pytest.mark.parametrize("by_shovel", [False, True], ids=["command", "shovel"])
+def test_a_password_that_is_refused_meanwhile_ends_it_at_once(
+    broker: Broker, old: Broker, admin: Admin, definitions: Path, by_shovel: bool
+) -> None:
+    """The command's own connection meets it, or only a shovel's that begins again."""
+    fill(old, "migrate-a", 3_000)
+    with old.cluster.connect() as connection:
+        there = Admin(connection)
+        there.put_user("mover", password="first")
+        there.set_permissions("/", "mover", configure=".*", write=".*", read=".*")
+        began = [*words(old, broker, definitions), "--prefetch", "1", "--give-up", "3600"]
+        began[2] = "amqp://mover:first@" + old.uri.rpartition("@")[2]
+        running = subprocess.Popen(
+            [sys.executable, "-m", "warren.cli", *began],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            eventually(
+                lambda: sum(one.messages for one in admin.queues("^migrate-")) > 20 or None,
+                "it is under way",
+            )
+            there.put_user("mover", password="second")
+            if by_shovel:
+                for node in range(3):
+                    for pid in worker_pids(broker.cluster.pid(node)):
+                        os.kill(pid, signal.SIGKILL)
+            else:
+                for one in there.connections(user="mover"):
+                    there.close_connection(one.name)
+            output, errors = running.communicate(timeout=PATIENCE_S)
+        finally:
+            running.kill()
+            running.wait()
+            there.purge_queue("migrate-a")
+            there.delete_user("mover")
+    assert running.returncode == 1
+    told = " ".join((output + errors).split())
+    assert "user or password is refused" in told, told
+    assert "What is left is at the source" in told and "run this again" in told
+    assert "first" not in told and "second" not in told

@@ -18,7 +18,9 @@ import pytest
 from bench.ports import free_ports
 from connector.amqp.rabbitmq import OneRabbitMQ
 from live.conftest import Broker, eventually
+from live.http_client import HttpClient
 from live.test_shovel import taken
+from tests.patience import PATIENCE_S
 from warren.admin import Admin
 from warren.local import LocalCluster
 
@@ -159,3 +161,30 @@ def test_a_queue_that_refuses_fails_in_time_and_nothing_is_lost(peer: Peer, tmp_
         assert moved["state"] == "moved"
         here = Broker((f"amqp://guest:guest@{cluster.addresses[0]}/%2F",), cluster)
         assert {body for _, body in taken(here, "full")} == bodies["full"]
+
+
+def test_a_user_that_is_refused_meanwhile_ends_it_at_once(peer: Peer, tmp_path: Path) -> None:
+    fill_queues(peer.broker, ["refused"], 5_000)
+    http = HttpClient(f"{peer.api}/api")
+    every = {"configure": ".*", "write": ".*", "read": ".*"}
+    tags = {"password": "first", "tags": "administrator"}
+    assert http("PUT", "/users/mover", tags).status == 201
+    assert http("PUT", "/permissions/%2F/mover", every).status == 201
+    with LocalCluster(nodes=1, directory=tmp_path) as cluster, cluster.connect() as connection:
+        words = peer.command(cluster, "--queues", "^refused$", "--prefetch", "1")
+        place = words.index("--from") + 1
+        words[place] = words[place].replace("guest:guest", "mover:first")
+        running = subprocess.Popen(
+            [*words, "--give-up", "3600"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        try:
+            admin = Admin(connection)
+            eventually(lambda: sum(one.messages for one in admin.queues()) > 20 or None, "it moves")
+            assert http("DELETE", "/users/mover").status == 204, "and closes its connections"
+            output, errors = running.communicate(timeout=PATIENCE_S)
+        finally:
+            running.kill()
+            running.wait()
+    told = " ".join((output + errors).split())
+    assert running.returncode == 1 and "user or password is refused" in told, told
+    assert "What is left is at the source" in told and "run this again" in told

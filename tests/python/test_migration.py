@@ -44,6 +44,7 @@ class Brokers:
         self.to_move: dict[str, int] = {}
         self.per_turn = per_turn
         self.failing: dict[str, str] = {}
+        self.refused: set[str] = set()
         self.most = 0
 
     def turn(self) -> None:
@@ -77,6 +78,7 @@ class Brokers:
                 node="a",
                 state=TERMINATED if name in self.failing else RUNNING,
                 reason=self.failing.get(name, ""),
+                access_refused=name in self.refused,
             )
             for name in self.values
         ]
@@ -206,6 +208,17 @@ def test_a_queue_of_which_nothing_moves_fails_in_time_and_alone() -> None:
     found = run(made, brokers)
     assert (found["a"].state, found["b"].state) == (FAILED, MOVED)
     assert "for 20 s: Connection refused. What is left is at the source" in found["a"].reason
+    assert not brokers.values and brokers.source["a"] == 20
+
+
+def test_refused_access_is_final_at_once_for_that_queue() -> None:
+    brokers = Brokers({"a": 20, "b": 35})
+    brokers.failing[own_shovel("a")] = "src-uri amqp://h: 403 ACCESS_REFUSED - refused"
+    brokers.refused.add(own_shovel("a"))
+    made = migration(brokers, MigrationPlan(SOURCE, "amqp://", "/", at_once=1, give_up_s=1e9))
+    found = run(made, brokers)
+    assert (found["a"].state, found["b"].state) == (FAILED, MOVED)
+    assert "403 ACCESS_REFUSED" in found["a"].reason and "in --from or --uri" in found["a"].reason
     assert not brokers.values and brokers.source["a"] == 20
 
 

@@ -33,6 +33,7 @@ class ShovelInfo(msgspec.Struct, frozen=True, kw_only=True):
     forwarded       messages confirmed by the destination since the process was started
     pending         messages received and not confirmed
     remaining       messages until it deletes itself; None: it does not
+    access_refused  `reason` is that an end has refused user, password, vhost or permission
     """
 
     vhost: str
@@ -55,3 +56,4 @@ class ShovelInfo(msgspec.Struct, frozen=True, kw_only=True):
     forwarded: int = 0
     pending: int = 0
     remaining: int | None = None
+    access_refused: bool = False

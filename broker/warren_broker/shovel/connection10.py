@@ -87,6 +87,8 @@ class Endpoint10:
         self.uri = uri
         self.refuses = False
         """Whether the peer has ended the link, or more, for what was sent on it."""
+        self.access_refused = False
+        """Whether the peer has refused user, password or permission."""
         self.link: Any = None
         self._own = own
         self._name = name
@@ -378,11 +380,13 @@ class Endpoint10:
             return
         if self._is_attached and condition.name not in _FORCED:
             self.refuses = True
+        self.access_refused |= condition.name == _UNAUTHORIZED
         self.fail(f"{condition.name}: {condition.description or otherwise}")
 
     def _transport_failed(self, condition: Any) -> None:
         name = "" if condition is None else condition.name
         if name == _UNAUTHORIZED:
+            self.access_refused = True
             self.fail("it closed the connection: user or password is refused")
         elif name == _IDLE:
             self.fail("it sent no heartbeat")

@@ -84,7 +84,7 @@ class Source091(Endpoint):
         """See `ends.SourceEnd`."""
         self.declare(
             lambda made: counted(made.method.message_count),
-            lambda code, text: self.fail(f"{code} {text}"),
+            self.fail_told,
             queue=self._queue,
             passive=True,
             arguments={relay_names.ARGUMENT: relay},
@@ -272,7 +272,7 @@ class Target091(Endpoint):
             if code == ACCESS_REFUSED:
                 made(None)
             else:
-                self.fail(f"{code} {text}")
+                self.fail_told(code, text)
 
         self.declare(lambda frame: made(frame.method.queue), not_made, queue="", exclusive=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 import time
@@ -30,7 +31,7 @@ from pika.exceptions import (
 
 from warren_broker import relay_names
 from warren_broker.errors import InvalidArgument
-from warren_broker.shovel.connection091 import Connection091, UnfitPeer
+from warren_broker.shovel.connection091 import ACCESS_REFUSED, Connection091, UnfitPeer
 from warren_broker.shovel.definition import ShovelEnd
 from warren_broker.shovel.uris import (
     CONNECT_MS,
@@ -43,6 +44,8 @@ from warren_broker.shovel.uris import (
 NOT_FOUND: Final = 404
 RESOURCE_LOCKED: Final = 405
 CONNECTION_FORCED: Final = 320
+NOT_ALLOWED: Final = 530
+"""Also of a connection to a vhost that is missing or refused, or has as many as it may have."""
 REPLY_S: Final = 60.0
 """How long a broker that sends heartbeats may take to answer a method. 1. The leader of a queue
 hangs.  2. Its broker does not answer basic.consume, and is alive.  3. Without a limit the shovel
@@ -53,6 +56,8 @@ CAPABILITIES: Final = (
     *("consumer_cancel_notify", "publisher_confirms", relay_names.CAPABILITY),
 )
 """Capabilities announced to the broker: pika's, and that of relays."""
+_TOLD: Final = re.compile(r"ConnectionClosedByBroker: \((\d+)\) (.*)", re.DOTALL)
+"""What pika puts into an error of the login when the broker has closed the connection."""
 _WORDS: Final[Mapping[type[BaseException], str]] = {
     AMQPConnectorStackTimeout: "it did not answer in time",
     AMQPHeartbeatTimeout: "it sent no heartbeat",
@@ -145,17 +150,7 @@ def _tls(key: str, uri: ShovelUri) -> tuple[ssl.SSLContext, str]:
 
 def in_words(error: Any) -> str:
     """Return an error of pika or of the operating system in words, without a password."""
-    while True:  # errors of pika that wrap another one
-        if isinstance(error, AMQPConnectorPhaseErrorBase):
-            error = error.exception
-        elif isinstance(error, AMQPConnectionWorkflowFailed):
-            error = error.exceptions[-1]
-        elif isinstance(error, AMQPConnectionError) and isinstance(
-            next(iter(error.args), None), BaseException
-        ):
-            error = error.args[0]
-        else:
-            break
+    error = _cause(error)
     if isinstance(error, ConnectionClosed | ChannelClosed):
         return f"{error.reply_code} {error.reply_text}"
     for kind, words in _WORDS.items():
@@ -168,6 +163,39 @@ def in_words(error: Any) -> str:
     if isinstance(error, OSError):
         return error.strerror or str(error)
     return f"{type(error).__name__}: {error}"
+
+
+def is_access_refused(error: Any) -> bool:
+    """Return whether the broker has refused user, password, vhost or permission, in its words.
+
+    A connection that is lost during the login is no refusal, though pika says it may be one: a
+    broker that stops does that, too.
+    """
+    error = _cause(error)
+    if isinstance(error, ConnectionClosed | ChannelClosed):
+        code, text = error.reply_code, error.reply_text
+    elif isinstance(error, ProbableAccessDeniedError | ProbableAuthenticationError):
+        told = _TOLD.match(str(error.args[0]) if error.args else "")
+        if told is None:
+            return False
+        code, text = int(told[1]), told[2]
+    else:
+        return False
+    return code == ACCESS_REFUSED or (code == NOT_ALLOWED and "limit" not in text)
+
+
+def _cause(error: Any) -> Any:
+    while True:  # errors of pika that wrap another one
+        if isinstance(error, AMQPConnectorPhaseErrorBase):
+            error = error.exception
+        elif isinstance(error, AMQPConnectionWorkflowFailed):
+            error = error.exceptions[-1]
+        elif isinstance(error, AMQPConnectionError) and isinstance(
+            next(iter(error.args), None), BaseException
+        ):
+            error = error.args[0]
+        else:
+            return error
 
 
 class Endpoint:
@@ -193,6 +221,8 @@ class Endpoint:
         self._ioloop: Any = None
         self.refuses = False
         """Whether the broker has closed the channel or the connection for what was sent on it."""
+        self.access_refused = False
+        """Whether the broker has refused user, password, vhost or permission."""
         self.channel: Any = None
 
     def open(self, ioloop: Any, opened: Callable[[], None]) -> None:
@@ -212,7 +242,7 @@ class Endpoint:
 
         def channel_closed(closed: Any, reason: Any) -> None:
             self.refuses |= isinstance(reason, ChannelClosedByBroker)
-            self.fail(in_words(closed.connection.cause or reason))
+            self._fail_with(closed.connection.cause or reason)
 
         self._ioloop = ioloop
         self._connection = Connection091(
@@ -221,6 +251,15 @@ class Endpoint:
             connection_opened,
             self._closed,
         )
+
+    def _fail_with(self, error: Any) -> None:
+        self.access_refused |= is_access_refused(error)
+        self.fail(in_words(error))
+
+    def fail_told(self, code: int, text: str) -> None:
+        """Report what the broker has refused on another channel of the connection."""
+        self.access_refused |= code == ACCESS_REFUSED
+        self.fail(f"{code} {text}")
 
     def fail(self, words: str) -> None:
         """Report a failure, the first one."""
@@ -231,7 +270,7 @@ class Endpoint:
     def _closed(self, connection: Any, reason: Any) -> None:
         if isinstance(reason, ConnectionClosedByBroker):
             self.refuses |= reason.reply_code != CONNECTION_FORCED
-        self.fail(in_words(connection.cause or reason))
+        self._fail_with(connection.cause or reason)
         done, self._on_closed = self._on_closed, None
         if done is not None:
             done()
@@ -297,13 +336,13 @@ class Endpoint:
 
         def missing(code: int, text: str) -> None:
             if code != NOT_FOUND:
-                self.fail(f"{code} {text}")
+                self.fail_told(code, text)
             elif end.predeclared:
                 self.fail(f"{code} {text}; the queue must exist, since it is predeclared")
             else:
                 self.declare(
                     lambda made: done(made.method.message_count),
-                    lambda code, text: self.fail(f"{code} {text}"),
+                    self.fail_told,
                     queue=end.queue,
                     durable=True,
                     arguments=dict(end.queue_args),

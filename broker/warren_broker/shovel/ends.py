@@ -23,11 +23,13 @@ class Prepared(Protocol):
 class End(Protocol):
     """A connection to one end.
 
-    refuses  whether the peer has ended the link or channel for what was sent on it
+    refuses         whether the peer has ended the link or channel for what was sent on it
+    access_refused  whether it has refused user, password, vhost or permission
     """
 
     uri: ShovelUri
     refuses: bool
+    access_refused: bool
 
     @property
     def knows_relays(self) -> bool:

@@ -43,6 +43,7 @@ class WorkerStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     remaining: int | None
     pending: int
     blocked_status: str
+    access_refused: bool = False
 
 
 _DECODER = msgspec.json.Decoder(WorkerStatus)

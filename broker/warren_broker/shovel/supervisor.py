@@ -253,6 +253,7 @@ class Supervisor(ABC):
             remaining=status.remaining,
             pending=status.pending,
             blocked_status=status.blocked_status,
+            access_refused=status.access_refused,
         )
         if status.state == DONE:
             self.done(shovel)

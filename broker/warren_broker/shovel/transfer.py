@@ -61,7 +61,7 @@ class TransferObserver(Protocol):
     def running(self) -> None:
         """Messages move."""
 
-    def failed(self, words: str, final: bool) -> None:
+    def failed(self, words: str, final: bool, access_refused: bool) -> None:
         """Take note that the run has ended; final: another one would fail in the same way."""
 
     def done(self) -> None:
@@ -538,7 +538,8 @@ class Transfer:
             if self._blamed == 1:
                 self._source.fail_held()
             self._close()
-            self._observer.failed(words, final)
+            refused = self._source.access_refused or self._target.access_refused
+            self._observer.failed(words, final, refused)
 
     def _close(self) -> None:
         self._over = True

@@ -82,6 +82,7 @@ class ShovelWorker:
         self._ran = self._suspects = 0
         self._still, self._forwarded = 0, 0
         self._state, self._reason, self._final = STARTING, "", False
+        self._access_refused = False
         self._told: dict[str, Any] = {}
         self._ending = False
 
@@ -124,9 +125,10 @@ class ShovelWorker:
     def running(self) -> None:
         """See TransferObserver."""
         self._state, self._reason, self._ran = RUNNING, "", 0
+        self._access_refused = False
         self._tell()
 
-    def failed(self, words: str, final: bool) -> None:
+    def failed(self, words: str, final: bool, access_refused: bool) -> None:
         """See TransferObserver."""
         if self._transfer is not None:
             self._suspects = self._transfer.suspects
@@ -134,6 +136,7 @@ class ShovelWorker:
         # What a message is called may be no text: half of a surrogate pair would be no JSON.
         told = words.encode("utf-8", "backslashreplace").decode()
         self._state, self._reason = TERMINATED, told
+        self._access_refused = access_refused
         configured_s = self._shovel.reconnect_delay_s
         self._final = final or not configured_s
         if self._final:
@@ -213,6 +216,7 @@ class ShovelWorker:
             "state": self._state,
             "reason": self._reason,
             "final": self._final,
+            "access_refused": self._access_refused,
             "forwarded": self._progress.forwarded,
             "remaining": self._progress.remaining,
             "pending": 0 if transfer is None else transfer.pending,

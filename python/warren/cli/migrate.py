@@ -37,8 +37,6 @@ from warren.migration import (
 from warren_broker.management.definition_values import ImportReport
 
 STEP_S = 0.5
-UNREACHABLE_S = 120.0
-"""How long the source or the cluster may be out of reach before the command gives up."""
 
 HELD_THERE = "unacknowledged there"
 NOT_KNOWN = "?"
@@ -127,7 +125,7 @@ def migrate(
             if dry_run:
                 return
             migration = Migration(plan, chosen.queues, counted, admin, counts, known)
-            _run(migration)
+            _run(migration, give_up)
     finally:
         counted.close()
     _show(migration, json, follow)
@@ -160,7 +158,8 @@ def _show_plan(
         output.table("a dry run: nothing was changed", columns, rows_of)
 
 
-def _run(migration: Migration) -> None:
+def _run(migration: Migration, give_up_s: float) -> None:
+    """Migrate; Unavailable: the source or the cluster was out of reach for so long."""
     since: float | None = None
     with ProgressLine("migrating") as progress:
         while True:
@@ -170,7 +169,7 @@ def _run(migration: Migration) -> None:
             except Unavailable as error:
                 now = time.monotonic()
                 since = now if since is None else since
-                if now - since > UNREACHABLE_S:
+                if now - since > give_up_s:
                     raise
                 progress.show(str(error))
             else:

@@ -10,7 +10,7 @@ from base64 import b64encode
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from warren.errors import Unavailable, UsageError
+from warren.errors import AccessRefused, Unavailable, UsageError
 from warren.migration import SourceQueue
 from warren_broker.errors import Refusal
 from warren_broker.shovel.uris import ShovelUri, parse_shovel_uri
@@ -115,7 +115,7 @@ class RabbitSource:
     """Counts of ready messages, over one connection that is opened again when it is lost."""
 
     def __init__(self, uri: ShovelUri) -> None:
-        """Connect; Unavailable when the source cannot be reached, UsageError if pika is missing."""
+        """Connect; see `ready`. UsageError: pika is missing, too."""
         try:
             import pika
 
@@ -128,6 +128,7 @@ class RabbitSource:
         self._pika: Any = pika
         self._connect = pika_connections.blocking_connection
         self._in_words = endpoint.in_words
+        self._is_access_refused = endpoint.is_access_refused
         self._not_found = endpoint.NOT_FOUND
         own = endpoint.OwnNode(uri.scheme, uri.host, uri.port, message_bytes_max=0)
         try:
@@ -139,7 +140,11 @@ class RabbitSource:
         self.ready("")
 
     def ready(self, queue: str) -> int | None:
-        """See MigrationSource. Unavailable: it cannot be reached; UsageError: it refuses."""
+        """See MigrationSource.
+
+        raises  Unavailable: it cannot be reached; AccessRefused: it refuses user, password, vhost
+                or permission; UsageError: it refuses for another reason
+        """
         failure: BaseException | None = None
         for _ in range(2):  # the connection may have been closed since the last time
             try:
@@ -154,10 +159,19 @@ class RabbitSource:
             except self._pika.exceptions.ChannelClosedByBroker as error:
                 if error.reply_code == self._not_found:
                     return None
+                self._check_access(error)
                 raise UsageError(f"--from {self._uri}: {self._in_words(error)}") from None
             except (self._pika.exceptions.AMQPError, OSError) as error:
+                self._check_access(error)
                 failure, self._connection = error, None
         raise Unavailable(f"--from {self._uri}: {self._in_words(failure)}") from None
+
+    def _check_access(self, error: BaseException) -> None:
+        if self._is_access_refused(error):
+            raise AccessRefused(
+                f"--from {self._uri}: {self._in_words(error)}. What is left is at the source: "
+                "correct user, password, vhost or permissions, and run this again"
+            ) from None
 
     def close(self) -> None:
         """Close the connection."""

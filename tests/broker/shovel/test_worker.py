@@ -79,6 +79,6 @@ def test_what_a_run_held_is_freed_before_the_next_one(monkeypatch: pytest.Monkey
     with ours, theirs:
         made = _worker(ours)
         made._begin()
-        made.failed("it did", False)
+        made.failed("it did", False, False)
         made._begin()
     assert [run() is None for run in runs] == [True, False]
