@@ -44,7 +44,7 @@ from warren_broker.shovel.uris import (
 NOT_FOUND: Final = 404
 RESOURCE_LOCKED: Final = 405
 CONNECTION_FORCED: Final = 320
-NOT_ALLOWED: Final = 530
+VHOST_REFUSED: Final = 530
 """Also of a connection to a vhost that is missing or refused, or has as many as it may have."""
 REPLY_S: Final = 60.0
 """How long a broker that sends heartbeats may take to answer a method. 1. The leader of a queue
@@ -181,7 +181,7 @@ def is_access_refused(error: Any) -> bool:
         code, text = int(told[1]), told[2]
     else:
         return False
-    return code == ACCESS_REFUSED or (code == NOT_ALLOWED and "limit" not in text)
+    return code == ACCESS_REFUSED or (code == VHOST_REFUSED and "limit" not in text)
 
 
 def _cause(error: Any) -> Any:

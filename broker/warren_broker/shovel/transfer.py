@@ -20,12 +20,7 @@ from warren_broker.federation.journey import RECEIVED_FROM, travelled
 from warren_broker.federation.upstream_exchange import UpstreamExchange
 from warren_broker.kernel.section_types import MalformedSections
 from warren_broker.relay_names import RelayedName
-from warren_broker.shovel.definition import (
-    ON_CONFIRM,
-    QUEUE_LENGTH,
-    ShovelDefinition,
-    self_feeding,
-)
+from warren_broker.shovel.definition import ON_CONFIRM, QUEUE_LENGTH, ShovelDefinition, self_feeding
 from warren_broker.shovel.end091 import Source091, Target091
 from warren_broker.shovel.endpoint import OwnNode
 from warren_broker.shovel.ends import Answers, Prepared, SourceEnd, TargetEnd
@@ -39,8 +34,8 @@ REFUSED_AGAIN_S: Final = 1.0
 """Delay until messages that the destination has refused are published again."""
 UNSENT_POLL_S: Final = 0.005
 LINK_PREFETCHES: Final = 3
-"""What a link may be sent: to a consumer that was cancelled while there was room, what was on its
-way to that one then, and to the next one, of which each has a prefetch of its own."""
+"""What a link may be sent: to a consumer cancelled while there was room, what was on its way to
+that one then, and to the next one, of which each has a prefetch of its own."""
 
 
 @dataclass(slots=True)
