@@ -31,6 +31,8 @@ assemble
     partition(table, first, last, targets, count) -> list[Selection]
                                  targets: per route id a tuple of target numbers 0 <= t < count;
                                  one Selection per target, each in the order received
+    count_groups(selections, groups, count) -> list[int]  messages of each group of routes
+    count_unselected(selections, first, last) -> int      messages that are in no selection
     assemble(selections, form=0, priority_max=31, priority_default=4) -> bytes
                                  one block, stable-sorted by the priorities of that queue
 
@@ -194,6 +196,8 @@ if TYPE_CHECKING:
     from warren_broker.kernel.admit import check_structure, load_block
     from warren_broker.kernel.assemble import (
         assemble,
+        count_groups,
+        count_unselected,
         distinct_routes,
         first_other_user,
         flags_of,
@@ -249,6 +253,8 @@ else:
     flags_of = _kernel.assemble.flags_of
     select = _kernel.assemble.select
     partition = _kernel.assemble.partition
+    count_groups = _kernel.assemble.count_groups
+    count_unselected = _kernel.assemble.count_unselected
     assemble = _kernel.assemble.assemble
     load_block = _kernel.admit.load_block
     check_structure = _kernel.admit.check_structure

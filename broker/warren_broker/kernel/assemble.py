@@ -174,6 +174,74 @@ def partition(
     ]
 
 
+def count_groups(selections: list[Selection], groups: array[int], count: int) -> list[int]:
+    """Return how many messages of the selections are of each group 0 <= g < count.
+
+    groups  array("I"): route id -> the group of a message with this route; below count for the
+            routes that occur
+    """
+    found = array("Q", bytes(8 * count))
+    if not count:
+        return []
+    totals: cython.ulonglong[::1] = found
+    group: cython.uint[::1] = groups
+    indices: cython.uint[::1]
+    rows: cython.p_uint
+    i: cython.Py_ssize_t
+    k: cython.Py_ssize_t
+    first: cython.Py_ssize_t
+    last: cython.Py_ssize_t
+    for selection in selections:
+        table = selection.table
+        assert len(groups) == len(table.routes.entries), (len(groups), len(table.routes.entries))
+        rows = _rows_of(table)
+        if selection.indices is None:
+            first = selection.first
+            last = selection.last
+            for i in range(first, last):
+                totals[group[rows[5 * i]]] += 1
+        elif selection.indices:
+            indices = selection.indices
+            last = len(selection)
+            for k in range(last):
+                totals[group[rows[5 * cython.cast(cython.Py_ssize_t, indices[k])]]] += 1
+    return list(found)
+
+
+def count_unselected(selections: list[Selection], first: int, last: int) -> int:
+    """Return how many of the messages first <= i < last are in none of the selections."""
+    begin: cython.Py_ssize_t = first
+    low: cython.Py_ssize_t
+    high: cython.Py_ssize_t
+    k: cython.Py_ssize_t
+    count: cython.Py_ssize_t = last - first
+    left: cython.Py_ssize_t = count
+    indices: cython.uint[::1]
+    if not selections or count <= 0:
+        return max(count, 0)
+    seen: bytearray = bytearray(last - first)
+    for selection in selections:
+        assert first <= selection.first and selection.last <= last, (first, last)
+        if selection.indices is None:
+            low = selection.first - first
+            high = selection.last - first
+            if high - low == count:
+                return 0
+            for k in range(low, high):
+                if not seen[k]:
+                    seen[k] = 1
+                    left -= 1
+        elif selection.indices:
+            indices = selection.indices
+            high = len(selection)
+            for k in range(high):
+                low = indices[k] - begin
+                if not seen[low]:
+                    seen[low] = 1
+                    left -= 1
+    return left
+
+
 # ------------------------------------------------------------------ block
 
 

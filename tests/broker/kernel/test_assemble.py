@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from array import array
 
 import pytest
 
@@ -158,6 +159,36 @@ def test_partition(both: Kernel) -> None:
     assert [len(s) for s in both.assemble.partition(table, 2, 2, targets, 2)] == [0, 0]
     assert both.assemble.distinct_routes(table, 1, 6) == [1, 0, 2, 3]
     assert both.assemble.distinct_routes(table, 3, 3) == []
+
+
+def test_messages_are_counted_by_groups_of_routes_and_as_in_no_selection(
+    pair: tuple[Kernel, Kernel],
+) -> None:
+    """Both kernels, and the sums written down plainly, for any selections of any run."""
+    chance = random.Random(7)
+    for _ in range(200):
+        table = MessageTable()
+        for _ in range(chance.randrange(1, 40)):
+            table.append(Route(b"", b"%d" % chance.randrange(6), False), b"\0\0", b"")
+        first = chance.randrange(table.count)
+        last = chance.randrange(first, table.count + 1)
+        some: list[Selection] = []
+        for _ in range(chance.randrange(4)):
+            low = chance.randint(first, last)
+            high = chance.randint(low, last)
+            chosen = [i for i in range(first, last) if chance.random() < 0.5]
+            listed = Selection(table, first, last, array("I", chosen))
+            some.append(chance.choice((Selection(table, low, high), listed)))
+        groups = array("I", [chance.randrange(3) for _ in table.routes.entries])
+        wanted = [
+            sum(groups[table.route_id(i)] == group for one in some for i in one)
+            for group in range(3)
+        ]
+        missed = set(range(first, last)).difference(*some)
+        for one in pair:
+            assert one.assemble.count_groups(some, groups, 3) == wanted
+            assert one.assemble.count_unselected(some, first, last) == len(missed)
+            assert one.assemble.count_groups([], groups, 0) == []
 
 
 def test_routes_that_differ_in_mandatory_only_are_one(both: Kernel) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
@@ -19,6 +18,7 @@ from warren_broker.kernel import (
     CC,
     MessageTable,
     Selection,
+    count_groups,
     distinct_routes,
     lanes,
     partition,
@@ -423,15 +423,13 @@ def by_exchange(
 
     went  what queues were given, of these messages
     """
-    entries = table.routes.entries
-    named = [entries[route_id].exchange for route_id in table.route_ids(first, last)]
-    left: Counter[bytes] = Counter()
-    for chosen in went:
-        if chosen.indices is None:
-            left.update(named[chosen.first - first : chosen.last - first])
-        else:
-            left.update([named[at - first] for at in chosen.indices])
-    return [(name, came, left[name]) for name, came in Counter(named).items()]
+    entries, numbers = table.routes.entries, dict[bytes, int]()
+    groups = array("I", bytes(4 * len(entries)))
+    for route_id in distinct_routes(table, first, last):
+        exchange = entries[route_id].exchange
+        groups[route_id] = numbers.setdefault(exchange, len(numbers))
+    came = count_groups([Selection(table, first, last)], groups, len(numbers))
+    return list(zip(numbers, came, count_groups(went, groups, len(numbers)), strict=True))
 
 
 def _without_bcc(table: MessageTable, first: int, last: int) -> MessageTable:
