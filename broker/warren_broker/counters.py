@@ -71,6 +71,12 @@ FAMILIES: Final[dict[str, Family]] = {
     ),
     "global_messages_routed": Family("Messages routed, once for each queue", *_BY_PROTOCOL),
     "global_messages_confirmed": Family("Messages confirmed to publishers", *_BY_PROTOCOL),
+    "global_messages_unroutable_returned": Family(
+        "Messages for no queue, returned to their publishers", *_BY_PROTOCOL
+    ),
+    "global_messages_unroutable_dropped": Family(
+        "Messages for no queue, of which their publishers are not told", *_BY_PROTOCOL
+    ),
     "global_messages_delivered": Family("Messages delivered to clients", *_BY_QUEUE),
     "global_messages_delivered_consume_manual_ack": Family(
         "Messages delivered to consumers that acknowledge them", *_BY_QUEUE
@@ -111,23 +117,38 @@ MESSAGE_COUNTERS: Final = {
 """Counters with RabbitMQ's keys of `message_stats` (`message_stats.COUNTED`)."""
 
 
-class Counters:
-    """The counters of a node; changed by the loop's thread only, for whole runs of messages."""
+CHURN: Final = {
+    "connection_created": "connections_opened",
+    "connection_closed": "connections_closed",
+    "channel_created": "channels_opened",
+    "channel_closed": "channels_closed",
+    "queue_declared": "queues_declared",
+    "queue_created": "queues_created",
+    "queue_deleted": "queues_deleted",
+}
+"""RabbitMQ's keys of `churn_rates`, and the counters of the nodes."""
 
-    __slots__ = ("_values",)
+
+class Counters:
+    """The counters of a node; changed by the loop's thread only, for whole runs of messages.
+
+    values  by name and labels; `server.publish_counts` adds to those of publishers
+    """
+
+    __slots__ = ("values",)
 
     def __init__(self) -> None:
-        self._values: dict[tuple[str, Labels], int] = {
+        self.values: dict[tuple[str, Labels], int] = {
             (name, labels): 0 for name, family in FAMILIES.items() for labels in family.values
         }
 
     def add(self, name: str, count: int, *labels: str) -> None:
         """Add to a counter of FAMILIES."""
-        self._values[name, labels] = self._values.get((name, labels), 0) + count
+        self.values[name, labels] = self.values.get((name, labels), 0) + count
 
     def read(self) -> dict[tuple[str, Labels], int]:
         """Return all counters as they are now."""
-        return dict(self._values)
+        return dict(self.values)
 
     # ------------------------------------------------------------ dead letters
 
@@ -145,16 +166,9 @@ class Counters:
 
     # ------------------------------------------------------------ messages of clients
 
-    def received(self, protocol: str, count: int, confirm: bool) -> None:
-        """Count messages from a publisher."""
-        values, labels = self._values, (protocol,)
-        values["global_messages_received", labels] += count
-        if confirm:
-            values["global_messages_received_confirm", labels] += count
-
     def delivered(self, protocol: str, kind: Kind, how: str, count: int, again: bool) -> None:
         """Count messages for a client; how: "consume" or "get", "_manual_ack" or "_auto_ack"."""
-        values, labels = self._values, (protocol, QUEUE_TYPES[kind])
+        values, labels = self.values, (protocol, QUEUE_TYPES[kind])
         values["global_messages_delivered", labels] += count
         values[f"global_messages_delivered_{how}", labels] += count
         if again:

@@ -11,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Final, Generic, TypeAlias, TypeVar
 
+from warren_broker.counters import CHURN
+
 COUNTED: Final = (
     *("publish", "deliver", "deliver_no_ack", "get", "get_no_ack", "get_empty", "redeliver"),
     "ack",
@@ -20,10 +22,17 @@ PUBLISH, DELIVER, DELIVER_NO_ACK, GET, GET_NO_ACK, GET_EMPTY, REDELIVER, ACK = r
 EXCHANGE_COUNTED: Final = ("publish_in", "publish_out")
 """RabbitMQ's names of an exchange's counts, in the order of a row."""
 PUBLISH_IN, PUBLISH_OUT = range(len(EXCHANGE_COUNTED))
-VHOST_COUNTED: Final = (*COUNTED, "confirm", "return_unroutable")
-"""RabbitMQ's names of a vhost's counts, in the order of a row; those of COUNTED are at the same
+CHANNEL_COUNTED: Final = (*COUNTED, "confirm", "return_unroutable", "drop_unroutable")
+"""RabbitMQ's names of a channel's counts, in the order of a row; those of COUNTED are at the same
 places."""
-CONFIRM, RETURN_UNROUTABLE = range(len(COUNTED), len(VHOST_COUNTED))
+CONFIRM, RETURN_UNROUTABLE, DROP_UNROUTABLE = range(len(COUNTED), len(CHANNEL_COUNTED))
+OCTETS: Final = ("recv_oct", "send_oct")
+"""RabbitMQ's names of a connection's counts, in the order of a row."""
+VHOST_COUNTED: Final = (*CHANNEL_COUNTED, *OCTETS)
+"""RabbitMQ's names of a vhost's counts; those of channels are at the same places."""
+RECV_OCT, SEND_OCT = range(len(CHANNEL_COUNTED), len(VHOST_COUNTED))
+NODE_STATS: Final = ("mem_used", "fd_used", "sockets_used", "disk_free", *CHURN)
+"""RabbitMQ's names of what a node has in use, which goes down, too, and of what comes and goes."""
 LENGTHS: Final = ("messages", "messages_ready", "messages_unacknowledged")
 """RabbitMQ's names of a queue's lengths; they go down, too."""
 Row: TypeAlias = list[int]
@@ -42,7 +51,11 @@ SAMPLES_MAX: Final = 300_000
 EXCHANGE_SAMPLES_MAX: Final = 60_000
 """Those of all exchanges, 2.9 MB."""
 VHOST_SAMPLES_MAX: Final = 30_000
-"""Those of all vhosts, 3.4 MB."""
+"""Those of all vhosts, 4.1 MB."""
+CONNECTION_SAMPLES_MAX: Final = 60_000
+"""Those of all connections, 2.9 MB."""
+CHANNEL_SAMPLES_MAX: Final = 60_000
+"""Those of all channels, 7.2 MB."""
 NO_RATES: Final = (0.0,) * (len(COUNTED) + len(LENGTHS))
 KeyT = TypeVar("KeyT", bound=Hashable)
 

@@ -121,6 +121,8 @@ def looked(http: HttpClient) -> dict[str, Any]:
         *(f"/exchanges/{R}/amq.topic", f"/exchanges/{R}/amq.topic?{AGES}"),
         *(f"/exchanges/{R}/amq.default", f"/exchanges/{R}/amq.direct", f"/vhosts/{R}"),
         *(f"/vhosts/{R}?{AGES}", "/vhosts", f"/overview?{AGES}"),
+        *(f"/vhosts/{R}?data_rates_age=60&data_rates_incr=5", f"/connections/{named}/channels"),
+        *("/nodes", "/nodes?node_stats_age=60&node_stats_incr=5"),
     ):
         answer = http("GET", path)
         assert answer.status == 200, (path, answer)

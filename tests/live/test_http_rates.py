@@ -19,7 +19,7 @@ SAMPLED: dict[str, Any] = {
 }
 MESSAGE_KEYS = {
     *("publish", "confirm", "deliver_get", "deliver", "deliver_no_ack", "get", "get_no_ack"),
-    *("get_empty", "redeliver", "ack"),
+    *("get_empty", "redeliver", "ack", "return_unroutable", "drop_unroutable"),
 }
 CHURN_KEYS = {
     *("connection_created", "connection_closed", "channel_created", "channel_closed"),
@@ -216,3 +216,21 @@ def test_without_rates_mode_there_are_none() -> None:
         assert set(shown["queue_totals"]) == {
             *("messages", "messages_ready", "messages_unacknowledged")
         }
+
+
+def test_nodes_have_samples_of_what_they_use(cluster: LocalCluster, http: HttpClient) -> None:
+    ages = "node_stats_age=60&node_stats_incr=1"
+
+    def sampled() -> bool:
+        used = [
+            one[f"{key}_details"]["samples"]
+            for one in http.get(f"/nodes?{ages}")
+            for key in ("mem_used", "disk_free", "fd_used", "connection_created")
+        ]
+        return all(used) and all(one[0]["sample"] > 0 for one in used[:3])
+
+    eventually(sampled, "samples of each node")
+    one = http.get(f"/nodes/node-2?{ages}")
+    assert one["mem_used"] > 0 < one["fd_used"] and "samples" in one["sockets_used_details"]
+    assert "samples" not in http.get("/nodes")[0]["mem_used_details"]
+    assert http("GET", "/nodes?node_stats_age=60&node_stats_incr=0").status == 400

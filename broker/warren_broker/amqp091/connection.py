@@ -216,16 +216,17 @@ class Connection:
         else:
             item_order.answered(asked.channel, token, result, asked.then, asked.at)
 
-    def routed(self, token: requests.Token, parts: Sequence[ConfirmedPart], kept: int = 0) -> None:
+    def routed(self, token: requests.Token, parts: Sequence[ConfirmedPart], kept: int = 0) -> int:
         """Record the queues that the messages of a Publish are routed to: one part per queue.
 
-        kept  how many of the parts, the last ones, are for exchanges that keep messages
+        kept     how many of the parts, the last ones, are for exchanges that keep messages
+        returns  how many messages the publisher gets back
         """
         unroutable = self.state.publishes.routed(token, parts, kept)
-        if unroutable is not None:
-            publish.return_unroutable(*unroutable)
+        returned = 0 if unroutable is None else publish.return_unroutable(*unroutable)
         if self.state.publishes.to_commit:
             self._commit()
+        return returned
 
     def confirmed(
         self, token: requests.Token, part: int, ok: bool, refused: Iterable[int] | None = None

@@ -94,9 +94,9 @@ def _with_reply_name(
 # ------------------------------------------------------------------ returns
 
 
-def return_unroutable(channel: Channel, table: MessageTable, positions: list[int]) -> None:
-    """Write basic.return for the mandatory ones among the unroutable messages."""
-    connection = channel.connection
+def return_unroutable(channel: Channel, table: MessageTable, positions: list[int]) -> int:
+    """Write basic.return for the mandatory ones among the unroutable messages; return how many."""
+    connection, before = channel.connection, channel.returned
     for at in positions:
         if table.route(at).mandatory:
             channel.returned += 1
@@ -110,6 +110,7 @@ def return_unroutable(channel: Channel, table: MessageTable, positions: list[int
                 errors.NoRoute.word,
                 connection.frame_max,
             )
+    return channel.returned - before
 
 
 def _confirm_select(channel: Channel, method: methods.ConfirmSelect) -> None:

@@ -29,7 +29,7 @@ from warren_broker.cluster.client.sink_reads import SinkReads
 from warren_broker.cluster.client.view_reads import ViewReads
 from warren_broker.cluster.client_limits import ClientLimits
 from warren_broker.cluster.cluster import Cluster, ClusterCallbacks, MakeHost
-from warren_broker.cluster.connections import Connections
+from warren_broker.cluster.connections import Connections, DescribedClient
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.ids import Ids
 from warren_broker.cluster.importing import DefinitionImports, ImportingNode
@@ -89,8 +89,10 @@ class Broker:
         self.logins = NodeLogins(self.definitions, self.clients, tokens)
         totals = NodeTotalsReader(cluster, self.definitions, self.clients, settings)
         interval_ms = settings.management.collect_statistics_interval
-        self.queue_sampler = QueueSampler(cluster, self.definitions, interval_ms)
-        self.connections = Connections(cluster, self.definitions, totals, self.queue_sampler)
+        clients: dict[int, DescribedClient] = {}
+        sampled = (clients, settings.data_dir, interval_ms)
+        self.queue_sampler = sampler = QueueSampler(cluster, self.definitions, *sampled)
+        self.connections = Connections(cluster, self.definitions, totals, sampler, clients)
         self.joining = Joining(cluster, self.definitions, settings.peers)
         queues = settings.queues
         self.queues = QueueClients(cluster, self.definitions, timeout_ms, queues.compress_bytes_min)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
 from warren_broker.cluster import messages
+from warren_broker.cluster.client_sampler import CountedClient
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.led_queues import NodeTotalsReader
@@ -23,14 +24,29 @@ from warren_broker.management.connection_values import (
 )
 from warren_broker.management.statistic_values import QueueStatistics
 from warren_broker.management.total_values import NodeTotals
+from warren_broker.message_stats import (
+    COUNTED,
+    EXCHANGE_COUNTED,
+    LENGTHS,
+    NODE_STATS,
+    VHOST_COUNTED,
+)
 
-Counted: TypeAlias = Literal["", "exchanges", "vhosts"]
+Counted: TypeAlias = Literal["", "exchanges", "vhosts", "gauges"]
 """Of what statistics are, but of queues: see `messages.AskConnections`."""
+_RATES: Final[dict[str, int]] = {
+    counted: len(names) + len(LENGTHS)
+    for counted, names in (
+        *(("", COUNTED), ("exchanges", EXCHANGE_COUNTED), ("vhosts", VHOST_COUNTED)),
+        ("gauges", NODE_STATS),
+    )
+}
+"""How many rates statistics have."""
 KnownConsumer: TypeAlias = tuple[int, int, ConsumerInfo]
 """Group of its queue, its number on its node, and what that node knows of it."""
 
 
-class DescribedClient(Protocol):
+class DescribedClient(CountedClient, Protocol):
     """A connection that can be shown and closed."""
 
     def described(self, channels: bool) -> ConnectionInfo | None:
@@ -51,12 +67,17 @@ class DescribedClient(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ChosenConnections:
-    """Which connections are asked for, "": of any; channels: with those that they have open."""
+    """Which connections are asked for, "": of any.
+
+    channels  with those that they have open
+    samples   with those that their nodes have kept
+    """
 
     vhost: str = ""
     user: str = ""
     name: str = ""
     channels: bool = False
+    samples: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +98,14 @@ class Connections:
         definitions: Definitions,
         own_totals: NodeTotalsReader,
         own_samples: QueueSampler,
+        clients: dict[int, DescribedClient],
     ) -> None:
+        """clients: of this node, none yet; `own_samples` looks at them."""
         self._own_totals = own_totals
         self._own_samples = own_samples
         self._cluster = cluster
         self._definitions = definitions
-        self._clients: dict[int, DescribedClient] = {}
+        self._clients = clients
         self._survey = Survey(cluster, messages.AskConnections, messages.ConnectionsAre)
         cluster.handlers[messages.AskConnections] = self._on_ask
 
@@ -105,8 +128,9 @@ class Connections:
             found.sort(key=lambda one: (one.name, one.node))
             answer(found)
 
-        asked = (chosen.vhost, chosen.user, chosen.name, chosen.channels)
-        self._survey.ask(self._definitions.within_reach(), told, *asked, "")
+        asked = (chosen.vhost, chosen.user, chosen.name, chosen.channels, "", False, "")
+        samples = (False, False, chosen.samples)
+        self._survey.ask(self._definitions.within_reach(), told, *asked, *samples)
 
     def consumers(
         self, chosen: ChosenConsumers, answer: Callable[[list[ConsumerInfo]], None]
@@ -196,7 +220,8 @@ class Connections:
 
         vhost    "": of the nodes themselves, named ""
         queue    "": all of the vhost
-        counted  "": queues; else of exchanges with `queue` as the name, or of vhosts
+        counted  "": queues; else of exchanges with `queue` as the name, of vhosts, or of what
+                 each node has in use
         """
         here = partial(self._statistics_here, vhost, queue, samples, counted)
 
@@ -204,6 +229,8 @@ class Connections:
             found = {one.name: one for one in here()}
             for node in sorted(answers):
                 for one in answers[node].statistics:
+                    if len(one.rates) != _RATES[counted]:
+                        continue  # a node of another version counts something else
                     known = found.get(one.name)
                     found[one.name] = one if known is None else known.plus(one)
             answer([found[name] for name in sorted(found)])
@@ -218,6 +245,8 @@ class Connections:
             return self._own_samples.read_exchanges(vhost, queue, samples)
         if counted == "vhosts":
             return self._own_samples.read_vhosts(vhost, samples)
+        if counted == "gauges":
+            return (self._own_samples.read_gauges(samples),)
         if not vhost:
             return (self._own_samples.read_node(),)
         return self._own_samples.read(vhost, queue, samples)
@@ -229,10 +258,13 @@ class Connections:
         self._survey.ask(nodes, lambda answers: answer(), "", "", name, False, reason)
 
     def _here(self, chosen: ChosenConnections) -> tuple[ConnectionInfo, ...]:
-        shown = (client.described(chosen.channels) for client in [*self._clients.values()])
+        shown = [
+            (number, client.described(chosen.channels))
+            for number, client in [*self._clients.items()]
+        ]
         return tuple(
-            one
-            for one in shown
+            self._own_samples.clients.with_rates(number, one, chosen.samples)
+            for number, one in shown
             if one is not None
             and chosen.vhost in ("", one.vhost)
             and chosen.user in ("", one.user)
@@ -271,6 +303,6 @@ class Connections:
             active = tuple(self._active_here(chosen))
         else:
             wanted = (message.vhost, message.user, message.name, message.channels)
-            found = self._here(ChosenConnections(*wanted))
+            found = self._here(ChosenConnections(*wanted, message.samples))
         told = messages.ConnectionsAre(message.request, found, consumers, active)
         self._cluster.host.send(node, messages.encode(told))

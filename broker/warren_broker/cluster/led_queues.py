@@ -144,6 +144,8 @@ class NodeTotalsReader:
             os_pid=facts.pid,
             processors=facts.processors,
             uptime=now_ms - self._started_ms,
+            fd_used=facts.files,
+            sockets_used=connections,
         )
 
 

@@ -354,9 +354,9 @@ class AskConnections(Numbered, frozen=True, array_like=True, tag="ask_connection
     totals     the answer is to have what the node counts instead
     statistics  the answer is to have those of the vhost's queues, or of `queue`, instead;
                 without a vhost those of the receiver itself
-    samples    with these
+    samples    of statistics, or of connections and channels: with these
     counted    "exchanges" or "vhosts": the answer is to have statistics of these instead, of the
-               vhost and the name in `queue` ("": of all)
+               vhost and the name in `queue` ("": of all); "gauges": of the receiver itself
 
     A node that does not know the last six fields answers the connections.
     """

@@ -25,11 +25,20 @@ def disk_free_bytes(data_dir: Path) -> int:
     return status.f_bavail * status.f_frsize
 
 
+def open_files() -> int:
+    """Return how many files and sockets this process has open; 0 where the system does not say."""
+    try:
+        return len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return 0
+
+
 class ProcessFacts(NamedTuple):
     """Of this process; disk_free 0: the system does not say it."""
 
     resident: int
     disk_free: int
+    files: int
     files_max: int
     pid: int
     processors: int
@@ -41,5 +50,6 @@ class ProcessFacts(NamedTuple):
             free = disk_free_bytes(data_dir)
         except OSError:
             free = 0
-        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        return cls(resident_bytes(), free, files, os.getpid(), os.cpu_count() or 1)
+        files_max = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        known = resident_bytes(), free, open_files(), files_max
+        return cls(*known, os.getpid(), os.cpu_count() or 1)

@@ -1,14 +1,17 @@
-"""Samples of a node, its queues, exchanges and vhosts, one each interval: what clients did."""
+"""Samples of a node, its clients, queues, exchanges and vhosts, one each interval."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
+from warren_broker.cluster.client_sampler import ClientSampler, CountedClient
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.led_queues import SLICE_GROUPS, MemberCounts
-from warren_broker.counters import MESSAGE_COUNTERS
+from warren_broker.cluster.process_facts import ProcessFacts
+from warren_broker.counters import CHURN, MESSAGE_COUNTERS
 from warren_broker.management.statistic_values import (
     DEFAULT_EXCHANGE,
     NodeSamples,
@@ -18,6 +21,7 @@ from warren_broker.message_stats import (
     COUNTED,
     EXCHANGE_COUNTED,
     EXCHANGE_SAMPLES_MAX,
+    NODE_STATS,
     UNKNOWN,
     VHOST_COUNTED,
     VHOST_SAMPLES_MAX,
@@ -34,16 +38,31 @@ class QueueSampler:
     """Looks at the queues that have counts or are led here, SLICE_GROUPS in one turn of the loop.
 
     A queue is read only when its counts or its log's applied index have changed since the last
-    look, so that idle queues take no more than two comparisons.
+    look, so that idle queues take no more than two comparisons. Connections and their channels are
+    looked at before, for the octets of their vhosts.
+
+    clients  samples of connections and channels
     """
 
-    def __init__(self, cluster: Cluster, definitions: Definitions, interval_ms: int) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        definitions: Definitions,
+        clients: Mapping[int, CountedClient],
+        data_dir: Path,
+        interval_ms: int,
+    ) -> None:
+        """clients: the connections by number; data_dir: on the disk of which the space is told."""
         self._cluster = cluster
+        self._connected = clients
+        self._data_dir = data_dir
         self._definitions = definitions
         self._interval_ms = interval_ms
         now = cluster.loop.clock.monotonic_ms()
         self._history: CountHistory[int] = CountHistory(now)
         self._of_node: CountHistory[int] = CountHistory(now)
+        self._gauges: CountHistory[int] = CountHistory(now, names=NODE_STATS)
+        self.clients = ClientSampler(clients, now)
         self._exchanges: CountHistory[ExchangeKey] = CountHistory(
             now, EXCHANGE_SAMPLES_MAX, EXCHANGE_COUNTED
         )
@@ -55,6 +74,19 @@ class QueueSampler:
         self._cluster.loop.call_later(self._interval_ms, self._look)
 
     def _look(self) -> None:
+        self._visit_clients(self.clients.begin(), 0, self._cluster.loop.clock.monotonic_ms())
+
+    def _visit_clients(self, numbers: Sequence[int], first: int, began_ms: int) -> None:
+        loop, clock = self._cluster.loop, self._cluster.loop.clock
+        now = clock.monotonic_ms(), clock.epoch_ms()
+        self.clients.visit(numbers[first : first + SLICE_GROUPS], now)
+        if first + SLICE_GROUPS < len(numbers):
+            loop.call_later(0, lambda: self._visit_clients(numbers, first + SLICE_GROUPS, began_ms))
+            return
+        self.clients.end(began_ms)
+        self._look_at_queues()
+
+    def _look_at_queues(self) -> None:
         groups = {*self._cluster.queue_counts.rows, *self._cluster.effects.led, *self._history}
         self._visit(sorted(groups), 0, self._cluster.loop.clock.monotonic_ms())
 
@@ -77,6 +109,8 @@ class QueueSampler:
         self._looks += 1
         self._of_node.sample(_NODE, now, self._looks, self._counts(), self._history.total())
         self._of_node.looked(began_ms, (_NODE,))
+        self._gauges.sample(_NODE, now, UNKNOWN, self._in_use(), None)
+        self._gauges.looked(began_ms, (_NODE,))
         self._sample_vhosts(now, began_ms)
         exchanges = list({*self._cluster.queue_counts.exchanges, *self._exchanges})
         self._visit_exchanges(exchanges, 0, began_ms)
@@ -136,6 +170,18 @@ class QueueSampler:
             if name in MESSAGE_COUNTERS:
                 found[MESSAGE_COUNTERS[name]] += value
         return [found[name] for name in COUNTED]
+
+    def _in_use(self) -> list[int]:
+        """Return what the node has in use now, and what came and went, as NODE_STATS has it."""
+        facts, counted = ProcessFacts.of(self._data_dir), self._cluster.counters.values
+        in_use = [facts.resident, facts.files, len(self._connected), facts.disk_free]
+        return in_use + [counted[name, ()] for name in CHURN.values()]
+
+    def read_gauges(self, samples: bool) -> QueueStatistics:
+        """Return what the node has in use, under its name; samples: with those that were kept."""
+        kept = (NodeSamples(*self._gauges.samples(_NODE)),) if samples else ()
+        rates = self._gauges.rates(_NODE)
+        return QueueStatistics(self._cluster.host.node_id, tuple(self._in_use()), rates, kept)
 
     def read_node(self) -> QueueStatistics:
         """Return what the node's clients did, and the lengths of the queues that it leads."""

@@ -16,7 +16,6 @@ from warren_broker.http_api import routes
 from warren_broker.http_api.calls import Credentials, HttpCall
 from warren_broker.http_api.frames import ApiJob, NodeAsk
 from warren_broker.http_api.listing import columns_of, cut_columns, paged
-from warren_broker.http_api.looks import Looks
 from warren_broker.http_api.node_link import LOGIN_DELAY_S, NodeLink
 from warren_broker.http_api.replies import (
     NO_BODY,
@@ -61,7 +60,7 @@ class HttpApplication:
         self._body_bytes_max = settings.http.max_body_size
         interval_s = settings.collect_statistics_interval / 1000
         rated = settings.rates_mode == "basic"
-        self._sampling = Sampling(interval_s, Looks(interval_s), rated)
+        self._sampling = Sampling(interval_s, rated)
         self._ui = UiFiles(settings.path_prefix) if settings.ui else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

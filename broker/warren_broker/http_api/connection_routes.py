@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from warren_broker.http_api.calls import HttpCall, path_of
-from warren_broker.http_api.queue_statistics import handed_out, summed_rows
+from warren_broker.http_api.kept_samples import KeptSamples
+from warren_broker.http_api.queue_statistics import (
+    add_samples,
+    client_stats,
+    handed_out,
+    shown_octets,
+    summed_rows,
+)
 from warren_broker.http_api.replies import HttpReply, object_not_found
 from warren_broker.http_api.routing_table import HttpRoute, http_route
-
-OCTETS: Final = ("recv_oct", "send_oct")
+from warren_broker.http_api.sample_ranges import Ranges, ranges_of
+from warren_broker.message_stats import CHANNEL_COUNTED, COUNTED, OCTETS, PUBLISH
 
 
 def shown_connection(one: dict[str, Any]) -> dict[str, Any]:
     """Return a connection with RabbitMQ's keys."""
     kept = {key: value for key, value in one.items() if key != "user_provided_name" or value}
-    del kept["open_channels"]
+    for key in ("open_channels", "rates", "samples"):
+        kept.pop(key, None)
     if one["protocol"] != "AMQP 0-9-1":
         for key in ("channels", "channel_max", "frame_max"):
             del kept[key]
@@ -26,17 +35,31 @@ def shown_connection(one: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _found(call: HttpCall, **chosen: str) -> list[dict[str, Any]]:
-    given = {key: value for key, value in chosen.items() if value}
+    """Return connections, of all; samples are of one that is named."""
+    given, ranges = _asked(call, chosen)
     found = await call.get(f"/connections?{urlencode(given)}")
-    return [shown_connection(one) | _octet_rates(call, one) for one in found]
+    return [shown_connection(one) | _octets(call, one, ranges) for one in found]
 
 
-def _octet_rates(call: HttpCall, one: dict[str, Any]) -> dict[str, Any]:
+def _asked(call: HttpCall, chosen: dict[str, str]) -> tuple[dict[str, str], Ranges]:
+    """Return the query of connections, and which samples are shown; raises HttpRefusal."""
+    given = {key: value for key, value in chosen.items() if value}
+    ranges = ranges_of(call.query)
+    if not ranges or "name" not in given or not call.sampling.on:
+        return given, Ranges()
+    return {**given, "samples": "true"}, ranges
+
+
+def _kept(one: dict[str, Any], names: Sequence[str]) -> KeptSamples:
+    return KeptSamples([one["samples"]] if one.get("samples") else [], names=names)
+
+
+def _octets(call: HttpCall, one: dict[str, Any], ranges: Ranges) -> dict[str, Any]:
     if not call.sampling.on:
         return {}
-    key = ("connection", one["name"], one["connected_at"])
-    counts = {name: one[name] for name in OCTETS}
-    return dict(call.sampling.looks.details(time.monotonic(), key, counts))
+    counts, now_ms = [one[name] for name in OCTETS], round(time.time() * 1000)
+    rates, kept = one.get("rates", ()), _kept(one, OCTETS)
+    return shown_octets(counts, rates, kept, ranges.data_rates, now_ms)
 
 
 async def _list(call: HttpCall) -> HttpReply:
@@ -77,8 +100,12 @@ async def _close_user(call: HttpCall) -> HttpReply:
 # ------------------------------------------------------------------ channels
 
 
-CHANNEL_COUNTS: Final = ("session", "published", "confirmed", "returned", "deliveries")
+CHANNEL_COUNTS: Final = (
+    *("session", "published", "confirmed", "returned", "dropped", "deliveries"),
+    *("rates", "samples"),
+)
 """Keys of a channel that `message_stats` is made of."""
+_NO_RATES: Final = (0.0,) * len(CHANNEL_COUNTED)
 
 
 def shown_channels(connection: dict[str, Any]) -> list[dict[str, Any]]:
@@ -111,30 +138,30 @@ async def _known_channels(
     call: HttpCall, **chosen: str
 ) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """Return channels as they are shown, each with what the node says of it."""
-    given = {key: value for key, value in chosen.items() if value}
+    given, ranges = _asked(call, chosen)
     found = await call.get(f"/connections?{urlencode({**given, 'channels': 'true'})}")
     return [
-        (shown | _message_stats(call, shown["name"], channel), channel)
+        (shown | _message_stats(call, channel, ranges), channel)
         for one in found
         for shown, channel in zip(shown_channels(one), one["open_channels"], strict=True)
     ]
 
 
-def _message_stats(call: HttpCall, name: str, one: dict[str, Any]) -> dict[str, Any]:
+def _message_stats(call: HttpCall, one: dict[str, Any], ranges: Ranges) -> dict[str, Any]:
     """Return `message_stats` of a channel that has done something, each count with its rate."""
     if not call.sampling.on:
         return {}
-    counts: dict[str, int] = {}
-    if one["published"]:
-        counts["publish"] = one["published"]
-        counts["confirm"], counts["return_unroutable"] = one["confirmed"], one["returned"]
-    if one["deliveries"]:
-        counts |= handed_out(summed_rows([row for _, row in one["deliveries"]]))
-    if not counts:
+    rows = [row for _, row in one["deliveries"]]
+    counts = summed_rows(rows) if rows else [0] * len(COUNTED)
+    counts[PUBLISH] = one["published"]
+    counts += [one["confirmed"], one["returned"], one.get("dropped", 0)]
+    if not any(counts):
         return {}
-    key = ("channel", name, one["session"])
-    rates = call.sampling.looks.details(time.monotonic(), key, counts)
-    return {"message_stats": {**counts, **rates}}
+    stats = client_stats(counts, one.get("rates") or _NO_RATES)
+    if ranges.msg_rates is not None:
+        now_ms = round(time.time() * 1000)
+        add_samples(stats, _kept(one, CHANNEL_COUNTED), ranges.msg_rates, now_ms)
+    return {"message_stats": stats}
 
 
 def _deliveries(vhost: str, one: dict[str, Any]) -> list[dict[str, Any]]:

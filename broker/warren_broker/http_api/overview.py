@@ -7,18 +7,18 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
+from warren_broker.counters import CHURN
 from warren_broker.http_api.calls import HttpCall, path_of
 from warren_broker.http_api.kept_samples import KeptSamples
-from warren_broker.http_api.queue_statistics import add_samples
+from warren_broker.http_api.queue_statistics import Statistics, add_samples
 from warren_broker.http_api.replies import HttpReply
 from warren_broker.http_api.sample_ranges import Range, Ranges, details, ranges_of
 from warren_broker.http_api.samples import (
-    CHURN,
     MESSAGE_STATS,
     SAMPLES_KEPT,
     summed,
 )
-from warren_broker.message_stats import COARSE_MS, COARSE_SAMPLES, LENGTHS
+from warren_broker.message_stats import COARSE_MS, COARSE_SAMPLES, LENGTHS, NODE_STATS
 from warren_broker.metadata.exchange_types import CHOOSING_KINDS, KEEPING_KINDS, KINDS
 
 RABBITMQ_VERSION: Final = "4.3.0"
@@ -173,21 +173,35 @@ async def node_statistics(call: HttpCall) -> dict[str, dict[str, Any]]:
     """Return what the nodes within reach say of themselves, with RabbitMQ's keys, by name."""
     if call.query.get("disable_stats") == "true" or not call.monitors():
         return {}
+    wanted = ranges_of(call.query).node_stats
     await call.sampling.wanted(call.totals)
     found = await call.totals()
-    return {str(one["node"]): _shown_node(call, one) for one in found["nodes"]}
+    used: dict[str, Any] = {}
+    if call.sampling.on:
+        asked = {"samples": "false" if wanted is None else "true"}
+        gauges = await call.get(path_of("statistics", "gauges", **asked))
+        used = {str(one[0]): _used(one, wanted) for one in gauges}
+    return {
+        str(one["node"]): _shown_node(one) | used.get(one["node"], {}) for one in found["nodes"]
+    }
 
 
-def _shown_node(call: HttpCall, one: dict[str, Any]) -> dict[str, Any]:
+def _used(one: Statistics, wanted: Range | None) -> dict[str, Any]:
+    """Return what a node has in use, and how that changes."""
+    # Before the first sample it was not nothing, as a count is.
+    samples = KeptSamples([(False, numbers) for _, numbers in one[3]], names=NODE_STATS)
+    now_ms, shown = round(time.time() * 1000), dict[str, Any]()
+    for name, value, rate in zip(NODE_STATS, one[1], one[2], strict=False):
+        points = None if wanted is None else samples.counts(name, wanted, now_ms)
+        shown[name], shown[f"{name}_details"] = value, details(rate, points)
+    return shown
+
+
+def _shown_node(one: dict[str, Any]) -> dict[str, Any]:
     kept = (
         *("mem_used", "mem_limit", "disk_free", "disk_free_limit", "fd_total"),
-        *("processors", "uptime"),
+        *("fd_used", "sockets_used", "processors", "uptime"),
     )
-    shown: dict[str, Any] = {key: one[key] for key in kept}
+    shown: dict[str, Any] = {key: one[key] for key in kept if key in one}
     shown["os_pid"] = str(one["os_pid"])
-    for key, name in CHURN.items():
-        shown[key] = one["counters"].get(name, 0)
-        if call.sampling.on:
-            rate = call.sampling.samples.node_rate(one["node"], name)
-            shown[f"{key}_details"] = {"rate": round(rate, 3)}
-    return shown
+    return shown | {key: one["counters"].get(name, 0) for key, name in CHURN.items()}

@@ -10,13 +10,14 @@ from warren_broker.http_api.kept_samples import KeptSamples
 from warren_broker.http_api.listing import columns_of
 from warren_broker.http_api.sample_ranges import Range, Ranges, details
 from warren_broker.message_stats import (
-    CONFIRM,
+    CHANNEL_COUNTED,
     COUNTED,
     EXCHANGE_COUNTED,
     LENGTHS,
     NO_RATES,
+    OCTETS,
     PUBLISH,
-    RETURN_UNROUTABLE,
+    RECV_OCT,
     VHOST_COUNTED,
 )
 
@@ -24,7 +25,9 @@ Statistics: TypeAlias = Sequence[Any]
 """`management.statistic_values.QueueStatistics`, as the node answers it."""
 STATISTICS_KEYS: Final = frozenset({"message_stats", *(f"{name}_details" for name in LENGTHS)})
 """Keys of a queue for which the nodes are asked."""
-VHOST_STATISTICS_KEYS: Final = STATISTICS_KEYS.union(LENGTHS)
+VHOST_STATISTICS_KEYS: Final = STATISTICS_KEYS.union(
+    LENGTHS, OCTETS, [f"{name}_details" for name in OCTETS]
+)
 """Those of a vhost."""
 _HANDED_OUT: Final = ("deliver", "deliver_no_ack", "get", "get_no_ack")
 """Their sum is `deliver_get`."""
@@ -58,7 +61,7 @@ async def statistics_of_one(
     return found[0] if found else None
 
 
-NO_RANGES: Final = Ranges(None, None)
+NO_RANGES: Final = Ranges()
 
 
 def shown_statistics(
@@ -132,7 +135,7 @@ async def vhost_statistics(
 def shown_vhost_statistics(
     one: Statistics | None, ranges: Ranges = NO_RANGES, now_ms: int = 0
 ) -> dict[str, Any]:
-    """Return lengths and `message_stats` of a vhost; None: nothing is known of it."""
+    """Return lengths, octets and `message_stats` of a vhost; None: nothing is known of it."""
     if one is None:
         return {}
     counts, rates, kept, lengths = one[1:5]
@@ -142,16 +145,40 @@ def shown_vhost_statistics(
         points = None if wanted is None else samples.lengths(name, wanted, now_ms)
         shown[name] = lengths[at] if lengths else 0
         shown[f"{name}_details"] = details(rates[len(VHOST_COUNTED) + at], points)
-    if any(counts):
-        stats = message_stats(counts[: len(COUNTED)], rates)
-        if counts[PUBLISH]:
-            for at in (CONFIRM, RETURN_UNROUTABLE):
-                name = VHOST_COUNTED[at]
-                stats[name], stats[f"{name}_details"] = counts[at], details(rates[at], None)
+    octets = counts[RECV_OCT:], rates[RECV_OCT:]
+    shown |= shown_octets(*octets, samples, ranges.data_rates, now_ms)
+    if any(counts[:RECV_OCT]):
+        stats = client_stats(counts, rates)
         if ranges.msg_rates is not None:
             add_samples(stats, samples, ranges.msg_rates, now_ms)
         shown["message_stats"] = stats
     return shown
+
+
+def shown_octets(
+    counts: Sequence[int],
+    rates: Sequence[float],
+    samples: KeptSamples,
+    wanted: Range | None,
+    now_ms: int,
+) -> dict[str, Any]:
+    """Return the octets of a connection or vhost with their rates; no counts: nothing came yet."""
+    shown: dict[str, Any] = {}
+    for at, name in enumerate(OCTETS):
+        points = None if wanted is None else samples.counts(name, wanted, now_ms)
+        shown[name] = counts[at] if counts else 0
+        shown[f"{name}_details"] = details(rates[at] if rates else 0.0, points)
+    return shown
+
+
+def client_stats(counts: Sequence[int], rates: Sequence[float]) -> dict[str, Any]:
+    """Return `message_stats` of a vhost or channel, in the order of CHANNEL_COUNTED."""
+    stats = message_stats(counts[: len(COUNTED)], rates)
+    if counts[PUBLISH]:
+        for at in range(len(COUNTED), len(CHANNEL_COUNTED)):
+            name = CHANNEL_COUNTED[at]
+            stats[name], stats[f"{name}_details"] = counts[at], details(rates[at], None)
+    return stats
 
 
 def message_stats(counts: Sequence[int], rates: Sequence[float]) -> dict[str, Any]:

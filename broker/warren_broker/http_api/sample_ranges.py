@@ -35,13 +35,19 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """What a query asks for of lengths and of rates of messages; None: nothing."""
+    """What a query asks for of lengths, of rates of messages and of octets, and of what nodes use.
 
-    lengths: Range | None
-    msg_rates: Range | None
+    None: nothing
+    """
+
+    lengths: Range | None = None
+    msg_rates: Range | None = None
+    data_rates: Range | None = None
+    node_stats: Range | None = None
 
     def __bool__(self) -> bool:
-        return self.lengths is not None or self.msg_rates is not None
+        asked = (self.lengths, self.msg_rates, self.data_rates, self.node_stats)
+        return any(one is not None for one in asked)
 
 
 def range_of(query: Mapping[str, str], prefix: str) -> Range | None:
@@ -62,9 +68,8 @@ def range_of(query: Mapping[str, str], prefix: str) -> Range | None:
 
 
 def ranges_of(query: Mapping[str, str]) -> Ranges:
-    """Return what a query asks for; raises HttpRefusal also for ages that nothing here has."""
-    found = {prefix: range_of(query, prefix) for prefix in _PREFIXES}
-    return Ranges(found["lengths"], found["msg_rates"])
+    """Return what a query asks for; raises HttpRefusal, also for ages that are not shown there."""
+    return Ranges(*(range_of(query, prefix) for prefix in _PREFIXES))
 
 
 def details(rate: float, points: Sequence[Point] | None) -> dict[str, Any]:

@@ -22,19 +22,11 @@ SAMPLES_KEPT: Final = 120
 MESSAGE_STATS: Final = {
     **{key: name for name, key in MESSAGE_COUNTERS.items()},
     "confirm": "global_messages_confirmed",
+    "return_unroutable": "global_messages_unroutable_returned",
+    "drop_unroutable": "global_messages_unroutable_dropped",
     "deliver_get": "global_messages_delivered",
 }
 """RabbitMQ's keys of `message_stats`, and the counters of the nodes."""
-CHURN: Final = {
-    "connection_created": "connections_opened",
-    "connection_closed": "connections_closed",
-    "channel_created": "channels_opened",
-    "channel_closed": "channels_closed",
-    "queue_declared": "queues_declared",
-    "queue_created": "queues_created",
-    "queue_deleted": "queues_deleted",
-}
-"""RabbitMQ's keys of `churn_rates`, and the counters of the nodes."""
 
 Totals = Mapping[str, Any]
 """`management.total_values.NodeTotals`, as the node answers it."""
@@ -101,10 +93,6 @@ class Samples:
         }
         self._last = {str(one["node"]): one for one in nodes}
         self._kept.append(_Sample(epoch_ms, lengths, counted))
-
-    def node_rate(self, node: str, counter: str) -> float:
-        """Return a node's rate of a counter per second."""
-        return self._by_node.get(node, {}).get(counter, 0.0)
 
     def rate(self, name: str) -> float:
         """Return the cluster's rate of a counter, or of one of LENGTHS, per second."""

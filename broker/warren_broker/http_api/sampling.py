@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from warren_broker.http_api.looks import Looks
 from warren_broker.http_api.replies import HttpRefusal
 from warren_broker.http_api.samples import Samples
 
@@ -24,7 +23,6 @@ Fetch: TypeAlias = Callable[[], Awaitable[Any]]
 class Sampling:
     """Takes a sample each `interval_s`, with the credentials of the latest request for rates.
 
-    looks  at connections and channels
     on     whether there are rates at all (`management.rates_mode`)
 
     1. Rates are asked for: the first sample is taken at once.  2. The next ones follow, each after
@@ -35,7 +33,6 @@ class Sampling:
     """
 
     interval_s: float
-    looks: Looks
     on: bool = True
     samples: Samples = field(default_factory=Samples)
     _fetch: Fetch | None = None

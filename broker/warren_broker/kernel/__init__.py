@@ -328,6 +328,8 @@ __all__ = [
     "block_of_columns",
     "check_structure",
     "content_digest",
+    "count_groups",
+    "count_unselected",
     "distinct_routes",
     "even_block",
     "expirations",

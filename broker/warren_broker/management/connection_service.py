@@ -33,7 +33,8 @@ def _list(asker: Asker, request: m.ListConnectionsRequest, answer: Answer) -> No
         count = len(found) + sum(len(one.open_channels) for one in found)
         _answer_listed(asker, "connections and channels", "user's or vhost's", count, found, answer)
 
-    chosen = ChosenConnections(request.vhost, user, request.name, request.channels)
+    asked = (request.vhost, user, request.name, request.channels, request.samples)
+    chosen = ChosenConnections(*asked)
     asker.broker.connections.survey(chosen, asker.guard(listed))
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from warren_broker.management.statistic_values import NodeSamples
+
 
 class ChannelInfo(msgspec.Struct, frozen=True):
     """An open channel of AMQP 0.9.1.
@@ -17,6 +19,9 @@ class ChannelInfo(msgspec.Struct, frozen=True):
     session                differs from another channel's with this number
     published, confirmed, returned  messages of the client; confirmed, or returned, to it
     deliveries             queue, and what it was given from there (`message_stats.COUNTED`)
+    dropped                messages of the client for no queue, of which it was not told
+    rates                  per second, of `message_stats.CHANNEL_COUNTED`; empty: not known
+    samples                of these, where they were asked for
     """
 
     number: int
@@ -31,6 +36,9 @@ class ChannelInfo(msgspec.Struct, frozen=True):
     confirmed: int = 0
     returned: int = 0
     deliveries: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    dropped: int = 0
+    rates: tuple[float, ...] = ()
+    samples: NodeSamples | None = None
 
 
 class ConnectionInfo(msgspec.Struct, frozen=True):
@@ -44,6 +52,8 @@ class ConnectionInfo(msgspec.Struct, frozen=True):
     recv_oct, send_oct  bytes from the client and to it
     client_properties   what the client says of itself: product, version and the like
     open_channels       where they were asked for, by number
+    rates               per second, of `message_stats.OCTETS`; empty: not known
+    samples             of these, where they were asked for
     """
 
     name: str
@@ -66,6 +76,8 @@ class ConnectionInfo(msgspec.Struct, frozen=True):
     user_provided_name: str = ""
     client_properties: dict[str, str] = {}
     open_channels: tuple[ChannelInfo, ...] = ()
+    rates: tuple[float, ...] = ()
+    samples: NodeSamples | None = None
 
 
 UP, SINGLE_ACTIVE, WAITING = "up", "single_active", "waiting"

@@ -19,16 +19,20 @@ CLOSING_REASON_CHARACTERS_MAX: Final = 200
 
 
 class ListConnectionsRequest(ManagementRequest, frozen=True):
-    """GET /connections?vhost=&user=&name=&channels=. Answer: Listed (ConnectionInfo), by name.
+    """GET /connections?vhost=&user=&name=&channels=&samples=. Answer: Listed (ConnectionInfo).
+
+    They are sorted by name.
 
     vhost, user, name  "": of any
     channels           whether the open channels are shown, too
+    samples            whether with those that were kept; of one that is named
     """
 
     vhost: str = ""
     user: str = ""
     name: str = ""
     channels: bool = False
+    samples: bool = False
 
 
 class ListConsumersRequest(ManagementRequest, frozen=True):
@@ -55,11 +59,13 @@ AnyConnectionRequest: TypeAlias = (
 
 
 def _list(names: Names, query: Query, body: Any) -> ManagementRequest:
+    name = query.get("name", "")
     return ListConnectionsRequest(
         query.get("vhost", ""),
         query.get("user", ""),
-        query.get("name", ""),
+        name,
         resource.is_set(query, "channels"),
+        bool(name) and resource.is_set(query, "samples"),
     )
 
 

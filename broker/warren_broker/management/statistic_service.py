@@ -65,9 +65,16 @@ def _nodes(asker: Asker, request: m.GetNodeStatisticsRequest, answer: Answer) ->
     asker.broker.connections.statistics("", "", True, asker.guard(told))
 
 
+def _gauges(asker: Asker, request: m.GetGaugeStatisticsRequest, answer: Answer) -> None:
+    asker.access.must_be("monitoring", "see statistics of nodes")
+    told = asker.guard(lambda found: _listed(asker, "nodes", found, answer))
+    asker.broker.connections.statistics("", "", request.samples, told, "gauges")
+
+
 STATISTIC_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {
     m.GetQueueStatisticsRequest: _queues,
     m.GetExchangeStatisticsRequest: _exchanges,
     m.GetVhostStatisticsRequest: _vhosts,
     m.GetNodeStatisticsRequest: _nodes,
+    m.GetGaugeStatisticsRequest: _gauges,
 }

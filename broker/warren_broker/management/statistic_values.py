@@ -24,7 +24,8 @@ class NodeSamples(msgspec.Struct, frozen=True, array_like=True):
 class QueueStatistics(msgspec.Struct, frozen=True, array_like=True):
     """Counts of a queue, in the order of `message_stats.COUNTED`, and what follows from them.
 
-    Or of an exchange (`EXCHANGE_COUNTED`), or of a vhost (`VHOST_COUNTED`).
+    Or of an exchange (`EXCHANGE_COUNTED`), of a vhost (`VHOST_COUNTED`), or of what a node has in
+    use (`NODE_STATS`).
 
     counts   since the starts of the nodes that answer; empty: there are none
     rates    per second, of the counts and then of the lengths, which its leader knows

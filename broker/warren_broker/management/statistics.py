@@ -47,6 +47,15 @@ class GetNodeStatisticsRequest(ManagementRequest, frozen=True):
     """GET /statistics/nodes. Answer: Shown (QueueStatistics): sums, with the nodes' samples."""
 
 
+class GetGaugeStatisticsRequest(ManagementRequest, frozen=True):
+    """GET /statistics/gauges?samples=. Answer: Listed (QueueStatistics), by node.
+
+    What each node has in use (`message_stats.NODE_STATS`).
+    """
+
+    samples: bool = False
+
+
 def _named(
     kind: type[GetQueueStatisticsRequest]
     | type[GetExchangeStatisticsRequest]
@@ -63,9 +72,14 @@ def _get_nodes(names: Names, query: Query, body: Any) -> ManagementRequest:
     return GetNodeStatisticsRequest()
 
 
+def _get_gauges(names: Names, query: Query, body: Any) -> ManagementRequest:
+    return GetGaugeStatisticsRequest(resource.is_set(query, "samples"))
+
+
 ROUTES: tuple[resource.Route, ...] = (
     resource.route("GET", "/statistics/queues", _named(GetQueueStatisticsRequest)),
     resource.route("GET", "/statistics/exchanges", _named(GetExchangeStatisticsRequest)),
     resource.route("GET", "/statistics/vhosts", _named(GetVhostStatisticsRequest)),
     resource.route("GET", "/statistics/nodes", _get_nodes),
+    resource.route("GET", "/statistics/gauges", _get_gauges),
 )

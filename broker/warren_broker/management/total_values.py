@@ -40,6 +40,8 @@ class NodeTotals(msgspec.Struct, frozen=True):
     os_pid: int
     processors: int
     uptime: int
+    fd_used: int = 0
+    sockets_used: int = 0
 
 
 class DefinedTotals(msgspec.Struct, frozen=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from warren_broker.cluster.led_queues import MemberCounts
-from warren_broker.cluster.process_facts import disk_free_bytes, resident_bytes
+from warren_broker.cluster.process_facts import disk_free_bytes, open_files, resident_bytes
 from warren_broker.config import AlarmSettings
 from warren_broker.counters import FAMILIES
 from warren_broker.management.queue_service import BROKER_VERSION
@@ -75,7 +74,7 @@ class ProcessReading:
         """Ask the operating system; may wait for the disk."""
         return cls(
             resident_bytes(),
-            len(os.listdir("/proc/self/fd")),
+            open_files(),
             resource.getrlimit(resource.RLIMIT_NOFILE)[0],
             disk_free_bytes(data_dir),
         )

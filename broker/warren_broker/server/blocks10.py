@@ -21,10 +21,10 @@ from warren_broker.kernel import (
     flags_of,
     partition,
 )
-from warren_broker.message_stats import PUBLISH
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue import commands
 from warren_broker.queue.describe_command import DescribeClaim
+from warren_broker.server.publish_counts import PublishCounts
 
 
 def _allowed(
@@ -50,8 +50,7 @@ def _allowed(
         _, refusal = asker.access.refused_message(table, 0, table.count, flags, exchange)
         if refusal is not None:
             raise refusal
-    asker.broker.cluster.counters.received(AMQP_10, table.count, True)
-    asker.broker.cluster.queue_counts.vhosts[asker.vhost][PUBLISH] += table.count
+    PublishCounts(asker.broker.cluster, AMQP_10, asker.vhost).received(table.count, True)
     return table
 
 

@@ -21,8 +21,7 @@ from warren_broker.cluster.declaring import Declared, declare_and_count
 from warren_broker.kernel import Selection
 from warren_broker.metadata import commands as metadata
 from warren_broker.queue import commands
-from warren_broker.queue.commands import Delivery
-from warren_broker.server.connection_facts import Spoken, spoken_091
+from warren_broker.server.connection_facts import Spoken, channels_counted, spoken_091
 from warren_broker.server.connection_faults import guarded, guarded_call
 from warren_broker.server.login import log_in
 from warren_broker.server.protocol_client import ProtocolClient
@@ -76,6 +75,9 @@ class Client091(ProtocolClient):
         return self._session.state.rights is not None
 
     # ------------------------------------------------------------ for the socket
+
+    def _channels_counted(self) -> Any:
+        return channels_counted(self._session, self._counts)
 
     def received(self, data: bytes) -> None:
         """Process bytes from the socket."""
@@ -139,7 +141,7 @@ class Client091(ProtocolClient):
         output = self._session.take_output()
         if output:
             self._stream.write(output)
-            self._counts.answered(*self._session.take_answered())
+            self._counts.publishing.answered(*self._session.take_answered())
         # A stream that is congested calls `drained`; else there is room for what was refused.
         if not self._stream.congested and (self._held.owes or (output and self._stream.paused)):
             self._held.ask_again()
@@ -181,7 +183,7 @@ class Client091(ProtocolClient):
     # ------------------------------------------------------------ for the broker
 
     @guarded
-    def deliver(self, consumer: int, delivery: Delivery, block: Block) -> None:
+    def deliver(self, consumer: int, delivery: commands.Delivery, block: Block) -> None:
         """Deliver messages to one of its consumers."""
         known = self._session.state.consumers.get(consumer)
         if known is not None:
@@ -414,7 +416,7 @@ class Client091(ProtocolClient):
         )
 
     def _publish(self, request: requests.PublishRequest) -> None:
-        session, token = self._session, request.token
+        session, token, counts = self._session, request.token, self._counts
         tell = request.confirm or request.mandatory
 
         def confirmed(part: int, ok: bool, refused: list[int] | None) -> None:
@@ -422,11 +424,9 @@ class Client091(ProtocolClient):
             self._flush_later()
 
         def routed(parts: list[Selection], kept: int) -> None:
-            self._counts.routed(parts)
-            if tell:
-                session.routed(token, parts, kept)
+            counts.routed(request, parts, kept, session.routed(token, parts, kept) if tell else 0)
 
-        self._counts.published(request)
+        counts.published(request)
         table, names = request.table, None
         if request.relayed:
             table, names = without_names(table, request.first, request.last)
@@ -441,7 +441,7 @@ class Client091(ProtocolClient):
             tap=self._tap(request) if self._vhost in self._session.state.traced_vhosts else None,
             names=names,
             unknown=partial(self.shut_down, FATE_UNKNOWN) if request.relayed else None,
-            counted=self._counts.published_to,
+            counted=counts.published_to,
         )
         cluster = self._broker.cluster
         if not self._throttled and any(map(cluster.congested, touched)):

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from warren_broker.amqp091 import requests
 from warren_broker.arguments import Kind
 from warren_broker.cluster.broker import Broker
 from warren_broker.counters import QUEUE_TYPES
+from warren_broker.kernel import Selection
 from warren_broker.message_stats import (
     ACK,
-    CONFIRM,
     DELIVER,
     DELIVER_NO_ACK,
     GET,
     GET_EMPTY,
     GET_NO_ACK,
     PUBLISH,
+    RECV_OCT,
     REDELIVER,
-    RETURN_UNROUTABLE,
+    SEND_OCT,
     Row,
     zero_row,
-    zero_vhost_row,
 )
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue.commands import ConsumerId, Delivery, SessionId
+from warren_broker.server.publish_counts import PublishCounts
 
 COUNTED_QUEUES_MAX: Final = 1_000
 """Queues that one channel counts apart: a client may declare and delete any number."""
@@ -37,13 +38,16 @@ class ChannelCounts:
 
     rows       of each queue from which it was delivered messages, by group and name
                of more than COUNTED_QUEUES_MAX queues the last ones share one, without a name
+    total      of all of them, and what it has published
+    dropped    messages that no queue has got, and of which it was not told
     consumers  that have rows among those of the connection, and have not ended
     """
 
-    __slots__ = ("consumers", "published", "rows")
+    __slots__ = ("consumers", "dropped", "rows", "total")
 
     def __init__(self) -> None:
-        self.published = 0
+        self.total = zero_row()
+        self.dropped = 0
         self.rows: dict[tuple[int, str], Row] = {}
         self.consumers: set[ConsumerId] = set()
 
@@ -63,13 +67,15 @@ class _Rows(NamedTuple):
 
     queue: Row
     channel: Row
+    of_channel: Row
     kind: Kind
 
 
 class ClientCounts:
     """Counts for one connection.
 
-    protocol  the label of its messages (`counters.PROTOCOLS`)
+    protocol    the label of its messages (`counters.PROTOCOLS`)
+    publishing  what it publishes
 
     Invariants: what was counted as opened is counted as closed once; `_rows` has consumers of
     sessions that have not ended
@@ -77,23 +83,29 @@ class ClientCounts:
 
     __slots__ = (
         "_channels",
+        "_cluster",
         "_consuming",
         "_counters",
+        "_octets",
         "_opened",
         "_protocol",
         "_queues",
         "_rows",
         "_vhost",
         "published_to",
+        "publishing",
     )
 
     def __init__(self, broker: Broker, protocol: str) -> None:
         self._protocol = protocol
+        self._cluster = broker.cluster
         self._counters = broker.cluster.counters
         self._queues = broker.cluster.queue_counts
         self._consuming = broker.consuming
         self._opened = False
-        self._vhost = zero_vhost_row()
+        self.publishing = PublishCounts(broker.cluster, protocol, None)
+        self._vhost = self.publishing.vhost
+        self._octets = (0, 0)
         self._channels: dict[SessionId, ChannelCounts] = {}
         self._rows: dict[ConsumerId, _Rows] = {}
         self.published_to = self._queues.published
@@ -101,7 +113,8 @@ class ClientCounts:
     def opened(self, vhost: str) -> None:
         """Count the connection, which has opened its vhost."""
         self._opened = True
-        self._vhost = self._queues.vhosts[vhost]
+        self.publishing = PublishCounts(self._cluster, self._protocol, vhost)
+        self._vhost = self.publishing.vhost
         self._counters.add("connections_opened", 1)
 
     def closed(self) -> None:
@@ -109,6 +122,13 @@ class ClientCounts:
         if self._opened:
             self._opened = False
             self._counters.add("connections_closed", 1)
+
+    def flowed(self, received: int, sent: int) -> None:
+        """Count octets of the vhost; both are those since the connection was made."""
+        before_received, before_sent = self._octets
+        self._octets = received, sent
+        self._vhost[RECV_OCT] += received - before_received
+        self._vhost[SEND_OCT] += sent - before_sent
 
     def channel_opened(self, session: SessionId) -> None:
         """Count a channel."""
@@ -134,27 +154,36 @@ class ClientCounts:
         """Return what a channel has done; None: it is not open."""
         return self._channels.get(session)
 
+    def row_of(self, session: SessionId, confirmed: int, returned: int) -> Row:
+        """Return what a channel has counted, `message_stats.CHANNEL_COUNTED`."""
+        channel = self._channels.get(session)
+        if channel is None:
+            return []
+        return [*channel.total, confirmed, returned, channel.dropped]
+
     # ------------------------------------------------------------ messages
 
     def published(self, request: requests.PublishRequest) -> None:
         """Count messages received."""
         count = request.last - request.first
-        self._counters.received(self._protocol, count, request.confirm)
-        self._vhost[PUBLISH] += count
+        self.publishing.received(count, request.confirm)
         channel = self._channels.get(request.session)
         if channel is not None:
-            channel.published += count
+            channel.total[PUBLISH] += count
 
-    def routed(self, parts: Iterable[Sized]) -> None:
-        """Count messages routed; one part per queue."""
-        self._counters.add("global_messages_routed", sum(map(len, parts)), self._protocol)
+    def routed(
+        self, request: requests.PublishRequest, parts: list[Selection], kept: int, returned: int
+    ) -> None:
+        """Count messages routed; returned: how many the publisher gets back.
 
-    def answered(self, confirmed: int, returned: int) -> None:
-        """Count messages confirmed, and returned as unroutable."""
-        if confirmed:
-            self._counters.add("global_messages_confirmed", confirmed, self._protocol)
-            self._vhost[CONFIRM] += confirmed
-        self._vhost[RETURN_UNROUTABLE] += returned
+        parts, kept  see `PublishCounts.routed`
+        """
+        lost = self.publishing.routed(parts, kept, request.first, request.last) - returned
+        if lost:
+            self.publishing.dropped(lost)
+            channel = self._channels.get(request.session)
+            if channel is not None:
+                channel.dropped += lost
 
     def delivered(
         self, consumer: ConsumerId, session: SessionId, no_ack: bool, delivery: Delivery
@@ -186,6 +215,7 @@ class ClientCounts:
             channel = self._channels.get(request.session)
             if channel is not None:
                 channel.row(queue)[GET_EMPTY] += 1
+                channel.total[GET_EMPTY] += 1
             labels = self._protocol, QUEUE_TYPES[queue.config.kind]
             self._counters.add("global_messages_get_empty", 1, *labels)
 
@@ -196,12 +226,13 @@ class ClientCounts:
             count = sum([last - first + 1 for first, last in msg_ids])
             rows.queue[ACK] += count
             rows.channel[ACK] += count
+            rows.of_channel[ACK] += count
             self._vhost[ACK] += count
             labels = self._protocol, QUEUE_TYPES[rows.kind]
             self._counters.add("global_messages_acknowledged", count, *labels)
 
     def _handed_out(self, rows: _Rows, at: int, how: str, count: int, again: bool) -> None:
-        for row in (rows.queue, rows.channel, self._vhost):
+        for row in (rows.queue, rows.channel, rows.of_channel, self._vhost):
             row[at] += count
             if again:
                 row[REDELIVER] += count
@@ -215,7 +246,8 @@ class ClientCounts:
         channel = self._channels.get(session)
         if channel is not None:
             channel.consumers.add(consumer)
-        of_channel = zero_row() if channel is None else channel.row(queue)
-        rows = _Rows(self._queues.row(queue.group), of_channel, queue.config.kind)
+        channel = ChannelCounts() if channel is None else channel
+        own = channel.row(queue)
+        rows = _Rows(self._queues.row(queue.group), own, channel.total, queue.config.kind)
         self._rows[consumer] = rows
         return rows

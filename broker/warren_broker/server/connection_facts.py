@@ -13,7 +13,8 @@ from warren_broker.management.connection_values import (
     ConnectionInfo,
     ConsumerInfo,
 )
-from warren_broker.queue.commands import ConsumerId
+from warren_broker.message_stats import PUBLISH, Row
+from warren_broker.queue.commands import ConsumerId, SessionId
 from warren_broker.server.client_counts import ChannelCounts, ClientCounts
 from warren_broker.server.connection_events import said_of_itself
 from warren_raft.runtime.net.stream import Stream
@@ -94,11 +95,20 @@ def _channel_info(channel: Channel, counts: ClientCounts) -> ChannelInfo:
         channel.confirm,
         tuple(sorted((one.tag, one.queue) for one in channel.consumers.values())),
         channel.session,
-        counted.published,
+        counted.total[PUBLISH],
         channel.confirmed,
         channel.returned,
         tuple(sorted((name, tuple(row)) for (_, name), row in counted.rows.items())),
+        counted.dropped,
     )
+
+
+def channels_counted(session: Connection, counts: ClientCounts) -> list[tuple[SessionId, Row]]:
+    """Return the sessions of an AMQP 0.9.1 connection's channels, and what each has counted."""
+    return [
+        (one.session, counts.row_of(one.session, one.confirmed, one.returned))
+        for one in session.state.channels.values()
+    ]
 
 
 def connection_info(

@@ -14,7 +14,7 @@ from warren_broker.cluster.client.publisher import QueuePart
 from warren_broker.counters import AMQP_10
 from warren_broker.kernel import CC, USER_ID, Selection, distinct_routes
 from warren_broker.message_checks import first_refused
-from warren_broker.message_stats import CONFIRM, PUBLISH, RETURN_UNROUTABLE
+from warren_broker.server.publish_counts import PublishCounts
 from warren_raft.quoting import quoted
 
 log = logging.getLogger(__name__)
@@ -40,6 +40,7 @@ class _PublishedRun:
         self._left = array("H", bytes(2 * request.table.count))
         self._decided = bytearray(request.table.count)
         self._open = request.table.count
+        self._counts = PublishCounts(asker.broker.cluster, AMQP_10, asker.vhost)
 
     def publish(self) -> None:
         """Check and publish the messages, in order."""
@@ -74,9 +75,7 @@ class _PublishedRun:
     def _hand_over(self, first: int, last: int) -> None:
         asker, request = self._asker, self._request
         broker = asker.broker
-        counters = broker.cluster.counters
-        counters.received(AMQP_10, last - first, not request.settled)
-        broker.cluster.queue_counts.vhosts[asker.vhost][PUBLISH] += last - first
+        self._counts.received(last - first, not request.settled)
         queues: list[str] = []
         selections: list[Selection] = []
 
@@ -84,15 +83,18 @@ class _PublishedRun:
             queues.extend(part.name for part in parts)
 
         def routed(parts: list[Selection], kept: int) -> None:
-            counters.add("global_messages_routed", sum(map(len, parts)), AMQP_10)
+            unroutable = self._counts.routed(parts, 0, first, last)
             selections.extend(parts)
             for part in parts:
                 for at in part:
                     self._left[at] += 1
-            lost = [at for at in range(first, last) if not self._left[at]]
-            if lost:
+            if unroutable:
+                lost = [at for at in range(first, last) if not self._left[at]]
                 self._decide(lost)
-                self._counted(RETURN_UNROUTABLE, len(lost))
+                if request.settled:
+                    self._counts.dropped(len(lost))
+                else:
+                    self._counts.answered(0, len(lost))
                 self._tell(link_requests.PublishOutcomes(released=lost))
 
         def confirmed(part: int, ok: bool, refused: list[int] | None) -> None:
@@ -125,15 +127,9 @@ class _PublishedRun:
                 accepted.append(at)
         if accepted:
             if not self._request.settled:
-                counters = self._asker.broker.cluster.counters
-                counters.add("global_messages_confirmed", len(accepted), AMQP_10)
-                self._counted(CONFIRM, len(accepted))
+                self._counts.answered(len(accepted), 0)
             self._decide(accepted)
             self._tell(link_requests.PublishOutcomes(accepted=accepted))
-
-    def _counted(self, at: int, count: int) -> None:
-        asker = self._asker
-        asker.broker.cluster.queue_counts.vhosts[asker.vhost][at] += count
 
     def _rejected(self, queue: str, positions: Sequence[int]) -> None:
         broker = self._asker.broker

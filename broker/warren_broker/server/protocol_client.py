@@ -8,9 +8,12 @@ from typing import Any
 
 from warren_broker.amqp091.requests import TokenAccepted
 from warren_broker.cluster.broker import Broker
+from warren_broker.cluster.client_sampler import ClientCounted
 from warren_broker.cluster.connections import KnownConsumer
 from warren_broker.counters import PROTOCOLS
 from warren_broker.management.connection_values import ConnectionInfo
+from warren_broker.message_stats import Row
+from warren_broker.queue.commands import SessionId
 from warren_broker.server.client_counts import ClientCounts
 from warren_broker.server.connection_events import ConnectionEvents
 from warren_broker.server.connection_facts import (
@@ -61,6 +64,7 @@ class ProtocolClient(ABC):
 
     def _socket_ended(self, error: Exception | None) -> None:
         self._log.lost(error)
+        self._counts.flowed(self._stream.bytes_in, self._stream.bytes_out)
         self._gone = True
         self._broker.connections.remove(self._number)
         for timer in (self._timer, self._expiry):
@@ -123,6 +127,19 @@ class ProtocolClient(ABC):
             self._connected_ms,
             self._spoken(channels),
         )
+
+    def counted(self) -> ClientCounted | None:
+        """See `cluster.client_sampler.CountedClient`."""
+        login = self.logged_in
+        if login is None or not login[1] or self._gone:
+            return None
+        octets = [self._stream.bytes_in, self._stream.bytes_out]
+        self._counts.flowed(*octets)
+        return ClientCounted(octets, self._channels_counted())
+
+    def _channels_counted(self) -> list[tuple[SessionId, Row]]:
+        """Return the sessions of the channels, and what each has counted."""
+        return []
 
     def consumers(self) -> list[KnownConsumer]:
         """See `cluster.connections.DescribedClient`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,10 +30,10 @@ def test_counts_that_come_after_a_queues_deletion_are_forgotten_at_the_next_look
         queue_counts=counts,
         counters=Counters(),
         effects=SimpleNamespace(led=set()),
-        host=SimpleNamespace(is_leader=is_leader),
+        host=SimpleNamespace(is_leader=is_leader, node_id="n1"),
     )
     definitions: Any = SimpleNamespace(state=SimpleNamespace(groups={GROUP: queue}, scopes={}))
-    QueueSampler(cluster, definitions, 100).start()
+    QueueSampler(cluster, definitions, {}, Path("/"), 100).start()
     counts.published(GROUP, 3)
     counts.forget(DELETED)
     counts.published(DELETED, 1)

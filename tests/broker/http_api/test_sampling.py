@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from warren_broker.http_api.looks import Looks
 from warren_broker.http_api.replies import HttpRefusal, unavailable
 from warren_broker.http_api.sampling import Sampling
 
@@ -21,7 +20,7 @@ def test_samples_begin_again_after_a_fault(fault: Exception) -> None:
     """After an answer that could not be read the rates stood still for ever."""
 
     async def run() -> None:
-        sampling = Sampling(0.001, Looks(5.0))
+        sampling = Sampling(0.001)
         asked = 0
 
         async def fetch() -> dict[str, Any]:

@@ -118,9 +118,10 @@ class Publisher:
         if len(ids) == 1 or all(entries[route_id].exchange == one for route_id in ids):
             row = counts.exchanges[vhost, one.decode("utf-8", "surrogateescape")]
             row[PUBLISH_IN] += last - first
-            for part in parts:
-                if not part.kept:
-                    row[PUBLISH_OUT] += len(part.selection)
+            for _, some, _, kept in parts:
+                if not kept:
+                    ranged = some.indices is None
+                    row[PUBLISH_OUT] += some.last - some.first if ranged else len(some)
             return
         went = [part.selection for part in parts if not part.kept]
         for name, came, left in by_exchange(table, first, last, went):
