@@ -25,6 +25,7 @@ lost its data, and groups that only it holds would start again, empty.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import threading
@@ -154,8 +155,18 @@ def open_directory(
         _refuse_what_is_not_empty(files, path)
     else:
         _known(files, path, cluster, node)
-    files.make_directory(path)
-    lock = files.lock(path / LOCK)
+    try:
+        files.make_directory(path)
+        lock = files.lock(path / LOCK)
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.EACCES):
+            raise
+        raise DirectoryRefused(
+            path,
+            f"it cannot be written: {error.strerror}",
+            "have its file system mounted for writing, and the directory writable for the user of "
+            "this process",
+        ) from error
     if lock is None:
         raise DirectoryRefused(
             path,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from zlib import crc32
@@ -11,6 +13,8 @@ import pytest
 
 from tests.raft.storage.kit import Disk, before_there_were_links
 from warren_raft.storage.errors import DirectoryRefused, LogDamaged
+from warren_raft.storage.files import Files
+from warren_raft.storage.identity import open_directory
 
 
 def tree(root: Path) -> dict[str, bytes]:
@@ -76,6 +80,18 @@ def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
 def identity(root: Path) -> dict[str, object]:
     found: dict[str, object] = json.loads((root / "node.json").read_bytes())
     return found
+
+
+@pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES])
+def test_a_directory_that_cannot_be_written_is_refused_with_what_to_do(
+    tmp_path: Path, code: int
+) -> None:
+    class NoWrites(Files):
+        def lock(self, path: Path) -> int | None:
+            raise OSError(code, os.strerror(code), str(path))
+
+    with pytest.raises(DirectoryRefused, match="cannot be written: .* mounted for writing"):
+        open_directory(NoWrites(), tmp_path / "n1", "c", "n1")
 
 
 def test_a_disk_keeps_its_number_and_another_one_gets_another(tmp_path: Path) -> None:
