@@ -26,7 +26,8 @@ def test_what_a_node_counts_otherwise_is_left_out_of_the_sums() -> None:
     )
     definitions: Any = SimpleNamespace(within_reach=lambda: ["n2", "n3"])
     samples: Any = SimpleNamespace(read_vhosts=lambda vhost, wanted: (of(1, WIDTH),))
-    made = Connections(cluster, definitions, SimpleNamespace(), samples, {})  # type: ignore[arg-type]
+    totals: Any = None
+    made = Connections(cluster, definitions, totals, samples, {})
     answers: Any = {
         "n2": SimpleNamespace(statistics=(of(10, WIDTH - 3),)),
         "n3": SimpleNamespace(statistics=(of(100, WIDTH),)),
