@@ -528,6 +528,24 @@ def test_message_ttl_and_dead_letters(connection, queue_name):
     channel.queue_delete(dead)
 
 
+def test_a_dead_letter_that_is_published_again_has_no_history(connection, queue_name):
+    channel, dead = connection.channel(), queue_name + ".dead"
+    channel.queue_declare(dead, durable=True)
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
+    channel.queue_declare(queue_name, durable=True, arguments=arguments)
+    properties = pika.BasicProperties(headers={"x-death": "none", "h": 1})
+    for _ in range(3):
+        sent = properties.headers
+        channel.basic_publish("", queue_name, b"x", properties)
+        eventually(lambda: channel.basic_get(queue_name)[0], "the message")
+        channel.basic_nack(0, multiple=True, requeue=False)
+        ((_, properties, _),) = drain(channel, dead, 1)
+        (death,) = properties.headers["x-death"]
+        assert death["queue"] == queue_name and death["count"] == 1, (death, sent)
+        assert properties.headers["h"] == 1
+    channel.queue_delete(dead)
+
+
 def test_direct_reply_to(connection, queue_name):
     client, server = connection.channel(), connection.channel()
     server.queue_declare(queue_name, durable=True)

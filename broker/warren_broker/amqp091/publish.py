@@ -14,12 +14,14 @@ from warren_broker.errors import Refusal
 from warren_broker.kernel import (
     CC,
     DIRECT_REPLY_TO,
+    HAS_DEATHS,
     USER_ID,
     MessageTable,
     distinct_routes,
     format_return,
 )
 from warren_broker.message_checks import REPLY_TO, first_refused
+from warren_broker.published_deaths import set_apart
 from warren_broker.relay_names import CAPABILITY
 
 
@@ -38,6 +40,8 @@ def publish(channel: Channel, item: TableRun) -> None:
         table = item.table
         if item.run.flags & DIRECT_REPLY_TO:
             table, first, last = _with_reply_name(channel, table, first, last)
+        if item.run.flags & HAS_DEATHS:
+            table, first, last = set_apart(table, first, last)
         entries = item.table.routes.entries
         mandatory = True in [entries[route].mandatory for route in routes]
         checked = CheckedRun(table, first, last, mandatory, item.run.flags)

@@ -25,6 +25,9 @@ BAD_EXPIRATION = 16
 DIRECT_REPLY_TO = 32
 """reply_to starts with `amq.rabbitmq.reply-to`: to be replaced before it is routed."""
 
+HAS_DEATHS = 64
+"""A header x-death is present: to be told from a history of the broker's (`published_deaths`)."""
+
 FRAME_ERROR = 501
 SYNTAX_ERROR = 502
 UNEXPECTED_FRAME = 505

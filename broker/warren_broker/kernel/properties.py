@@ -89,7 +89,7 @@ def _array_valid(
 def _table_flags(
     p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, depth: cython.int
 ) -> cython.int:
-    """Return CC when a field CC or BCC is present, 0 otherwise, -1 when the table is malformed."""
+    """Return CC (a field CC or BCC) | HAS_DEATHS (x-death), 0: neither, -1: malformed."""
     found: cython.int = 0
     size: cython.Py_ssize_t
     if depth > DEPTH_MAX:
@@ -99,9 +99,12 @@ def _table_flags(
         if size >= end - at:
             return -1
         if size == 2 and p[at + 1] == 0x43 and p[at + 2] == 0x43:  # CC
-            found = 4
+            found |= 4
         elif size == 3 and p[at + 1] == 0x42 and p[at + 2] == 0x43 and p[at + 3] == 0x43:  # BCC
-            found = 4
+            found |= 4
+        elif size == 7 and p[at + 1] == 0x78 and p[at + 2] == 0x2D and p[at + 3] == 0x64:  # x-d
+            if p[at + 4] == 0x65 and p[at + 5] == 0x61 and p[at + 6] == 0x74 and p[at + 7] == 0x68:
+                found |= 64  # x-death
         at = value_end(p, at + 1 + size, end, depth)
         if at < 0:
             return -1

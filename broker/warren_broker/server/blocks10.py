@@ -14,6 +14,7 @@ from warren_broker.cluster.client.queues import ENQUEUE
 from warren_broker.cluster.client.reads import ReadFailed, Runs, cut_runs
 from warren_broker.counters import AMQP_10
 from warren_broker.kernel import (
+    HAS_DEATHS,
     MessageTable,
     Route,
     Selection,
@@ -22,6 +23,7 @@ from warren_broker.kernel import (
     partition,
 )
 from warren_broker.metadata.records import QueueRecord
+from warren_broker.published_deaths import set_apart
 from warren_broker.queue import commands
 from warren_broker.queue.describe_command import DescribeClaim
 from warren_broker.server.publish_counts import PublishCounts
@@ -50,6 +52,8 @@ def _allowed(
         _, refusal = asker.access.refused_message(table, 0, table.count, flags, exchange)
         if refusal is not None:
             raise refusal
+    if flags & HAS_DEATHS:
+        table, _, _ = set_apart(table, 0, table.count)
     PublishCounts(asker.broker.cluster, AMQP_10, asker.vhost).received(table.count, True)
     return table
 

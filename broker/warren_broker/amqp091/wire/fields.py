@@ -46,6 +46,12 @@ class Field(msgspec.Struct, frozen=True):
     value: Any
 
 
+class Nested(Field, frozen=True):
+    """A table or an array in a table, with its bytes: types in it are kept when it is written."""
+
+    encoded: bytes
+
+
 _FIXED: dict[int, struct.Struct] = {
     ord(code): struct.Struct(">" + form)
     for code, form in {
@@ -142,11 +148,16 @@ class FieldReader:
         return self.take(self.unsigned(4))
 
     def fields(self, depth: int = 0) -> Iterator[tuple[str, Field]]:
-        """Read the entries of a table, after its u32 length."""
+        """Read the entries of a table, after its u32 length; of the outermost, `Nested` ones."""
         inner = self._inner(depth)
         while inner.position < inner.end:
             name = inner.take(inner.octet()).decode("utf-8", "surrogateescape")
-            yield name, inner.field(depth)
+            start = inner.position + 1
+            found = inner.field(depth)
+            if not depth and found.code in "AF":
+                encoded = bytes(inner.data[start : inner.position])
+                found = Nested(found.code, found.value, encoded)
+            yield name, found
 
     def table(self, depth: int = 0) -> dict[str, Any]:
         """Read a table as plain values; of entries with one name the last is used."""
@@ -228,6 +239,8 @@ def table(values: dict[str, Any]) -> bytes:
 
 def field(value: Any) -> bytes:
     """Encode a type octet and a value: int as `I` if it fits 32 bits, else `l`; str as `S`."""
+    if isinstance(value, Nested):
+        return value.code.encode() + value.encoded
     if isinstance(value, Field):
         return value.code.encode() + _encoded(value.code, value.value)
     code = _code(value)

@@ -25,6 +25,7 @@ from warren_broker.kernel import (
     readable,
 )
 from warren_broker.metadata.records import QueueRecord
+from warren_broker.published_deaths import LAST_DEATH, X_DEATH, is_history
 from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.effects import DeadLetter
 from warren_broker.queue.modify_command import Pairs
@@ -231,7 +232,7 @@ class Letters:
         raw = readable(stored)
         if raw != stored:
             self.unreadable.append(i)
-        headers: dict[str, Any] = dict(properties.headers(raw))
+        headers = _headers(raw)
         annotate(headers, annotations, raw)
         exchange, key = block.route(i)
         listed = _keys(headers.get("CC"))
@@ -329,7 +330,7 @@ def record(
     now_s: int,
 ) -> list[Death]:
     """Add a death to the headers as RabbitMQ does: the newest (queue, reason) first, counted."""
-    deaths = _deaths(headers.get("x-death"))
+    deaths = _deaths(headers.pop(X_DEATH, None))
     is_first = not deaths
     entry: Death = {
         "count": 0,
@@ -347,12 +348,13 @@ def record(
     else:
         if expiration is not None:
             entry["original-expiration"] = expiration
-    before = entry.get("count")
+    counted = entry.get("count")
+    before = counted.value if isinstance(counted, Field) else counted
     if not isinstance(before, int) or not 0 <= before < DEATHS_COUNT_MAX:
         before = 0
     entry["count"] = Field("l", before + 1)
     deaths.insert(0, entry)
-    headers["x-death"] = deaths
+    headers[X_DEATH] = deaths
     first = {
         "x-first-death-queue": queue,
         "x-first-death-reason": reason,
@@ -360,19 +362,30 @@ def record(
     }
     # Without an earlier death the headers are the publisher's invention: as in RabbitMQ, they go.
     headers.update(first if is_first else {**first, **headers})
-    headers["x-last-death-queue"] = queue
-    headers["x-last-death-reason"] = reason
-    headers["x-last-death-exchange"] = exchange
+    for name, value in zip(LAST_DEATH, (queue, reason, exchange), strict=True):
+        headers.pop(name, None)
+        headers[name] = value  # behind x-death, see `is_history`
     return deaths
+
+
+def _headers(raw: bytes) -> dict[str, Any]:
+    """Return a message's headers, without an x-death that its publisher wrote."""
+    headers: dict[str, Any] = dict(properties.headers(raw))
+    if not is_history(headers):
+        del headers[X_DEATH]
+    return headers
 
 
 def _deaths(given: Any) -> list[Death]:
     value = given.value if isinstance(given, Field) else given
-    return (
-        [dict(death) for death in value if isinstance(death, dict)]
-        if isinstance(value, list)
-        else []
-    )
+    if not isinstance(value, list):
+        return []
+    deaths = [dict(death) for death in value if isinstance(death, dict)]
+    for death in deaths:
+        count = death.get("count")
+        if type(count) is int:
+            death["count"] = Field("l", count)  # as it was written, however small it is
+    return deaths
 
 
 def _keys(given: Any) -> Sequence[str]:

@@ -10,13 +10,16 @@ import pytest
 
 from tests.broker.cluster import callbacks
 from tests.broker.kernel import frames as f
-from warren_broker.amqp091.wire import properties
+from warren_broker.amqp091.wire import fields, properties
+from warren_broker.amqp091.wire.fields import Field
 from warren_broker.block.block import Block, encode
 from warren_broker.cluster.client.dead_letters import TURN_MESSAGES, DeadLetters, Letters
 from warren_broker.cluster.leader.leader_effects import LeaderEffects
 from warren_broker.cluster.leader.set_aside import LINES_MAX, SetAsideCounts
 from warren_broker.counters import Counters
-from warren_broker.kernel import CC, MessageTable
+from warren_broker.kernel import CC, HAS_DEATHS, MessageTable, Route
+from warren_broker.kernel.properties import examine
+from warren_broker.published_deaths import set_apart
 from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.effects import DeadLetter, Expired
 from warren_raft.machine import Applied, Meta
@@ -270,3 +273,58 @@ def test_the_further_keys_of_a_letter_with_a_key_of_its_queue_are_shown_and_not_
     assert headers["CC"] == ["other"] and flags == CC, "in the next queue, too"
     headers, flags = dies(again({**dies(f.PLAIN)[0], "CC": ["new"]}), key=None)
     assert flags == CC, "a client added it to a letter"
+
+
+def test_types_inside_of_headers_are_kept() -> None:
+    # The count of an earlier death came back as 4 bytes, which clients in Java read as Integer.
+    given = {"n": {"eight": Field("l", 5), "few": [Field("s", 1), Field("f", 0.5)]}}
+    kept = fields.field(given["n"])
+    queue, raw = World({}).queue, again(given)
+    for queue.name in ("q1", "q2", "q3"):
+        letters = Letters(queue, queue.config, 4076)  # type: ignore[arg-type]
+        letters.add(block(raw), 0, "rejected", 5)
+        raw = letters.table.properties_of(0)
+    assert kept in raw
+    assert raw.count(b"\x05count" + fields.field(Field("l", 1))) == 3
+
+
+def published(raw: bytes) -> bytes:
+    """The properties of a client's message, as they are stored."""
+    table = MessageTable()
+    table.append(Route(b"x", b"k", False), raw, b"", flags=examine(raw) >> 40)
+    assert table.flags(0) & HAS_DEATHS
+    changed, first, last = set_apart(table, 0, 1)
+    assert (first, last) == (0, 1)
+    assert properties.decode(changed.properties_of(0)) == properties.decode(raw)
+    return changed.properties_of(0)
+
+
+def test_a_letter_that_a_client_publishes_again_has_no_history() -> None:
+    # As in RabbitMQ 4. Its deaths were counted on, and a queue that it had died in lost it.
+    letter, _ = dies(f.PLAIN, 3)
+    for _ in range(2):
+        letter, _ = dies(published(again(letter)), 1)
+        assert [death["count"] for death in letter["x-death"]] == [1]
+        assert letter["x-delivery-count"] == 1
+    letter, _ = dies(again(letter))
+    assert letter["x-death"][0]["count"] == 2, "the broker's own is a history"
+
+
+@pytest.mark.parametrize("value", ["none", [{"queue": "other", "count": 3}], 7])
+def test_deaths_that_a_client_invented_are_no_history(value: Any) -> None:
+    raw = published(again({"x-death": value, "x-first-death-queue": "mine", "CC": ["c"]}))
+    headers, _ = dies(raw)
+    assert [death["queue"] for death in headers["x-death"]] == ["q"]
+    assert headers["x-first-death-queue"] == "q" and headers["CC"] == ["c"]
+
+
+def test_a_republished_letter_is_no_cycle() -> None:
+    queue = World({}).queue
+    expired = {"x-death": [{"queue": "q2", "reason": "expired", "count": 1}]}
+    for raw, kept in (
+        (again(expired | {"x-last-death-queue": "q2"}), False),
+        (again(expired), True),
+    ):
+        letters = Letters(queue, queue.config, 4076)  # type: ignore[arg-type]
+        letters.add(block(published(raw) if kept else raw), 0, "expired", 5)
+        assert letters.keep("q2", 0) is kept
