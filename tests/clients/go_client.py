@@ -69,7 +69,7 @@ class GoClient:
 
         def make() -> None:
             module = place / "module"
-            shutil.copytree(self._checkout(sources) or self._download(), module)
+            shutil.copytree(self._checkout(sources) or download(self.module, self.version), module)
             for each in (module, *module.rglob("*")):
                 each.chmod(0o755)  # Go's cache of modules is read-only
             compiled = ["go", "test", "-c", "-o", str(place / PROGRAM), f"./{self.package}"]
@@ -113,16 +113,18 @@ class GoClient:
         found = None if sources is None else sources / name
         return found if found is not None and (found / self.package).is_dir() else None
 
-    def _download(self) -> Path:
-        if shutil.which("go") is None:
-            raise NotRun("Go is missing: apt-get install golang")
-        named = ["go", "mod", "download", "-json", f"{self.module}@{self.version}"]
-        done = subprocess.run(named, capture_output=True, text=True, check=False, cwd="/")
-        found: dict[str, Any] = json.loads(done.stdout or "{}")
-        if done.returncode != 0 or "Dir" not in found:
-            said = found.get("Error") or done.stderr
-            raise NotRun(f"Go cannot download it: {' '.join(str(said).split())[-160:]}")
-        return Path(found["Dir"])
+
+def download(module: str, version: str) -> Path:
+    """Return the folder of a module, from Go's proxy; raises NotRun."""
+    if shutil.which("go") is None:
+        raise NotRun("Go is missing: apt-get install golang")
+    named = ["go", "mod", "download", "-json", f"{module}@{version}"]
+    done = subprocess.run(named, capture_output=True, text=True, check=False, cwd="/")
+    found: dict[str, Any] = json.loads(done.stdout or "{}")
+    if done.returncode != 0 or "Dir" not in found:
+        said = found.get("Error") or done.stderr
+        raise NotRun(f"Go cannot download it: {' '.join(str(said).split())[-160:]}")
+    return Path(found["Dir"])
 
 
 def prepare_rabbit_hole() -> None:

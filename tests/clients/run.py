@@ -10,9 +10,9 @@ The suites `python`, `java` and `hop` need checkouts of rabbitmq-amqp-python-cli
 rabbitmq-amqp-java-client and hop in DIRECTORY, because the packages have no tests; a
 rabbitmq-amqp-go-client or rabbit-hole there is used, too. Tests expect port 5672, so everything
 runs in a network namespace (Linux, `unshare`), in which no other broker listens. Clients of AMQP
-1.0 run on three nodes; rabbitmqadmin, rabbit-hole and hop, clients of the HTTP API, run on one,
-with the API on port 15672. What does not apply (streams, rabbitmqctl, certificates of a client's
-own integration) is named in the suites' tables and counted apart.
+1.0, and amqplib, run on three nodes; rabbitmqadmin, rabbit-hole, hop and amqp091-go, which ask the
+HTTP API, run on one, with the API on port 15672. What does not apply (streams, rabbitmqctl,
+certificates of a client's own integration) is named in the suites' tables and counted apart.
 --rabbitmq runs the same on RabbitMQ, from `build.py bench`'s chroot, instead of on Warren (root).
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from clients.amqp091_clients import AmqpGo, Amqplib
 from clients.go_client import AMQP10, RABBIT_HOLE
 from clients.http_clients import Hop, RabbitmqAdmin
 from clients.jvm_clients import JavaClient, QpidJms
@@ -16,6 +17,8 @@ SUITES: dict[str, Suite] = {
     "go": AMQP10,
     "java": JavaClient(),
     "python": PythonClient(),
+    "amqplib": Amqplib(),
+    "amqp091-go": AmqpGo(),
     "rabbitmqadmin": RabbitmqAdmin(),
     "rabbit-hole": RABBIT_HOLE,
     "hop": Hop(),

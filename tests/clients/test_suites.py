@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clients import go_client, jvm_clients, python_client, run, suites
+from clients import amqp091_clients, go_client, jvm_clients, python_client, run, suites
 from clients import outcome as outcomes
 from clients.outcome import NotRun, Outcome
 
@@ -61,7 +61,7 @@ def test_an_unknown_suite_is_refused_by_name(capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit):
         run.main(["jms"])
     assert (
-        "unknown suite 'jms'; there are qpid-jms, rhea, proton, go, java, python, rabbitmqadmin"
+        "unknown suite 'jms'; there are qpid-jms, rhea, proton, go, java, python, amqplib"
         in capsys.readouterr().err
     )
 
@@ -84,6 +84,41 @@ def test_a_report_of_ginkgo_is_read_whole() -> None:
     assert found.passed == ["Queue a"]
     assert found.failed == ["Queue b: failed: Expected 1", "AfterSuite: late"]
     assert found.not_applicable == Counter({outcomes.STREAMS: 1, outcomes.SKIPPED: 1})
+
+
+GO_TEST = """=== RUN   TestA
+    --- PASS: TestA/part (0.00s)
+--- PASS: TestA (0.01s)
+--- FAIL: TestB (1.00s)
+--- SKIP: TestC (0.00s)
+panic: test timed out after 1m0s
+"""
+
+
+def test_what_go_prints_is_read_by_whole_tests() -> None:
+    found = amqp091_clients.read_go_test("amqp091-go", GO_TEST)
+    assert found.passed == ["TestA"]
+    assert found.failed == ["TestB", "panic: test timed out after 1m0s"]
+    assert found.not_applicable == Counter({outcomes.SKIPPED: 1})
+
+
+TAP = """TAP version 13
+    # Subtest: one
+    ok 1 - one
+        not ok 1 - ipv6
+        not ok 2 - inner
+    not ok 2 - whole
+    ok 3 - three
+not ok 1 - Connect
+ok 2 - alone
+"""
+
+
+def test_of_taps_nested_results_the_innermost_count() -> None:
+    found = amqp091_clients.read_tap("amqplib", TAP, amqp091_clients.AMQPLIB_REASONS)
+    assert found.passed == ["one", "three", "alone"]
+    assert found.failed == ["inner"]
+    assert sum(found.not_applicable.values()) == 1
 
 
 JAVA = """<testsuite>
