@@ -30,16 +30,21 @@ MODULES = (
     "sections_out",
     "section_fields",
 )
+JOBS = 2
+"""Processes that generate C, and compilers, at a time."""
 _HERE = Path(__file__).resolve().parent
 _PARENT = _HERE.parent.parent
 
 
-def extensions(build_dir: str, source_root: Path = _PARENT, optional: bool = True) -> list[Any]:
+def extensions(
+    build_dir: str, source_root: Path = _PARENT, optional: bool = True, jobs: int = 0
+) -> list[Any]:
     """Return the ext_modules for a setup script.
 
     build_dir    directory of the generated C files
     source_root  the folder that holds warren_broker
     optional     a failing compiler does not fail the build: the kernel runs interpreted
+    jobs         processes that generate C; 0: this one, since a setup script may not be imported
     """
     from Cython.Build import cythonize
     from setuptools import Extension
@@ -51,7 +56,8 @@ def extensions(build_dir: str, source_root: Path = _PARENT, optional: bool = Tru
                 Extension(
                     f"warren_broker.kernel.compiled.{name}",
                     [str(sources / f"{name}.py")],
-                    extra_compile_args=["-O3"],
+                    # Python's own flags ask for debugging information: a third of the time.
+                    extra_compile_args=["-O3", "-g0"],
                     optional=optional,
                 )
                 for name in MODULES
@@ -59,6 +65,7 @@ def extensions(build_dir: str, source_root: Path = _PARENT, optional: bool = Tru
             build_dir=build_dir,
             include_path=[str(source_root)],  # for compiled/properties.pxd
             quiet=True,
+            nthreads=jobs,
         )
     )
 
@@ -73,12 +80,15 @@ def build(inplace: bool = True, verbose: bool = False) -> None:
 
     with tempfile.TemporaryDirectory(prefix="warren-kernel-") as scratch:
         distribution = Distribution(
-            {"name": "warren-kernel", "ext_modules": extensions(scratch, optional=False)}
+            {
+                "name": "warren-kernel",
+                "ext_modules": extensions(scratch, optional=False, jobs=JOBS),
+            }
         )
         command = build_ext(distribution)
         command.build_temp = scratch
         command.build_lib = str(_PARENT) if inplace else scratch
-        command.parallel = 2
+        command.parallel = JOBS
         command.verbose = verbose
         command.ensure_finalized()
         command.run()
