@@ -51,6 +51,10 @@ _ROUTES: tuple[resource.Route, ...] = (
     *totals.ROUTES,
     *statistics.ROUTES,
 )
+_BY_BEGINNING: dict[tuple[str, int], list[resource.Route]] = {}
+"""The routes by their first part, which is never a name, and their number of parts."""
+for _route in _ROUTES:
+    _BY_BEGINNING.setdefault((_route[1][0], len(_route[1])), []).append(_route)
 _RENDERERS = {
     **resource.RENDERERS,
     **queues.RENDERERS,
@@ -72,7 +76,7 @@ def parse_request(method: str, path: str, body: Any) -> resource.ManagementReque
     segments = bare[1:].split("/")
     query = dict(parse_qsl(query_text, keep_blank_values=True))
     methods = set()
-    for route_method, pattern, make in _ROUTES:
+    for route_method, pattern, make in _BY_BEGINNING.get((segments[0], len(segments)), ()):
         names = _match(pattern, segments)
         if names is None:
             continue
@@ -85,8 +89,6 @@ def parse_request(method: str, path: str, body: Any) -> resource.ManagementReque
 
 
 def _match(pattern: Names, segments: list[str]) -> Names | None:
-    if len(pattern) != len(segments):
-        return None
     names = []
     for part, segment in zip(pattern, segments, strict=True):
         if part.startswith("::"):
