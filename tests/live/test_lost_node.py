@@ -12,7 +12,7 @@ from typing import Any
 import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
-from pika.exceptions import ChannelClosedByBroker, NackError
+from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker, NackError
 
 from live.conftest import eventually
 from live.load import connect
@@ -32,11 +32,11 @@ Lose = Callable[[LocalCluster, int], None]
 
 
 @contextmanager
-def three(directory: Path, kept_ms: int) -> Iterator[LocalCluster]:
+def three(directory: Path, kept_ms: int, answer_ms: int = LONG_MS) -> Iterator[LocalCluster]:
     """Three nodes; node 2 leads no quorum queue of these tests."""
     settings = {
         "queues": {"consumer_disconnected_timeout_ms": kept_ms},
-        "limits": {"operation_timeout_ms": LONG_MS},
+        "limits": {"operation_timeout_ms": answer_ms},
     }
     with LocalCluster(nodes=3, directory=directory, settings=settings) as made:
         yield made
@@ -313,3 +313,30 @@ def test_definitions_do_not_wait_for_a_node_that_hangs(cluster: LocalCluster) ->
         for _ in range(10):
             eventually(soon, "a declaration that waits for nothing")
         cluster.resume(2)
+
+
+def test_a_deletion_that_was_answered_too_late_leaves_no_queue(tmp_path: Path) -> None:
+    """The queue's majority carries it out after the client was refused, and nothing else knew.
+
+    Before: the queue stayed, for good. Declarations found it, publishes to it were confirmed, and
+    a get or a consumer was told that there is no such queue.
+    """
+    with three(tmp_path, LONG_MS, answer_ms=500) as cluster:
+        with connect(cluster, 0) as connection:
+            channel = connection.channel()
+            channel.queue_declare("late", durable=True, arguments=QUORUM)
+            cluster.pause(1)
+            cluster.pause(2)
+            with pytest.raises(ConnectionClosedByBroker) as closed:
+                channel.queue_delete("late")
+            assert closed.value.reply_code == 541
+        cluster.resume(1)
+        cluster.resume(2)
+        for node in range(3):
+            eventually(lambda at=node: not exists(cluster, "late", at), "it is deleted")
+        with connect(cluster, 1) as connection:
+            channel = connection.channel()
+            channel.confirm_delivery()
+            channel.queue_declare("late", durable=True, arguments=QUORUM)
+            channel.basic_publish("", "late", b"new", mandatory=True)
+        assert bodies(cluster, "late", 2) == [b"new"]

@@ -69,6 +69,8 @@ from warren_raft.types import METADATA_GROUP
 log = logging.getLogger(__name__)
 Answer = Callable[[Any], None]
 """Called once with a result of `amqp091.requests`, or with a Refusal."""
+DELETION_MS = 1_000
+"""The node that deletes a queue has it forgotten; after so long the queue's leader does."""
 
 
 class Broker:
@@ -349,14 +351,14 @@ class Broker:
 
         self.queues.ask(queue, commands.Delete(if_unused, if_empty), deleted)
 
-    def _forget_queue(self, queue: QueueRecord, done: Answer) -> None:
+    def _forget_queue(self, queue: QueueRecord, done: Answer, forever: bool = False) -> None:
         def forgotten(reply: Any) -> None:
             if not isinstance(reply, errors.Refusal):
                 self.cluster.counters.add("queues_deleted", 1)
             done(reply)
 
         command = metadata.DeleteQueue(queue.vhost, queue.name, queue.group)
-        self.definitions.submit(command, forgotten)
+        self.definitions.submit(command, forgotten, forever=forever)
 
     def cancel_consumer(self, consumer: int, done: Answer) -> None:
         """Cancel a consumer; an auto-delete queue without another one is gone before `done`.
@@ -492,6 +494,9 @@ class Broker:
         Nothing is submitted to a queue before this node knows its number, see `DeadLetters`. By
         then the queue may have been used again, or be led elsewhere, where this is found again.
         """
+        if reason == "deleted":
+            self.cluster.loop.call_later(DELETION_MS, lambda: self._complete_deletion(group))
+            return
         host = self.cluster.host
         if not self.definitions.ready:
             unused_ms = host.state(group).unused_ms
@@ -512,6 +517,24 @@ class Broker:
                 log.info("deleted %s: %s", name, reason)
 
         self._delete_unused(queue, done)
+
+    def _complete_deletion(self, group: int) -> None:
+        """Have the definitions forget a queue that is led here and was deleted.
+
+        The node that was asked does so when the queue has answered. But 1. that node dies between
+        the two steps, or the request has timed out and is carried out later.  2. The queue is empty
+        for good, and still defined.  3. Declarations find it, its publishers are answered as those
+        of a queue that is being deleted: their messages are confirmed, and in no queue.
+        Replayed by tests/broker/cluster/client/test_deleted_queues.py
+        """
+        queue = self.definitions.state.groups.get(group)
+        if queue is None or not self.cluster.host.is_leader(group):
+            return  # as a rule: it is forgotten; or another leader completes it
+        log.info(
+            "%s was deleted by a request that was not completed: its definition is removed",
+            errors.named("queue", queue.name, queue.vhost),
+        )
+        self._forget_queue(queue, lambda reply: None, forever=True)
 
 
 def _queue_defaults(settings: Queues) -> QueueDefaults:

@@ -18,6 +18,7 @@ from warren_broker.queue.effects import (
     Drained,
     Dropped,
     Expired,
+    ExpiryReason,
     FiltersBehind,
     LettersDue,
     LettersGone,
@@ -234,7 +235,7 @@ class QueueContext:
         """Report that the settings were replaced."""
         self._rare.reconfigured = True
 
-    def expired(self, reason: Literal["expires", "auto_delete"]) -> None:
+    def expired(self, reason: ExpiryReason) -> None:
         """Report that the queue is to be deleted."""
         self._rare.expired[:] = (Expired(reason),)
 

@@ -99,13 +99,18 @@ class LettersGone(msgspec.Struct, frozen=True, array_like=True, tag="letters_gon
     dropped: bool = False
 
 
+ExpiryReason: TypeAlias = Literal["expires", "auto_delete", "deleted"]
+
+
 class Expired(msgspec.Struct, frozen=True, array_like=True, tag="expired"):
     """Delete the queue: unused for longer than x-expires, or auto-delete without consumers.
 
     The leader uses Delete(if_unused=True): a consumer may have joined in the meantime.
+
+    reason  "deleted": Delete was applied, and the definitions are to forget the queue
     """
 
-    reason: Literal["expires", "auto_delete"]
+    reason: ExpiryReason
 
 
 class FiltersBehind(msgspec.Struct, frozen=True, array_like=True, tag="filters"):

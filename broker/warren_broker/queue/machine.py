@@ -88,7 +88,7 @@ class QueueMachine:
         Deliveries are not repeated here: each uplink asks for those it has not seen (`Resume`).
         """
         if state.deleted:
-            return ()
+            return (Expired("deleted"),)
         effects: list[Any] = []
         if state.config.auto_delete and state.ever_used and not state.in_use:
             effects.append(Expired("auto_delete"))

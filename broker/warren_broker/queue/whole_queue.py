@@ -152,6 +152,7 @@ def delete(context: QueueContext, command: Delete) -> AnyReply:
     state.origins.clear()
     state.consumer_count = state.unacked = state.claimed = state.staged = state.timer_ms = 0
     state.deleted = True
+    context.expired("deleted")
     return Count(count)
 
 

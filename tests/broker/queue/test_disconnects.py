@@ -305,7 +305,9 @@ def test_delete_says_how_many_messages_it_took_along_and_tells_the_consumers() -
     assert queue.do(Delete()) == Count(1)
     assert queue.of(CancelConsumer) == [CancelConsumer(1, 1, "deleted")]
     assert queue.machine.live_indexes(queue.state) == ()
-    assert queue.machine.leader_effects(queue.state) == ()
+    # Its leader, and the next one, see to it that the definitions forget it.
+    assert queue.of(Expired) == [Expired("deleted")]
+    assert queue.machine.leader_effects(queue.state) == (Expired("deleted"),)
 
 
 def test_a_deleted_queue_refuses_everything_that_asks_for_something() -> None:

@@ -11,7 +11,7 @@ from broker.cluster.membership.clusters import begun
 from broker.cluster.membership.test_incarnations import Nobody
 from broker.cluster.universe import Universe
 from warren_broker import errors
-from warren_broker.queue.commands import Checkout, Get, Stat
+from warren_broker.queue.commands import Checkout, Count, Delete, Get, Stat
 
 SESSION = 900
 
@@ -51,3 +51,40 @@ def test_a_queue_that_was_deleted_meanwhile_gets_no_client(
     assert isinstance(answer, errors.NotFound), answer
     assert broker.cluster.client(queue.group) is None
     assert not broker.consuming._groups and not broker.consuming._sessions
+
+
+def deleted_by_halves(universe: Universe, node: str) -> Any:
+    """The queue, which has carried out a deletion that its node did not complete."""
+    queue = universe.running[node].broker.definitions.state.queue("/", "q")
+    answer = universe.call(node, lambda one, done: one.queues.ask(queue, Delete(), done))
+    assert isinstance(answer, Count), answer
+    assert all(queue.group in one.broker.definitions.state.groups for one in those(universe))
+    return queue
+
+
+def those(universe: Universe) -> list[Any]:
+    return list(universe.running.values())
+
+
+def is_forgotten(universe: Universe, group: int) -> bool:
+    return all(
+        group not in one.broker.definitions.state.groups and not one.host.stored(group)
+        for one in those(universe)
+    )
+
+
+@pytest.mark.parametrize("node", ["a", "b", "c"])
+def test_a_deletion_that_was_not_completed_is_completed_by_the_leader(
+    universe: Universe, node: str
+) -> None:
+    """Before: the queue stayed defined; what was published to it was confirmed, and lost."""
+    queue = deleted_by_halves(universe, node)
+    universe.until(lambda: is_forgotten(universe, queue.group), "it is deleted")
+
+
+def test_a_deletion_that_was_not_completed_is_completed_by_the_next_leader(
+    universe: Universe,
+) -> None:
+    queue = deleted_by_halves(universe, "a")
+    universe.kill(universe.logs[queue.group].leader)
+    universe.until(lambda: is_forgotten(universe, queue.group), "it is deleted")
