@@ -495,7 +495,11 @@ class Broker:
         then the queue may have been used again, or be led elsewhere, where this is found again.
         """
         if reason == "deleted":
-            self.cluster.loop.call_later(DELETION_MS, lambda: self._complete_deletion(group))
+
+            def due() -> None:
+                self.definitions.call_at_ready(lambda: self._complete_deletion(group))
+
+            self.cluster.loop.call_later(DELETION_MS, due)
             return
         host = self.cluster.host
         if not self.definitions.ready:

@@ -88,3 +88,9 @@ def test_a_deletion_that_was_not_completed_is_completed_by_the_next_leader(
     queue = deleted_by_halves(universe, "a")
     universe.kill(universe.logs[queue.group].leader)
     universe.until(lambda: is_forgotten(universe, queue.group), "it is deleted")
+
+
+def test_a_deletion_that_was_not_completed_is_completed_after_a_restart(universe: Universe) -> None:
+    queue = deleted_by_halves(universe, "a")
+    universe.restart("abc")
+    universe.until(lambda: is_forgotten(universe, queue.group), "it is deleted")
