@@ -32,6 +32,10 @@ EXIT_FAILED = 1
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 SPACE_POLL_S = 2.0
 """Interval of attempts that need disk space before the loop runs, or after it has ended."""
+START_DOUBLED_MAX = 5
+"""The interval of starts doubles with each, at most this many times: each one is logged."""
+STARTS_REFUSED = "WARREN_STARTS_REFUSED"
+"""Variable that tells the next process how many in a row had no space to start."""
 COLLECT_AFTER = (50_000, 20, 100)
 """gc thresholds: new objects, and younger collections, between two collections. A pass of the loop
 makes thousands of objects, nearly all freed by reference counts, and a node holds a hundred per
@@ -108,7 +112,9 @@ def run(node: Node) -> int:
         if is_full(error) and (node.settings.data_dir / IDENTITY).exists():
             # It has served before, and retries by itself, as when its disk fills up later.
             log.error("cannot start yet: %s; will be retried when there may be space", error)
-            time.sleep(SPACE_POLL_S)
+            refused = int(os.environ.get(STARTS_REFUSED, "0"))
+            os.environ[STARTS_REFUSED] = str(refused + 1)
+            time.sleep(SPACE_POLL_S * 2 ** min(refused, START_DOUBLED_MAX))
             _begin_anew()
         log.error("cannot start: %s", error)
         return EXIT_FAILED
@@ -118,6 +124,7 @@ def run(node: Node) -> int:
     except (CertificatesUnusable, DefinitionsUnusable) as error:
         log.error("cannot start: %s", error)
         return EXIT_USAGE
+    os.environ.pop(STARTS_REFUSED, None)
     for number in STOP_SIGNALS:
         signal.signal(number, lambda *_: node.loop.post(lambda: shut_down(node)))
     try:

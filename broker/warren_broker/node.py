@@ -15,6 +15,7 @@ from warren_broker.cluster.membership.maintenance import MAINTENANCE_REASON
 from warren_broker.config import DEFAULT_PASSWORD, NO_ADDRESS, NodeConfig, parse_address
 from warren_broker.logs import LogPublishing
 from warren_broker.node_files import LISTENING_FILE, READY_FILE
+from warren_broker.repeated_failure import is_told
 from warren_broker.sasl_login import LOGIN_FRAME_BYTES_MAX
 from warren_broker.server.alarms import Alarms
 from warren_broker.server.client091 import Client091
@@ -89,7 +90,7 @@ class Node:
         self._on_serving = on_serving
         self._knows_users = False
         self._log_publishing: LogPublishing | None = None
-        self._wanted: set[str] = set()
+        self._wanted: dict[str, int] = {}  # files; how often the disk had no space for each
 
     @property
     def amqp_address(self) -> str:
@@ -246,12 +247,12 @@ class Node:
 
     def _remove(self, *names: str) -> None:
         for name in names:
-            self._wanted.discard(name)
+            self._wanted.pop(name, None)
             (self.settings.data_dir / name).unlink(missing_ok=True)
 
     def _write(self, name: str) -> None:
         """Write this node's addresses to a file; retry while the disk is full, as the log does."""
-        self._wanted.add(name)
+        refused = self._wanted.setdefault(name, 0)
         path = self.settings.data_dir / name
         values = {
             "node": self.settings.node,
@@ -267,8 +268,15 @@ class Node:
         except OSError as error:
             if not is_full(error):
                 raise
-            log.error("no space for %s (%s): will be retried", path, error.strerror)
+            refused += 1
+            if is_told(refused):
+                log.error("no space for %s (%s): will be retried", path, error.strerror)
+            self._wanted[name] = refused
             self.loop.call_later(READY_RETRY_MS, lambda: self._again(name))
+            return
+        if refused:
+            self._wanted[name] = 0
+            log.info("there is space again for %s", path)
 
     def _again(self, name: str) -> None:
         # 1. There is no space for `ready.json`.  2. The node is put into maintenance.

@@ -41,6 +41,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     monkeypatch.setattr(Node, "amqps_address", "none")
     monkeypatch.setattr(Node, "peer_address", "here:2")
     monkeypatch.setattr(process, "SPACE_POLL_S", 0)
+    monkeypatch.setenv(process.STARTS_REFUSED, "0")
     monkeypatch.setattr(process.os, "execv", replaced)
     return made
 
@@ -53,6 +54,20 @@ def test_a_start_without_space_is_tried_again(
     with pytest.raises(Anew):
         process.run(made)
     assert "cannot start yet" in caplog.text and os.strerror(errno.ENOSPC) in caplog.text
+
+
+def test_a_start_that_waits_for_space_for_long_is_tried_once_a_minute(
+    made: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before: every two seconds for days, with all that a start says."""
+    (tmp_path / "node.json").write_text("{}")
+    slept: list[float] = []
+    monkeypatch.setattr(process, "SPACE_POLL_S", 2)
+    monkeypatch.setattr(process.time, "sleep", slept.append)
+    for _ in range(8):
+        with pytest.raises(Anew):
+            process.run(made)
+    assert slept == [2, 4, 8, 16, 32, 64, 64, 64]
 
 
 def test_a_first_start_without_space_ends(made: Node) -> None:
@@ -72,3 +87,20 @@ def test_what_is_not_true_any_more_is_not_written_when_there_is_space_again(
     assert not (tmp_path / READY_FILE).exists()
     made._write(READY_FILE)
     assert (tmp_path / READY_FILE).exists() and not calls
+
+
+def test_a_file_that_waits_for_space_is_told_of_ever_less(
+    made: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before: an error each second, for as long as the disk was full."""
+    calls: list[Any] = []
+    monkeypatch.setattr(made.loop, "call_later", lambda delay, call: calls.append(call))
+    made._write(READY_FILE)
+    for _ in range(86_400):
+        calls.pop()()
+    assert caplog.text.count("no space for") == 17
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(nodes, "_write", lambda path, values: path.write_text(json.dumps(values)))
+    calls.pop()()
+    assert (tmp_path / READY_FILE).exists() and not calls
+    assert caplog.text.count("there is space again for") == 1
