@@ -21,7 +21,7 @@ from warren_broker.token_keys import KeysUnusable
 from warren_raft.errors import StorageError
 from warren_raft.runtime import open_files
 from warren_raft.runtime.net.certificates import CertificatesUnusable
-from warren_raft.storage.errors import DirectoryOutdated
+from warren_raft.storage.errors import DirectoryOutdated, DirectoryRefused
 from warren_raft.storage.files import is_full
 from warren_raft.storage.identity import IDENTITY
 
@@ -143,6 +143,10 @@ def run(node: Node) -> int:
     except DefinitionsUnusable as error:
         log.critical("cannot start: %s", error)
         node.stopped()
+        return EXIT_FAILED
+    except DirectoryRefused as error:
+        log.critical("%s", error)
+        node.withdraw()
         return EXIT_FAILED
     except StorageError as error:
         # What was acknowledged is on disk; whatever else a stop would do may need the disk again.

@@ -130,8 +130,9 @@ def test_a_node_is_replaced_by_another(cluster: LocalCluster, admin: Admin) -> N
         eventually(lambda: voters(survivors) == ["node-1", "node-2", added.name], "it is out")
         load.goes_on()
         # Its data directory is of no use any more: the cluster refuses it, and says why.
-        cluster.start("node-0")
-        eventually(lambda: "was removed from the cluster" in cluster.log("node-0"), "it is told")
+        cluster.spawn("node-0")
+        eventually(lambda: not cluster.is_running("node-0"), "it is told, and ends")
+        assert "was removed from the cluster" in cluster.log("node-0")
         load.goes_on()
         assert [each.name for each in survivors.nodes()] == ["node-1", "node-2", added.name]
         # Empty, it joins as a new node.
@@ -382,3 +383,26 @@ def test_a_snapshot_on_its_way_is_shown_and_outlives_kills(
         got = [channel.basic_get(QUEUE, auto_ack=True)[2] for _ in range(count)]
     assert [len(body) for body in got] == [size] * count
     assert [int(body[:8]) for body in got] == list(range(count))
+
+
+def test_a_node_that_was_removed_while_it_was_cut_off_ends_when_it_hears_of_it(
+    cluster: LocalCluster, admin: Admin
+) -> None:
+    """Before: it served its clients from the queues that it alone had, and confirmed, for good."""
+    lone = "lone"
+    with connect(cluster, 2) as there:
+        channel = there.channel()
+        channel.queue_declare(lone, durable=True, arguments={"x-queue-type": "classic"})
+        cluster.pause(2)
+        others = through(cluster, "node-0", "node-1")
+        eventually(lambda: not others.node_status("node-2").node.running, "it is missed")
+        assert others.forget("node-2", wait=WAIT_S).lost == (("/", lone),)
+        others.declare_queue(lone, arguments={"x-queue-type": "quorum"})
+        cluster.resume(2)
+        with pytest.raises(AMQPError):
+            while True:
+                there.process_data_events(1)
+    eventually(lambda: not cluster.is_running(2), "it ends")
+    assert "this node was removed from the cluster with it" in cluster.log(2)
+    assert not (cluster.node(2).data_dir / "ready.json").exists()
+    assert [each.name for each in others.nodes()] == ["node-0", "node-1"]

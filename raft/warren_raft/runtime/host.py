@@ -99,6 +99,7 @@ class Host:
         self._peers = Peers(config, loop, self._transport, self._groups, observer, self._touch)
         self.on_refused = self._peers.on_refused
         self.on_second = self._peers.on_second
+        self.on_removed = self._peers.on_removed
         self._disk = StalledDisk(
             config.node,
             config.data_dir,

@@ -63,7 +63,8 @@ class Observer(Protocol):
     def judge_peer(self, hello: Hello) -> str | None:
         """Return why an authenticated node is refused; None: it is a peer.
 
-        The reason contains its remedy: it is sent to that node, and logged there.
+        The reason contains its remedy: it is sent to that node, and logged there. Raises
+        NodeRemoved for a node that was removed from the cluster for good: it ends when it is told.
         """
         ...
 

@@ -218,3 +218,17 @@ class Peers:
                 f"node {node} is connected with another process that has a copy of it",
                 "stop that one, or give this node an empty directory and a name of its own",
             )
+
+    def on_removed(self, node: NodeId) -> None:
+        """See TransportOwner; raises DirectoryRefused, which ends this process.
+
+        1. A node is cut off, and is removed from the cluster.  2. The link is back; no peer accepts
+        it any more.  3. Were it to continue, its clients would use the queues that it has alone:
+        what is confirmed there no other node ever learns of.
+        No directory that was removed is taken back, so one peer's word is enough.
+        """
+        raise DirectoryRefused(
+            self._config.data_dir,
+            f"this node was removed from the cluster with it, says node {node}",
+            "empty it to let the node join as a new one, or take the node out of service",
+        )

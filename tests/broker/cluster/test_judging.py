@@ -8,7 +8,7 @@ import pytest
 
 from warren_broker.cluster.membership.joining import Joining
 from warren_broker.metadata.records import ClusterNode
-from warren_raft.runtime.net.handshake import Hello
+from warren_raft.runtime.net.handshake import Hello, NodeRemoved
 
 
 @dataclass
@@ -77,4 +77,5 @@ def test_a_node_whose_machine_died_without_a_word_may_come_back_with_another_dis
 def test_a_copied_or_removed_directory_is_refused(joining):
     assert "has the data directory of node 'c'" in joining.judge(hello("b", 3))
     joining._definitions.state.removed[7] = "d"
-    assert "was removed from the cluster" in joining.judge(hello("d", 7))
+    with pytest.raises(NodeRemoved, match="was removed from the cluster"):
+        joining.judge(hello("d", 7))

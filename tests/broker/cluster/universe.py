@@ -21,7 +21,7 @@ from warren_raft.machine import GroupSpec, Meta
 from warren_raft.runtime.bootstrap import BootstrapPlan
 from warren_raft.runtime.host import MessageHandler, UnknownGroup
 from warren_raft.runtime.loop import Loop
-from warren_raft.runtime.net.handshake import Hello
+from warren_raft.runtime.net.handshake import Hello, NodeRemoved
 from warren_raft.runtime.observer import Observer
 from warren_raft.runtime.snapshots import MemberProgress
 from warren_raft.types import EntryKind, Membership
@@ -504,10 +504,7 @@ class Universe:
                 peer = self.running[other]
                 if pair in self.connections or pair in self.cut:
                     continue
-                judged = {
-                    far.name: near.cluster.judge_peer(far.hello())
-                    for near, far in ((one, peer), (peer, one))
-                }
+                judged = {far.name: _judged(near, far) for near, far in ((one, peer), (peer, one))}
                 self.refusals.update({at: why for at, why in judged.items() if why})
                 if any(judged.values()):
                     continue
@@ -586,3 +583,11 @@ class Universe:
         """Release the loops."""
         for name in list(self.running):
             self.running.pop(name).loop.close()
+
+
+def _judged(near: Running, far: Running) -> str | None:
+    """Why the one refuses the other; a node that is told of its removal is modelled to wait."""
+    try:
+        return near.cluster.judge_peer(far.hello())
+    except NodeRemoved as removed:
+        return str(removed)

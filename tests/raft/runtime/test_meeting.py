@@ -16,7 +16,9 @@ from tests.raft.runtime.net.test_transport import Raw, greeting, hello
 from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.loop import Loop
-from warren_raft.runtime.net.handshake import Hello
+from warren_raft.runtime.net import connection as connections
+from warren_raft.runtime.net.handshake import Hello, NodeRemoved, Proof, prove
+from warren_raft.storage.errors import DirectoryRefused
 
 
 class Judge(Recorder):
@@ -188,6 +190,43 @@ def test_a_node_that_was_removed_is_forgotten_and_kept_out(
     judge(one).verdict = lambda hello: None
     until(loop, lambda: one.connected("b") and two.connected("a"))
     one.remove_peer("nobody")  # unknown: nothing
+    stop(loop, one, two)
+
+
+def refusing(tmp_path: Path, loop: Loop) -> tuple[Host, Host]:
+    """Two nodes; the first has removed the second from the cluster."""
+    one, two = made(loop, tmp_path, "a"), made(loop, tmp_path, "b")
+
+    def removed(hello: Hello) -> str | None:
+        raise NodeRemoved("b was removed from the cluster")
+
+    judge(one).verdict = removed
+    return one, two
+
+
+def test_a_node_that_was_removed_ends_when_it_is_told(tmp_path: Path) -> None:
+    loop = Loop()
+    one, two = refusing(tmp_path, loop)
+    two.add_peer("a", at(one))
+    with pytest.raises(DirectoryRefused, match="removed from the cluster with it, says node a"):
+        until(loop, lambda: two.connected("a"))
+    stop(loop, one, two)
+
+
+def test_a_removal_that_is_not_proved_ends_no_node(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the secret a program at a peer's address cannot end a node."""
+    loop = Loop()
+    one, two = refusing(tmp_path, loop)
+
+    def forged(key: bytes, side: str, initiator: Hello, acceptor: Hello) -> Proof:
+        return prove(bytes(32) if side == "remover" else key, side, initiator, acceptor)
+
+    monkeypatch.setattr(connections, "prove", forged)
+    two.add_peer("a", at(one))
+    until(loop, lambda: caplog.text.count("does not have the secret") > 0)
+    assert not two.connected("a")
     stop(loop, one, two)
 
 

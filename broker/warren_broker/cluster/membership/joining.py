@@ -17,7 +17,7 @@ from warren_broker.metadata import commands
 from warren_broker.metadata.codec import encode_submission
 from warren_raft.errors import NotLeader
 from warren_raft.runtime.host import UnknownGroup
-from warren_raft.runtime.net.handshake import Hello
+from warren_raft.runtime.net.handshake import Hello, NodeRemoved
 from warren_raft.types import METADATA_GROUP
 
 log = logging.getLogger(__name__)
@@ -107,10 +107,13 @@ class Joining:
                 log.info("node %s has left the cluster", gone)
 
     def judge(self, hello: Hello) -> str | None:
-        """Return why an authenticated node is refused as a peer; None: it is accepted."""
+        """Return why an authenticated node is refused as a peer; None: it is accepted.
+
+        Raises NodeRemoved, see `Observer.judge_peer`.
+        """
         state = self._definitions.state
         if hello.disk in state.removed:
-            return (
+            raise NodeRemoved(
                 f"node {hello.node!r} was removed from the cluster with the data directory that it "
                 "has; empty the directory to let it join as a new node, or take it out of service"
             )

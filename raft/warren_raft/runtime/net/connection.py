@@ -16,6 +16,7 @@ from warren_raft.runtime.net import codec
 from warren_raft.runtime.net.handshake import (
     HandshakeRefused,
     Hello,
+    NodeRemoved,
     PeerRefused,
     Proof,
     RefusedByPeer,
@@ -246,7 +247,7 @@ class PeerConnection:
     def _shake(self, kind: int, body: memoryview) -> None:
         if kind == codec.REFUSED:
             refused = _refused.decode(body)
-            raise RefusedByPeer(refused.reason, refused.second)
+            raise RefusedByPeer(refused.reason, refused.second, self._is_removed(refused))
         if kind == codec.HELLO and self.hello is None:
             self._greeted(_hello.decode(body))
         elif kind == codec.PROOF and self.hello is not None and not self.boot_id:
@@ -256,6 +257,14 @@ class PeerConnection:
             self._established()
         else:
             raise codec.BadFrame(f"a frame of kind {kind} in the handshake")
+
+    def _is_removed(self, refused: HandshakeRefused) -> bool:
+        """Return whether the acceptor says so, and has proved itself; raises PeerRefused."""
+        if not (refused.removed and self._initiator and self._own and self.hello):
+            return False
+        proof = Proof(refused.removed)
+        check_proof(proof, self._owner.key, "remover", self._own, self.hello)
+        return True
 
     def _greeted(self, hello: Hello) -> None:
         if self._own is None:
@@ -311,9 +320,11 @@ class PeerConnection:
         if not isinstance(error, PeerError):
             raise error
         if isinstance(error, PeerRefused) and not isinstance(error, RefusedByPeer):
-            self._send(
-                codec.REFUSED, HandshakeRefused(str(error), isinstance(error, SecondProcess))
-            )
+            removed = b""
+            if isinstance(error, NodeRemoved) and not self._initiator and self._own and self.hello:
+                removed = prove(self._owner.key, "remover", self.hello, self._own).mac
+            second = isinstance(error, SecondProcess)
+            self._send(codec.REFUSED, HandshakeRefused(str(error), second, removed))
             self.stream.flush()
         self.stream.abort(error)
 

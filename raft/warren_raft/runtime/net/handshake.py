@@ -9,10 +9,11 @@
 An authenticated node may still be refused (it was removed from the cluster, or its founders
 differ): each side checks the other one's Hello after its proof.
 
-A side that refuses the other one sends Refused with the reason and closes. The secret is never
-sent. A proof is an HMAC-SHA256 with a key derived from the secret by scrypt (`peer_key`); the
-nonces of both sides prevent the replay of an old proof, and the two words prevent the reflection
-of one's own proof.
+A side that refuses the other one sends Refused with the reason and closes. A node that was removed
+ends when it is told so, but only by an acceptor that proves itself in the same message, with the
+word "remover". The secret is never sent. A proof is an HMAC-SHA256 with a key derived from the
+secret by scrypt (`peer_key`); the nonces of both sides prevent the replay of an old proof, and the
+three words prevent the reflection of one's own proof.
 
 The initiator proves itself first, because a proof allows offline guesses of the secret: an attacker
 that connects receives none. An attacker that is called in a peer's place (it took over the address,
@@ -89,11 +90,14 @@ class Proof(msgspec.Struct, frozen=True, array_like=True):
 class HandshakeRefused(msgspec.Struct, frozen=True, array_like=True):
     """The reason why the other side closes.
 
-    second  another process with this one's directory is connected (`SecondProcess`)
+    second   another process with this one's directory is connected (`SecondProcess`)
+    removed  this node was removed from the cluster (`NodeRemoved`): the mac of the acceptor's Proof
+             with the side "remover", because the node ends for it; empty: it was not
     """
 
     reason: str
     second: bool = False
+    removed: bytes = b""
 
 
 class PeerRefused(PeerError):
@@ -107,6 +111,10 @@ class SecondProcess(PeerRefused):
     """A refusal because another process with the same directory is connected."""
 
 
+class NodeRemoved(PeerRefused):
+    """A refusal because the node was removed from the cluster with its disk, for good."""
+
+
 class CrossedCalls(PeerError):
     """Simultaneous calls: this side's continues, so the other one's is closed without a reason."""
 
@@ -114,18 +122,20 @@ class CrossedCalls(PeerError):
 class RefusedByPeer(PeerRefused):
     """A refusal by the other side, with its reason.
 
-    second  see `HandshakeRefused`
+    second   see `HandshakeRefused`
+    removed  it was refused by a `NodeRemoved`, and the other side has proved itself
     """
 
-    def __init__(self, reason: str, second: bool = False) -> None:
+    def __init__(self, reason: str, second: bool = False, removed: bool = False) -> None:
         self.second = second
+        self.removed = removed
         super().__init__(reason)
 
     def __str__(self) -> str:
         return f"refused by the peer: {escaped(str(self.args[0])[:REASON_CHARACTERS_MAX])}"
 
 
-Side = Literal["initiator", "acceptor"]
+Side = Literal["initiator", "acceptor", "remover"]
 
 SCRYPT_N = 1 << 15
 SCRYPT_R = 8

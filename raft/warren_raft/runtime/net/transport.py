@@ -64,6 +64,10 @@ class TransportOwner(Protocol):
         """Handle that peer's report that another process with this directory is connected."""
         ...
 
+    def on_removed(self, node: NodeId) -> None:
+        """Handle that peer's report that this node was removed from the cluster."""
+        ...
+
     def on_raft(self, node: NodeId, messages: list[AnyRaftMessage]) -> None:
         """Handle Raft messages, in the order in which they were sent."""
         ...
@@ -479,6 +483,8 @@ class Transport:
         refused = isinstance(error, PeerRefused)
         if isinstance(error, RefusedByPeer) and error.second:
             self._owner.on_second(peer.node)
+        if isinstance(error, RefusedByPeer) and error.removed:
+            self._owner.on_removed(peer.node)
         if connection is peer.connection:
             peer.connection = None
             self._say(peer, f"connection lost: {error or 'closed by the peer'}")
