@@ -31,6 +31,7 @@ VERSION = "1.0.1"
 PYTEST = ("pytest==8.4.2", "pytest-asyncio==1.2.0", "pytest-timeout==2.4.0")
 HELPERS = ("pika==1.4.0", "requests==2.32.5", "pyjwt==2.10.1")
 TEST_S_MAX, FILE_S_MAX = 45, 300
+TOO_LONG = f"not done within {FILE_S_MAX} s"
 
 NOT_APPLICABLE: Reasons = (
     (r"test_streams\.py|stream|test_multiple_publishers|test_publisher_.*multiple", STREAMS),
@@ -77,7 +78,8 @@ class PythonClient:
 
     def _run_file(self, copy: Path, file: Path, outcome: Outcome, on_warren: bool) -> None:
         name = str(file.relative_to(copy))
-        listed = self._pytest(copy, "--collect-only", "-q", name).splitlines()
+        collected = self._pytest(copy, "--collect-only", "-q", name)
+        listed = collected.stdout.splitlines() if collected else []
         found = [line for line in listed if "::" in line and not line.startswith(("ERROR", "E "))]
         if not found:
             outcome.failed.append(f"{name}: no test could be collected")
@@ -95,18 +97,20 @@ class PythonClient:
             return
         report = copy / "report.xml"
         report.unlink(missing_ok=True)
-        self._pytest(copy, f"--junitxml={report}", f"--timeout={TEST_S_MAX}", *chosen)
+        done = self._pytest(copy, f"--junitxml={report}", f"--timeout={TEST_S_MAX}", *chosen)
         if not report.exists():
-            outcome.failed.append(f"{name}: not done within {FILE_S_MAX} s")
+            ended = f"pytest ended with {done.returncode}, and no report" if done else TOO_LONG
+            outcome.failed.append(f"{name}: {ended}")
             return
         read_report(report.read_text(encoding="utf-8"), outcome)
 
-    def _pytest(self, copy: Path, *arguments: str) -> str:
+    def _pytest(self, copy: Path, *arguments: str) -> subprocess.CompletedProcess[str] | None:
+        """Run pytest; None: it was not done in time, and is killed."""
         mode = ["-o", "asyncio_mode=auto", "-p", "no:cacheprovider"]
         command = [str(self._python), "-m", "pytest", f"--rootdir={copy}", *mode, *arguments]
         env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         try:
-            done = subprocess.run(
+            return subprocess.run(
                 command,
                 cwd=copy,
                 capture_output=True,
@@ -116,5 +120,4 @@ class PythonClient:
                 env=env,
             )
         except subprocess.TimeoutExpired:
-            return ""
-        return done.stdout
+            return None

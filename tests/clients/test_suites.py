@@ -44,6 +44,28 @@ def test_tests_that_need_what_warren_does_not_have_are_left_out_for_that_reason(
     assert why("tests/test_consumer.py::test_consumer_sync_queue_accept") is None
 
 
+DIES = """#!/bin/sh
+case "$*" in *--collect-only*) echo tests/test_one.py::test_a ;; *) kill -9 $$ ;; esac
+"""
+
+
+def test_a_pytest_that_dies_is_not_said_to_have_been_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tests = tmp_path / "sources" / python_client.CLIENT / "tests"
+    tests.mkdir(parents=True)
+    (tests / "test_one.py").touch()
+    venv = tmp_path / "python-1"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "complete").touch()
+    (venv / "bin" / "python").write_text(DIES)
+    (venv / "bin" / "python").chmod(0o755)
+    monkeypatch.setattr(python_client, "PLACE", tmp_path)
+    monkeypatch.setattr(python_client, "VERSION", "1")
+    outcome = python_client.PythonClient().run(tmp_path / "sources", tmp_path, on_warren=True)
+    assert outcome.failed == ["tests/test_one.py: pytest ended with -9, and no report"]
+
+
 def test_a_suite_that_did_not_run_is_in_the_table_and_is_no_success(tmp_path: Path) -> None:
     for name in ("python", "java", "hop"):
         with pytest.raises(NotRun, match="its package has no tests"):
