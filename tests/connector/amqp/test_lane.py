@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,6 +55,24 @@ def test_an_older_owner_is_refused_before_it_could_acknowledge(where: SpoolPlace
     new.take(new.begin_session(), rows([b"b"]))
     assert bodies(where, 0, 2) == [b"a", b"b"]
     assert bodies(where, 0, take_over(where).end) == [b"a", b"b"]
+
+
+def test_an_older_owner_whose_begun_file_was_removed_is_refused_as_such(
+    where: SpoolPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stood still amid a write; before, this was said to be the file system's fault."""
+    old = take_over(where)
+    session = old.begin_session()
+    store, write = type(where.store), type(where.store).write
+
+    def stands_still(self: Any, folder: str, name: str, fill: Any) -> None:
+        monkeypatch.setattr(store, "write", write)
+        take_over(where)
+        raise FileNotFoundError(2, "No such file or directory", name)
+
+    monkeypatch.setattr(store, "write", stands_still)
+    with pytest.raises(FencedError, match="Two drivers use the checkpoint"):
+        old.take(session, rows([b"late"]))
 
 
 def test_settled_files_go_and_positions_stay(where: SpoolPlace) -> None:

@@ -234,9 +234,7 @@ class LaneWriter:
         if not file.rows:
             return
         with self._breaking(f"writing rows {file.first} to {file.end - 1}"):
-            self._folder.place.store.write(
-                self._folder.path, file.name, lambda sink: write_rows(sink, batch, identities)
-            )
+            self._write(file.name, lambda sink: write_rows(sink, batch, identities))
             _check_owner(self._folder, self._epoch)
         self._files.append(file)
         self.end = file.end
@@ -275,9 +273,21 @@ class LaneWriter:
     def _mark(self, position: int) -> None:
         first, found = self._memory.identities(self._marked, position)
         mark = SpoolFile(first, position - first, self._epoch, "settled")
-        self._folder.place.store.write(self._folder.path, mark.name, _filled(found))
+        self._write(mark.name, _filled(found))
         self._marks.append(mark)
         self._marked = position
+
+    def _write(self, name: str, fill: Fill) -> None:
+        """Write a file; raises FencedError when a successor has removed it amid the write.
+
+        1. This receiver stands still with a file begun.  2. Its successor removes what was begun.
+        3. The receiver continues, and its file is not there to be given its name.
+        """
+        try:
+            self._folder.place.store.write(self._folder.path, name, fill)
+        except FileNotFoundError:
+            _check_owner(self._folder, self._epoch)
+            raise
 
     def _prune(self) -> None:
         """Remove marks of rows that are not remembered any more, but not the last mark."""
