@@ -37,6 +37,8 @@ SHORT = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 
+BLOCK_MAX = 12
+"""Messages of an entry's block. `judge` says so much of each block, and nothing of later ones."""
 OUTCOMES = ["settled", "returned", "failed", "rejected", "nacked"]
 CONFIGS = st.fixed_dictionaries(
     {
@@ -106,7 +108,7 @@ class AgainstModel(RuleBasedStateMachine):
         ]
 
     @rule(
-        shape=st.lists(st.tuples(SIZES, PRIORITIES, TTLS), min_size=1, max_size=12),
+        shape=st.lists(st.tuples(SIZES, PRIORITIES, TTLS), min_size=1, max_size=BLOCK_MAX),
         ttl=st.booleans(),
     )
     def enqueue(self, shape: list[tuple[int, int, int | None]], ttl: bool) -> None:
@@ -252,7 +254,7 @@ class AgainstModel(RuleBasedStateMachine):
             text = one.text
             live = [i for i in self.queue.state.contents.indexes() if i > one.judged]
             to = live[blocks - 1] if len(live) >= blocks else filters.newest
-            counts = [(i, 12) for i in live if i <= to]
+            counts = [(i, BLOCK_MAX) for i in live if i <= to]
             bits = {i: sum(matches(text, (i, at)) << at for at in range(n)) for i, n in counts}
             whole = tuple(i for i, n in counts if bits[i] == (1 << n) - 1)
             parts = tuple((i, bits[i].to_bytes(2, "little")) for i in bits if i not in whole)
@@ -312,7 +314,11 @@ class AgainstModel(RuleBasedStateMachine):
         self.end()
 
     @rule(
-        shape=st.lists(st.tuples(SIZES, TTLS, st.sampled_from([1, 20, 20, 50])), min_size=1),
+        shape=st.lists(
+            st.tuples(SIZES, TTLS, st.sampled_from([1, 20, 20, 50])),
+            min_size=1,
+            max_size=BLOCK_MAX,
+        ),
         ttl=st.booleans(),
     )
     def enqueue_delayed(self, shape: list[tuple[int, int | None, int]], ttl: bool) -> None:
