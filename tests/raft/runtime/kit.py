@@ -16,6 +16,10 @@ from warren_raft.runtime.loop import Loop
 from warren_raft.runtime.observer import NullObserver
 
 NODES = ("a", "b", "c")
+UNDISTURBED_MS = 60_000
+"""The default of `suspect_after_ms` here. The usual second is less than a sync takes on a machine
+that is busy enough, and then the leadership moves away from the disk that hangs. A test about
+silence, or about hanging disks, sets its own; a connection that ends is seen at once anyway."""
 
 
 class Listing:
@@ -96,7 +100,7 @@ class Cluster:
         self.loop = Loop()
         self.root = root
         self.nodes = nodes
-        self.settings = settings
+        self.settings = {"suspect_after_ms": UNDISTURBED_MS, **settings}
         self.ports: dict[str, int] = {}
         self.hosts: dict[str, Host] = {}
         self.observers: dict[str, Recorder] = {}
