@@ -28,6 +28,7 @@ LONG_MS = 300_000
 PASSING_KEPT_MS = 3_000
 QUORUM = {"x-queue-type": "quorum"}
 CLASSIC = {"x-queue-type": "classic"}
+DURABLE = pika.BasicProperties(delivery_mode=pika.DeliveryMode.Persistent)
 Lose = Callable[[LocalCluster, int], None]
 
 
@@ -213,10 +214,12 @@ def test_a_durable_classic_queue_of_a_lost_node_is_refused_by_itself_alone(
 ) -> None:
     with connect(cluster, 2) as there:
         there.channel().queue_declare("lasting", durable=True, arguments=CLASSIC)
+        there.channel().queue_declare("ending", durable=True, auto_delete=True)
     with connect(cluster, 0) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
-        channel.basic_publish("", "lasting", b"1", mandatory=True)
+        for name in ("lasting", "ending"):
+            channel.basic_publish("", name, b"1", DURABLE, mandatory=True)
         lose(cluster, 2)
         with pytest.raises(NackError):
             for _ in range(1_000):
@@ -240,7 +243,8 @@ def test_a_durable_classic_queue_of_a_lost_node_is_refused_by_itself_alone(
         assert connection.is_open
         _come_back(cluster, lose)
         eventually(lambda: _reachable(connection), "it is there again")
-        assert b"1" in bodies(cluster, "lasting")
+        for name in ("lasting", "ending"):
+            assert b"1" in bodies(cluster, name), name
 
 
 def _reachable(connection: pika.BlockingConnection) -> bool:

@@ -218,11 +218,11 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def passing(self) -> bool:
-        """Whether it does not outlive an absent node: exclusive, auto-delete or transient."""
-        config = self.config
-        return not self.replicated and (
-            config.exclusive or config.auto_delete or not config.durable
-        )
+        """Whether it does not outlive an absent node: exclusive or transient.
+
+        A durable auto-delete queue does: it has a disk, and messages confirmed as durable.
+        """
+        return not self.replicated and (self.config.exclusive or not self.config.durable)
 
     @property
     def carriers(self) -> tuple[str, ...]:

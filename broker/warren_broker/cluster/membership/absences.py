@@ -4,10 +4,9 @@
 publishes to the exchange, on another node.  3. The confirm would wait until the node is back, and
 messages published without confirms would accumulate, for as long as it is away.
 
-So as soon as this node suspects the other one, that node's exclusive, auto-delete and transient
-queues take no part in routing, nothing waits for submissions to them, and operations on them are
-refused. Publishes to a durable one are refused for that queue alone. Each node decides by its own
-suspicions.
+So as soon as this node suspects the other one, that node's exclusive and transient queues take no
+part in routing, nothing waits for submissions to them, and operations on them are refused.
+Publishes to a durable one are refused for that queue alone. Each node goes by its own suspicions.
 
 The leader of the metadata group deletes the former when the node's process has ended, or when the
 node was unreachable for `queues.consumer_disconnected_timeout_ms`: if it comes back later, its
@@ -121,7 +120,7 @@ class Absences:
         ]
         if doomed:
             log.warning(
-                "node %s: %s; %d exclusive, auto-delete and transient queues of it are deleted",
+                "node %s: %s; %d exclusive and transient queues of it are deleted",
                 node,
                 why,
                 len(doomed),

@@ -23,12 +23,12 @@ HOME_DOWN = "home node 'c' of durable queue 'lasting' in vhost '/' is down or in
 
 @pytest.fixture
 def universe() -> Iterator[Universe]:
-    """Node c alone has an exclusive, a transient, an auto-delete and a durable classic queue; the
-    first three and the quorum queue q are bound to a fanout exchange."""
+    """Node c alone has an exclusive, two transient (one auto-delete) and a durable classic queue;
+    the first three and the quorum queue q are bound to a fanout exchange."""
     made = begun()
     at_c(made, "own", exclusive=True)
     at_c(made, "transient", durable=False)
-    at_c(made, "deleting", auto_delete=True)
+    at_c(made, "deleting", durable=False, auto_delete=True)
     at_c(made, "lasting", arguments={"x-queue-type": "classic"})
     define(made, metadata.DeclareExchange("/", "fan", "fanout"))
     for name in ("q", "own", "transient", "deleting"):
@@ -315,15 +315,21 @@ def test_it_may_be_deleted_while_its_node_is_away_and_does_not_come_back(
     universe.until(lambda: names(universe, "c") == ["q"], "it has let go of it")
 
 
-def test_it_is_there_again_with_its_node(universe: Universe) -> None:
-    assert publish(universe, "", "lasting").confirmed()
+@pytest.mark.parametrize("name", ["lasting", "ending"])
+def test_it_is_there_again_with_its_node(universe: Universe, name: str) -> None:
+    """A durable auto-delete queue, too, as it has had no consumer that would be its last."""
+    at_c(universe, "ending", auto_delete=True)
+    universe.until(lambda: "ending" in names(universe), "a knows it")
+    assert publish(universe, "", name).confirmed()
     universe.kill("c")
-    universe.step()
+    universe.until(lambda: "own" not in names(universe), "what ends with its process is deleted")
+    refused = publish(universe, "", name)
+    assert refused.parts == 1 and not refused.confirmed()
     universe.start("c")
     universe.until(universe.ready, "c is back")
     universe.until(lambda: universe.running["a"].host.connected("c"), "a hears it")
     broker = universe.running["a"].broker
-    queue = broker.definitions.state.queue("/", "lasting")
+    queue = broker.definitions.state.queue("/", name)
     assert queue is not None
     answer = universe.call("a", lambda broker, done: broker.queues.ask(queue, Purge(), done))
     assert answer == Count(1)
