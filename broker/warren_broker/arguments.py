@@ -366,6 +366,9 @@ def queue_declaration(
     """Check a declaration's flags and arguments.
 
     Raises InvalidArgument, PreconditionFailed. An exclusive queue is never durable, as in RabbitMQ.
+    A durable auto-delete queue is replicated as every durable queue is, unless it asks for a type.
+    RabbitMQ has them as classic queues only: one that asks to be a quorum queue is refused, and
+    arguments of quorum queues are, so that an export can be read there.
     """
     check_name("queue", name)
     given = storable(arguments)
@@ -373,12 +376,12 @@ def queue_declaration(
     durable = durable and not exclusive
     asked = given.get("x-queue-type")
     explicit = asked in ("quorum", "classic")
-    replicable = durable and not exclusive and not auto_delete
+    replicable = durable and not exclusive
     kind: Kind = defaults.kind if replicable else "classic"
     if explicit:
         kind = "quorum" if asked == "quorum" else "classic"
-    _check(given, "declare", kind, explicit, what)
-    if kind == "quorum" and not replicable:
+    _check(given, "declare", "classic" if auto_delete and not explicit else kind, explicit, what)
+    if asked == "quorum" and (auto_delete or not replicable):
         flaw = "auto-delete" if auto_delete else "exclusive-owner" if exclusive else "non-durable"
         raise PreconditionFailed(f"invalid property '{flaw}' for {what}")
     size = given.get("x-quorum-initial-group-size", defaults.group_size)

@@ -285,6 +285,7 @@ class Node:
 
     def _drained(self, drained: bool) -> None:
         assert self.listener is not None
+        self.broker.consuming.parting = drained
         if drained:
             self.listener.suspend(MAINTENANCE_REASON)
             self._remove(READY_FILE)
@@ -301,6 +302,7 @@ class Node:
         self.broker.exchange_links.stop()
         if self.http_api is not None:
             self.http_api.stop()
+        self.broker.consuming.parting = True
         if self.listener is not None:
             self.listener.stop("broker forced connection closure with reason 'shutdown'")
         self.broker.hand_over()

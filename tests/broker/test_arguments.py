@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from warren_broker import arguments
 from warren_broker.amqp091.wire.fields import Field, Timestamp
@@ -51,7 +52,7 @@ def test_a_durable_queue_is_a_quorum_queue_by_default() -> None:
     [
         {"durable": False},
         {"exclusive": True},
-        {"auto_delete": True},
+        {"durable": False, "auto_delete": True},
         {"durable": False, "exclusive": True, "auto_delete": True},
     ],
 )
@@ -60,6 +61,17 @@ def test_temporary_queues_are_classic_by_default(flags: dict[str, bool]) -> None
     assert declaration.config.kind == "classic"
     assert declaration.config.delivery_limit == -1
     assert declaration.group_size == 1
+
+
+def test_a_durable_auto_delete_queue_is_replicated_unless_it_asks_for_a_type() -> None:
+    declaration = declare(auto_delete=True)
+    assert declaration.config == replace(declare().config, auto_delete=True)
+    assert declaration.group_size == 3
+    for asked in (
+        declare({"x-queue-type": "classic"}, auto_delete=True),
+        declare(auto_delete=True, kind="classic"),
+    ):
+        assert (asked.config.kind, asked.group_size) == ("classic", 1)
 
 
 @pytest.mark.specification("mirrored-queues: They are also never durable")

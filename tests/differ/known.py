@@ -218,6 +218,11 @@ KNOWN: tuple[Known, ...] = (
         warren=(("implicit_type: True, ", ""),),
     ),
     Known(
+        "loses neither messages nor clients with a node, is shown as a quorum queue",
+        "^definitions.*exported queues",
+        warren=(("name: 'plain', type: 'quorum'", "name: 'plain', type: 'classic'"),),
+    ),
+    Known(
         "Internal exchanges are exported.",
         "^definitions.*exported exchanges",
         warren=((r"\n?[^\n]*internal: True[^\n]*", ""), ("internal: False, ", "")),

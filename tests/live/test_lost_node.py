@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
-from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker, NackError
+from pika.exceptions import AMQPError, ChannelClosedByBroker, ConnectionClosedByBroker, NackError
 
 from live.conftest import eventually
 from live.load import connect
@@ -214,7 +214,7 @@ def test_a_durable_classic_queue_of_a_lost_node_is_refused_by_itself_alone(
 ) -> None:
     with connect(cluster, 2) as there:
         there.channel().queue_declare("lasting", durable=True, arguments=CLASSIC)
-        there.channel().queue_declare("ending", durable=True, auto_delete=True)
+        there.channel().queue_declare("ending", durable=True, auto_delete=True, arguments=CLASSIC)
     with connect(cluster, 0) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
@@ -254,6 +254,63 @@ def _reachable(connection: pika.BlockingConnection) -> bool:
         assert closed.reply_code == 404, closed
         return False
     return True
+
+
+def _consumers(cluster: LocalCluster, queue: str) -> int:
+    with connect(cluster, 0) as connection:
+        declared = connection.channel().queue_declare(queue, passive=True)
+        return int(declared.method.consumer_count)
+
+
+@contextmanager
+def expecting(cluster: LocalCluster, node: int, sent: set[bytes]) -> Iterator[None]:
+    """A client of that node which has been given these results, in an auto-delete queue, and works
+    on them while the node is lost: declared as Celery declares its queues for results (rpc://)."""
+    connection = connect(cluster, node)
+    channel = connection.channel()
+    channel.queue_declare("results", durable=True, auto_delete=True)
+    got: set[bytes] = set()
+    channel.basic_consume("results", lambda one, method, properties, body: got.add(body))
+    if not sent:
+        sent.add(b"first")
+        channel.basic_publish("", "results", b"first", DURABLE)
+    eventually(lambda: connection.process_data_events(0.05) or sent <= got, "it gets them")
+    yield
+    with suppress(AMQPError):
+        connection.close()
+
+
+def test_a_durable_auto_delete_queue_outlives_its_clients_node_and_all_nodes(
+    cluster: LocalCluster,
+) -> None:
+    """Before: its messages were lost with the node that declared it."""
+    sent: set[bytes] = set()
+    with connect(cluster, 0) as publisher:
+        channel = publisher.channel()
+        channel.confirm_delivery()
+        with expecting(cluster, 2, sent):
+            cluster.kill(2)
+            channel.basic_publish("", "results", b"second", DURABLE, mandatory=True)
+            sent.add(b"second")
+    for end in (LocalCluster.kill, LocalCluster.stop_node):
+        with expecting(cluster, 1, sent):
+            for node in range(3):
+                if cluster.is_running(node):
+                    end(cluster, node)
+        cluster.start()
+        eventually(lambda: not _consumers(cluster, "results"), "its consumer is known to be lost")
+    name = cluster.nodes[1].name
+    with expecting(cluster, 1, sent), Connection(cluster.node_address(2)) as operator:
+        Admin(operator).drain(name)
+        eventually(lambda: not _consumers(cluster, "results"), "its client was sent away")
+        Admin(operator).revive(name)
+    with connect(cluster, 2) as connection:
+        channel = connection.channel()
+        declared = channel.queue_declare("results", durable=True, auto_delete=True)
+        assert declared.method.message_count == len(sent)
+        tag = channel.basic_consume("results", lambda *delivery: None)
+        channel.basic_cancel(tag)
+    assert not exists(cluster, "results")
 
 
 @pytest.mark.parametrize("lose", [LocalCluster.kill, LocalCluster.pause])

@@ -9,6 +9,7 @@ from msgspec import structs
 from sim.planting import Replacement, by_name
 from warren_broker.cluster import definitions
 from warren_broker.cluster.client.queue_client import GroupClient
+from warren_broker.cluster.queue_deletions import QueueDeletions
 from warren_broker.metadata.incarnations import is_retired
 from warren_broker.queue import (
     ack,
@@ -359,6 +360,15 @@ def what_a_cancelled_consumer_never_saw_stays_with_it() -> list[Replacement]:
     return [(GroupClient, "leave", forget)]
 
 
+def an_auto_delete_queue_expects_no_consumer() -> list[Replacement]:
+    """One that has lost its last consumer with a node is deleted at once."""
+
+    def delete(self: QueueDeletions, queue: Any) -> None:
+        self._delete(queue, "auto_delete")
+
+    return [(QueueDeletions, "_expect_consumers", delete)]
+
+
 PLANTS = by_name(
     requeue_order_reversed,
     what_comes_back_goes_to_the_end,
@@ -387,4 +397,5 @@ PLANTS = by_name(
     lives_are_remembered_in_a_window,
     acknowledgements_wait_for_company,
     what_a_cancelled_consumer_never_saw_stays_with_it,
+    an_auto_delete_queue_expects_no_consumer,
 )

@@ -354,11 +354,11 @@ def set_order_leak() -> list[Replacement]:
     remove = disconnects._remove
     processes: dict[int, tuple[int, Any]] = {}
 
-    def unordered(context: Any, gone: Any, failed: bool) -> None:
+    def unordered(context: Any, gone: Any, failed: bool, lost: bool = False) -> None:
         state = context.state
         seed, _ = processes.setdefault(id(state), (len(processes), state))
         for consumer in sorted(gone, key=lambda one: hash((seed, one.key))):
-            remove(context, [consumer], failed)
+            remove(context, [consumer], failed, lost)
 
     return [(disconnects, "_remove", unordered)]
 

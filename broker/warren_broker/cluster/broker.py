@@ -50,6 +50,7 @@ from warren_broker.cluster.membership.requested_transfers import LeaderTransfer
 from warren_broker.cluster.membership.service import MemberService
 from warren_broker.cluster.membership.status import LeaderQueries
 from warren_broker.cluster.queue_commands import QueueCommands
+from warren_broker.cluster.queue_deletions import QueueDeletions
 from warren_broker.cluster.queue_sampler import QueueSampler
 from warren_broker.cluster.resource_alarms import ResourceAlarms
 from warren_broker.config import NodeConfig, Queues
@@ -69,8 +70,6 @@ from warren_raft.types import METADATA_GROUP
 log = logging.getLogger(__name__)
 Answer = Callable[[Any], None]
 """Called once with a result of `amqp091.requests`, or with a Refusal."""
-DELETION_MS = 1_000
-"""The node that deletes a queue has it forgotten; after so long the queue's leader does."""
 
 
 class Broker:
@@ -98,6 +97,7 @@ class Broker:
         self.joining = Joining(cluster, self.definitions, settings.peers)
         queues = settings.queues
         self.queues = QueueClients(cluster, self.definitions, timeout_ms, queues.compress_bytes_min)
+        self.deletions = QueueDeletions(self.queues)
         self.reading = RemoteReads(cluster, timeout_ms)
         self.viewing = ViewReads(cluster, self.reading)
         self.sinks = SinkReads(cluster, self.reading)
@@ -109,10 +109,9 @@ class Broker:
         self.events, self.log_exchange, self.firehose = self._node_messages(settings)
         self.history = History(self.queues, self.reading, self.publishing)
         self.due_messages = DueMessages(self.queues, self.consuming, self.publishing, self.ids)
-        self.dead_letters = DeadLetters(self.queues, self.publishing, settings.limits.frame_max)
-        self.letter_forwarders = LetterForwarders(
-            self.queues, self.publishing, settings.limits.frame_max, settings.queues
-        )
+        frame_max = settings.limits.frame_max
+        self.dead_letters = DeadLetters(self.queues, self.publishing, frame_max)
+        self.letter_forwarders = LetterForwarders(self.queues, self.publishing, frame_max, queues)
         patience_ms = queues.consumer_disconnected_timeout_ms
         self.absences = Absences(self.queues, self.reading, patience_ms)
         self.reconciler = Reconciler(cluster, self.definitions)
@@ -175,7 +174,7 @@ class Broker:
             judge_peer=lambda hello: self.joining.judge(hello),
             leader=LeaderCallbacks(
                 is_over=lambda node, uplink, number: self.definitions.is_over(node, uplink, number),
-                expired=self._expired,
+                expired=lambda group, reason: self.deletions.expired(group, reason),
                 dead_letter=lambda group, effect: self.dead_letters.publish(group, effect),
                 letters=lambda group, effect: self.letter_forwarders.carry_out(group, effect),
             ),
@@ -329,7 +328,7 @@ class Broker:
             if if_empty:
                 done(errors.not_empty(name, vhost))
             else:
-                self._forget_queue(
+                self.deletions.forget(
                     queue,
                     lambda gone: done(
                         gone if isinstance(gone, errors.Refusal) else requests.MessageCount(0)
@@ -342,7 +341,7 @@ class Broker:
                 done(reply)
                 return
             count = reply.messages if isinstance(reply, commands.Count) else 0
-            self._forget_queue(
+            self.deletions.forget(
                 queue,
                 lambda gone: done(
                     gone if isinstance(gone, errors.Refusal) else requests.MessageCount(count)
@@ -350,15 +349,6 @@ class Broker:
             )
 
         self.queues.ask(queue, commands.Delete(if_unused, if_empty), deleted)
-
-    def _forget_queue(self, queue: QueueRecord, done: Answer, forever: bool = False) -> None:
-        def forgotten(reply: Any) -> None:
-            if not isinstance(reply, errors.Refusal):
-                self.cluster.counters.add("queues_deleted", 1)
-            done(reply)
-
-        command = metadata.DeleteQueue(queue.vhost, queue.name, queue.group)
-        self.definitions.submit(command, forgotten, forever=forever)
 
     def cancel_consumer(self, consumer: int, done: Answer) -> None:
         """Cancel a consumer; an auto-delete queue without another one is gone before `done`.
@@ -379,19 +369,7 @@ class Broker:
 
         # Sent together, and applied in this order.
         self.consuming.cancel(consumer, answered)
-        self._delete_unused(queue, lambda: answered(None))
-
-    def _delete_unused(self, queue: QueueRecord, done: Callable[[], None]) -> None:
-        """Delete a queue unless it is in use; `done` is called when either is known."""
-
-        def deleted(reply: Any) -> None:
-            # Refused: there is a consumer again; Unavailable: the queue's next leader asks again.
-            if isinstance(reply, commands.Count | errors.NotFound):
-                self._forget_queue(queue, lambda gone: done())
-            else:
-                done()
-
-        self.queues.ask(queue, commands.Delete(if_unused=True), deleted)
+        self.deletions.delete_unused(queue, lambda: answered(None))
 
     def purge_queue(
         self, vhost: str, name: str, connection: int, done: Answer, *, store: bool = False
@@ -487,58 +465,6 @@ class Broker:
     def _is_replicated(self, group: int) -> bool:
         queue = self.definitions.state.groups.get(group)
         return group == METADATA_GROUP or (queue is not None and queue.replicated)
-
-    def _expired(self, group: int, reason: str) -> None:
-        """Delete a queue that is led here.
-
-        Nothing is submitted to a queue before this node knows its number, see `DeadLetters`. By
-        then the queue may have been used again, or be led elsewhere, where this is found again.
-        """
-        if reason == "deleted":
-
-            def due() -> None:
-                self.definitions.call_at_ready(lambda: self._complete_deletion(group))
-
-            self.cluster.loop.call_later(DELETION_MS, due)
-            return
-        host = self.cluster.host
-        if not self.definitions.ready:
-            unused_ms = host.state(group).unused_ms
-
-            def ready() -> None:
-                if host.is_leader(group) and host.state(group).unused_ms == unused_ms:
-                    self._expired(group, reason)
-
-            self.definitions.call_at_ready(ready)
-            return
-        queue = self.definitions.state.groups.get(group)
-        if queue is None:
-            return
-        name = errors.named("queue", queue.name, queue.vhost)
-
-        def done() -> None:
-            if group not in self.definitions.state.groups:
-                log.info("deleted %s: %s", name, reason)
-
-        self._delete_unused(queue, done)
-
-    def _complete_deletion(self, group: int) -> None:
-        """Have the definitions forget a queue that is led here and was deleted.
-
-        The node that was asked does so when the queue has answered. But 1. that node dies between
-        the two steps, or the request has timed out and is carried out later.  2. The queue is empty
-        for good, and still defined.  3. Declarations find it, its publishers are answered as those
-        of a queue that is being deleted: their messages are confirmed, and in no queue.
-        Replayed by tests/broker/cluster/client/test_deleted_queues.py
-        """
-        queue = self.definitions.state.groups.get(group)
-        if queue is None or not self.cluster.host.is_leader(group):
-            return  # as a rule: it is forgotten; or another leader completes it
-        log.info(
-            "%s was deleted by a request that was not completed: its definition is removed",
-            errors.named("queue", queue.name, queue.vhost),
-        )
-        self._forget_queue(queue, lambda reply: None, forever=True)
 
 
 def _queue_defaults(settings: Queues) -> QueueDefaults:

@@ -196,13 +196,15 @@ def _queue(queue: QueueRecord, notes: list[str]) -> Document:
     """Return a queue; as in exports of RabbitMQ 4.3 its arguments always name its type.
 
     Without that RabbitMQ would take its own default. `implicit_type` says that the declaration has
-    not named it, for an import here.
+    not named it, for an import here. RabbitMQ has no auto-delete quorum queues, and reads only the
+    argument; an import here reads `type` when the argument is not the declaration's.
     """
     name = errors.named("queue", queue.name, queue.vhost)
     kind = queue.config.kind
+    named = "classic" if queue.config.auto_delete else kind
     given = dict(queue.arguments)
     for row in TABLE:
-        if row.name in given and row.only == "classic" and kind == "quorum":
+        if row.name in given and row.only == "classic" and named == "quorum":
             del given[row.name]
             notes.append(f"{name}: written without {row.name}, which has no effect on its type")
     found = {
@@ -211,7 +213,7 @@ def _queue(queue: QueueRecord, notes: list[str]) -> Document:
         "type": kind,
         "durable": queue.config.durable,
         "auto_delete": queue.config.auto_delete,
-        "arguments": _json({**given, QUEUE_TYPE: kind}, name, notes),
+        "arguments": _json({**given, QUEUE_TYPE: named}, name, notes),
     }
     if given.get(QUEUE_TYPE) != kind:
         found["implicit_type"] = True

@@ -234,10 +234,13 @@ def cancel(context: QueueContext, command: Cancel) -> AnyReply:
     return DONE
 
 
-def retire(context: QueueContext, consumer: Consumer) -> None:
+def retire(context: QueueContext, consumer: Consumer, lost: bool = False) -> None:
     """Cancel a consumer; it keeps the messages that it holds. The caller then calls `changed`.
 
     What is on its way to a no-ack consumer counts as delivered: no-ack means at most once.
+
+    lost  its node's process has ended. The last consumer of an auto-delete queue is lost also when
+          its node is suspected: only the effect says so, the state is the same
     """
     state = context.state
     if consumer.cancelled:
@@ -255,7 +258,8 @@ def retire(context: QueueContext, consumer: Consumer) -> None:
         if state.config.expires_ms is not None:
             context.arm(context.now + state.config.expires_ms)
         if state.config.auto_delete:
-            context.expired("auto_delete")
+            lost = lost or bool(state.uplinks[consumer.uplink].suspected_ms)
+            context.expired("disconnected" if lost else "auto_delete")
     consumer.quiescing = False
     service_order.elect(
         context

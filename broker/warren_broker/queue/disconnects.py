@@ -40,16 +40,16 @@ def node_down(context: QueueContext, command: NodeDown) -> AnyReply:
     for uplink in list(state.uplinks.values()):
         older = uplink.node == command.node and 0 < uplink.incarnation <= number
         if uplink.id == command.uplink or older:
-            _remove(context, list(uplink.consumers.values()), True)
+            _remove(context, list(uplink.consumers.values()), True, lost=True)
             del state.uplinks[uplink.id]
             relays.session_over(context, uplink.id)
     return DONE
 
 
-def _remove(context: QueueContext, gone: list[Consumer], failed: bool) -> None:
+def _remove(context: QueueContext, gone: list[Consumer], failed: bool, lost: bool = False) -> None:
     """Remove consumers, oldest first, and return what they hold, or keep it for their relay."""
     for consumer in sorted(gone, key=lambda c: c.order):
-        attach.retire(context, consumer)
+        attach.retire(context, consumer, lost)
         if consumer.relay:
             relays.keep_all(context, consumer, failed)
         ack.let_all_go(context, consumer, "failed" if failed else "returned")

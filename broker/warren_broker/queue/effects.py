@@ -99,7 +99,7 @@ class LettersGone(msgspec.Struct, frozen=True, array_like=True, tag="letters_gon
     dropped: bool = False
 
 
-ExpiryReason: TypeAlias = Literal["expires", "auto_delete", "deleted"]
+ExpiryReason: TypeAlias = Literal["expires", "auto_delete", "disconnected", "deleted"]
 
 
 class Expired(msgspec.Struct, frozen=True, array_like=True, tag="expired"):
@@ -107,7 +107,9 @@ class Expired(msgspec.Struct, frozen=True, array_like=True, tag="expired"):
 
     The leader uses Delete(if_unused=True): a consumer may have joined in the meantime.
 
-    reason  "deleted": Delete was applied, and the definitions are to forget the queue
+    reason  "disconnected": auto-delete, and the last consumer was lost with its node, or this is a
+            new leader, which cannot know; "deleted": Delete was applied, and the definitions are to
+            forget the queue
     """
 
     reason: ExpiryReason

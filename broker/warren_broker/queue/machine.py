@@ -91,7 +91,7 @@ class QueueMachine:
             return (Expired("deleted"),)
         effects: list[Any] = []
         if state.config.auto_delete and state.ever_used and not state.in_use:
-            effects.append(Expired("auto_delete"))
+            effects.append(Expired("disconnected"))
         if state.letters.count:
             effects.append(LettersDue())
         if state.filters:

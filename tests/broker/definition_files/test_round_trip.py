@@ -59,7 +59,11 @@ def test_arguments_and_implicit_types_are_as_declared() -> None:
     ):
         world.declare(f"q{number}", arguments=arguments)
     world.declare("transient", durable=False)
-    world.declare("fleeting", auto_delete=True)
+    world.declare("passing", durable=False, auto_delete=True)
+    world.declare("results", auto_delete=True)
+    results = exported(world).document["queues"][-2]
+    assert results["name"] == "results" and results["type"] == "quorum"
+    assert results["arguments"] == {"x-queue-type": "classic"}, "what RabbitMQ reads"
     other = round_trip(world)
     for name, queue in world.state.scopes["/"].queues.items():
         there = other.state.scopes["/"].queues[name]

@@ -204,7 +204,33 @@ def test_an_auto_delete_queue_expires_when_its_last_consumer_goes() -> None:
     assert queue.of(Expired) == []
     queue.do(SessionDown(2))
     assert queue.of(Expired) == [Expired("auto_delete")]
-    assert Expired("auto_delete") in queue.machine.leader_effects(queue.state)
+
+
+def test_an_auto_delete_queue_says_that_its_last_consumer_was_lost_with_its_node() -> None:
+    """A new leader says so, too: it cannot know."""
+    queue = Queue(auto_delete=True)
+    queue.do(Checkout(1, 1, "a"))
+    assert queue.machine.leader_effects(queue.state) == ()
+    queue.do(NodeDown(1))
+    assert queue.of(Expired) == [Expired("disconnected")]
+    assert queue.machine.leader_effects(queue.state) == (Expired("disconnected"),)
+
+
+def test_so_it_does_of_an_exclusive_consumer_that_is_cancelled_because_its_node_has_ended() -> None:
+    queue = Queue(auto_delete=True)
+    queue.do(Checkout(1, 1, "a", exclusive=True))
+    queue.do(NodeSuspected("n1", hand_over=True, gone=True))
+    assert queue.of(Expired) == [Expired("disconnected")]
+
+
+def test_so_it_does_of_the_clients_of_a_node_that_sends_them_away() -> None:
+    queue = Queue(auto_delete=True)
+    queue.do(Checkout(1, 1, "a"))
+    queue.submit(NodeSuspected("n1"), SessionDown(1), NodeBack("n1"))
+    assert queue.of(Expired) == [Expired("disconnected")]
+    queue.do(Checkout(2, 2, "a", 1))
+    queue.put(1)
+    assert len(queue.got(2)) == 1
 
 
 def test_an_auto_delete_queue_that_never_had_a_consumer_stays() -> None:

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any, Literal
 
 from sim.profile import with_delays
-from sim.whole import swarm, windows
+from sim.whole import swarm, waiting, windows
 from warren_raft.config import RaftConfig
 
 DEAD = "dead"
@@ -106,6 +106,7 @@ class Profile:
     later        there is an exchange that delays messages, with its store
     imports      an operator imports definitions
     sifts        there is a queue of which consumers have filters, see SIFTED
+    awaiters     clients with auto-delete queues
     """
 
     nodes: int
@@ -152,13 +153,13 @@ class Profile:
     carriers: int = 0
     imports: bool = False
     sifts: bool = False
+    awaiters: int = 0
 
 
 BRIEF_SHARE = 0.7
 """Most worlds are over soon: there can be the more of them."""
 JOINERS = (0, 0, 0, 1, 2)
-UNLUCKY_SHARE = 0.55
-BAD_SHARE = 0.4
+UNLUCKY_SHARE, BAD_SHARE = 0.55, 0.4
 POLICIES_SHARE, POLICIES_MS = 0.25, 1_500
 """Worlds in which policies change, and for how long at least."""
 DELAYS_SHARE = 0.25
@@ -254,11 +255,10 @@ def _more(profile: Profile, rng: Random, lives: bool) -> Profile:
     if more is profile and not lives:
         more = _importing(more, rng)
     if not lives:
-        more = _relaying(more, rng)
-    more = more if lives else _settling(more, rng)
+        more = _settling(_relaying(more, rng), rng)
     if more is profile and not lives:
         more = _sifting(more, rng)
-    return _full(more)
+    return _full(replace(more, awaiters=0 if more.bad else waiting.awaiters(rng)))
 
 
 def _delaying(profile: Profile, rng: Random) -> Profile:
@@ -405,9 +405,8 @@ def _relaying(profile: Profile, rng: Random) -> Profile:
     plain, *others = profile.queues
     arguments = {"x-queue-type": "quorum", "x-delivery-limit": -1}
     carried = QueuePlan(CARRIED, arguments, plain.group_size)
-    return replace(
-        profile, queues=(plain, carried, *others), carriers=2, messages=2 * profile.messages
-    )
+    plans, messages = (plain, carried, *others), 2 * profile.messages
+    return replace(profile, queues=plans, carriers=2, messages=messages)
 
 
 def _importing(profile: Profile, rng: Random) -> Profile:

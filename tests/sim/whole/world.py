@@ -8,6 +8,7 @@ from typing import Any
 
 from sim.checkers import Violation, require
 from sim.trace import Traced
+from sim.whole.awaiters import RESULTS, Awaiter
 from sim.whole.carriers import Carrier
 from sim.whole.checkers import Checkers
 from sim.whole.consumers import Consumer, Getter
@@ -102,6 +103,7 @@ class World(Traced):
             self.publishers += delayers
             people += [*delayers, Ender(self, 0)]
         people += [Importer(self, 0)] if profile.imports else []
+        people += [Awaiter(self, at) for at in range(profile.awaiters)]
         people += carriers
         for plan in others:
             if plan.once:
@@ -158,6 +160,7 @@ class World(Traced):
         self.check_decisions()
         self.until("operators are done", self.kept)
         self.until("queues follow their policies", lambda: are_followed(self))
+        self.until("all results are there", self.awaited)
         self.leave()
         self.until("every member votes", self.everybody_votes)
         self.until("every submission is answered, all members have applied everything", self.level)
@@ -277,6 +280,19 @@ class World(Traced):
     def kept(self) -> bool:
         """Return whether nothing is drained and no node is half out."""
         return all(one.finished for one in self.people if isinstance(one, Registrar))
+
+    def awaited(self) -> bool:
+        """Return whether every client has its results, and the queues for them are deleted."""
+        awaiters = [one for one in self.people if isinstance(one, Awaiter)]
+        for one in awaiters:
+            if not one.over and one.finished:
+                one.leave()
+        return all(one.over for one in awaiters) and not any(
+            queue.name.startswith(RESULTS)
+            for machine in self.present().values()
+            if machine.running is not None
+            for queue in machine.running.broker.definitions.state.queues()
+        )
 
     def everybody_votes(self) -> bool:
         """Return whether every queue has its wanted members, as voters, and nothing is changing."""

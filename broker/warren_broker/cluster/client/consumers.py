@@ -33,6 +33,7 @@ GET_READ_MS = 200
 class Consumers:
     """The queue of each consumer number, until the consumer's session ends.
 
+    parting  this node sends its clients away: it ends, or is drained
     reading  consumer numbers of gets that wait for a read, by session
     kept     consumers of relays, and those of which no answer says that they are cancelled
     A queue may be deleted and declared again under its name while a consumer of the old one still
@@ -40,6 +41,7 @@ class Consumers:
     """
 
     def __init__(self, queues: QueueClients, new_number: Callable[[], int]) -> None:
+        self.parting = False
         self._queues = queues
         self._new_number = new_number
         self._groups: dict[int, int] = {}
@@ -177,7 +179,12 @@ class Consumers:
             self._queues.cluster.set_aside.note(group, where, reason)
 
     def session_down(self, session: int, failed: bool) -> None:
-        """End a channel: remove its consumers and return what they hold."""
+        """End a channel: remove its consumers and return what they hold.
+
+        A node that sends its clients away tells a durable auto-delete queue what other nodes would
+        when it has ended: it is suspected. A queue without another consumer then expects the client
+        on another node (`QueueDeletions`), and is not deleted as when a client leaves.
+        """
         told: dict[int, GroupClient] = {}
         self._reading.pop(session, None)
         for consumer in self._sessions.pop(session, ()):
@@ -185,12 +192,24 @@ class Consumers:
             self._kept.discard(consumer)
             client = self._queues.cluster.client(group)
             if client is not None:
+                if group not in told and self._is_to_stay(group):
+                    client.command(commands.NodeSuspected(self._queues.cluster.host.node_id))
                 if client.give_back_unsent(consumer):
                     client.command(commands.Cancel(consumer))
                 client.consumers.pop(consumer, None)
                 told[group] = client
-        for client in told.values():
+        for group, client in told.items():
             client.command(commands.SessionDown(session, failed))
+            if self._is_to_stay(group):
+                # 1. The node is drained, and revived.  2. It is no news that it is reachable: its
+                # next consumers would be suspended for ever.
+                client.command(commands.NodeBack(self._queues.cluster.host.node_id))
+
+    def _is_to_stay(self, group: int) -> bool:
+        if not self.parting:
+            return False
+        queue = self._queues.definitions.state.groups.get(group)
+        return queue is not None and queue.config.auto_delete and queue.config.durable
 
     def forget(self, consumer: int, session: int, getter: bool) -> None:
         """Forget a consumer that was cancelled, or one of gets, and holds nothing.

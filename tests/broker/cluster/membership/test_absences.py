@@ -318,7 +318,7 @@ def test_it_may_be_deleted_while_its_node_is_away_and_does_not_come_back(
 @pytest.mark.parametrize("name", ["lasting", "ending"])
 def test_it_is_there_again_with_its_node(universe: Universe, name: str) -> None:
     """A durable auto-delete queue, too, as it has had no consumer that would be its last."""
-    at_c(universe, "ending", auto_delete=True)
+    at_c(universe, "ending", auto_delete=True, arguments={"x-queue-type": "classic"})
     universe.until(lambda: "ending" in names(universe), "a knows it")
     assert publish(universe, "", name).confirmed()
     universe.kill("c")
