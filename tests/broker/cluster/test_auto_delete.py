@@ -64,13 +64,13 @@ def moved(universe: Universe, node: str) -> None:
     )
 
 
-def consume(universe: Universe, node: str, name: str = "results") -> None:
-    """A consumer that takes one message, and returns none."""
+def consume(universe: Universe, node: str, name: str = "results", *how: bool) -> None:
+    """A consumer that takes one message, and returns none; how: see `Consumers.checkout`."""
 
     def call(broker: Any, done: Any) -> None:
         queue = broker.definitions.state.queue("/", name)
         number = broker.ids.consumer()
-        broker.consuming.checkout(queue, Checkout(number, SESSION, "t", 1), Nobody(), done)
+        broker.consuming.checkout(queue, Checkout(number, SESSION, "t", 1), Nobody(), done, *how)
 
     assert universe.call(node, call) == requests.RequestDone()
 
@@ -213,6 +213,16 @@ def test_its_leader_ends(universe: Universe) -> None:
     universe.start("a")
     universe.until(universe.ready, "a is back")
     assert counts(universe) == (2, 1)
+
+
+def test_a_consumer_that_would_be_cancelled_as_another_node_leads_stays(universe: Universe) -> None:
+    """Its cancellation would be the queue's end."""
+    consume(universe, "c", "results", True)
+    leave(universe, "b")
+    universe.until(lambda: counts(universe) == (1, 1), "it is alone")
+    moved(universe, "b")
+    later(universe, 2 * EXPECTED_MS)
+    assert counts(universe) == (1, 1)
 
 
 def test_the_leadership_moves_before_it_deletes_the_queue(universe: Universe) -> None:

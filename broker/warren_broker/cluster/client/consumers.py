@@ -74,7 +74,8 @@ class Consumers:
     ) -> None:
         """Add a consumer; `done` is called before its first message.
 
-        cancel_on_failover  cancel it when another node begins to lead the queue
+        cancel_on_failover  cancel it when another node begins to lead the queue, unless the queue
+                            would be deleted then: an auto-delete one
         missed, timed_out, activity, has_room  see `LocalConsumer`
         """
         if self._queues.deleted(queue):
@@ -92,7 +93,7 @@ class Consumers:
             receiver,
             command.no_ack,
             timeout_ms=timeout_ms,
-            ends=cancel_on_failover,
+            ends=cancel_on_failover and not queue.config.auto_delete,
             led_by=self._queues.cluster.leader_of(queue.group) or "",
             limit=command.prefetch or UNLIMITED_WINDOW,
             missed=missed,
