@@ -34,10 +34,12 @@ log = logging.getLogger("pyspark_warren")
 IDENTITY_FILE: Final = "warren-sink.json"
 """Its name in the checkpoint."""
 _LOOKED_MAX: Final = 1_000
-_looked: set[tuple[str, str, str]] = set()
-"""Queue, sink and run that this process has looked for other sinks of."""
+_looked: dict[tuple[str, str], str] = {}
+"""By queue and run the sink that this process has looked for other ones of, last."""
 _OFFSETS: Final = "offsets"
 """Where Spark logs the offsets of each batch, before it runs."""
+_METADATA: Final = "metadata"
+"""Where Spark keeps the query's id, before its first batch."""
 
 
 def note_identity(options: Options, batch: int) -> None:
@@ -51,19 +53,22 @@ def note_identity(options: Options, batch: int) -> None:
     directory = _checkpoint(options)
     if directory is None:
         return
-    found, identity = _noted(directory), _identity(options)
-    if found is not None and found["batch"] >= batch:
-        if found["identity"] == identity:
+    query = _query(directory)
+    found, identity = _noted(directory), _identity(options, query)
+    if found is not None and found["batch"] >= batch and not _begun_again(directory, found, query):
+        changed = _changed(found["identity"], identity)
+        if not changed:
             return  # and a driver that stood still does not set the number back
-        _refuse(options, batch, found["identity"], identity)
-    text = json.dumps({"batch": batch, "identity": identity}, sort_keys=True)
+        _refuse(options, batch, changed)
+    noted = {"batch": batch, "identity": identity, "query": query}
     at = directory / IDENTITY_FILE
     new = directory / f".{IDENTITY_FILE}.{os.getpid()}"
     try:
-        new.write_text(text, encoding="utf-8")
+        new.write_text(json.dumps(noted, sort_keys=True), encoding="utf-8")
         new.replace(at)
     except OSError as wrong:
         log.warning("%s is not written, so changed sink options are not detected: %s", at, wrong)
+        new.unlink(missing_ok=True)
 
 
 def refuse_other_sinks(
@@ -75,8 +80,8 @@ def refuse_other_sinks(
 ) -> None:
     """Refuse a batch that its query has published in one of the queues under another sinkId.
 
-    Only where the checkpoint cannot say it, and once for a run in this process: what this driver
-    publishes itself has this name.
+    Only where the checkpoint cannot say it, and once for a sink of a run until this process has
+    another one of it: what this driver publishes itself has this name.
 
     look    the last batch of each sink of a queue that has a run of that name
     raises  SinkChangedError; with onSinkChange=continue this is logged
@@ -84,7 +89,7 @@ def refuse_other_sinks(
     if options.run_id or _checkpoint(options) is not None:
         return
     for queue in sorted(queues):
-        if (queue, driver.sink, driver.run) in _looked:
+        if _looked.get((queue, driver.run)) == driver.sink:
             continue
         try:
             found = look(queue, driver.run)
@@ -93,17 +98,19 @@ def refuse_other_sinks(
             found = {}
         for sink, last in found.items():
             if sink != driver.sink and last >= batch:
-                _refuse(options, batch, {"sinkId": sink}, {"sinkId": driver.sink})
+                _refuse(options, batch, _changed({"sinkId": sink}, {"sinkId": driver.sink}))
         if len(_looked) >= _LOOKED_MAX:
             _looked.clear()
-        _looked.add((queue, driver.sink, driver.run))
+        _looked[queue, driver.run] = driver.sink
 
 
 def last_batch(options: Options) -> int | None:
     """Return the number of the last batch that Spark has begun; None: it cannot be read here."""
     directory = _checkpoint(options)
-    if directory is None:
-        return None
+    return None if directory is None else _last_begun(directory)
+
+
+def _last_begun(directory: Path) -> int | None:
     names = [each.name for each in (directory / _OFFSETS).iterdir()]
     return max((int(name) for name in names if name.isdecimal()), default=None)
 
@@ -114,26 +121,53 @@ def _checkpoint(options: Options) -> Path | None:
     return directory if directory is not None and (directory / _OFFSETS).is_dir() else None
 
 
-def _identity(options: Options) -> dict[str, Any]:
+def _identity(options: Options, query: str | None) -> dict[str, Any]:
     """Return what says which batch it is, and where it goes, by the options' names.
 
-    Not the hosts: nodes are added and removed, and are one broker.
+    Not the hosts: nodes are added and removed, and are one broker. A default that is given has the
+    value that it has where it is left out.
+
+    query   sinkId and runId where they are left out; None: not known, and they are not noted
     """
-    return {
+    exchange = options.exchange
+    if exchange is None and options.routing_key is not None:
+        exchange = ""
+    identity = {
         "broker": options.broker,
         "vhost": options.vhost,
-        "exchange": options.exchange,
+        "exchange": exchange,
         "routingKey": options.routing_key,
-        "sinkId": options.sink_id,
-        "runId": options.run_id,
         "atomicBatch": options.atomic_batch,
     }
+    names = {"sinkId": options.sink_id or query, "runId": options.run_id or query}
+    return identity | {name: value for name, value in names.items() if value is not None}
+
+
+def _query(directory: Path) -> str | None:
+    """Return the query's id; None: it cannot be read."""
+    try:
+        return str(json.loads((directory / _METADATA).read_text(encoding="utf-8"))["id"])
+    except (OSError, ValueError, KeyError, TypeError) as wrong:
+        log.warning("%s has no query's id: %s", directory / _METADATA, wrong)
+        return None
+
+
+def _begun_again(directory: Path, found: dict[str, Any], query: str | None) -> bool:
+    """Return whether the note is of an earlier query, of which Spark's logs are gone."""
+    if found["query"] in (None, query):
+        return False
+    begun = _last_begun(directory)
+    return begun is None or begun < found["batch"]
 
 
 def _noted(directory: Path) -> dict[str, Any] | None:
     try:
         stored = json.loads((directory / IDENTITY_FILE).read_text(encoding="utf-8"))
-        return {"batch": int(stored["batch"]), "identity": dict(stored["identity"])}
+        return {
+            "batch": int(stored["batch"]),
+            "identity": dict(stored["identity"]),
+            "query": stored.get("query"),
+        }
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as wrong:
@@ -141,14 +175,16 @@ def _noted(directory: Path) -> dict[str, Any] | None:
         return None
 
 
-def _refuse(options: Options, batch: int, before: dict[str, Any], now: dict[str, Any]) -> None:
-    changed = [
+def _changed(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Return what differs, as text; another release may note more, or less."""
+    return [
         f"{name}={_shown(before[name])} (now {_shown(now[name])})"
         for name in now
-        if name in before and before[name] != now[name]  # another release may note more, or less
+        if name in before and before[name] != now[name]
     ]
-    if not changed:
-        return
+
+
+def _refuse(options: Options, batch: int, changed: list[str]) -> None:
     of = f" with checkpoint {options.checkpoint!r}" if options.checkpoint else ""
     text = (
         f"batch {batch} of the query{of} may have been published with other "
@@ -163,4 +199,4 @@ def _refuse(options: Options, batch: int, before: dict[str, Any], now: dict[str,
 
 
 def _shown(value: Any) -> str:
-    return "none" if value in (None, "") else str(value)
+    return "none" if value is None else str(value) or '""'

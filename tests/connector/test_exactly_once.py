@@ -388,9 +388,9 @@ def test_a_query_that_ends_between_decision_and_commit_log_goes_on(
     ("changed", "text"),
     [
         ({"sinkId": "another"}, r"sinkId=mine \(now another\)"),
-        ({"runId": "another"}, r"runId=none \(now another\)"),
+        ({"runId": "another"}, r"runId=[-0-9a-f]{36} \(now another\)"),
         ({"routingKey": "{more}"}, r"routingKey=out-\w+ \(now more-\w+\)"),
-        ({"exchange": "amq.direct"}, r"exchange=none \(now amq.direct\)"),
+        ({"exchange": "amq.direct"}, r"exchange=\"\" \(now amq.direct\)"),
         ({"atomicBatch": "false"}, r"atomicBatch=True \(now False\)"),
     ],
     ids=lambda each: next(iter(each)) if isinstance(each, dict) else "",
