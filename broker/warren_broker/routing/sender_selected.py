@@ -35,10 +35,9 @@ def is_unused(headers: Mapping[str, Any]) -> bool:
 
     As in RabbitMQ, a message that was dead-lettered with a key of its queue's keeps the header, and
     is routed by that key alone from then on. The order of the headers says so, which clients do not
-    see. A client that publishes such a message again, with its headers in this order, is asked
-    nothing: its CC routes (`Publisher`).
+    see: of a client that publishes such a message again, x-death is behind both.
     """
-    return list(headers)[-2:] == UNUSED
+    return list(headers)[-2:] == UNUSED and "x-death" in headers
 
 
 def place_further_keys(headers: dict[str, Any], used: bool) -> None:

@@ -232,13 +232,13 @@ class Letters:
         raw = readable(stored)
         if raw != stored:
             self.unreadable.append(i)
-        headers = _headers(raw)
+        headers, unused, failed = _past(raw)
         annotate(headers, annotations, raw)
         exchange, key = block.route(i)
         listed = _keys(headers.get("CC"))
         if not listed:
             headers.pop("CC", None)  # not a list of keys: it cannot be used for routing
-        further = () if is_unused(headers) else listed
+        further = () if unused else listed
         shown = [key.decode("utf-8", "replace"), *further]
         said = properties.decode(raw)
         expiration = said.expiration
@@ -251,7 +251,7 @@ class Letters:
             expiration,
             died_s,
         )
-        add_failures(headers, deaths, failures)
+        show_failures(headers, failed + failures)
         changes: dict[str, Any] = {"headers": headers}
         if expiration is not None:
             changes["expiration"] = None  # it would expire again at once
@@ -286,24 +286,39 @@ class Letters:
         return not is_cycle(self.deaths[i], queue)
 
 
-def add_failures(headers: dict[str, Any], deaths: list[Death], failures: int) -> None:
+def show_failures(headers: dict[str, Any], failures: int) -> None:
     """Show how often a message's delivery failed, in the queues that it died in and in this one.
 
     As in RabbitMQ, both headers have this number until the next queue has delivered the message
-    more than once. What a client wrote into a message that never died is left alone.
+    more than once. What a client wrote into a message is left alone while none has failed.
     """
-    before = headers.get("x-delivery-count") if len(deaths) > 1 or _again(deaths) else 0
-    given = before.value if isinstance(before, Field) else before
-    if isinstance(given, int) and 0 < given < DEATHS_COUNT_MAX:
-        failures += given
     if failures:
-        headers.update(dict.fromkeys(COUNT_HEADERS, Field("l", failures)))
+        for name in COUNT_HEADERS:
+            headers.pop(name, None)
+            headers[name] = Field("l", failures)  # behind x-death, see `_failures`
 
 
-def _again(deaths: list[Death]) -> bool:
-    """Return whether the newest death was counted before."""
-    count: Any = deaths[0]["count"]
-    return bool(count.value > 1)
+def _past(raw: bytes) -> tuple[dict[str, Any], bool, int]:
+    """Return headers without an x-death of a client's, whether CC is unused, earlier failures."""
+    headers: dict[str, Any] = dict(properties.headers(raw))
+    unused, failed = is_unused(headers), _failures(headers)
+    if not is_history(headers):
+        del headers[X_DEATH]
+    return headers, unused, failed
+
+
+def _failures(headers: dict[str, Any]) -> int:
+    """Return the failures that a letter was published with; 0: a client has written the count.
+
+    The order of the headers says so, as it does of x-death (`published_deaths`): of a letter they
+    are behind that.
+    """
+    names = list(headers)
+    count = COUNT_HEADERS[-1]
+    if count not in headers or X_DEATH not in names[: names.index(count)]:
+        return 0
+    value = headers[count].value
+    return value if isinstance(value, int) and 0 < value < DEATHS_COUNT_MAX else 0
 
 
 def is_cycle(deaths: list[Death], queue: str) -> bool:
@@ -366,14 +381,6 @@ def record(
         headers.pop(name, None)
         headers[name] = value  # behind x-death, see `is_history`
     return deaths
-
-
-def _headers(raw: bytes) -> dict[str, Any]:
-    """Return a message's headers, without an x-death that its publisher wrote."""
-    headers: dict[str, Any] = dict(properties.headers(raw))
-    if not is_history(headers):
-        del headers[X_DEATH]
-    return headers
 
 
 def _deaths(given: Any) -> list[Death]:

@@ -310,6 +310,27 @@ def test_a_letter_that_a_client_publishes_again_has_no_history() -> None:
     assert letter["x-death"][0]["count"] == 2, "the broker's own is a history"
 
 
+def test_counts_of_a_letter_that_a_client_publishes_again_are_not_counted_on() -> None:
+    """They were, from the second death on, when none had failed until the first one."""
+    letter, _ = dies(f.PLAIN, 3)
+    first, _ = dies(published(again(letter)))
+    assert first["x-delivery-count"] == 3, "shown as it came"
+    second, _ = dies(again(first), 1)
+    assert second["x-death"][0]["count"] == 2
+    assert (second["x-acquired-count"], second["x-delivery-count"]) == (1, 1)
+
+
+def test_the_further_keys_of_a_letter_that_a_client_publishes_again_are_used() -> None:
+    """The order of the headers said that they were only to be shown, and the copy was lost."""
+    shown, flags = dies(again({"CC": ["other"]}))
+    assert not flags
+    headers, flags = dies(published(again(shown)), key=None)
+    assert flags == CC and headers["x-death"][0]["routing-keys"] == ["k", "other"]
+    mine = again({"CC": ["other"], "x-last-death-exchange": "e"})
+    headers, flags = dies(mine, key=None)
+    assert flags == CC, "a client's order of headers says nothing"
+
+
 @pytest.mark.parametrize("value", ["none", [{"queue": "other", "count": 3}], 7])
 def test_deaths_that_a_client_invented_are_no_history(value: Any) -> None:
     raw = published(again({"x-death": value, "x-first-death-queue": "mine", "CC": ["c"]}))
