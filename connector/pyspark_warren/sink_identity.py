@@ -38,7 +38,7 @@ _looked: dict[tuple[str, str], str] = {}
 """By queue and run the sink that this process has looked for other ones of, last."""
 _OFFSETS: Final = "offsets"
 """Where Spark logs the offsets of each batch, before it runs."""
-_METADATA: Final = "metadata"
+_ID_FILE: Final = "metadata"
 """Where Spark keeps the query's id, before its first batch."""
 
 
@@ -146,9 +146,9 @@ def _identity(options: Options, query: str | None) -> dict[str, Any]:
 def _query(directory: Path) -> str | None:
     """Return the query's id; None: it cannot be read."""
     try:
-        return str(json.loads((directory / _METADATA).read_text(encoding="utf-8"))["id"])
+        return str(json.loads((directory / _ID_FILE).read_text(encoding="utf-8"))["id"])
     except (OSError, ValueError, KeyError, TypeError) as wrong:
-        log.warning("%s has no query's id: %s", directory / _METADATA, wrong)
+        log.warning("%s has no query's id: %s", directory / _ID_FILE, wrong)
         return None
 
 

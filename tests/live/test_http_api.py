@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,8 @@ from live.conftest import eventually
 from live.http_client import SETTINGS, HttpClient, add_user, http_client, quoted
 from warren.admin import Admin
 from warren.local import LocalCluster
+from warren_broker.amqp091.wire.fields import Timestamp
+from warren_broker.pika_properties import MessageProperties
 
 pytestmark = pytest.mark.live
 NODES = {"node-0", "node-1", "node-2"}
@@ -267,6 +270,55 @@ def test_messages_are_published_and_taken(cluster: LocalCluster, http: HttpClien
     assert base64.b64decode(one["payload"]) == b"gr"
     http("POST", path, {"count": 1, "ackmode": "reject_requeue_false", "encoding": "auto"})
     assert http("POST", path, {**cut, "ackmode": "ack_requeue_true"}).body == []
+
+
+def test_a_message_with_any_header_is_shown_and_not_lost(
+    cluster: LocalCluster, http: HttpClient
+) -> None:
+    """pika cannot read a late date: the message was taken, and the answer was 503."""
+    assert http("PUT", f"/queues/{ROOT}/typed", {}).status == 201
+    headers = {
+        "late": Timestamp((1 << 64) - 1),
+        "half": 2.5,
+        "list": [0.5, math.inf, {"\udcff": b"\xff"}],
+    }
+    with connect(cluster, 2) as connection:
+        properties = MessageProperties(headers=headers, message_id="\udcffid")
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.basic_publish("", "typed", b"typed", properties)
+    take = {"count": 1, "ackmode": "ack_requeue_false", "encoding": "auto"}
+    (one,) = http("POST", f"/queues/{ROOT}/typed/get", take).body
+    assert one["payload"] == "typed"
+    assert one["properties"] == {
+        "message_id": "\\xffid",
+        "headers": {
+            "late": (1 << 64) - 1,
+            "half": 2.5,
+            "list": [0.5, "inf", {"\\xff": "\\xff"}],
+        },
+    }
+
+
+def test_headers_of_a_message_that_is_published_keep_their_values(
+    cluster: LocalCluster, http: HttpClient
+) -> None:
+    """pika has no floats: they were refused; whole numbers of more than 64 bits were a 500."""
+    assert http("PUT", f"/queues/{ROOT}/kept", {}).status == 201
+    headers = {"half": 2.5, "list": [0.5, None, {"n": -(1 << 63)}], "text": "ж"}
+    routed = publish(http, "amq.default", "kept", properties={"headers": headers})
+    assert (routed.status, routed.body) == (200, {"routed": True})
+    take = {"count": 1, "ackmode": "ack_requeue_false", "encoding": "auto"}
+    (one,) = http("POST", f"/queues/{ROOT}/kept/get", take).body
+    assert one["properties"]["headers"] == headers
+    for refused in (
+        {"headers": {"n": [1 << 63]}},
+        {"headers": {"d": {"n": -(1 << 63) - 1}}},
+        {"headers": {"ж" * 128: 1}},
+        {"headers": {"list": [{"k" * 256: 1}]}},
+        {"message_id": "ж" * 128},
+    ):
+        assert publish(http, "amq.default", "kept", properties=refused).status == 400, refused
 
 
 def test_wrong_requests_for_messages_are_refused(http: HttpClient) -> None:

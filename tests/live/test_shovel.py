@@ -22,7 +22,7 @@ from warren.errors import AccessRefused, NotFound, PeerError, WarrenError
 from warren.local import LocalCluster
 from warren.uri import Address
 from warren_broker.amqp091.wire.fields import Timestamp
-from warren_broker.shovel.message_properties import MessageProperties
+from warren_broker.pika_properties import MessageProperties
 from warren_broker.shovel.owner import shovel_owner
 
 pytestmark = pytest.mark.live

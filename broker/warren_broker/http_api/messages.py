@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import math
 import ssl
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,7 @@ from pika.exceptions import (
     UnroutableError,
 )
 
+from warren_broker.amqp091.wire.fields import SHORT_STRING_BYTES_MAX
 from warren_broker.amqp091.wire.properties import NAMES
 from warren_broker.http_api.calls import HttpCall, text, whole_number
 from warren_broker.http_api.replies import (
@@ -36,6 +38,7 @@ from warren_broker.http_api.replies import (
     unavailable,
 )
 from warren_broker.pika_connections import blocking_connection
+from warren_broker.pika_properties import MessageProperties
 
 THREADS: Final = 8
 TAKEN_MAX: Final = 10_000
@@ -131,7 +134,7 @@ def _payload(payload: str, encoding: Any) -> bytes:
         raise bad_request("the payload is not base64") from None
 
 
-def _properties(given: Any) -> pika.BasicProperties:
+def _properties(given: Any) -> MessageProperties:
     """Return the properties of a message; raises HttpRefusal for unknown ones and wrong types."""
     if given == []:
         given = {}  # what some languages make of an empty map
@@ -145,10 +148,30 @@ def _properties(given: Any) -> pika.BasicProperties:
         elif name == "headers":
             if not isinstance(value, dict):
                 raise bad_request("headers is not an object")
+            _check_value(value)
         else:
-            text(name, value)
+            _check_short(name, text(name, value))
     numbers = {name: int(given[name]) for name in NUMBERS if name in given}
-    return pika.BasicProperties(**{**given, **numbers})
+    return MessageProperties(**{**given, **numbers})
+
+
+def _check_value(value: Any) -> None:
+    """Raise HttpRefusal for a header's value that AMQP 0.9.1 has no bytes for."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            _check_short("a header's name", name)
+            _check_value(item)
+    elif isinstance(value, list):
+        for item in value:
+            _check_value(item)
+    elif isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        raise bad_request(f"{str(value)[:40]} is no number of 64 bits")
+
+
+def _check_short(what: str, value: str) -> None:
+    size = len(value.encode())
+    if size > SHORT_STRING_BYTES_MAX:
+        raise bad_request(f"{what} has {size} bytes; {SHORT_STRING_BYTES_MAX} is the limit")
 
 
 # ------------------------------------------------------------------ over AMQP
@@ -300,15 +323,20 @@ def _shown(method: Any, properties: Any, body: bytes, taking: _Taking) -> dict[s
 def _header(value: Any) -> Any:
     """Return a header's value as JSON has it."""
     if isinstance(value, dict):
-        return {str(key): _header(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
+        return {_readable(key): _header(item) for key, item in value.items()}
+    if isinstance(value, list):
         return [_header(item) for item in value]
-    if isinstance(value, bytes | bytearray):
+    if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
-    if isinstance(value, int) and not isinstance(value, bool):
-        return int(value)  # pika has a class for those of 64 bits
-    if value is None or isinstance(value, bool | float | str):
+    if isinstance(value, str):
+        return _readable(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, bool | float):
         return value
-    if hasattr(value, "timestamp"):
-        return int(value.timestamp())
-    return str(value)
+    return int(value) if isinstance(value, int) else str(value)
+
+
+def _readable(value: str) -> str:
+    """Return a text with what is not UTF-8 in it written as escapes."""
+    return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -18,6 +18,7 @@ from typing import Any, Final
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from warren_broker import pika_properties
 from warren_broker.errors import FrameError
 from warren_broker.http_api.application import HttpApplication
 from warren_broker.http_api.bounded_connection import (
@@ -104,6 +105,7 @@ def main(arguments: list[str]) -> int:
     )
     for name in ("uvicorn", "pika"):  # lines that any client could provoke
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    pika_properties.install()
     os.nice(API_NICENESS)
     asyncio.run(_until_the_end(socket.socket(fileno=int(arguments[0]))))
     return 0

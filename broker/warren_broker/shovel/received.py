@@ -13,7 +13,7 @@ from warren_broker.amqp10.message.sent import encode_message
 from warren_broker.block.layout import FORM_AMQP091
 from warren_broker.kernel import read_sections
 from warren_broker.kernel.section_types import MalformedSections
-from warren_broker.shovel.message_properties import MessageProperties
+from warren_broker.pika_properties import MessageProperties
 from warren_broker.shovel.sections import annotation, first_acquirer
 
 EXCHANGE: Final = "x-exchange"

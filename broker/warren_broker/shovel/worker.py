@@ -19,10 +19,10 @@ from typing import Any, Final
 import msgspec
 from pika.adapters.select_connection import IOLoop
 
+from warren_broker import pika_properties
 from warren_broker.errors import Refusal
 from warren_broker.federation.exchange_rules import Bound, ClusterExchange, ExchangeLink
 from warren_broker.management.shovel_values import DONE, RUNNING, STARTING, TERMINATED
-from warren_broker.shovel import message_properties
 from warren_broker.shovel.definition import ShovelDefinition, parse_shovel
 from warren_broker.shovel.endpoint import OwnNode
 from warren_broker.shovel.process import BINDINGS, FETCH, REMOVE
@@ -253,7 +253,7 @@ def _link(job: dict[str, Any]) -> LinkOptions:
 def main(arguments: list[str]) -> int:
     """Read the job and do it."""
     logging.disable()  # pika's lines; what failed is in the status
-    message_properties.install()
+    pika_properties.install()
     os.nice(NICENESS)
     node = socket.socket(fileno=int(arguments[0]))
     with node.makefile("rb", buffering=0) as lines:

@@ -9,7 +9,7 @@ import pytest
 from proton import Message, byte, char, symbol, timestamp, uint
 
 from warren_broker.kernel.section_types import MalformedSections
-from warren_broker.shovel.message_properties import MessageProperties
+from warren_broker.pika_properties import MessageProperties
 from warren_broker.shovel.received import Received091, Received10
 from warren_broker.shovel.sections import Changes, annotation, message_id, passed_on
 

@@ -15,7 +15,8 @@ from tests.broker.shovel.peer091 import Peer091
 from tests.broker.shovel.test_endpoint import run_for
 from tests.certificates import Authority
 from tests.patience import PATIENCE_S
-from warren_broker.shovel import endpoint, message_properties
+from warren_broker import pika_properties
+from warren_broker.shovel import endpoint
 from warren_broker.shovel.connection10 import Endpoint10
 from warren_broker.shovel.definition import parse_shovel
 from warren_broker.shovel.end091 import Source091
@@ -77,7 +78,7 @@ def test_a_broker_that_is_alive_and_does_not_answer_ends_the_run(
 
 
 def _source(peer: Peer091, failures: list[str]) -> Source091:
-    message_properties.install()
+    pika_properties.install()
     found = uri(peer)
     shovel = parse_shovel("/", "s", {"src-uri": "amqp://there", "src-queue": "q", **TO})
     return Source091(shovel, found, OWN, "shovel s", failures.append)
@@ -239,7 +240,7 @@ def _transfer(monkeypatch: pytest.MonkeyPatch, link: LinkOptions | None) -> tupl
 
 
 def _delivery(tag: int, body: bytes = b"") -> Received091:
-    return Received091(tag, "", "q", False, message_properties.MessageProperties(), body)
+    return Received091(tag, "", "q", False, pika_properties.MessageProperties(), body)
 
 
 LINK = LinkOptions(False, "tag")

@@ -1,7 +1,8 @@
-"""Properties of messages in a shovel's process, read and written by the broker's own codec.
+"""Properties of messages in a process with pika, read and written by the broker's own codec.
 
 Pika's makes whole numbers of floats: 2.5 becomes 2. It cannot read an infinite one or a late date,
-nor write back a very large one, and such an error ends the process with all that is under way.
+nor write back a very large one, and such an error ends a shovel's process with all that is under
+way, or the HTTP API's connection, with a message that it had taken for good.
 """
 
 from __future__ import annotations

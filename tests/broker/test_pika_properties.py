@@ -12,7 +12,7 @@ import pytest
 from warren_broker.amqp091.wire import properties as codec
 from warren_broker.amqp091.wire.fields import Timestamp
 from warren_broker.kernel.section_types import MalformedSections
-from warren_broker.shovel.message_properties import MessageProperties
+from warren_broker.pika_properties import MessageProperties
 from warren_broker.shovel.received import Received091, Received10
 
 LATE = Timestamp((1 << 64) - 1)
