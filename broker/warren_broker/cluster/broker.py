@@ -98,7 +98,7 @@ class Broker:
         queues = settings.queues
         self.queues = QueueClients(cluster, self.definitions, timeout_ms, queues.compress_bytes_min)
         self.deletions = QueueDeletions(self.queues)
-        self.reading = RemoteReads(cluster, timeout_ms)
+        self.reading = RemoteReads(cluster, self.definitions, timeout_ms)
         self.viewing = ViewReads(cluster, self.reading)
         self.sinks = SinkReads(cluster, self.reading)
         self.ids = Ids(settings.node)
@@ -310,8 +310,12 @@ class Broker:
             return
 
         def read(result: commands.StatReply | ReadFailed) -> None:
-            failed = isinstance(result, ReadFailed)
-            done(self.queues.unavailable(queue) if failed else result)
+            if not isinstance(result, ReadFailed):
+                done(result)
+            elif self.queues.deleted(queue):
+                done(errors.no_queue(queue.name, queue.vhost))
+            else:
+                done(self.queues.unavailable(queue))
 
         self.reading.counts(queue.group, read)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from tests.broker.cluster import callbacks
@@ -161,8 +163,16 @@ def test_a_leader_that_was_out_of_reach_for_a_while_is_told_everything_again(clu
     assert not client.seeking
 
 
+class Defined:
+    """Definitions that have these groups."""
+
+    def __init__(self):
+        self.on_deleted = []
+        self.state = SimpleNamespace(groups={GROUP, *range(1, 6)})
+
+
 def test_a_read_that_a_paused_leader_holds_goes_to_the_next_one(cluster):
-    reading = RemoteReads(cluster, 30_000)
+    reading = RemoteReads(cluster, Defined(), 30_000)
     answers = []
     cluster.leader_hints.learn(GROUP, "b", 3)
     reading.counts(GROUP, answers.append)
@@ -177,7 +187,7 @@ def test_a_read_that_a_paused_leader_holds_goes_to_the_next_one(cluster):
 
 def test_a_node_that_has_just_started_finds_the_leader_of_a_queue_that_only_is_looked_at(cluster):
     """It is no member, has no client of that queue, and heard no announcement."""
-    reading = RemoteReads(cluster, 30_000)
+    reading = RemoteReads(cluster, Defined(), 30_000)
     reading.counts(GROUP, [].append)
     assert cluster.host.kinds() == [("b", messages.WhoLeads), ("c", messages.WhoLeads)]
     cluster._on_leader_is("c", messages.LeaderIs(GROUP, 4), memoryview(b""))
@@ -216,7 +226,7 @@ def test_deliveries_that_were_lost_and_taken_back_are_not_waited_for(cluster):
 
 
 def test_a_new_leader_costs_the_reads_of_its_own_queue_only(cluster):
-    reading = RemoteReads(cluster, 10_000)
+    reading = RemoteReads(cluster, Defined(), 10_000)
     for group in range(1, 6):
         cluster.leader_hints.learn(group, "b", 3)
         reading.counts(group, lambda result: None)

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from warren_broker.block.block import AREAS, BLOCK_MESSAGES_MAX, Block, BlockError
 from warren_broker.cluster import messages
 from warren_broker.cluster.cluster import Cluster
+from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.request_timeouts import RequestTimeouts
 from warren_broker.kernel import join
+from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue import claim as queue_claim
 from warren_broker.queue.codec import block_offset
 from warren_broker.queue.commands import StatReply
@@ -39,10 +41,13 @@ else, and a queue that is published to one by one has as many blocks as messages
 
 @dataclass(frozen=True, slots=True)
 class ReadFailed:
-    """A failed read; unavailable: no member could be asked."""
+    """A failed read; unavailable: no member could be asked, or the queue was deleted."""
 
     detail: str
     unavailable: bool
+
+
+_DELETED: Final = ReadFailed("the queue was deleted", True)
 
 
 @dataclass(slots=True)
@@ -64,11 +69,12 @@ class RemoteReads:
     """Questions to other members and answers to theirs.
 
     Invariants: a pending read either has been sent somewhere or is scheduled; `_of_group` holds
-    exactly the pending ones, by group.
+    exactly the pending ones, by group; their groups are defined.
     """
 
-    def __init__(self, cluster: Cluster, timeout_ms: int) -> None:
+    def __init__(self, cluster: Cluster, definitions: Definitions, timeout_ms: int) -> None:
         self._cluster = cluster
+        self._definitions = definitions
         self._timeouts = RequestTimeouts(cluster.loop, timeout_ms)
         self._pending: dict[int, _Pending] = {}
         # 1. Every queue of thousands is asked for its counts.  2. All their leaders change.
@@ -77,6 +83,7 @@ class RemoteReads:
         self._last_request = 0
         cluster.on_peer_down.append(self._peer_down)
         cluster.on_leader.append(self._new_leader)
+        definitions.on_deleted.append(self._deleted)
         cluster.handlers.update(
             {
                 messages.ReadRuns: self._on_read_runs,
@@ -161,7 +168,16 @@ class RemoteReads:
         self.start(group, lambda request: messages.ReadDelayed(request, group, count), done)
 
     def start(self, group: int, ask: Callable[[int], Any], done: Callable[[Any], None]) -> None:
-        """Ask the leader of a group, again and again until it answers or the time is over."""
+        """Ask the leader of a group, again and again until it answers or the time is over.
+
+        A queue that is deleted has none, and no answer: 1. A declaration finds a queue, and its
+        messages are counted.  2. Another client deletes it.  3. The first one waited until the time
+        was over, and was told that members are out of reach.
+        Replayed by tests/broker/cluster/client/test_deleted_queues.py
+        """
+        if group not in self._definitions.state.groups:
+            done(_DELETED)
+            return
         self._last_request += 1
         request = self._last_request
         number = self._timeouts.add(lambda: self._give_up(request))
@@ -188,6 +204,10 @@ class RemoteReads:
                 True,
             )
         )
+
+    def _deleted(self, queue: QueueRecord) -> None:
+        for request in list(self._of_group.get(queue.group, {})):
+            self.finish(request, _DELETED)
 
     def give_up(self, group: int) -> None:
         """Fail the reads of a group because its only node is unreachable."""

@@ -11,6 +11,7 @@ from broker.cluster.membership.clusters import begun
 from broker.cluster.membership.test_incarnations import Nobody
 from broker.cluster.universe import Universe
 from warren_broker import errors
+from warren_broker.cluster.client.reads import ReadFailed
 from warren_broker.queue.commands import Checkout, Count, Delete, Get, Stat
 
 SESSION = 900
@@ -37,7 +38,11 @@ def ask(broker: Any, queue: Any, done: Any) -> None:
     broker.queues.ask(queue, Stat(touch=False), done)
 
 
-@pytest.mark.parametrize("operation", [get, consume, ask])
+def count(broker: Any, queue: Any, done: Any) -> None:
+    broker.queue_counts(queue, True, done)
+
+
+@pytest.mark.parametrize("operation", [get, consume, ask, count])
 @pytest.mark.parametrize("node", ["a", "b", "c"])
 def test_a_queue_that_was_deleted_meanwhile_gets_no_client(
     universe: Universe, node: str, operation: Callable[..., None]
@@ -51,6 +56,25 @@ def test_a_queue_that_was_deleted_meanwhile_gets_no_client(
     assert isinstance(answer, errors.NotFound), answer
     assert broker.cluster.client(queue.group) is None
     assert not broker.consuming._groups and not broker.consuming._sessions
+
+
+def test_counts_of_a_queue_that_is_deleted_meanwhile_are_not_waited_for(
+    universe: Universe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before: a declaration waited until its time was over, and its client was told 541."""
+    queue = universe.running["a"].broker.definitions.state.queue("/", "q")
+    leader = universe.logs[queue.group].leader
+    asking, deleting = [name for name in universe.running if name != leader]
+    broker = universe.running[asking].broker
+    answers: list[Any] = []
+    with monkeypatch.context() as patch:  # the leader is not reached before the deletion
+        patch.setattr(broker.cluster.host, "send", lambda node, buffers: False)
+        broker.queue_counts(queue, True, answers.append)
+        broker.sinks.of_queue(queue.group, "", "", 1, answers.append)
+        universe.call(deleting, lambda one, done: one.delete_queue("/", "q", False, False, 0, done))
+        universe.until(lambda: len(answers) == 2, "they are answered")
+    assert isinstance(answers[0], errors.NotFound)
+    assert answers[1] == ReadFailed("the queue was deleted", True)
 
 
 def deleted_by_halves(universe: Universe, node: str) -> Any:
