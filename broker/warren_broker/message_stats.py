@@ -150,6 +150,18 @@ class _Series:
         lengths = self.lengths or (UNKNOWN,) * len(LENGTHS)
         self.fine.extend((epoch_ms, *self.counts, *lengths))
 
+    def set_back(self, epoch_ms: int) -> None:
+        """Date the latest sample back to now, and drop the others that are dated later."""
+        if not self.fine or self.fine[-self.width] <= epoch_ms:
+            return
+        latest = self.fine[-self.width :]
+        for kept in (self.fine, self.coarse):
+            while kept and kept[-self.width] >= epoch_ms:
+                del kept[-self.width :]
+        self.whole = self.whole and bool(self.fine or self.coarse)
+        latest[0] = epoch_ms
+        self.fine.extend(latest)
+
     def trim(self, samples: int) -> int:
         """Drop the oldest samples but so many; return how many are left."""
         fine, coarse, width = self.fine, self.coarse, self.width
@@ -250,6 +262,15 @@ class CountHistory(Generic[KeyT]):
         if sum([one.size() for one in series]) > self._samples_max:
             for one in series:
                 one.trim(self._share)
+
+    def set_back(self, epoch_ms: int) -> None:
+        """Have no sample that is dated later than now: the clock was set back.
+
+        1. It is set back by an hour.  2. Samples are looked for by their time, in their order:
+        for an hour those that are taken now were not found, and counts were shown as 0.
+        """
+        for one in self._series.values():
+            one.set_back(epoch_ms)
 
     def total(self) -> tuple[int, ...]:
         """Return the sums of the lengths of the queues that are led here."""

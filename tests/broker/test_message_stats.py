@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from random import Random
 
+from warren_broker.http_api.kept_samples import KeptSamples
+from warren_broker.http_api.sample_ranges import Range
 from warren_broker.message_stats import (
     ACK,
     COARSE_SAMPLES,
@@ -32,6 +34,7 @@ class World:
     def __init__(self, samples_max: int = 300_000) -> None:
         self.counts = MessageCounts()
         self.now = 0
+        self.epoch = EPOCH
         self.history: CountHistory[int] = CountHistory(0, samples_max)
         self.lengths: dict[int, tuple[int, ...]] = {}
         self.marks: dict[int, int] = {}
@@ -43,7 +46,7 @@ class World:
             row, lengths = self.counts.rows.get(group), self.lengths.get(group)
             mark = UNKNOWN if lengths is None else self.marks.get(group, 0)
             if not self.history.unchanged(group, self.now, mark, row):
-                now = self.now, EPOCH + self.now
+                now = self.now, self.epoch + self.now
                 self.history.sample(group, now, mark, row, lengths)
         self.history.looked(self.now, groups)
 
@@ -197,3 +200,46 @@ def test_exchanges_and_vhosts_have_samples_of_their_own_width_and_bound() -> Non
             "even": (2990, 2990, 0),
             "odd": (2990, 2990, 0),
         }
+
+
+def points(world: World, group: int, count: int) -> list[int]:
+    """What was published, a sample each STEP until now, the latest first, as far as is known."""
+    wanted, now_ms = Range(count * STEP, STEP), world.epoch + world.now
+    shown = KeptSamples([world.history.samples(group)]).counts("publish", wanted, now_ms)
+    return [one["sample"] for one in shown]
+
+
+def test_a_clock_that_was_set_back_hides_no_sample() -> None:
+    """Before: counts were shown as 0, of an idle queue, too, until the clock was where it was."""
+    world = World()
+    for number in range(10):
+        world.counts.published(5, 1)
+        if number == 3:
+            world.counts.published(6, 2)
+        world.look(5, 6)
+    assert points(world, 5, 3) == [10, 9, 8, 7]
+    world.epoch -= 5 * STEP
+    world.history.set_back(world.epoch + world.now)
+    assert (points(world, 5, 3), points(world, 6, 3)) == ([10, 4, 3, 2], [2, 2, 0, 0])
+    world.counts.published(5, 1)
+    world.look(5, 6)
+    assert (points(world, 5, 3), points(world, 6, 3)) == ([11, 10, 4, 3], [2, 2, 2, 0])
+    world.epoch -= 3_600_000
+    world.history.set_back(world.epoch + world.now)
+    assert (points(world, 5, 3), points(world, 6, 3)) == ([11], [2]), "what was before is unknown"
+    times = [row[0] for row in world.samples(5)]
+    world.history.set_back(world.epoch + world.now)
+    assert [row[0] for row in world.samples(5)] == times
+
+
+def test_coarse_samples_that_are_dated_later_go_with_a_clock_that_was_set_back() -> None:
+    world = World()
+    for _ in range(FINE_SAMPLES + COARSE_SAMPLES):
+        world.counts.published(5, 1)
+        world.look(5)
+    for back in (STEP, 100 * STEP, 1_000 * STEP):
+        world.epoch -= back
+        world.history.set_back(world.epoch + world.now)
+        times = [row[0] for row in world.samples(5)]
+        assert times == sorted(set(times)) and times[-1] <= world.epoch + world.now
+        assert points(world, 5, 1)[0] == FINE_SAMPLES + COARSE_SAMPLES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -55,6 +55,11 @@ class ClientSampler:
             now_ms, CHANNEL_SAMPLES_MAX, CHANNEL_COUNTED
         )
         self._seen: tuple[list[int], list[SessionId]] = [], []
+
+    @property
+    def histories(self) -> tuple[CountHistory[Any], CountHistory[Any]]:
+        """Return those of connections and of channels."""
+        return self._connections, self._channels
 
     def begin(self) -> list[int]:
         """Begin a look; return the connections that are to be visited."""

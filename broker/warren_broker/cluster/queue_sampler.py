@@ -68,12 +68,20 @@ class QueueSampler:
         )
         self._vhosts: CountHistory[str] = CountHistory(now, VHOST_SAMPLES_MAX, VHOST_COUNTED)
         self._looks = 0
+        self._epoch_ms = 0  # of the last look
 
     def start(self) -> None:
         """Take the first sample after the interval, and one each interval from then on."""
         self._cluster.loop.call_later(self._interval_ms, self._look)
 
     def _look(self) -> None:
+        epoch_ms = self._cluster.loop.clock.epoch_ms()
+        if epoch_ms < self._epoch_ms:
+            of_clients = self.clients.histories
+            of_queues = (self._history, self._of_node, self._gauges, self._exchanges, self._vhosts)
+            for history in (*of_clients, *of_queues):
+                history.set_back(epoch_ms)
+        self._epoch_ms = epoch_ms
         self._visit_clients(self.clients.begin(), 0, self._cluster.loop.clock.monotonic_ms())
 
     def _visit_clients(self, numbers: Sequence[int], first: int, began_ms: int) -> None:
