@@ -301,10 +301,12 @@ def show_failures(headers: dict[str, Any], failures: int) -> None:
 def _past(raw: bytes) -> tuple[dict[str, Any], bool, int]:
     """Return headers without an x-death of a client's, whether CC is unused, earlier failures."""
     headers: dict[str, Any] = dict(properties.headers(raw))
-    unused, failed = is_unused(headers), _failures(headers)
-    if not is_history(headers):
-        del headers[X_DEATH]
-    return headers, unused, failed
+    if X_DEATH not in headers:
+        return headers, False, 0
+    if is_history(headers) and headers[X_DEATH].code == "A":
+        return headers, is_unused(headers), _failures(headers)
+    del headers[X_DEATH]  # over AMQP 1.0 it may stand anywhere, and is no list
+    return headers, False, 0
 
 
 def _failures(headers: dict[str, Any]) -> int:
@@ -315,7 +317,7 @@ def _failures(headers: dict[str, Any]) -> int:
     """
     names = list(headers)
     count = COUNT_HEADERS[-1]
-    if count not in headers or X_DEATH not in names[: names.index(count)]:
+    if X_DEATH not in names[: names.index(count) if count in headers else 0]:
         return 0
     value = headers[count].value
     return value if isinstance(value, int) and 0 < value < DEATHS_COUNT_MAX else 0

@@ -320,6 +320,14 @@ def test_counts_of_a_letter_that_a_client_publishes_again_are_not_counted_on() -
     assert (second["x-acquired-count"], second["x-delivery-count"]) == (1, 1)
 
 
+def test_a_property_x_death_of_amqp_10_is_no_history() -> None:
+    """It may stand before others, and is no list."""
+    first, _ = dies(again({"x-death": "none", "x-delivery-count": 7}))
+    assert first["x-delivery-count"] == 7
+    second, _ = dies(again(first), 1)
+    assert second["x-delivery-count"] == 1 and second["x-death"][0]["count"] == 2
+
+
 def test_the_further_keys_of_a_letter_that_a_client_publishes_again_are_used() -> None:
     """The order of the headers said that they were only to be shown, and the copy was lost."""
     shown, flags = dies(again({"CC": ["other"]}))
