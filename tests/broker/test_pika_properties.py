@@ -1,4 +1,4 @@
-"""A shovel's process reads and writes properties without changing a value."""
+"""A process with pika reads and writes properties without changing a value, or its type."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from warren_broker.amqp091.wire import properties as codec
-from warren_broker.amqp091.wire.fields import Timestamp
+from warren_broker.amqp091.wire.fields import Field, Timestamp
 from warren_broker.kernel.section_types import MalformedSections
 from warren_broker.pika_properties import MessageProperties
 from warren_broker.shovel.received import Received091, Received10
@@ -59,3 +59,26 @@ def test_a_message_over_amqp_10_with_a_large_number_is_converted() -> None:
     data = b"\x00\x53\x74\xc1" + bytes((1 + len(entries), 2)) + entries + b"\x00\x53\x75\xa0\x01b"
     plain = Received10(1, data).as_091()
     assert codec.decode(b"".join(plain.properties.encode())).headers == {"k": 1e300}
+
+
+def test_types_of_headers_stay_what_they_are() -> None:
+    """Before: a count of x-death came out of a shovel with 4 bytes, another class in Java."""
+    death = {"count": Field("l", 1), "queue": "q"}
+    headers = {
+        "x-death": [death],
+        "byte": Field("b", -1),
+        "short": Field("u", 1),
+        "long": Field("l", 1),
+        "float": Field("f", 0.5),
+        "deep": {"list": [Field("s", 1), {"l": Field("l", 2)}]},
+    }
+    raw = codec.encode(codec.Properties(headers=headers, message_id="id"))
+    assert b"".join(MessageProperties().decode(raw).encode()) == raw
+    changed = MessageProperties().decode(raw)
+    changed.headers = {**changed.headers, "long": 7, "new": 1}
+    del changed.headers["short"]
+    expected = {**headers, "long": 7, "new": 1}
+    del expected["short"]
+    assert b"".join(changed.encode()) == codec.encode(
+        codec.Properties(headers=expected, message_id="id")
+    )
