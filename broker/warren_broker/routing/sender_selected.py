@@ -30,6 +30,11 @@ def further_keys(headers: Headers) -> tuple[str, ...]:
     return tuple(keys)
 
 
+def has_keys(headers: Headers) -> bool:
+    """Return whether there are lists of keys; over AMQP 1.0 a property may have such a name."""
+    return any(isinstance(plain(headers[name]), list) for name in ("CC", "BCC") if name in headers)
+
+
 def is_unused(headers: Mapping[str, Any]) -> bool:
     """Return whether CC adds no routing keys: it was published with, then a dead letter's own key.
 

@@ -49,6 +49,17 @@ def test_what_routing_and_storing_need() -> None:
     assert (found.to, found.user_id) == ("/queues/q", b"guest")
 
 
+def test_a_property_cc_gives_no_routing_keys() -> None:
+    """Before: its link was ended with precondition-failed; RabbitMQ takes it for any property."""
+    made = Message(body=b"b", inferred=True, properties={"CC": "a", "BCC": "b"})
+    found = read_message(memoryview(made.encode()))
+    assert found.flags & (CC | HEADERS) == HEADERS
+    assert properties.decode(found.properties).headers == {"CC": "a", "BCC": "b"}
+    made.annotations = {symbol("x-cc"): ["k"]}
+    made.properties = {"h": 1}
+    assert read_message(memoryview(made.encode())).flags & CC
+
+
 def test_what_is_not_set() -> None:
     found = read_message(memoryview(b"\x00\x53\x75\xa0\x01b\x00\x53\x75\xa0\x01c"))
     assert bytes(found.body) == b"bc"

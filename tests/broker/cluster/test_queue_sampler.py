@@ -24,7 +24,7 @@ class Epoch:
 def begun(
     calls: list[Callable[[], None]], counts: MessageCounts, epoch: Epoch | None = None
 ) -> QueueSampler:
-    """A sampler whose next look is the last of the calls."""
+    """A sampler; its next look is the last of the calls."""
     queue: Any = SimpleNamespace(vhost="/", name="q", store_of="")
     of_clock = epoch or Epoch()
 

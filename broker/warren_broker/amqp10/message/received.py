@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from warren_broker.amqp091.wire.properties import headers
 from warren_broker.amqp10.message.message_ids import SECTION_OF_ID, UNLIKE_MAX, StoredIds
 from warren_broker.block.layout import FORM_AMQP091, PRIORITY_MAX, TTL_NONE, Buffer
-from warren_broker.kernel import HEADERS, read_sections, sections_to_keep, with_sections
+from warren_broker.kernel import CC, HEADERS, read_sections, sections_to_keep, with_sections
 from warren_broker.kernel.section_types import ENCODED_TYPE, MalformedSections, SectionsRead
+from warren_broker.routing.sender_selected import has_keys
 
 __all__ = ["MalformedSections", "MessageReader", "ReceivedMessage", "read_message"]
 
@@ -161,6 +163,8 @@ def _received(read: SectionsRead, data: memoryview) -> ReceivedMessage:
     else:
         body = b"".join([data[start:end] for start, end in read.pieces])
     properties, flags = read.properties, read.row >> 40
+    if flags & CC and not has_keys(headers(properties)):
+        flags ^= CC  # an application property of that name: keys are given by the annotation x-cc
     if read.sections or len(read.pieces) > 1:
         kept = sections_to_keep(properties, data, read.sections, read.pieces)
         if kept:

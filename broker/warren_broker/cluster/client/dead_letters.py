@@ -235,10 +235,7 @@ class Letters:
         headers, unused, failed = _past(raw)
         annotate(headers, annotations, raw)
         exchange, key = block.route(i)
-        listed = _keys(headers.get("CC"))
-        if not listed:
-            headers.pop("CC", None)  # not a list of keys: it cannot be used for routing
-        further = () if unused else listed
+        further = () if unused else _keys(headers.get("CC"))
         shown = [key.decode("utf-8", "replace"), *further]
         said = properties.decode(raw)
         expiration = said.expiration
@@ -260,7 +257,8 @@ class Letters:
             key = config.dead_letter_routing_key.encode()
         flags = CC if further else 0
         place_further_keys(headers, bool(further))
-        headers.pop("BCC", None)
+        if isinstance(said.headers and said.headers.get("BCC"), list):
+            headers.pop("BCC", None)
         route = Route((config.dead_letter_exchange or "").encode(), key, False)
         data = shortened(properties.replace(raw, **changes), self._properties_max, DEATHS_MIN)
         self.table.append(

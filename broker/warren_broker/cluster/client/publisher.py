@@ -30,7 +30,7 @@ from warren_broker.queue.commands import Refused
 from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.delay_commands import EnqueueDelayed
 from warren_broker.routing.matcher import ON_CONTENT
-from warren_broker.routing.sender_selected import further_keys, is_unused
+from warren_broker.routing.sender_selected import further_keys, has_keys, is_unused
 
 OnRouted: TypeAlias = Callable[[list[Selection], int], None]
 """Called with one part per queue, and how many of them, the last ones, are for stores. A message in
@@ -390,11 +390,11 @@ class Publisher:
             if wanted:
                 fields = properties.decode(table.properties_of(i))
                 headers = plain(fields.headers or {})
-                blind = blind or BCC in headers
+                blind = blind or isinstance(headers.get(BCC), list)
                 if start is None:
                     extra = bool(table.flags(i) & CC)
                 else:
-                    extra = not is_unused(headers)
+                    extra = has_keys(headers) and not is_unused(headers)
                 further = further_keys(headers) if extra else ()
                 names = topology.route(vhost, exchange, key, headers, further, fields)
             else:

@@ -126,10 +126,17 @@ def test_an_expiration_that_is_no_utf8(caplog: pytest.LogCaptureFixture) -> None
 
 
 @pytest.mark.parametrize("value", [b"V", b"S\0\0\0\1x", b"F\0\0\0\0", b"A\0\0\0\1V"])
-def test_a_cc_that_is_no_list_of_keys_is_left_out(value: bytes) -> None:
-    world = World({1: block(f.properties(headers=f.table((b"CC", value))))})
+def test_a_cc_that_is_no_list_of_keys_is_shown_and_not_used(value: bytes) -> None:
+    """As in RabbitMQ, of a message over AMQP 1.0 with a property of that name."""
+    given = f.properties(headers=f.table((b"CC", value), (b"BCC", b"S\0\0\0\1b")))
+    world = World({1: block(given)})
     world.die((1, 0, 0))
-    assert "CC" not in (world.published[0][1].headers or {})
+    shown = world.published[0][1].headers or {}
+    before = properties.decode(given).headers or {}
+    assert (shown["CC"], shown["BCC"]) == (before["CC"], "b")
+    letters = Letters(world.queue, world.config, 4076)  # type: ignore[arg-type]
+    letters.add(block(given), 0, "expired", 5)
+    assert not letters.flags
 
 
 def test_the_history_stays_within_a_frame() -> None:
