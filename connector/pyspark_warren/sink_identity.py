@@ -16,10 +16,12 @@ same run under another sink's name is this one.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -60,7 +62,12 @@ def note_identity(options: Options, batch: int) -> None:
         if not changed:
             return  # and a driver that stood still does not set the number back
         _refuse(options, batch, changed)
-    noted = {"batch": batch, "identity": identity, "query": query}
+    noted = {
+        "batch": batch,
+        "identity": identity,
+        "query": query,
+        "begun": _begun(directory, batch),
+    }
     at = directory / IDENTITY_FILE
     new = directory / f".{IDENTITY_FILE}.{os.getpid()}"
     try:
@@ -68,7 +75,8 @@ def note_identity(options: Options, batch: int) -> None:
         new.replace(at)
     except OSError as wrong:
         log.warning("%s is not written, so changed sink options are not detected: %s", at, wrong)
-        new.unlink(missing_ok=True)
+        with suppress(OSError):
+            new.unlink()
 
 
 def refuse_other_sinks(
@@ -107,10 +115,8 @@ def refuse_other_sinks(
 def last_batch(options: Options) -> int | None:
     """Return the number of the last batch that Spark has begun; None: it cannot be read here."""
     directory = _checkpoint(options)
-    return None if directory is None else _last_begun(directory)
-
-
-def _last_begun(directory: Path) -> int | None:
+    if directory is None:
+        return None
     names = [each.name for each in (directory / _OFFSETS).iterdir()]
     return max((int(name) for name in names if name.isdecimal()), default=None)
 
@@ -152,12 +158,22 @@ def _query(directory: Path) -> str | None:
         return None
 
 
+def _begun(directory: Path, batch: int) -> str:
+    """Return a digest of what Spark has logged of a batch, the time included; "": nothing."""
+    try:
+        return hashlib.sha256((directory / _OFFSETS / str(batch)).read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
 def _begun_again(directory: Path, found: dict[str, Any], query: str | None) -> bool:
-    """Return whether the note is of an earlier query, of which Spark's logs are gone."""
+    """Return whether the note is of an earlier query, of which Spark's logs are gone.
+
+    A query that has its logs, and lost its id alone, runs that batch again.
+    """
     if found["query"] in (None, query):
         return False
-    begun = _last_begun(directory)
-    return begun is None or begun < found["batch"]
+    return bool(_begun(directory, found["batch"]) != found["begun"])
 
 
 def _noted(directory: Path) -> dict[str, Any] | None:
@@ -167,6 +183,7 @@ def _noted(directory: Path) -> dict[str, Any] | None:
             "batch": int(stored["batch"]),
             "identity": dict(stored["identity"]),
             "query": stored.get("query"),
+            "begun": stored.get("begun"),
         }
     except FileNotFoundError:
         return None

@@ -33,14 +33,14 @@ def checkpoint(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def begin(checkpoint: Path, query: str, batches: int) -> None:
-    """Write what Spark has of a query that has begun so many batches."""
+def begin(checkpoint: Path, query: str, batches: int, log: str = "") -> None:
+    """Write what Spark has of a query that has begun so many batches; log: is in each."""
     (checkpoint / "metadata").write_text(json.dumps({"id": query}))
     (checkpoint / "offsets").mkdir(exist_ok=True)
     for each in (checkpoint / "offsets").iterdir():
         each.unlink()
     for number in range(batches):
-        (checkpoint / "offsets" / str(number)).touch()
+        (checkpoint / "offsets" / str(number)).write_text(f"{log}{number}")
         (checkpoint / "offsets" / f".{number}.crc").touch()
 
 
@@ -136,11 +136,14 @@ def test_a_batch_of_a_query_that_lost_its_id_is_refused(checkpoint: Path) -> Non
 
 def test_what_an_earlier_query_has_left_in_the_directory_refuses_nothing(checkpoint: Path) -> None:
     """Spark's logs were removed, and this file was not."""
-    note_identity(sink(checkpoint), 10)
-    begin(checkpoint, "another", 1)
-    note_identity(sink(checkpoint, routingKey="b"), 0)
-    with pytest.raises(SinkChangedError, match="batch 0 of"):
-        note_identity(sink(checkpoint), 0)
+    for batch in (0, 2, 10):  # the other one has not come so far, or just so far, or further
+        begin(checkpoint, QUERY, 11)
+        (checkpoint / IDENTITY_FILE).unlink(missing_ok=True)
+        note_identity(sink(checkpoint), batch)
+        begin(checkpoint, "another", 3, "later")
+        note_identity(sink(checkpoint), 2)
+        with pytest.raises(SinkChangedError, match="batch 2 of"):
+            note_identity(sink(checkpoint, routingKey="b"), 2)
 
 
 def test_a_directory_in_the_place_of_the_file_stops_no_query(
