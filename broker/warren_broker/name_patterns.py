@@ -27,6 +27,10 @@ AUTOMATON_NODES_MAX: Final = 2_000
 """Nodes of one pattern's automata, with its repeats written out."""
 ALTERNATIVES_MAX: Final = 32
 """Alternatives of one pattern that begin with look-aheads of their own."""
+NESTING_MAX: Final = 100
+"""Groups, repeats and alternatives of a pattern inside of one another: it is taken apart by calls
+inside of calls. Without a bound of its own a pattern was refused or not by how many calls led to
+it, so that one could be set, and be unusable where it was needed."""
 STATES_KEPT_MAX: Final = 5_000
 """States kept of a matcher; beyond it all are forgotten, and computed again when needed."""
 _CLASSES: Final = re.ASCII | re.UNICODE
@@ -71,6 +75,7 @@ class Pattern:
                 parsed = parser.parse(text, classes)
             flags = parsed.state.flags
             _check_flags(flags)
+            _check_nesting(list(parsed))
             self.alternatives = [_split(items) for items in _distributed(list(parsed))]
             self._check(flags)
         except re.error as error:
@@ -94,6 +99,28 @@ class Pattern:
 def _check_flags(flags: int) -> None:
     if flags & ~_SUPPORTED_FLAGS:
         raise BadPattern("should be regular expression but has flags other than i, s and x")
+
+
+def _check_nesting(items: Items) -> None:
+    waiting = [(items, 0)]
+    while waiting:
+        each, depth = waiting.pop()
+        if depth > NESTING_MAX:
+            raise BadPattern(f"is nested too deeply: more than {NESTING_MAX} levels")
+        waiting += [(inner, depth + 1) for item in each for inner in _inside(*item)]
+
+
+def _inside(kind: Any, argument: Any) -> list[Any]:
+    """Return the sequences inside of an item, of a kind that `_Automaton` looks into."""
+    if kind is ops.SUBPATTERN:
+        return [argument[3]]
+    if kind is ops.BRANCH:
+        return list(argument[1])
+    if kind in (ops.MAX_REPEAT, ops.MIN_REPEAT):
+        return [argument[2]]
+    if kind in (ops.ASSERT, ops.ASSERT_NOT):
+        return [argument[1]]
+    return []
 
 
 def _distributed(items: list[Any]) -> list[list[Any]]:
@@ -123,9 +150,9 @@ def _looks_ahead(items: Items) -> bool:
     for kind, argument in items:
         if kind in (ops.ASSERT, ops.ASSERT_NOT):
             return True
-        if kind is ops.SUBPATTERN and _looks_ahead(argument[3]):
-            return True
-        if kind is ops.BRANCH and any(_looks_ahead(branch) for branch in argument[1]):
+        if kind in (ops.SUBPATTERN, ops.BRANCH) and any(
+            _looks_ahead(inner) for inner in _inside(kind, argument)
+        ):
             return True
     return False
 

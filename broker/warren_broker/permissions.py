@@ -83,7 +83,7 @@ def _matcher(pattern: str) -> NameMatcher | re.Pattern[str] | None:
         pass
     try:
         return re.compile(pattern)  # stored before such patterns were refused
-    except re.error:
+    except (re.error, OverflowError, RecursionError):
         return None  # metadata refuses such patterns; any other source allows nothing
 
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from warren_broker.name_patterns import AUTOMATON_NODES_MAX, BadPattern, NameMatcher, Pattern
+from warren_broker.name_patterns import (
+    AUTOMATON_NODES_MAX,
+    NESTING_MAX,
+    BadPattern,
+    NameMatcher,
+    Pattern,
+)
 
 ATOMS = st.sampled_from(
     ["a", "b", "c", "\\.", ".", "[ab]", "[^a]", "\\d", "\\w", "^", "$", "A", "[a-c]", "(?i:b)", "1"]
@@ -112,12 +119,33 @@ def test_unicode_classes_are_those_of_pythons_engine(text: str, names: list[str]
         ("a" * 1025, "must not exceed 1024 bytes"),
         ("(?:a{100}){100}", f"more than {AUTOMATON_NODES_MAX} nodes"),
         ("(?:){100000000}", f"more than {AUTOMATON_NODES_MAX} nodes"),
-        ("(" * 500 + ")" * 500, "is invalid"),
+        ("(" * 101 + ")" * 101, "is nested too deeply: more than 100 levels"),
+        ("(?:a" * 51 + "|b)*" * 51, "is nested too deeply"),
     ],
 )
 def test_what_cannot_be_matched_in_bounded_time_is_refused(text: str, why: str) -> None:
     with pytest.raises(BadPattern, match=re.escape(why)):
         Pattern(text)
+
+
+def test_nesting_is_bounded_and_what_is_within_the_bound_can_be_used_anywhere() -> None:
+    """How deep a pattern may be was up to the calls that led to it, and to Python's limit."""
+    deepest = "(" * NESTING_MAX + "q" + ")" * NESTING_MAX
+    limit = sys.getrecursionlimit()
+
+    def below(calls: int) -> bool:
+        if calls:
+            return below(calls - 1)
+        return NameMatcher([Pattern(deepest)]).first("a q") == 0
+
+    assert below(300)
+    for limit_now in (limit, 20_000):
+        sys.setrecursionlimit(limit_now)
+        try:
+            with pytest.raises(BadPattern, match="nested too deeply|recursion"):
+                Pattern("(" * 500 + ")" * 500)
+        finally:
+            sys.setrecursionlimit(limit)
 
 
 @pytest.mark.parametrize("text", ["(a+)+$", "(a|aa)+$", "(a|b)*a(a|b){60}$", "(.*a){20}$"])
