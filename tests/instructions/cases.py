@@ -59,6 +59,26 @@ def assemble() -> Work:
     return lambda: loaded.assemble.assemble(whole)
 
 
+def deaths_apart() -> Work:
+    """Dead letters that a client publishes again: x-death is put behind the other headers."""
+    scanner = kernel.load("compiled").scan.FrameScanner(FRAME_MAX)
+    letter = frames.properties(
+        headers=frames.table(
+            (b"x-death", frames.deaths(frames.death(b"queue"), frames.death(b"other"))),
+            (b"x-first-death-queue", b"S\0\0\0\5other"),
+        )
+    )
+    scanner.feed(frames.publish(1, b"", b"queue", BODY, letter) * MESSAGES)
+    table = scanner.table
+    published = bytes(table.properties)
+
+    def work() -> None:
+        table.properties[:] = published
+        kernel.set_deaths_apart(table, 0, MESSAGES)
+
+    return work
+
+
 def verify() -> Work:
     """A received block is decoded and verified."""
     data = assemble()()
@@ -118,6 +138,7 @@ def record() -> Work:
 
 CASES: dict[str, tuple[Callable[[], Work], int, int]] = {
     "scan, per message": (scan, 400, FEW),
+    "deaths apart, per message": (deaths_apart, 40, MESSAGES),
     "assemble, per message": (assemble, 40, MESSAGES),
     "verify, per block": (verify, 200, 1),
     "deliver, per message": (deliver, 40, MESSAGES),

@@ -19,9 +19,9 @@ from warren_broker.kernel import (
     MessageTable,
     distinct_routes,
     format_return,
+    set_deaths_apart,
 )
 from warren_broker.message_checks import REPLY_TO, first_refused
-from warren_broker.published_deaths import set_apart
 from warren_broker.relay_names import CAPABILITY
 
 
@@ -41,7 +41,7 @@ def publish(channel: Channel, item: TableRun) -> None:
         if item.run.flags & DIRECT_REPLY_TO:
             table, first, last = _with_reply_name(channel, table, first, last)
         if item.run.flags & HAS_DEATHS:
-            table, first, last = set_apart(table, first, last)
+            set_deaths_apart(table, first, last)
         entries = item.table.routes.entries
         mandatory = True in [entries[route].mandatory for route in routes]
         checked = CheckedRun(table, first, last, mandatory, item.run.flags)

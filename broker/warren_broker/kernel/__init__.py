@@ -22,6 +22,8 @@ admit
     load_block(block, mandatory=False, exchange=None, properties_max=...) -> MessageTable
                                  a client's block, to be partitioned; BlockError when the
                                  properties of a message are malformed or too long
+    set_deaths_apart(table, first, last)
+                                 x-death behind the other headers, in place (`published_deaths`)
 
 assemble
     distinct_routes(table, first, last) -> list[int]      route ids in the order first seen
@@ -194,7 +196,7 @@ def _choose(wanted: str) -> Kernel:
 
 
 if TYPE_CHECKING:
-    from warren_broker.kernel.admit import check_structure, load_block
+    from warren_broker.kernel.admit import check_structure, load_block, set_deaths_apart
     from warren_broker.kernel.assemble import (
         assemble,
         count_groups,
@@ -259,6 +261,7 @@ else:
     assemble = _kernel.assemble.assemble
     load_block = _kernel.admit.load_block
     check_structure = _kernel.admit.check_structure
+    set_deaths_apart = _kernel.admit.set_deaths_apart
     fitting = _kernel.deliver.fitting
     format_deliveries = _kernel.deliver.format_deliveries
     format_large = _kernel.deliver.format_large
@@ -360,6 +363,7 @@ __all__ = [
     "readable",
     "sections_to_keep",
     "select",
+    "set_deaths_apart",
     "split_sections",
     "split_properties",
     "whole_entries",

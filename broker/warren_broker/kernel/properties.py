@@ -85,6 +85,16 @@ def _array_valid(
 
 
 @cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _is_deaths(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.bint:
+    """Return whether the seven octets there are `x-death`."""
+    if p[at] != 0x78 or p[at + 1] != 0x2D or p[at + 2] != 0x64:  # x-d
+        return False
+    return p[at + 3] == 0x65 and p[at + 4] == 0x61 and p[at + 5] == 0x74 and p[at + 6] == 0x68
+
+
+@cython.cfunc
 @cython.exceptval(check=False)
 def _table_flags(
     p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, depth: cython.int
@@ -102,9 +112,8 @@ def _table_flags(
             found |= 4
         elif size == 3 and p[at + 1] == 0x42 and p[at + 2] == 0x43 and p[at + 3] == 0x43:  # BCC
             found |= 4
-        elif size == 7 and p[at + 1] == 0x78 and p[at + 2] == 0x2D and p[at + 3] == 0x64:  # x-d
-            if p[at + 4] == 0x65 and p[at + 5] == 0x61 and p[at + 6] == 0x74 and p[at + 7] == 0x68:
-                found |= 64  # x-death
+        elif size == 7 and _is_deaths(p, at + 1):
+            found |= 64
         at = value_end(p, at + 1 + size, end, depth)
         if at < 0:
             return -1
@@ -305,6 +314,19 @@ def own_headers(
 
 
 @cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _headers_at(p: cython.p_const_uchar) -> cython.Py_ssize_t:
+    """Return where the headers of well-formed properties, which have some, begin: their length."""
+    at: cython.Py_ssize_t = 2
+    if p[0] & 0x80:  # content_type
+        at += 1 + p[at]
+    if p[0] & 0x40:  # content_encoding
+        at += 1 + p[at]
+    return at
+
+
+@cython.cfunc
 @cython.exceptval(check=False)
 def sections_at(p: cython.p_const_uchar, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """Return where the headers of well-formed properties begin if SECTIONS is there; 0: it is not.
@@ -312,14 +334,11 @@ def sections_at(p: cython.p_const_uchar, end: cython.Py_ssize_t) -> cython.Py_ss
     They begin with the u32 length of their table. Only what is inside the table counts: behind an
     empty one, a publisher's correlation_id and reply_to can hold the bytes of the header SECTIONS.
     """
-    at: cython.Py_ssize_t = 2
+    at: cython.Py_ssize_t
     after: cython.Py_ssize_t
     if not p[0] & 0x20:
         return 0
-    if p[0] & 0x80:  # content_type
-        at += 1 + p[at]
-    if p[0] & 0x40:  # content_encoding
-        at += 1 + p[at]
+    at = _headers_at(p)
     if end - at < 4:
         return 0
     after = at + 4 + u32(p, at)
@@ -359,6 +378,41 @@ def with_sections(properties: bytes, kept: bytes) -> bytes:
         size, rest = size + int.from_bytes(rest[:4], "big"), rest[4:]
     flags = bytes((properties[0] | 0x20, properties[1]))
     return b"".join((flags, properties[2:at], size.to_bytes(4, "big"), field, rest))
+
+
+def deaths_last(properties: bytes) -> bytes:
+    """Return well-formed properties that have headers with x-death behind the others.
+
+    The headers stay byte for byte, and the others in their order; so do several x-death.
+    """
+    p: cython.p_uchar
+    at: cython.Py_ssize_t
+    after: cython.Py_ssize_t
+    end: cython.Py_ssize_t
+    kept: cython.Py_ssize_t = 0  # what is before it is in `others` or `deaths`
+    others: list = []
+    deaths: list = []
+    if cython.compiled:
+        p = cython.cast(cython.p_uchar, PyBytes_AS_STRING(properties))
+    else:
+        p = properties
+    at = _headers_at(p)
+    end = at + 4 + u32(p, at)
+    at += 4
+    while at < end:
+        after = value_end(p, at + 1 + p[at], end, 0)
+        assert after > at, (at, end, properties)
+        if p[at] == 7 and _is_deaths(p, at + 1):
+            others.append(properties[kept:at])
+            deaths.append(properties[at:after])
+            kept = after
+        at = after
+    if kept == end and len(deaths) == 1:
+        return properties  # as clients send them that got them from this broker
+    others.append(properties[kept:end])
+    others += deaths
+    others.append(properties[end:])
+    return b"".join(others)
 
 
 def user_id_of(properties: bytes) -> object:

@@ -21,9 +21,9 @@ from warren_broker.kernel import (
     content_digest,
     flags_of,
     partition,
+    set_deaths_apart,
 )
 from warren_broker.metadata.records import QueueRecord
-from warren_broker.published_deaths import set_apart
 from warren_broker.queue import commands
 from warren_broker.queue.describe_command import DescribeClaim
 from warren_broker.server.publish_counts import PublishCounts
@@ -53,7 +53,7 @@ def _allowed(
         if refusal is not None:
             raise refusal
     if flags & HAS_DEATHS:
-        table, _, _ = set_apart(table, 0, table.count)
+        set_deaths_apart(table, 0, table.count)
     PublishCounts(asker.broker.cluster, AMQP_10, asker.vhost).received(table.count, True)
     return table
 

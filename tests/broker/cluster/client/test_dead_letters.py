@@ -17,9 +17,8 @@ from warren_broker.cluster.client.dead_letters import TURN_MESSAGES, DeadLetters
 from warren_broker.cluster.leader.leader_effects import LeaderEffects
 from warren_broker.cluster.leader.set_aside import LINES_MAX, SetAsideCounts
 from warren_broker.counters import Counters
-from warren_broker.kernel import CC, HAS_DEATHS, MessageTable, Route
+from warren_broker.kernel import CC, HAS_DEATHS, MessageTable, Route, set_deaths_apart
 from warren_broker.kernel.properties import examine
-from warren_broker.published_deaths import set_apart
 from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.effects import DeadLetter, Expired
 from warren_raft.machine import Applied, Meta
@@ -300,10 +299,9 @@ def published(raw: bytes) -> bytes:
     table = MessageTable()
     table.append(Route(b"x", b"k", False), raw, b"", flags=examine(raw) >> 40)
     assert table.flags(0) & HAS_DEATHS
-    changed, first, last = set_apart(table, 0, 1)
-    assert (first, last) == (0, 1)
-    assert properties.decode(changed.properties_of(0)) == properties.decode(raw)
-    return changed.properties_of(0)
+    set_deaths_apart(table, 0, 1)
+    assert properties.decode(table.properties_of(0)) == properties.decode(raw)
+    return table.properties_of(0)
 
 
 def test_a_letter_that_a_client_publishes_again_has_no_history() -> None:
