@@ -36,15 +36,17 @@ class LogPosition(NamedTuple):
 class LastLook:
     """The findings of the snapshot policy's last look at a group.
 
-    applied  the group's applied index then
-    live     the number of entries that the machine referred to
+    applied      the group's applied index then
+    live         the number of entries that the machine referred to
+    mostly_dead  of the bytes that the group held, more than half were those of other ones
     """
 
-    __slots__ = ("applied", "live")
+    __slots__ = ("applied", "live", "mostly_dead")
 
     def __init__(self, applied: Index) -> None:
         self.applied = applied
         self.live = 0
+        self.mostly_dead = False
 
 
 class Group:

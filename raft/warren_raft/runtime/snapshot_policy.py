@@ -29,6 +29,8 @@ RECLAIM_GROUPS_MAX = 256
 """Groups per cycle then; those that free most come first."""
 LOOK_EVERY_BEATS = 20
 """Heartbeats between two looks when no WAL file was completed."""
+LOOK_FAST_BEATS = 5
+"""The same of a log in which a quarter of a file was written since."""
 
 
 def due_snapshot(group: Group, closed: bool, config: HostConfig) -> Snapshot | None:
@@ -59,10 +61,23 @@ def due_snapshot(group: Group, closed: bool, config: HostConfig) -> Snapshot | N
     elif closed:
         worth = held > config.snapshot_bytes_min or since > ENTRIES_MANY
     else:
-        worth = dead > max(held // 2, config.wal_file_bytes // 4, DEAD_BYTES_MANY if few else 0)
+        look.mostly_dead = dead > held // 2
+        # 1. A queue holds five batches of Spark, 700 MB, and one of them is settled.  2. That is
+        # less than half of it.  3. The next batch is written to new files, in memory that costs
+        # more than the copy into it, while those of the first could be written over.
+        # Replayed by tests/raft/runtime/test_large_entries.py
+        enough = held // 2
+        if look.live <= LARGE_LIVE_MAX:
+            enough = min(enough, config.wal_file_bytes)
+        worth = dead > max(enough, config.wal_file_bytes // 4, DEAD_BYTES_MANY if few else 0)
     if worth or not few:
         look.applied = group.applied
     return take(group, live, members) if worth else None
+
+
+def is_large(group: Group) -> bool:
+    """Return whether so much of the group's log could be dead that it justifies a snapshot."""
+    return not group.volatile and group.store.log.held_bytes(group.applied) >= DEAD_BYTES_MANY
 
 
 def dead_bytes(group: Group) -> int:
@@ -126,7 +141,11 @@ class SnapshotPolicy:
         loop: Loop,
         config: HostConfig,
     ) -> None:
-        """applied: groups that have applied entries; those that were looked at are taken out."""
+        """applied: groups that have applied entries; those that were looked at are taken out.
+
+        `_declined` are large ones of these to which the last look, between two files, gave no
+        snapshot: they are looked at again when a file is complete, which takes less of them.
+        """
         self._applied = applied
         self._store = store
         self._groups = groups
@@ -136,8 +155,10 @@ class SnapshotPolicy:
         self._asked = False
         self._missed = False  # a look was due during a cycle, and follows it
         self._put_off = False  # a group is to be looked at when its snapshot has been sent
+        self._declined: dict[GroupId, None] = {}
         self._beats = 0
         self._batches = 0
+        self._bytes = 0
         self._pressed = False
         self._batches_reclaimed = -1
         self.stopped = False
@@ -158,10 +179,13 @@ class SnapshotPolicy:
         self._store.beat()
         if self._store.compactor.snapshots_damaged or self._missed:
             self._ask()
-        due = self._put_off or self._batches != self._store.wal.batches
-        if self._beats >= LOOK_EVERY_BEATS and due:
+        wal = self._store.wal
+        due = self._put_off or self._batches != wal.batches
+        # What is found to be dead becomes spare files, so the sooner the fewer new ones are begun.
+        fast = wal.bytes_written - self._bytes >= self._config.wal_file_bytes // 4
+        if self._beats >= (LOOK_FAST_BEATS if fast else LOOK_EVERY_BEATS) and due:
             self._beats = 0
-            self._batches = self._store.wal.batches
+            self._batches, self._bytes = wal.batches, wal.bytes_written
             self._ask()
 
     def reclaim(self) -> None:
@@ -209,9 +233,9 @@ class SnapshotPolicy:
             self._reclaim()
             return
         closed, self._closed = self._closed, False
-        taken = self._due(closed)
+        taken, mostly = self._due(closed)
         wal = self._store.wal
-        if taken and not closed and wal.newest_bytes > self._config.wal_file_bytes // 4:
+        if mostly and not closed and wal.newest_bytes > self._config.wal_file_bytes // 4:
             # Most of what some group holds is dead, so most of the newest file may be, too:
             # complete it, or it stays for as long as nothing is published.
             wal.roll()
@@ -219,12 +243,20 @@ class SnapshotPolicy:
         if taken or closed:
             self._store.compactor.run(taken, self._done)
 
-    def _due(self, closed: bool) -> list[Snapshot]:
-        """Return the snapshots that are worth their cost, and those that replace damaged ones."""
+    def _due(self, closed: bool) -> tuple[list[Snapshot], bool]:
+        """Return the snapshots that are worth their cost, and those that replace damaged ones.
+
+        And whether the newest file may be dead mostly, as what some group holds, or damaged.
+        """
         damaged = self._store.compactor.snapshots_damaged
         taken = []
+        mostly = False
         self._put_off = False
-        for number in sorted({*self._applied, *damaged}):
+        numbers = {*self._applied, *damaged}
+        if closed:
+            numbers |= self._declined.keys()
+            self._declined.clear()
+        for number in sorted(numbers):
             group = self._groups.get(number)
             # 1. A member was late, and is sent a snapshot.  2. All of a queue is acknowledged
             # meanwhile, and nothing is written after that.  3. Without another look the queue keeps
@@ -237,11 +269,15 @@ class SnapshotPolicy:
             if group is None:
                 continue
             snapshot = due_snapshot(group, closed, self._config)
+            if snapshot is None and not closed and is_large(group):
+                self._declined[number] = None
             if snapshot is None and number in damaged:
                 snapshot = take_now(group)
+                mostly = True
             if snapshot is not None:
                 taken.append(snapshot)
-        return taken
+                mostly |= group.last_look.mostly_dead
+        return taken, mostly
 
     def _done(self) -> None:
         if self._closed or self._pressed:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.disk_use import bytes_held
 from tests.raft.runtime.kit import Cluster
 from tests.raft.runtime.shelves import GROUP, Shelf
-from warren_raft.machine import GroupSpec
+from warren_raft.machine import Applied, GroupSpec, Meta
 from warren_raft.runtime import snapshot_policy
 
 LARGE = b"put " + bytes(20_000)
@@ -18,10 +19,16 @@ DEAD_BYTES_MANY = 400_000
 
 
 class Counting(Shelf):
-    """Counts how often it was asked for its live entries."""
+    """Counts how often it was asked for its live entries; `drop N` ends the oldest N of them."""
 
     def __init__(self) -> None:
         self.asked = 0
+
+    def apply(self, meta: Meta, command: bytes, state: dict[str, Any]) -> Applied:
+        done = super().apply(meta, command, state)
+        if command.startswith(b"drop "):
+            del state["live"][: int(command[5:])]
+        return done
 
     def live_indexes(self, state: dict[str, list[int]]) -> tuple[int, ...]:
         self.asked += 1
@@ -33,7 +40,8 @@ class Node:
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, wal_file_bytes: int) -> None:
         monkeypatch.setattr(snapshot_policy, "DEAD_BYTES_MANY", DEAD_BYTES_MANY)
-        monkeypatch.setattr(snapshot_policy, "LOOK_EVERY_BEATS", 1 << 60)
+        for name in ("LOOK_EVERY_BEATS", "LOOK_FAST_BEATS"):
+            monkeypatch.setattr(snapshot_policy, name, 1 << 60)
         self.cluster = Cluster(root, ("a",), wal_file_bytes=wal_file_bytes)
         self.host = self.cluster.hosts["a"]
         self.machine = Counting()
@@ -79,6 +87,50 @@ def test_one_entry_that_frees_much_is_worth_a_snapshot(
     last = node.propose(b"thin 1000000")
     assert node.look(closed) == last
     node.cluster.until(lambda: bytes_held(tmp_path) < DEAD_BYTES_MANY)
+    node.cluster.close()
+
+
+def with_backlog(node: Node) -> int:
+    """Have the group hold a megabyte of entries, and 441 KB of it be dead: less than half."""
+    for _ in range(10):
+        node.propose(*[LARGE] * 5)  # one write each: files end between them
+    node.rests()
+    return node.propose(b"drop 22")
+
+
+def test_a_file_full_of_dead_bytes_is_worth_a_snapshot_beside_a_backlog(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A queue of five batches of Spark gave none of them back until three were settled."""
+    node = Node(tmp_path, monkeypatch, wal_file_bytes=300_000)
+    last = with_backlog(node)
+    newest = node.store.wal.current_file
+    assert node.store.wal.newest_bytes > 300_000 // 4
+    assert node.look(closed=False) == last
+    assert node.store.wal.current_file == newest, "most of it is live: it is not completed"
+    node.cluster.close()
+
+
+def test_what_is_not_worth_it_between_two_files_is_looked_at_when_one_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look between them was the last one until the queue was written to again."""
+    node = Node(tmp_path, monkeypatch, wal_file_bytes=8 << 20)
+    last = with_backlog(node)
+    assert node.look(closed=False) == 0
+    assert node.look(closed=True) == last
+    assert not node.policy._declined
+    node.cluster.close()
+
+
+def test_a_log_that_is_written_fast_is_looked_at_sooner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(tmp_path, monkeypatch, wal_file_bytes=2 << 20)
+    last = with_backlog(node)
+    monkeypatch.setattr(snapshot_policy, "LOOK_FAST_BEATS", 1)
+    node.propose(b"drop 28", *[LARGE] * 6)
+    node.cluster.until(lambda: node.store.groups[GROUP].snapshot_index >= last)
     node.cluster.close()
 
 

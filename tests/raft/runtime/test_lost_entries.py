@@ -132,12 +132,12 @@ def test_a_live_entry_that_is_lost_delays_only_the_members_that_need_it(
     shelves.write(cluster, 800, 1000)
     # Snapshots are taken, files are rewritten, although a member waits for one.
     until(cluster.loop, lambda: shelves.first_index(cluster, name) > 650)
-    until(cluster.loop, lambda: not host._logs.compactor.busy and host._logs.log_files.use.live)
+    until(cluster.loop, lambda: not host._logs.compactor.busy)
     cycles, asked = host._logs.compactor.cycles, len(caplog.records)
-    oldest = min(host._logs.log_files.use.live)
+    oldest = host._logs.log_files.first_file
     shelves.write(cluster, 1000, 1600)
-    until(cluster.loop, lambda: min(host._logs.log_files.use.live) > oldest)
-    assert host._logs.compactor.cycles > cycles
+    until(cluster.loop, lambda: host._logs.log_files.first_file > oldest)
+    until(cluster.loop, lambda: host._logs.compactor.cycles > cycles)  # the cycle of that ends
     assert behind.applied_index(shelves.GROUP) < wanted
     assert wanted in host.state(shelves.GROUP)["live"] and not waiting
     found = [line for line in lost() if line.startswith(f"{name}: ")]
