@@ -27,7 +27,7 @@ AUTOMATON_NODES_MAX: Final = 2_000
 """Nodes of one pattern's automata, with its repeats written out."""
 ALTERNATIVES_MAX: Final = 32
 """Alternatives of one pattern that begin with look-aheads of their own."""
-NESTING_MAX: Final = 100
+PATTERN_NESTING_MAX: Final = 100
 """Groups, repeats and alternatives of a pattern inside of one another: it is taken apart by calls
 inside of calls. Without a bound of its own a pattern was refused or not by how many calls led to
 it, so that one could be set, and be unusable where it was needed."""
@@ -105,8 +105,8 @@ def _check_nesting(items: Items) -> None:
     waiting = [(items, 0)]
     while waiting:
         each, depth = waiting.pop()
-        if depth > NESTING_MAX:
-            raise BadPattern(f"is nested too deeply: more than {NESTING_MAX} levels")
+        if depth > PATTERN_NESTING_MAX:
+            raise BadPattern(f"is nested too deeply: more than {PATTERN_NESTING_MAX} levels")
         waiting += [(inner, depth + 1) for item in each for inner in _inside(*item)]
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from warren_broker.name_patterns import (
     AUTOMATON_NODES_MAX,
-    NESTING_MAX,
+    PATTERN_NESTING_MAX,
     BadPattern,
     NameMatcher,
     Pattern,
@@ -130,7 +130,7 @@ def test_what_cannot_be_matched_in_bounded_time_is_refused(text: str, why: str) 
 
 def test_nesting_is_bounded_and_what_is_within_the_bound_can_be_used_anywhere() -> None:
     """How deep a pattern may be was up to the calls that led to it, and to Python's limit."""
-    deepest = "(" * NESTING_MAX + "q" + ")" * NESTING_MAX
+    deepest = "(" * PATTERN_NESTING_MAX + "q" + ")" * PATTERN_NESTING_MAX
     limit = sys.getrecursionlimit()
 
     def below(calls: int) -> bool:
