@@ -36,11 +36,13 @@ def a_refused_letter_counts_as_confirmed() -> list[Replacement]:
     send = Publisher.send
 
     def blind(
-        self: Publisher, vhost: str, parts: Any, told: Any, strict: bool = False, names: Any = None
+        self: Publisher, vhost: str, parts: Any, told: Any, strict: bool = False, **more: Any
     ) -> Any:
         if not strict:
-            return send(self, vhost, parts, told, strict, names)
-        return send(self, vhost, parts, lambda number, ok, refused: told(number, True, None), True)
+            return send(self, vhost, parts, told, strict, **more)
+        return send(
+            self, vhost, parts, lambda number, ok, refused: told(number, True, None), True, **more
+        )
 
     return [(Publisher, "send", blind)]
 
