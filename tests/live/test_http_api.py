@@ -14,7 +14,7 @@ from live.conftest import eventually
 from live.http_client import SETTINGS, HttpClient, add_user, http_client, quoted
 from warren.admin import Admin
 from warren.local import LocalCluster
-from warren_broker.amqp091.wire.fields import Timestamp
+from warren_broker.amqp091.wire.fields import DEPTH_MAX, Timestamp
 from warren_broker.pika_properties import MessageProperties
 
 pytestmark = pytest.mark.live
@@ -317,8 +317,20 @@ def test_headers_of_a_message_that_is_published_keep_their_values(
         {"headers": {"ж" * 128: 1}},
         {"headers": {"list": [{"k" * 256: 1}]}},
         {"message_id": "ж" * 128},
+        {"headers": {"deep": nested(DEPTH_MAX + 1)}},
+        {"headers": {"deep": nested(900)}},  # it was a 500: Python's limit is 1,000 calls
     ):
         assert publish(http, "amq.default", "kept", properties=refused).status == 400, refused
+    deepest = {"headers": {"deep": nested(DEPTH_MAX)}}
+    assert publish(http, "amq.default", "kept", properties=deepest).status == 200
+
+
+def nested(depth: int) -> list[Any]:
+    """Lists inside of one another."""
+    made: list[Any] = []
+    for _ in range(depth - 1):
+        made = [made]
+    return made
 
 
 def test_wrong_requests_for_messages_are_refused(http: HttpClient) -> None:

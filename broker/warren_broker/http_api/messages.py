@@ -28,7 +28,7 @@ from pika.exceptions import (
     UnroutableError,
 )
 
-from warren_broker.amqp091.wire.fields import SHORT_STRING_BYTES_MAX
+from warren_broker.amqp091.wire.fields import DEPTH_MAX, SHORT_STRING_BYTES_MAX
 from warren_broker.amqp091.wire.properties import NAMES
 from warren_broker.http_api.calls import HttpCall, text, whole_number
 from warren_broker.http_api.replies import (
@@ -155,15 +155,17 @@ def _properties(given: Any) -> MessageProperties:
     return MessageProperties(**{**given, **numbers})
 
 
-def _check_value(value: Any) -> None:
-    """Raise HttpRefusal for a header's value that AMQP 0.9.1 has no bytes for."""
+def _check_value(value: Any, depth: int = 0) -> None:
+    """Raise HttpRefusal for a header's value that AMQP 0.9.1 has no bytes for, or is too deep."""
+    if depth > DEPTH_MAX:
+        raise bad_request(f"headers are nested deeper than {DEPTH_MAX}")
     if isinstance(value, dict):
         for name, item in value.items():
             _check_short("a header's name", name)
-            _check_value(item)
+            _check_value(item, depth + 1)
     elif isinstance(value, list):
         for item in value:
-            _check_value(item)
+            _check_value(item, depth + 1)
     elif isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
         raise bad_request(f"{str(value)[:40]} is no number of 64 bits")
 
