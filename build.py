@@ -3,6 +3,7 @@
 
 python3 build.py demo            a year of flights through a three-node cluster into Spark and back
 python3 build.py test            style, linters, tests, simulation, the demo at a tenth
+python3 build.py long            the tests that take longest, which test leaves out
 python3 build.py sim --seed 81   repeat one simulated world
 """
 
@@ -59,6 +60,12 @@ def test(options: argparse.Namespace) -> int:
     """Run style, linters, tests (compiled and interpreted kernel), simulation, a small demo."""
     compiled = prepare()
     return suite.Suite(options.fast, options.only, compiled).run()
+
+
+def long(options: argparse.Namespace) -> int:
+    """Run the tests that take longest, which `test` leaves out."""
+    compiled = prepare()
+    return suite.Suite(False, options.only, compiled, long=True).run()
 
 
 def structure(options: argparse.Namespace) -> int:
@@ -258,6 +265,7 @@ def clean(options: argparse.Namespace) -> int:
 VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "demo": demo,
     "test": test,
+    "long": long,
     "bench": bench,
     "sim": sim,
     "lint": lint,
@@ -320,6 +328,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             verb.add_argument(
                 "--fast", action="store_true", help="without slow tests, simulation and demo"
             )
+        if name in ("test", "long"):
             verb.add_argument("-k", dest="only", metavar="EXPRESSION", help="as pytest's -k")
         if name == "demo-repeat":
             verb.add_argument("--runs", type=int, default=20)

@@ -1,4 +1,4 @@
-"""The sections of `build.py test`, their order, and the summary at the end."""
+"""The sections of `build.py test` and `build.py long`, their order, and the summary at the end."""
 
 from __future__ import annotations
 
@@ -96,6 +96,8 @@ TYPED = (
     "examples",
 )
 """Checked by mypy in one run, which takes the packages apart once."""
+LONG = "long"
+"""The mark of tests that `build.py long` runs, and `build.py test` leaves out."""
 COUNTED = ("passed", "failed", "errors", "skipped")
 SLOWEST = 15
 """Tests that the summary names."""
@@ -187,12 +189,19 @@ class Section:
 
 
 class Suite:
-    """One run of `build.py test`."""
+    """One run of `build.py test`, or of `build.py long`.
 
-    def __init__(self, fast: bool, only: str | None, compiled: bool) -> None:
+    fast      without slow tests, simulation and demo
+    only      an expression that chooses tests, as pytest's -k
+    compiled  whether the kernel is; if so, some tests run again with the interpreted one
+    long      the long tests, and nothing else
+    """
+
+    def __init__(self, fast: bool, only: str | None, compiled: bool, long: bool = False) -> None:
         self.fast = fast
         self.only = only
         self.compiled = compiled
+        self.long = long
         self.totals = Totals()
         self.started = time.monotonic()
         self._lock = threading.Lock()
@@ -217,8 +226,10 @@ class Suite:
 
     def sections(self) -> list[Section]:
         """Return all sections in starting order."""
+        if self.long:
+            return self.long_sections()
         java = java_environment()
-        mark = ["-m", "not slow"] if self.fast else []
+        mark = ["-m", f"not slow and not {LONG}" if self.fast else f"not {LONG}"]
         kernel = "" if self.compiled else " (kernel interpreted: no C compiler)"
         made = [
             self.pytest(
@@ -263,6 +274,20 @@ class Suite:
                 ),
             ]
         return made
+
+    def long_sections(self) -> list[Section]:
+        """Return the sections of the long tests, a folder each."""
+        java = java_environment()
+        return [
+            self.pytest(
+                f"long tests: {folder}",
+                [*files, "-m", LONG],
+                java,
+                waits=(folder,) not in LAST,
+                spark=folder.partition("/")[0] not in WITHOUT_SPARK,
+            )
+            for folder, files in long_files().items()
+        ]
 
     def checks(self) -> list[Section]:
         """Return the sections of house rules and linters."""
@@ -361,6 +386,16 @@ class Suite:
             self.totals.counts["errors"] += 1  # a section that ended before it reported
         console.say(self.totals.line(time.monotonic() - self.started))
         return 0 if worked else 1
+
+
+def long_files() -> dict[str, list[str]]:
+    """Return the files that have long tests, by the folder that they are in."""
+    found: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        if f"mark.{LONG}" in path.read_text(encoding="utf-8"):
+            folder = path.parent.relative_to(ROOT / "tests").as_posix()
+            found.setdefault(folder, []).append(str(path.relative_to(ROOT)))
+    return found
 
 
 def others() -> tuple[str, ...]:

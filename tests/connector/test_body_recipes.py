@@ -25,7 +25,7 @@ from connector.docs_blocks import blocks, placed
 from warren.admin import Admin
 from warren.local import LocalCluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.slow, pytest.mark.long]
 
 HEADING = "JSON, Avro and Protobuf"
 QUEUES = ("flights", "flights.bad", "flights.seconds")

@@ -267,7 +267,9 @@ class Foreach:
         run_to_the_end(rows.writeStream.foreachBatch(one_batch), self.checkpoint)
 
 
-@pytest.mark.parametrize("more", [{}, {"batchId": "the micro-batch's"}])
+@pytest.mark.parametrize(
+    "more", [{}, pytest.param({"batchId": "the micro-batch's"}, marks=pytest.mark.long)]
+)
 def test_foreach_batch_publishes_a_batch_once_and_again_under_a_new_checkpoint(
     spark: Any, queues: Queues, tmp_path: Path, more: dict[str, str]
 ) -> None:

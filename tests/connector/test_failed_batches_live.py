@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 from warren import Admin, Producer
 from warren.local import LocalCluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.slow, pytest.mark.long]
 
 ROWS = 30
 BAD = "17"

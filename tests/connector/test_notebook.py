@@ -11,7 +11,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.slow, pytest.mark.long]
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "notebook"
 FLIGHTS = 27_004

@@ -22,7 +22,7 @@ from warren.connection import Connection
 from warren.errors import WarrenError
 from warren.uri import Address
 
-pytestmark = [pytest.mark.live, pytest.mark.slow]
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.long]
 
 BODY_BYTES = 1 << 20
 BODIES = 16

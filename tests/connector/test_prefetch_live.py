@@ -24,7 +24,7 @@ from warren.admin import Admin
 from warren.claims import ClaimReader
 from warren.local import LocalCluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.slow, pytest.mark.long]
 
 BATCH = 100
 BATCHES = 20

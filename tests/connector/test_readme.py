@@ -14,7 +14,7 @@ import pytest
 from connector.amqp.rabbitmq import OneRabbitMQ
 from pyspark_warren.amqp.receiver_process import RECEIVER_CLOSE_S
 
-pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.slow, pytest.mark.long]
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 PYTHON_WITHOUT_US = "#!/bin/sh\necho 'no module named pyspark_warren here' >&2\nexit 1\n"

@@ -14,7 +14,7 @@ from spark_world.runs import World
 
 from bench.ports import free_ports
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
 
 START_S = 300
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"

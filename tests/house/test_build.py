@@ -136,6 +136,29 @@ def test_every_folder_of_tests_is_in_one_section() -> None:
         assert f"--ignore=tests/{name}" in suite.paths([name.rpartition("/")[0]])
 
 
+def chosen(sections: list[suite.Section]) -> list[str]:
+    """What each section chooses by the marks of tests."""
+    return [
+        section.command[list(section.command).index("-m", 3) + 1]
+        for section in sections
+        if "pytest" in section.command and list(section.command).count("-m") == 2
+    ]
+
+
+def test_a_long_test_is_in_one_of_the_two_verbs() -> None:
+    every = suite.Suite(fast=False, only="it", compiled=True).sections()
+    assert set(chosen(every)) == {"not long"} and len(chosen(every)) == len(every)
+    long = suite.Suite(fast=False, only="it", compiled=True, long=True).sections()
+    assert set(chosen(long)) == {"long"} and len(chosen(long)) == len(long)
+    files = [name for names in suite.long_files().values() for name in names]
+    assert "tests/live/test_wheel.py" in files
+    assert sorted(files) == sorted(
+        name for section in long for name in section.command if name.endswith(".py")
+    )
+    fast = suite.Suite(fast=True, only="it", compiled=True).sections()
+    assert set(chosen(fast)) == {"not slow and not long"}
+
+
 @pytest.mark.parametrize("folder", sorted(suite.PARTS))
 def test_the_parts_have_every_file_once_and_the_longest_are_apart(folder: str) -> None:
     count, longest = suite.PARTS[folder]

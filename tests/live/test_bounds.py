@@ -161,6 +161,7 @@ def test_deliveries_that_a_client_does_not_read(tmp_path: Path) -> None:
             assert other.expect(spec.Queue.DeclareOk).message_count == 0
 
 
+@pytest.mark.long
 def test_links_deliveries_that_a_client_does_not_read(tmp_path: Path) -> None:
     """Before: as many as the link had credit for."""
     with node(tmp_path, undelivered_bytes_max=16 * MIB, unsettled_max=50) as one:
@@ -216,6 +217,7 @@ def sent_until_full(peer: socket.socket, data: bytes, bytes_max: int) -> int:
     return sent
 
 
+@pytest.mark.long
 def test_links_of_a_client_that_reads_nothing(tmp_path: Path) -> None:
     """Before: each link was kept, with the answers to its attach and detach: 2,241 MiB here."""
     with node(tmp_path, heartbeat_s=HEARTBEAT_S) as one, opened10(one) as peer:

@@ -170,8 +170,17 @@ def read(client: RawClient, seen: Seen, until: Any = None, most: int = MESSAGES)
             seen.note(got[1].consumer_tag, first)
 
 
-@pytest.mark.parametrize("no_ack", [True, False])
-@pytest.mark.parametrize("place", PLACES)
+def places_with(flag: str) -> pytest.MarkDecorator:
+    """Return each place with the flag set and not set; two of the six are in every run."""
+    every = [(place, value) for place in PLACES for value in (True, False)]
+    short = {("leader", True), ("elsewhere", False)}
+    return pytest.mark.parametrize(
+        f"place, {flag}",
+        [pytest.param(*one, marks=() if one in short else pytest.mark.long) for one in every],
+    )
+
+
+@places_with("no_ack")
 def test_many_consumers_of_a_client_that_reads_nothing(
     nodes: Nodes, place: str, no_ack: bool
 ) -> None:
@@ -214,8 +223,7 @@ def test_what_was_not_sent_without_acknowledgements_is_in_the_queue_after_cancel
         client.find(spec.Queue.DeleteOk)
 
 
-@pytest.mark.parametrize("settled", [True, False])
-@pytest.mark.parametrize("place", PLACES)
+@places_with("settled")
 def test_many_links_of_a_client_that_reads_nothing(nodes: Nodes, place: str, settled: bool) -> None:
     """And then everything, and settles at the end; before, the node kept what it had sent."""
     copies, number = PLACES[place]
@@ -300,7 +308,7 @@ def test_what_a_cancelled_consumer_holds_is_settled_afterwards(nodes: Nodes, pla
         client.find(spec.Queue.DeleteOk)
 
 
-@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_consumers_under_a_prefetch_of_their_channel(nodes: Nodes, number: int) -> None:
     """Before: each had one message in memory beyond the limit of the channel, which was 1."""
     queue = filled(nodes, 1, "classic")

@@ -213,7 +213,7 @@ def test_a_link_and_its_node_that_are_killed_lose_nothing(three: tuple[Broker, .
         assert len(missing) > len(set(keys) - found)
 
 
-@pytest.mark.parametrize("max_hops", [1, 2, 5])
+@pytest.mark.parametrize("max_hops", [1, pytest.param(2, marks=pytest.mark.long), 5])
 def test_a_circle_of_three_brings_each_message_once_to_each(
     three: tuple[Broker, ...], max_hops: int
 ) -> None:
@@ -306,6 +306,7 @@ def test_a_cluster_of_the_same_name_is_refused_in_words(
         )
 
 
+@pytest.mark.long
 def test_a_circle_of_warren_and_rabbitmq_brings_each_message_once_to_each(
     three: tuple[Broker, ...],
 ) -> None:

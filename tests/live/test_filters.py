@@ -229,6 +229,7 @@ class Collecting(MessagingHandler):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_with_a_backlog_and_a_leader_that_dies_each_message_goes_once_to_a_match(tmp_path):
     queue = "many"
     with LocalCluster(nodes=3, directory=tmp_path) as cluster:

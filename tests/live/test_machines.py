@@ -17,7 +17,7 @@ from warren.admin import Admin
 from warren.connection import Connection
 from warren.local import LocalCluster
 
-pytestmark = [pytest.mark.live, pytest.mark.slow]
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.long]
 MACHINES = 3
 EACH = 2
 QUEUES = 12

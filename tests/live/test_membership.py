@@ -81,6 +81,7 @@ def wait_in_step(admin: Admin) -> None:
 
 
 @pytest.mark.specification("quorum-queues: When a new node is added to the cluster, it will host")
+@pytest.mark.long
 def test_a_fourth_node_joins_a_running_cluster_and_takes_members(
     cluster: LocalCluster, admin: Admin
 ) -> None:

@@ -16,7 +16,7 @@ from live.test_shovel import fill, taken
 from warren.admin import Admin
 from warren.local import LocalCluster
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.long]
 QUEUES = ("moving-a", "moving-b", "moving-c")
 COUNT = 500
 ROOT = quoted("/")

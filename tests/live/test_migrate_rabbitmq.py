@@ -24,7 +24,7 @@ from tests.patience import PATIENCE_S
 from warren.admin import Admin
 from warren.local import LocalCluster
 
-pytestmark = [pytest.mark.live, pytest.mark.slow]
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.long]
 MESSAGES = 6_000
 NAMES = [f"moved.{i}" for i in range(5)]
 KINDS = ("classic", "quorum")

@@ -111,7 +111,7 @@ def received_once(load: Load) -> None:
     assert times and max(times.values()) == 1, times.most_common(3)
 
 
-@pytest.mark.parametrize("queue", KINDS)
+@pytest.mark.parametrize("queue", [QUEUE, pytest.param(CLASSIC, marks=pytest.mark.long)])
 @pytest.mark.specification(
     "reliability-guide: Mirrored queues replicate their contents across all configured",
     "mirrored-queues: Messages published to the queue are replicated",
@@ -154,6 +154,7 @@ def test_every_mode_under_load_loses_and_doubles_nothing(five: LocalCluster, que
     "mirrored-queues: RabbitMQ will keep the existing master around",
     "mirrored-queues: Should a mirror fail, there is little to be done",
 )
+@pytest.mark.long
 def test_a_listed_node_is_dead_and_the_leader_is_killed_amid_the_move(five: LocalCluster) -> None:
     """Whenever the leader dies, a majority of the members lives: the dead one was not one yet."""
     waiting = {queue: fill(five, queue) for queue in KINDS}
@@ -175,6 +176,7 @@ def test_a_listed_node_is_dead_and_the_leader_is_killed_amid_the_move(five: Loca
 
 
 @pytest.mark.specification("mirrored-queues: If the node that hosts queue master fails")
+@pytest.mark.long
 def test_the_leader_is_killed_at_several_moments_and_the_policy_is_changed_back(
     five: LocalCluster,
 ) -> None:

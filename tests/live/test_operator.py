@@ -19,7 +19,7 @@ from warren.cli.app import app
 from warren.errors import Conflict
 from warren.local import LocalCluster, existing_cluster
 
-pytestmark = [pytest.mark.live, pytest.mark.slow]
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.long]
 WAIT = ("--wait", "--timeout", "60")
 
 

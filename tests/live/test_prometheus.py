@@ -394,6 +394,7 @@ def _answers(cluster: LocalCluster) -> bool:
         return False
 
 
+@pytest.mark.long
 def test_a_thousand_queues_that_were_deleted_leave_no_sample(cluster: LocalCluster) -> None:
     def keys() -> list[set[Any]]:
         return [set(scraped(cluster, node, "/metrics/per-object")) for node in range(3)]

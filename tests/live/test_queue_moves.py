@@ -231,6 +231,7 @@ def emptied(broker: Broker, queue: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("into", [False, True])
+@pytest.mark.long
 def test_a_move_with_rabbitmq_at_one_end_loses_nothing_when_its_process_is_killed(
     broker: Broker, admin: Admin, rabbitmq: OneRabbitMQ, into: bool
 ) -> None:

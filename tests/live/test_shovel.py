@@ -332,6 +332,7 @@ FIXED = "fixed"
 
 
 @pytest.mark.specification("reliability-guide: When using the shovel, it is possible to specify")
+@pytest.mark.long
 def test_each_message_comes_once_when_the_node_of_a_shovel_between_clusters_is_killed(
     broker: Broker, admin: Admin, tmp_path: Path
 ) -> None:

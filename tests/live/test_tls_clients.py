@@ -139,7 +139,7 @@ def stores(node: TlsBroker, directory: Path) -> tuple[Path, Path]:
     return trust, keys
 
 
-@pytest.mark.parametrize("protocol", ["TLSv1.2", "TLSv1.3"])
+@pytest.mark.parametrize("protocol", [pytest.param("TLSv1.2", marks=pytest.mark.long), "TLSv1.3"])
 @pytest.mark.parametrize("mechanism", ["PLAIN", "EXTERNAL"])
 def test_the_java_client_with_certificates_of_both_sides(
     node: TlsBroker, java: list[str], tmp_path: Path, protocol: str, mechanism: str

@@ -23,7 +23,7 @@ from warren.local import LocalCluster, spawn_node
 from warren.local_node import LocalNode, new_nodes, write_config
 from warren.ports import ReservedPorts
 
-pytestmark = [pytest.mark.live, pytest.mark.slow]
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.long]
 QUEUE = "kept"
 REFUSED = "a copy of its data directory"
 

@@ -17,7 +17,7 @@ from warren.local import LocalCluster
 from warren_broker.http_api.ui_files import UI_FOLDER, UPLOT_FOLDER
 from warren_broker.kernel.build_kernel import MODULES as KERNEL_MODULES
 
-pytestmark = [pytest.mark.live, pytest.mark.slow]
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.long]
 
 PIP = ("-m", "pip", "--disable-pip-version-check", "--quiet")
 COMPILED_ONLY_HERE = {"CC": "false", "CXX": "false"}

@@ -121,6 +121,7 @@ def test_a_plant_is_pulled_out_again() -> None:
     assert run_seed(0).failure is None
 
 
+@pytest.mark.long
 def test_two_interpreters_with_two_hash_seeds_see_the_same_worlds() -> None:
     seen = []
     for hash_seed in ("1", "2"):

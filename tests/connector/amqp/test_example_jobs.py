@@ -21,7 +21,7 @@ from connector.amqp.rabbitmq import OneRabbitMQ
 from warren.admin import Admin
 from warren.local import LocalCluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.slow, pytest.mark.long]
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 TASKS = "shop-tasks"

@@ -21,7 +21,7 @@ from tests.patience import PATIENCE_S
 from warren.stages import SinkDriver
 from warren_broker.queue.describe_command import ReadBy
 
-live = [pytest.mark.live, pytest.mark.slow]
+live = [pytest.mark.live, pytest.mark.slow, pytest.mark.long]
 
 
 @pytest.fixture
@@ -127,6 +127,7 @@ class TestAtRabbitMQ:
 @pytest.mark.spark
 @pytest.mark.live
 @pytest.mark.slow
+@pytest.mark.long
 def test_spark_tells_tasks_the_query(talkative: OneRabbitMQ, spark: Any, tmp_path: Path) -> None:
     stream, queue = Stream(talkative), Queue(talkative)
     stream.publish(3)

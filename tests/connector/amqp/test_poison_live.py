@@ -30,6 +30,7 @@ def test_a_driver_that_is_killed_amid_the_search(rabbitmq: OneRabbitMQ, tmp_path
         query.check_poison()
 
 
+@pytest.mark.long
 def test_released_messages_are_counted_by_the_broker(rabbitmq: OneRabbitMQ, tmp_path: Path) -> None:
     """The queue's delivery limit dead-letters the one at fault, the others pass."""
     queue = PoisonQueue(rabbitmq, limit=9)

@@ -23,6 +23,9 @@ from tests.patience import PATIENCE_S
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 BOTH = pytest.mark.parametrize("mode", ["commit", "spool"])
+SPOOL_IS_LONG = pytest.mark.parametrize(
+    "mode", ["commit", pytest.param("spool", marks=pytest.mark.long)]
+)
 
 
 @pytest.fixture
@@ -90,7 +93,7 @@ def test_nothing_is_acknowledged_before_its_time(queue: Queue, tmp_path: Path, m
         query.finish()
 
 
-@BOTH
+@SPOOL_IS_LONG
 def test_drivers_that_die_anywhere(rabbitmq: OneRabbitMQ, tmp_path: Path, mode: str) -> None:
     """A few random lives; `build.py crashes` draws them with Spark."""
     rng = random.Random(mode)
@@ -102,7 +105,7 @@ def test_drivers_that_die_anywhere(rabbitmq: OneRabbitMQ, tmp_path: Path, mode: 
         query.finish(60)
 
 
-@BOTH
+@SPOOL_IS_LONG
 def test_a_receiver_that_is_killed_is_started_again(
     queue: Queue, tmp_path: Path, mode: str
 ) -> None:
@@ -167,7 +170,7 @@ def test_the_broker_is_killed_and_starts_again(
         query.finish(100)
 
 
-@BOTH
+@SPOOL_IS_LONG
 def test_the_connection_is_cut_again_and_again(
     queue: Queue, rabbitmq: OneRabbitMQ, tmp_path: Path, mode: str
 ) -> None:
@@ -274,6 +277,7 @@ def impatient(rabbitmq: OneRabbitMQ) -> Iterator[OneRabbitMQ]:
         rabbitmq.control("eval", f"application:set_env(rabbit, {name}, {value}).")
 
 
+@pytest.mark.long
 def test_the_broker_takes_back_what_is_not_acknowledged_in_time(
     impatient: OneRabbitMQ, tmp_path: Path
 ) -> None:
@@ -287,6 +291,7 @@ def test_the_broker_takes_back_what_is_not_acknowledged_in_time(
         query.finish(50)
 
 
+@pytest.mark.long
 def test_a_receiver_is_killed_while_the_broker_takes_back_a_batch(
     impatient: OneRabbitMQ, tmp_path: Path
 ) -> None:

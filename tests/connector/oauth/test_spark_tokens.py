@@ -18,7 +18,7 @@ from connector.test_secrets import everything_shown
 from tests.patience import PATIENCE_S
 from tests.signing_key import SigningKey
 
-pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.slow, pytest.mark.long]
 
 LIFE_S = 5.0
 TOKENS = 9

@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import product
 from pathlib import Path
 
+import pytest
+
 from tests.raft.storage.kit import Disk, wal_files
 from tests.raft.storage.test_compaction_crash import StoppingFiles
 from warren_raft.storage import synced_mark
@@ -48,6 +50,7 @@ def check(root: Path) -> None:
     assert a_life(root, None)
 
 
+@pytest.mark.long
 def test_two_lives_that_end_at_any_step_of_their_first_write(tmp_path: Path) -> None:
     first_life(tmp_path / "whole")
     steps = a_life(tmp_path / "whole", None)

@@ -295,7 +295,9 @@ def life(root: Path, seed: int, stop_at: int | None) -> tuple[Model | None, int]
     return model, files.calls
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(
+    "seed", [*(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2)), 3]
+)
 def test_a_life_can_be_stopped_anywhere(tmp_path: Path, seed: int) -> None:
     _, calls = life(tmp_path / "whole", seed, None)
     assert calls > 200, calls
