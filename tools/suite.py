@@ -192,7 +192,7 @@ class Suite:
     """One run of `build.py test`, or of `build.py long`.
 
     fast      without slow tests, simulation and demo
-    only      an expression that chooses tests, as pytest's -k
+    only      an expression that chooses tests, also long ones, as pytest's -k
     compiled  whether the kernel is; if so, some tests run again with the interpreted one
     long      the long tests, and nothing else
     """
@@ -229,7 +229,8 @@ class Suite:
         if self.long:
             return self.long_sections()
         java = java_environment()
-        mark = ["-m", f"not slow and not {LONG}" if self.fast else f"not {LONG}"]
+        left_out = [*(["slow"] if self.fast else []), *([LONG] if self.only is None else [])]
+        mark = ["-m", " and ".join(f"not {name}" for name in left_out)] if left_out else []
         kernel = "" if self.compiled else " (kernel interpreted: no C compiler)"
         made = [
             self.pytest(
