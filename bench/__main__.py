@@ -24,6 +24,7 @@ from bench.raft_alone import raft
 from bench.report import keep
 from bench.rounds import Plan
 from bench.singles import singles
+from bench.socket_sends import socket_sends
 
 
 def spark(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -99,6 +100,7 @@ def _options() -> argparse.Namespace:
         "encoding",
         "staging",
         "writes",
+        "sends",
         "prefetch",
         "singles",
         "spool",
@@ -160,6 +162,7 @@ def main() -> int:
         "encoding": encoding,
         "staging": staging,
         "writes": lambda: log_writes(plan.rounds),
+        "sends": lambda: socket_sends(plan.rounds),
         "prefetch": lambda: prefetch(plan.rounds),
         "singles": singles,
         "spool": lambda: spool(options, plan.rounds),
