@@ -16,6 +16,9 @@ from bench.rounds import Column, Plan, measured, table
 QUEUE = "idle"
 IDLE_S = 30
 SETTLE_S = 10
+DECLARE_S = 60.0
+DECLARE_QUEUE_S = 0.25
+"""A cluster that takes longer than that is given up. RabbitMQ takes 0.06 s on a busy machine."""
 RESTART_S = 300.0
 """After that time a cluster is measured even if it does not serve every queue, with a note."""
 COLUMNS = [
@@ -59,7 +62,12 @@ def _one(program: Path, peer: Peer, plan: Plan, notes: list[str]) -> dict[str, A
     time.sleep(SETTLE_S)
     empty = [resident_bytes(pid) for pid in peer.pids()]
     declared = generator.run(
-        program, "declare", targets=peer.targets(), queue=QUEUE, queues=plan.queues
+        program,
+        "declare",
+        timeout_s=DECLARE_S + plan.queues * DECLARE_QUEUE_S,
+        targets=peer.targets(),
+        queue=QUEUE,
+        queues=plan.queues,
     )
     time.sleep(SETTLE_S)
     held = [resident_bytes(pid) for pid in peer.pids()]
