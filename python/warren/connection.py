@@ -8,12 +8,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from threading import RLock
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from warren.errors import (
     AccessRefused,
     ConnectionLost,
     DeadlinePassed,
+    NoNodeReached,
     TlsError,
     Unavailable,
     UsageError,
@@ -29,6 +30,7 @@ from warren_broker.amqp10.wire.fetched import decode_section
 from warren_broker.amqp10.wire.proton import Event, Link, Session
 
 T = TypeVar("T")
+Host: TypeAlias = tuple[str, int]
 PAUSE_S_FIRST = 0.02
 PAUSE_S_MAX = 0.5
 STREAM_CREDIT = 8
@@ -37,18 +39,39 @@ LINKS_AHEAD_MAX = 32
 CLOSE_S = 1.0
 
 
+class Attempts(Protocol):
+    """What is told of the attempts of a connection, while a call waits for one to succeed."""
+
+    def trying(self, host: Host, ends: float) -> None:
+        """A node is connected to; the call gives up at `ends` (time.monotonic)."""
+
+    def unreached(self, host: Host, failure: WarrenError) -> None:
+        """It cannot be connected to; another node is tried if there is time."""
+
+    def reached(self, host: Host) -> None:
+        """It has accepted the connection."""
+
+    def failed(self, host: Host, failure: WarrenError, ends: float) -> None:
+        """A request to it has failed; it is repeated if there is time until `ends`."""
+
+    def answered(self, host: Host) -> None:
+        """The call has its answer."""
+
+
 class Connection:
     """A connection to a cluster through any node that answers.
 
     It connects at the first use, and again at a use after it was lost or idle for long; requests
     in progress are repeated on the next node until their deadline (every request of this package
     may be repeated). A lock serializes calls from several threads. It does not survive a fork:
-    the child connects again.
+    the child connects again. As long as no node has accepted it, a call waits no longer than the
+    address's request_timeout_s, whatever it allows for the answer.
 
     where  an Address or a URI, see `warren.uri.parse_uri`
     name   shown by the broker
     prefer_near  begin with a host that has an address of this machine, if one has
     secrets  passwords that follow each other, in the place of the address's
+    attempts  is told of what a call waits for
     """
 
     def __init__(
@@ -58,16 +81,19 @@ class Connection:
         name: str = "warren",
         prefer_near: bool = False,
         secrets: LoginSecrets | None = None,
+        attempts: Attempts | None = None,
     ) -> None:
         self.address = as_address(where)
         self.name = name
         self.lock = RLock()
         self._secrets = secrets
+        self._attempts = attempts
+        self._reached = False
         self._wire: Wire | None = None
         self._pid = os.getpid()
         self._turn = first_host(self.address.hosts, prefer_near)
         self._closed = False
-        self._refused: set[tuple[str, int]] = set()
+        self._refused: set[Host] = set()
 
     def __repr__(self) -> str:
         return f"Connection({str(self.address)!r})"
@@ -79,7 +105,7 @@ class Connection:
         self.close()
 
     @property
-    def node(self) -> tuple[str, int] | None:
+    def node(self) -> Host | None:
         """Return host and port of the connected node; None: not connected."""
         wire = self._wire
         return wire.host if wire is not None and wire.lost is None else None
@@ -187,17 +213,40 @@ class Connection:
         """Run an operation; when Unavailable, repeat it on the next node.
 
         operation  must be repeatable; gets an open wire and the deadline (time.monotonic)
+        raises     NoNodeReached: no node has ever accepted this connection
         """
-        timeout = self.address.request_timeout_s if timeout_s is None else timeout_s
-        deadline = time.monotonic() + timeout
-        pause = Pause(deadline, timeout)
+        limit = self.address.request_timeout_s
+        timeout = limit if timeout_s is None else timeout_s
+        began = time.monotonic()
+        # What takes minutes in a cluster is not waited for while there may be none at the address.
+        at_first = timeout if self._reached else min(timeout, limit)
+        pause = Pause(began + at_first, at_first)
         while True:
             with self.lock:
                 try:
-                    return operation(self.wire(deadline), deadline)
+                    wire = self.wire(pause.deadline)
+                    pause.extend(began + timeout, timeout)
+                    return self._told(wire, operation, pause.deadline)
                 except Unavailable as error:
                     failure = error
-            pause.after(failure)
+            try:
+                pause.after(failure)
+            except Unavailable as error:
+                if self._reached:
+                    raise
+                raise NoNodeReached(str(error)) from failure
+
+    def _told(self, wire: Wire, operation: Callable[[Wire, float], T], deadline: float) -> T:
+        """Run an operation, and tell what became of it."""
+        try:
+            answer = operation(wire, deadline)
+        except Unavailable as error:
+            if self._attempts is not None:
+                self._attempts.failed(wire.host, error, deadline)
+            raise
+        if self._attempts is not None:
+            self._attempts.answered(wire.host)
+        return answer
 
     def stream(self, source: Callable[[], str], *, resumable: bool = True) -> Iterator[memoryview]:
         """Yield the messages that a receiver from `source()` gets until the broker closes the link.
@@ -276,8 +325,27 @@ class Connection:
         if secrets is not None:
             address = replace(address, password=secrets.current())
         limit = min(deadline, time.monotonic() + address.connect_timeout_s)
+        if self._attempts is not None:
+            self._attempts.trying(host, deadline)
         try:
-            wire = Wire(host, address, self.name, limit, secrets)
+            wire = self._open(host, address, limit)
+        except Unavailable as error:
+            if self._attempts is not None:
+                self._attempts.unreached(host, error)
+            raise
+        if self._attempts is not None:
+            self._attempts.reached(host)
+        self._refused.clear()
+        self._turn -= 1
+        self._wire = wire
+        self._reached = True
+        return wire
+
+    def _open(self, host: Host, address: Address, limit: float) -> Wire:
+        """Return a wire to that node; raises Unavailable where another node may do."""
+        secrets = self._secrets
+        try:
+            return Wire(host, address, self.name, limit, secrets)
         except AccessRefused as error:
             if secrets is not None and secrets.over(address.password):
                 raise ConnectionLost(f"{error}; the token was over by then") from error
@@ -291,10 +359,6 @@ class Connection:
                 self._refused.clear()
                 raise
             raise ConnectionLost(str(error)) from error
-        self._refused.clear()
-        self._turn -= 1
-        self._wire = wire
-        return wire
 
     def skip_node(self, wire: Wire) -> None:
         """Disconnect from this node: the next use connects to another one."""
@@ -318,6 +382,10 @@ class Pause:
         self._timeout_s = timeout_s
         self._pause_s = PAUSE_S_FIRST
         self._reason: WarrenError | None = None
+
+    def extend(self, deadline: float, timeout_s: float) -> None:
+        """Have it end at another time."""
+        self.deadline, self._timeout_s = deadline, timeout_s
 
     def after(self, failure: WarrenError) -> None:
         """Wait; raises Unavailable when there is no time for another attempt.
@@ -396,4 +464,4 @@ def _problem(answer: Any) -> tuple[str, str]:
     return str(answer or ""), ""
 
 
-__all__ = ["Connection", "ConnectionLost", "Pause"]
+__all__ = ["Attempts", "Connection", "ConnectionLost", "Pause"]

@@ -15,6 +15,7 @@ WarrenError
     BatchPast       the batch precedes the last one of its run
     Fenced            a newer driver has registered this reader, or this run of a sink
   Unavailable       no action, try later: no node answers, no majority, deadline passed
+    NoNodeReached     no connection was made to any node: nothing was asked
     StillUnderWay     the operation continues, but was not complete in time
 """
 
@@ -99,6 +100,10 @@ class Unavailable(WarrenError):
 
 class ConnectionLost(Unavailable):
     """A connection ended during a request; it is not known whether that was carried out."""
+
+
+class NoNodeReached(Unavailable):
+    """No node has accepted this connection before the deadline: nothing was asked."""
 
 
 class DeadlinePassed(Unavailable):

@@ -13,7 +13,15 @@ from urllib.parse import quote
 import msgspec
 
 from warren.connection import Connection
-from warren.errors import Conflict, NotFound, PeerError, StillUnderWay, Unavailable, UsageError
+from warren.errors import (
+    Conflict,
+    NoNodeReached,
+    NotFound,
+    PeerError,
+    StillUnderWay,
+    Unavailable,
+    UsageError,
+)
 from warren.waiting import until
 from warren_broker.management.membership import (
     Forgetting,
@@ -204,16 +212,20 @@ class MembershipCalls:
         Until `revive`, or until it restarts. With `wait`, returns when it leads nothing any more.
         This connection must know other nodes, too: the drained one serves no clients.
         """
+        known = f"{node!r} may be in maintenance"
         try:
             began = self._ask("POST", _node(node, "/drain"), NodeStatus, wait=wait)
+            known = f"{node!r} is in maintenance now"
             return self._wait_for_node(node, wait, progress) or began
+        except NoNodeReached:
+            raise  # nothing was asked: its maintenance has not begun by this
         except Unavailable as error:
             answered = isinstance(error, StillUnderWay) and error.__cause__ is None
             if answered or len(self.connection.address.hosts) > 1:
                 raise
             raise Unavailable(
-                f"{error}; if {node!r} is the only node that this connection knows, it is in "
-                "maintenance now and serves no clients: give the others' addresses, too"
+                f"{error}; {known}. If it is the only node that this connection knows, it serves "
+                "no clients then: give the others' addresses, too"
             ) from error
 
     def revive(

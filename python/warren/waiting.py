@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from warren.errors import StillUnderWay, Unavailable
+from warren.errors import NoNodeReached, StillUnderWay, Unavailable
 
 T = TypeVar("T")
 POLL_S_FIRST = 0.1
@@ -24,7 +24,7 @@ def until(
     """Call `look` until it is done; return what it saw last.
 
     look      gets the seconds that are left, at least POLL_S_MAX
-    wait      seconds; then StillUnderWay, with what is missing
+    wait      seconds; then StillUnderWay, with what is missing. NoNodeReached is raised as it is
     progress  called with what each look saw
     """
     deadline = time.monotonic() + wait
@@ -32,6 +32,8 @@ def until(
     while True:
         try:
             seen = look(max(deadline - time.monotonic(), POLL_S_MAX))
+        except NoNodeReached:
+            raise  # of what may be under way nothing is known
         except Unavailable as error:
             raise StillUnderWay(
                 f"not known to be done within {wait:g} s: {error}; it continues in the background"

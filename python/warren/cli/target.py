@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +12,7 @@ from urllib.parse import quote
 
 import typer
 
+from warren.cli.unanswered import UnansweredNote
 from warren.connection import Connection
 from warren.errors import UsageError
 from warren.local import LocalCluster
@@ -36,9 +39,15 @@ Json = Annotated[bool, typer.Option("--json", help="print JSON instead of a tabl
 Queue = Annotated[str, typer.Argument(help="the queue's name")]
 
 
-def connect(uri: str | None) -> Connection:
-    """Connect to the cluster of that address, or to the default one."""
-    return Connection(address_of(uri), name=f"warren cli {os.getpid()}")
+@contextmanager
+def connect(uri: str | None) -> Iterator[Connection]:
+    """Connect to the cluster of that address, or to the default one, and say what does not answer.
+
+    raises  NoNodeReached: no node has accepted the connection within the timeout of one request
+    """
+    address, name = address_of(uri), f"warren cli {os.getpid()}"
+    with UnansweredNote() as note, Connection(address, name=name, attempts=note) as connection:
+        yield connection
 
 
 def address_of(uri: str | None) -> Address:
