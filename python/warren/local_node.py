@@ -10,6 +10,7 @@ from typing import Any
 
 from warren.errors import UsageError
 from warren.ports import ReservedPorts
+from warren.whole_file import write_whole
 
 STATE_FILE = "cluster.json"
 PEERS_PORT_OFFSET = 20_000
@@ -85,9 +86,8 @@ def write_state(directory: Path, state: State) -> None:
         "settings": dict(state.settings),
         "next": state.next,
     }
-    new = directory / (STATE_FILE + ".new")
-    new.write_text(json.dumps(values, indent=2), encoding="utf-8")
-    new.replace(directory / STATE_FILE)
+    text = json.dumps(values, indent=2)
+    write_whole(directory / STATE_FILE, text.encode(), mode=0o666, sync=False)
 
 
 def new_nodes(
@@ -128,7 +128,8 @@ def write_config(node: LocalNode, nodes: Sequence[LocalNode], settings: Mapping[
         values[key] = {**values[key], **value} if both else value
     lines: list[str] = []
     _table(lines, "", values)
-    node.config_file.write_text("\n".join(lines).lstrip() + "\n", encoding="utf-8")
+    text = "\n".join(lines).lstrip() + "\n"
+    write_whole(node.config_file, text.encode(), mode=0o666, sync=False)
 
 
 def _table(lines: list[str], path: str, values: Mapping[str, Any]) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from warren.errors import NotFound, UsageError
 from warren.shovels import MOVED_AT_ONCE, queue_to_queue, shovel_name
+from warren.whole_file import write_whole
 from warren_broker.management.shovel_values import RUNNING, TERMINATED, ShovelInfo
 
 SHOVEL_PREFIX = "migrate "
@@ -239,10 +240,9 @@ class Counts:
             name: {"source_before": one.source_before, "target_before": one.target_before}
             for name, one in self.queues.items()
         }
-        fresh = self._path.with_name(self._path.name + ".new")
+        text = json.dumps({"source": self._source, "queues": rows}, indent=1)
         try:
-            fresh.write_text(json.dumps({"source": self._source, "queues": rows}, indent=1))
-            fresh.replace(self._path)
+            write_whole(self._path, text.encode(), mode=0o666)
         except OSError as error:
             raise UsageError(f"--report {self._path} cannot be written: {error.strerror}") from None
 

@@ -12,6 +12,7 @@ from warren.admin import Admin
 from warren.cli import output
 from warren.cli.target import Json, Uri, connect
 from warren.errors import UsageError
+from warren.whole_file import write_whole
 from warren_broker.management.definition_values import ImportReport
 
 STANDARD = "-"
@@ -43,10 +44,10 @@ def export_definitions(
     else:
         path = Path(file)
         try:
-            path.touch(mode=0o600)
-            path.write_bytes(found.data + b"\n")
+            write_whole(path, found.data + b"\n")
         except OSError as error:
-            raise UsageError(f"cannot write {file}: {error.strerror}") from error
+            kept = "; the one that is there is as it was" if path.exists() else ""
+            raise UsageError(f"cannot write {file}: {error.strerror}{kept}") from error
         output.note(f"exported to {file}")
     for note in found.notes:
         output.note(note)
