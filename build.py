@@ -25,9 +25,10 @@ from tools.environment import ROOT, python
 
 def prepare() -> bool:
     """Create the environment and compile the kernel; return whether it is compiled."""
-    environment.ensure_venv()
-    uplot.ensure()
-    return environment.ensure_kernel()
+    with environment.alone():
+        environment.ensure_venv()
+        uplot.ensure()
+        return environment.ensure_kernel()
 
 
 def demo(options: argparse.Namespace) -> int:
@@ -175,10 +176,11 @@ def bench(options: argparse.Namespace) -> int:
 
 def wheel(options: argparse.Namespace) -> int:
     """Build a wheel in dist/, with the compiled kernel and Proton if there is a compiler."""
-    environment.ensure_venv()
-    uplot.ensure()
     try:
-        wheels.make()
+        with environment.alone():
+            environment.ensure_venv()
+            uplot.ensure()
+            wheels.make()
     except wheels.WheelFailed as error:
         console.say(f" ✗ no wheel: {error}")
         return 1
@@ -253,12 +255,12 @@ def clean(options: argparse.Namespace) -> int:
         ".hypothesis",
         "report",
     ]
-    paths = [ROOT / name for name in made] + environment.compiled_kernel()
-    for path in paths:
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif path.exists():
-            path.unlink()
+    with environment.alone():
+        for path in [ROOT / name for name in made] + environment.compiled_kernel():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.exists():
+                path.unlink()
     return 0
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO
+
+from tools import file_lock
 
 MIRROR = "http://deb.debian.org/debian"
 TOOL = "mmdebstrap"
@@ -22,17 +23,13 @@ class NotMade(Exception):
     """The chroot cannot be made; the text says why."""
 
 
-@contextmanager
-def locked(root: Path) -> Iterator[None]:
+def locked(root: Path) -> AbstractContextManager[None]:
     """Hold the lock of `root`: one process at a time looks for it, makes it and mounts in it.
 
     1. Two processes find nothing there, and both make it.  2. The second fails, because the
     directory is not empty, and removes it.  3. The first has a chroot without files.
     """
-    root.parent.mkdir(parents=True, exist_ok=True)
-    with root.with_name(root.name + ".lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        yield
+    return file_lock.locked(root.with_name(root.name + ".lock"), f"making or using {root}")
 
 
 def make(root: Path, suite: str, log: Path) -> None:

@@ -14,15 +14,17 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from tools import console, java
+from tools import console, file_lock, java
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 LOCK = ROOT / "requirements.txt"
 STATE = ROOT / ".warren"
 LOGS = STATE / "logs"
+PREPARING = STATE / "preparing.lock"
 SOURCES = ("raft", "broker", "python", "connector")
 KERNEL = ROOT / "broker" / "warren_broker" / "kernel"
 PYTHON_MIN = (3, 11)
@@ -101,8 +103,23 @@ def _read(path: Path) -> str:
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
+def alone() -> AbstractContextManager[None]:
+    """Hold the lock of what build.py makes in the tree: the environment and compiled files.
+
+    1. The sources of the kernel have changed, and two are started.  2. Both remove what was
+    compiled before, and compile into one folder.  3. One removes what the other has compiled, or
+    loads half of it. The second one waits, and then finds everything made.
+    """
+    return file_lock.locked(PREPARING, "preparing this tree's environment")
+
+
 def ensure_venv() -> None:
     """Create .venv when it is missing or outdated."""
+    with alone():
+        _ensure_venv()
+
+
+def _ensure_venv() -> None:
     stamp = VENV / ".stamp"
     if _read(stamp) != _lock_stamp():
         require_venv()
@@ -249,6 +266,11 @@ def ensure_kernel() -> bool:
     if hint is not None:
         console.say(f" ! the kernel runs interpreted (correct, about ten times slower): {hint}")
         return False
+    with alone():
+        return _ensure_kernel()
+
+
+def _ensure_kernel() -> bool:
     stamp = VENV / ".kernel"
     if compiled_kernel() and _read(stamp) == _kernel_stamp():
         return True

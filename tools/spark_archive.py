@@ -12,7 +12,7 @@ import hashlib
 from pathlib import Path
 
 from tools import console
-from tools.environment import LOCK, LOGS, ROOT, STATE, java_environment, python
+from tools.environment import LOCK, LOGS, ROOT, STATE, alone, java_environment, python
 
 OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """Options of JVMs that use it: most of them end before an optimizing compiler has paid."""
@@ -36,7 +36,8 @@ def spark_environment(*, make: bool) -> dict[str, str]:
     """
     env = java_environment()
     if make:
-        _ensure(env)
+        with alone():
+            _ensure(env)
     return with_archive(env)
 
 
