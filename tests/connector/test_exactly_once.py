@@ -130,6 +130,7 @@ def test_the_queue_knows_when_it_may_forget_the_run(
     with queues.cluster.connect() as connection:
         (run,) = Admin(connection).sinks(queues.out, "mine").runs
     assert abs(run.expires_at / 1000 - 3600 - time.time()) < 300
+    assert run.expires_in_ms is not None and 0 < run.expires_in_ms <= 3_600_000
     put(batchId="8")
     with queues.cluster.connect() as connection:
         (run,) = Admin(connection).sinks(queues.out, "mine").runs

@@ -162,6 +162,7 @@ def test_an_operator_has_released_what_is_kept_for_a_move_that_is_given_up(
     kept = given_up(broker, admin)
     assert kept.messages == MESSAGES - TAKEN and ready(admin, "shovel-a") == 0
     assert kept.ready_again - kept.away_since == 24 * 3_600_000
+    assert kept.ready_in_ms is not None and 0 < kept.ready_in_ms <= 24 * 3_600_000
     (shown,) = json.loads(run(broker, "relays", "list", "shovel-a", "--json"))
     assert (shown["name"], shown["messages"]) == (name, kept.messages)
     with pytest.raises(NotFound, match="keeps nothing for 'other'"):

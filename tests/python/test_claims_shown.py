@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.patience import PATIENCE_S
-from warren import Admin, ClaimReader, Producer
+from warren import Admin, ClaimReader, Connection, Producer
 from warren.claims import fetch_claim
 from warren.cli.app import app
 from warren.local import LocalCluster
@@ -66,3 +67,34 @@ def test_the_query_and_batch_that_read_a_claim_are_shown(cluster: LocalCluster) 
             reader.settle(number)
             number += 1
         assert "in 3,6" in line or "in 3,5" in line, "in how long the reader is forgotten"
+
+
+def test_times_are_shown_by_the_leaders_clock(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were compared with this machine's: hours ahead, all was forgotten, and heard long ago.
+
+    Every node answers with the leader's time, also one that still sends to the queue what was
+    published, and so asks for the counts behind it.
+    """
+    queue, expires_ms = "timed", 3_600_000
+    with cluster.connect() as connection:
+        Admin(connection).declare_queue(queue, arguments={"x-queue-type": "quorum"})
+        reader = ClaimReader(connection, queue, "driver")
+        reader.register(expires_ms=expires_ms)
+        with Producer(connection) as producer:
+            for _ in range(50):
+                producer.send(b"x" * 10_000, queue)
+            seen = [Admin(connection).readers(queue)[0]]
+            producer.flush()
+    for i in range(3):
+        with Connection(cluster.node_address(i)) as at:
+            seen += Admin(at).readers(queue)
+    for each in seen:
+        assert each.heard_ago_ms is not None and 0 <= each.heard_ago_ms < PATIENCE_S * 1000
+        assert each.expires_in_ms == expires_ms - each.heard_ago_ms
+    ahead_s = 5 * 3_600
+    monkeypatch.setattr(time, "time", lambda now=time.time: now() + ahead_s)
+    line = shown(cluster, queue)
+    assert "in 3,6" in line or "in 3,5" in line
+    assert re.search(r" \d{1,3} s ago ", line), line

@@ -196,10 +196,14 @@ class ReadSinks(Numbered, frozen=True, array_like=True, tag="read_sinks"):
 
 
 class SinksAre(Numbered, frozen=True, array_like=True, tag="sinks"):
-    """Answer ReadSinks: how many runs there are, and the first of them."""
+    """Answer ReadSinks: how many runs there are, and the first of them.
+
+    now_ms  of the leader, by the clock of the times in the rows; 0: not said, by an earlier version
+    """
 
     total: int
     rows: tuple[tuple[str, str, int, int, tuple[tuple[int, int], ...], int, int, int], ...]
+    now_ms: int = 0
 
 
 class ReadView(Numbered, frozen=True, array_like=True, tag="read_view"):

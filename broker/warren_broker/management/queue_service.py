@@ -14,6 +14,7 @@ import msgspec
 from warren_broker import errors
 from warren_broker.amqp10.caller import Answer, Asker
 from warren_broker.cluster.client.direct_replies import node_of
+from warren_broker.cluster.client.reads import ReadFailed
 from warren_broker.cluster.declaring import Declared, declare_and_count
 from warren_broker.management import queues as requests
 from warren_broker.management.queue_values import (
@@ -25,6 +26,7 @@ from warren_broker.management.queue_values import (
     ReadByInfo,
     ReaderInfo,
     RelayInfo,
+    left_ms,
 )
 from warren_broker.management.resource import MessagesCounted, Performed
 from warren_broker.metadata import commands as metadata
@@ -50,12 +52,6 @@ def _info(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -> 
     fields: dict[str, Any] = {}
     if stat is not None:
         held = stat.messages_unacknowledged + stat.messages_claimed
-        read_by = {
-            reader: ReadByInfo(number, of.query, of.name, of.batch)
-            for reader, number, of in stat.described
-        }
-        divided = {reader: (rest, due, row) for reader, rest, due, row in stat.divided}
-        started = dict(stat.started)
         fields = {
             "messages": stat.messages_ready + held + stat.messages_delayed + stat.messages_dlx,
             "messages_ready": stat.messages_ready,
@@ -73,18 +69,8 @@ def _info(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -> 
             "consumer_count": stat.consumers,
             "by_priority": dict(stat.by_priority),
             "messages_set_aside": asker.broker.cluster.set_aside.count(queue.group),
-            "readers": tuple(
-                ReaderInfo(
-                    *reader,
-                    tuple(BoundInfo(*of[1:]) for of in stat.bound if of[0] == reader[0]),
-                    dict(stat.expiring).get(reader[0], 0),
-                    read_by.get(reader[0]),
-                    *divided.get(reader[0], (0, False, 0)),
-                    started.get(reader[0], 0),
-                )
-                for reader in stat.readers
-            ),
-            "relays": _with_most(stat.relays),
+            "readers": _readers(stat),
+            "relays": _with_most(stat),
         }
     followed = asker.broker.definitions.policy(queue)
     return QueueInfo(
@@ -105,13 +91,35 @@ def _info(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -> 
     )
 
 
-def _with_most(relays: tuple[tuple[str, int, int], ...]) -> tuple[RelayInfo, ...]:
-    """Return those relays of a queue that are shown."""
-    chosen = sorted(relays, key=lambda each: (-each[1], each[0]))[:RELAYS_SHOWN_MAX]
+def _readers(stat: commands.StatReply) -> tuple[ReaderInfo, ...]:
+    read_by = {
+        reader: ReadByInfo(number, of.query, of.name, of.batch)
+        for reader, number, of in stat.described
+    }
+    divided = {reader: (rest, due, row) for reader, rest, due, row in stat.divided}
+    started, expiring = dict(stat.started), dict(stat.expiring)
     return tuple(
-        RelayInfo(name, messages, away_ms, away_ms and away_ms + KEPT_MS)
-        for name, messages, away_ms in chosen
+        ReaderInfo(
+            *reader,
+            tuple(BoundInfo(*of[1:]) for of in stat.bound if of[0] == reader[0]),
+            expiring.get(reader[0], 0),
+            read_by.get(reader[0]),
+            *divided.get(reader[0], (0, False, 0)),
+            started.get(reader[0], 0),
+            left_ms(stat.now_ms, reader[4]),
+            left_ms(expiring.get(reader[0], 0), stat.now_ms),
+        )
+        for reader in stat.readers
     )
+
+
+def _with_most(stat: commands.StatReply) -> tuple[RelayInfo, ...]:
+    """Return those relays of a queue that are shown."""
+    found = []
+    for name, messages, away_ms in sorted(stat.relays, key=lambda each: (-each[1], each[0])):
+        again_ms = away_ms and away_ms + KEPT_MS
+        found.append(RelayInfo(name, messages, away_ms, again_ms, left_ms(again_ms, stat.now_ms)))
+    return tuple(found[:RELAYS_SHOWN_MAX])
 
 
 def _shown_retry(config: QueueConfig) -> str:
@@ -164,7 +172,16 @@ def _get_queue(asker: Asker, request: requests.GetQueueRequest, answer: Answer) 
     queue = asker.broker.queues.find(asker.vhost, request.name)  # another connection's, too
 
     def counted(stat: Any) -> None:
-        answer(stat if isinstance(stat, errors.Refusal) else _info(asker, queue, stat))
+        if isinstance(stat, errors.Refusal):
+            answer(stat)
+        elif (stat.readers or stat.relays) and not stat.now_ms:
+            # It came by way of the queue's log, behind what this node had sent, and says no time.
+            asker.broker.reading.counts(queue.group, asker.guard(lambda read: timed(stat, read)))
+        else:
+            answer(_info(asker, queue, stat))
+
+    def timed(stat: commands.StatReply, read: commands.StatReply | ReadFailed) -> None:
+        answer(_info(asker, queue, stat if isinstance(read, ReadFailed) else read))
 
     asker.broker.queue_counts(queue, False, asker.guard(counted))
 

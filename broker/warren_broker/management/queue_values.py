@@ -26,6 +26,11 @@ class ReadByInfo(msgspec.Struct, frozen=True):
     batch: int
 
 
+def left_ms(at_ms: int, now_ms: int) -> int | None:
+    """Return in how long a time is, by the clock that it is of; None: one of the two is 0."""
+    return max(0, at_ms - now_ms) if at_ms and now_ms else None
+
+
 class ReaderInfo(msgspec.Struct, frozen=True):
     """A claim reader as the queue knows it.
 
@@ -40,6 +45,8 @@ class ReaderInfo(msgspec.Struct, frozen=True):
     part_due       the next claim is one of these, and not of ready messages
     failed_in_row  messages that failed alone, and claims rejected, since a claim was settled
     starts         how often it has registered, since that is counted
+    heard_ago_ms, expires_in_ms  the same by the clock of the queue's leader, which has set them;
+                                 None: that node's version does not say its time
     """
 
     name: str
@@ -54,6 +61,8 @@ class ReaderInfo(msgspec.Struct, frozen=True):
     part_due: bool = False
     failed_in_row: int = 0
     starts: int = 0
+    heard_ago_ms: int | None = None
+    expires_in_ms: int | None = None
 
 
 class RelayInfo(msgspec.Struct, frozen=True):
@@ -62,12 +71,14 @@ class RelayInfo(msgspec.Struct, frozen=True):
     messages      that it has taken and not acknowledged; of a queue those with most are shown
     away_since    when its connection has ended, in milliseconds since the epoch; 0: it is there
     ready_again   when they are ready for any consumer unless it comes back; 0: it is there
+    ready_in_ms   the same by the leader's clock; None: it is there, or see `ReaderInfo`
     """
 
     name: str
     messages: int
     away_since: int = 0
     ready_again: int = 0
+    ready_in_ms: int | None = None
 
 
 VOLATILE_TYPE: Final = "rabbit_volatile_queue"
@@ -147,6 +158,7 @@ class SinkInfo(msgspec.Struct, frozen=True):
     messages_staged  of these attempts, with those of repeats, which are counted and not kept
     expires_at       when it is forgotten unless it writes before (sinkExpires), in milliseconds
                      since the epoch; 0: not by itself
+    expires_in_ms    the same by the leader's clock; None: not by itself, or see `ReaderInfo`
     """
 
     sink: str
@@ -157,6 +169,7 @@ class SinkInfo(msgspec.Struct, frozen=True):
     stages: int
     messages_staged: int
     expires_at: int
+    expires_in_ms: int | None = None
 
 
 class SinksInfo(msgspec.Struct, frozen=True):

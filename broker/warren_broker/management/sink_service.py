@@ -11,7 +11,7 @@ from warren_broker.amqp10.caller import Answer, Asker
 from warren_broker.cluster.client.reads import ReadFailed
 from warren_broker.cluster.client.sink_reads import SinksFound
 from warren_broker.management import sinks as requests
-from warren_broker.management.queue_values import SinkInfo, SinksInfo
+from warren_broker.management.queue_values import SinkInfo, SinksInfo, left_ms
 from warren_broker.management.resource import Shown
 from warren_broker.queue.forget_command import ForgetSink
 from warren_raft.quoting import quoted
@@ -26,7 +26,7 @@ def _list_sinks(asker: Asker, request: requests.ListSinksRequest, answer: Answer
         if isinstance(result, ReadFailed):
             answer(errors.Unavailable(result.detail))
         else:
-            runs = tuple(SinkInfo(*row) for row in result.rows)
+            runs = tuple(SinkInfo(*row, left_ms(row[-1], result.now_ms)) for row in result.rows)
             answer(Shown(SinksInfo(result.total, runs)))
 
     asker.broker.sinks.of_queue(

@@ -517,7 +517,7 @@ class GetReply(Reply, frozen=True, array_like=True, tag="get"):
 
 
 class StatReply(Reply, frozen=True, array_like=True, tag="stat"):
-    """Counts, all of messages except `consumers`.
+    """Counts, all of messages except `consumers`. now_ms: see `whole_queue.counts`.
 
     by_priority  (priority, ready messages), ascending, only those that have any
     readers      (name, epoch, last settled claim, open claims, last heard ms), by name
@@ -552,6 +552,7 @@ class StatReply(Reply, frozen=True, array_like=True, tag="stat"):
     divided: tuple[tuple[str, int, bool, int], ...] = ()
     started: tuple[tuple[str, int], ...] = ()
     relays: tuple[tuple[str, int, int], ...] = ()
+    now_ms: int = 0
 
 
 class ReaderReply(Reply, frozen=True, array_like=True, tag="reader"):
@@ -563,10 +564,9 @@ class ReaderReply(Reply, frozen=True, array_like=True, tag="reader"):
 
 
 class ClaimReply(Reply, frozen=True, array_like=True, tag="claim"):
-    """The content of a claim.
+    """The content of a claim. origin: see `give_up_command.ORIGINS`.
 
     runs    (index, first, last, delivery_count, acquired_count) in delivery order
-    origin  see `give_up_command.ORIGINS`
     """
 
     number: int

@@ -35,8 +35,12 @@ def stat(context: QueueContext, command: Stat) -> AnyReply:
     return counts(context.state)
 
 
-def counts(state: QueueState) -> StatReply:
-    """Return the counts of a queue from its state."""
+def counts(state: QueueState, now_ms: int = 0) -> StatReply:
+    """Return the counts of a queue from its state.
+
+    now_ms  the leader's time, by which the times in the answer are read; 0 in a reply to a command:
+            such are kept, and must be the same from every version
+    """
     order = state.order
     next_ms, last_ms = state.delayed.times()
     return StatReply(
@@ -84,6 +88,7 @@ def counts(state: QueueState) -> StatReply:
             (name, reader.starts) for name, reader in sorted(state.readers.items()) if reader.starts
         ),
         relays=relays.in_hands(state),
+        now_ms=now_ms,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated
 
 import typer
@@ -22,7 +21,6 @@ def list_claims(queue: Queue, uri: Uri = None, json: Json = False) -> None:
     """List the readers of a queue with their open claims."""
     with connect(uri) as connection:
         found = Admin(connection).readers(queue)
-    now = time.time()
     columns: dict[str, output.Column] = {
         "reader": "name",
         "epoch": "epoch",
@@ -31,8 +29,8 @@ def list_claims(queue: Queue, uri: Uri = None, json: Json = False) -> None:
         "settled by": _settled_by,
         "read by": _read_by,
         "in parts": "in_parts",
-        "last heard": lambda reader: f"{max(0.0, now - reader.last_heard_ms / 1000):,.0f} s ago",
-        "forgotten": output.until("expires_at"),
+        "last heard": _last_heard,
+        "forgotten": output.until("expires_at", "expires_in_ms"),
     }
     output.listing(found, json, columns)
 
@@ -40,6 +38,11 @@ def list_claims(queue: Queue, uri: Uri = None, json: Json = False) -> None:
 def _open_claims(reader: ClaimReader) -> str:
     numbers = range(reader.settled + 1, reader.settled + 1 + reader.open_claims)
     return ", ".join(map(str, numbers)) or "–"
+
+
+def _last_heard(reader: ClaimReader) -> str:
+    ago_ms = reader.heard_ago_ms
+    return output.NOT_SAID if ago_ms is None else f"{output.seconds(ago_ms)} ago"
 
 
 def _settled_by(reader: ClaimReader) -> str:

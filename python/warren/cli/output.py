@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_codec
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from operator import attrgetter
@@ -20,6 +19,8 @@ Column: TypeAlias = str | Callable[[Any], Any]
 """What a column shows of each: an attribute, or what is made of it."""
 _OUT = Console()
 EXIT_REFUSED = 1
+NOT_SAID = "?"
+"""What an earlier version of a node does not say."""
 ERRORS = Console(stderr=True)
 """Standard error, for everything but the answer."""
 
@@ -46,14 +47,23 @@ def listing(
     table("", tuple(columns), [[value(one) for value in shown] for one in found])
 
 
-def until(field: str) -> Column:
-    """Return a column that says in how long a time is, in milliseconds since the epoch; 0: –."""
+def until(at: str, left_ms: str) -> Column:
+    """Return a column that says in how long a time is, by the clock of the node that has set it.
+
+    at       field with the time; 0: –. This machine's clock may be another one's by minutes
+    left_ms  field with the milliseconds until then; None: the node's version does not say it
+    """
 
     def shown(each: Any) -> str:
-        at_ms = getattr(each, field)
-        return f"in {max(0.0, at_ms / 1000 - time.time()):,.0f} s" if at_ms else "–"
+        left = getattr(each, left_ms)
+        return "–" if not getattr(each, at) else NOT_SAID if left is None else f"in {seconds(left)}"
 
     return shown
+
+
+def seconds(ms: int) -> str:
+    """Return a time in seconds."""
+    return f"{ms / 1000:,.0f} s"
 
 
 def one(found: Any, json: bool, show: Callable[[Any], None]) -> None:

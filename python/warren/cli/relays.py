@@ -28,7 +28,7 @@ def list_relays(queue: Queue, uri: Uri = None, json: Json = False) -> None:
         "relay": "name",
         "messages": "messages",
         "connected": lambda one: "no" if one.away_since else "yes",
-        "ready again": output.until("ready_again"),
+        "ready again": output.until("ready_again", "ready_in_ms"),
     }
     output.listing(found, json, columns)
 

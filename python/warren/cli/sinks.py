@@ -30,7 +30,7 @@ def list_sinks(queue: Queue, count: Count = 100, uri: Uri = None, json: Json = F
         "epoch": "epoch",
         "last batch": _last_batch,
         "staged": "messages_staged",
-        "forgotten": output.until("expires_at"),
+        "forgotten": output.until("expires_at", "expires_in_ms"),
     }
     _listing(found, json, columns)
 

@@ -153,8 +153,9 @@ class RemoteReads:
 
     def counts(self, group: int, done: Callable[[StatReply | ReadFailed], None]) -> None:
         """Read a leader's counts, as of now or a moment ago."""
-        if self._cluster.host.is_leader(group):
-            done(counts(self._cluster.host.state(group)))
+        host = self._cluster.host
+        if host.is_leader(group):
+            done(counts(host.state(group), host.time_ms(group)))
             return
         self.start(group, lambda request: messages.QueueCounts(request, group), done)
 
@@ -391,7 +392,7 @@ class RemoteReads:
     def _on_counts(self, node: str, message: messages.QueueCounts, rest: memoryview) -> None:
         host = self._cluster.host
         if host.is_leader(message.group):
-            stat = counts(host.state(message.group))
+            stat = counts(host.state(message.group), host.time_ms(message.group))
             aside = self._cluster.set_aside.count(message.group)
             self.say(node, messages.CountsAre(message.request, stat, aside))
         else:

@@ -13,10 +13,11 @@ from warren_broker.queue.sink_view import SinkRow, sinks_of
 
 @dataclass(frozen=True, slots=True)
 class SinksFound:
-    """Runs of sinks: how many there are, and the first of them."""
+    """Runs of sinks: how many there are, and the first of them; now_ms: see `messages.SinksAre`."""
 
     total: int
     rows: tuple[SinkRow, ...]
+    now_ms: int
 
 
 class SinkReads:
@@ -29,7 +30,7 @@ class SinkReads:
             {
                 messages.ReadSinks: self._on_read_sinks,
                 messages.SinksAre: lambda node, message, rest: reads.finish(
-                    message.request, SinksFound(message.total, message.rows)
+                    message.request, SinksFound(message.total, message.rows, message.now_ms)
                 ),
             }
         )
@@ -53,4 +54,4 @@ class SinkReads:
             self._reads.say(node, messages.ReadRefused(request, True, "not the leader"))
             return
         found = sinks_of(host.state(message.group), message.sink, message.run, message.count)
-        self._reads.say(node, messages.SinksAre(request, *found))
+        self._reads.say(node, messages.SinksAre(request, *found, host.time_ms(message.group)))
