@@ -36,7 +36,13 @@ from warren_broker.amqp10.wire.deliveries import ACCEPTED, RELEASED, Handle, han
 from warren_broker.amqp10.wire.fields import read_map
 from warren_broker.amqp10.wire.proton import Condition, Delivery, Link, symbol
 from warren_broker.block.layout import PRIORITY_DEFAULT, TTL_NONE
-from warren_broker.errors import ContentTooLarge, CreditExceeded, Refusal, SyntaxRefused
+from warren_broker.errors import (
+    ContentTooLarge,
+    CreditExceeded,
+    NotFound,
+    Refusal,
+    SyntaxRefused,
+)
 from warren_broker.kernel import MessageTable, Route, split_sections
 from warren_broker.kernel.section_types import MalformedSections
 from warren_broker.relay_names import ARGUMENT, RelayedName, name_in_relayed_tag
@@ -312,6 +318,12 @@ class PublishingLink(IncomingLink):
                 self._reject(delivery, rejection(rejected))
         for at, refusal in said.refused:
             if left[at]:
+                continue
+            if isinstance(refusal, NotFound) and not self._anonymous:
+                # As in RabbitMQ. Without an outcome a client cannot tell whether what it sent
+                # between the exchange's deletion and the detach was published.
+                self._settle(gathered, left, range(at, len(gathered)), RELEASED)
+                self._refused(None, refusal)
                 continue
             left[at] = 1
             self._done(gathered[at][1])

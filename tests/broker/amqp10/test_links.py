@@ -504,6 +504,21 @@ def test_a_refused_message_ends_the_link_and_those_before_it_are_published() -> 
     assert not deliveries[2].settled
 
 
+def test_messages_for_an_exchange_that_was_deleted_are_released_before_their_link_ends() -> None:
+    client = opened()
+    sender = publisher(client, "/exchanges/x")
+    first, second, third = sent(client, sender, SMALL, SMALL, SMALL)
+    (request,) = asked(client, asks.PublishMessages)
+    client.connection.answer(request.token, asks.PublishOutcomes(accepted=[0]))
+    refusal = errors.NotFound("no exchange 'x' in vhost '/'")
+    client.connection.answer(request.token, asks.PublishOutcomes(refused=[(1, refusal)], last=True))
+    client.turn()
+    assert first.remote_state == Delivery.ACCEPTED
+    assert second.remote_state == third.remote_state == Delivery.RELEASED
+    assert sender.remote_condition.name == "amqp:not-found"
+    assert client.connection.in_flight_bytes == 0
+
+
 @pytest.mark.parametrize("data", [b"", b"\x00", b"no sections", SMALL[:-1], b"\x00\x53\x99\xc0"])
 def test_a_message_that_cannot_be_read_ends_its_link_only(data: bytes) -> None:
     client = opened()

@@ -265,6 +265,18 @@ def a_queue_deleted_under_its_links(s: Script) -> None:
 
 
 @scenario
+def an_exchange_deleted_under_its_publisher(s: Script) -> None:
+    c = s.channel()
+    c.exchange("x", "fanout")
+    a = Links(s)
+    a.start()
+    a.publish_to("link", "/exchanges/x")
+    c.delete_exchange("x")
+    a.publish("link")
+    a.arrives("detach")
+
+
+@scenario
 def a_queue_that_another_connection_has(s: Script) -> None:
     c = s.channel()
     c.declare("x", exclusive=True, durable=False)
