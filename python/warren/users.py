@@ -113,8 +113,15 @@ class UserCalls:
         """
         self.connection.request("PUT" if on else "DELETE", f"{_vhost(vhost)}/tracing")
 
+    def protect_vhost(self, name: str, on: bool = True) -> None:
+        """Have a vhost refuse its deletion, or permit it again; raises NotFound."""
+        self.connection.request("POST" if on else "DELETE", f"{_vhost(name)}/deletion/protection")
+
     def delete_vhost(self, name: str) -> None:
-        """Delete a vhost with everything in it; its clients are disconnected."""
+        """Delete a vhost with everything in it; its clients are disconnected.
+
+        Raises Conflict for one that is protected from deletion.
+        """
         self.connection.request("DELETE", _vhost(name))
 
     # -------------------------------------------------------------- permissions

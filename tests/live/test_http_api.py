@@ -400,6 +400,16 @@ def test_users_vhosts_permissions_and_limits(http: HttpClient, admin: Admin) -> 
 
     assert http("DELETE", "/permissions/v/u").status == 204
     assert http("GET", "/permissions/v/u").status == 404
+    guard, flag = "/vhosts/v/deletion/protection", "protected_from_deletion"
+    assert not http.get("/vhosts/v")[flag] and flag not in http.get("/vhosts/v")["metadata"]
+    assert http("POST", guard).status == 204
+    shown = http.get("/vhosts/v")
+    assert shown[flag] is True and shown["metadata"][flag] is True
+    refused = http("DELETE", "/vhosts/v")
+    assert refused.status == 412 and refused.body["error"] == "precondition_failed"
+    assert "because it is protected from deletion" in refused.body["reason"]
+    assert http("DELETE", guard).status == 204
+    assert http.get("/vhosts/v")["metadata"][flag] is False
     assert http("DELETE", "/vhosts/v").status == 204
     assert http("POST", "/users/bulk-delete", {"users": ["u", "copy"]}).status == 204
     assert {"u", "copy"}.isdisjoint(one.name for one in admin.users())

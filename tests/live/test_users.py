@@ -212,6 +212,11 @@ def test_the_command_line(cluster: LocalCluster, admin: Admin) -> None:
     assert [one.vhost for one in admin.permissions(user="bob")] == ["/"]
     assert "v" in ok("vhosts", "list", "--json")
     assert run("vhosts", "delete", "v", given="n\n").exit_code == 1
+    ok("vhosts", "protect", "v")
+    assert admin.vhost("v").protected_from_deletion
+    refused = run("vhosts", "delete", "v", "--yes").exception
+    assert isinstance(refused, Conflict) and "protected from deletion" in str(refused)
+    ok("vhosts", "unprotect", "v")
     ok("vhosts", "delete", "v", "--yes")
     ok("users", "delete", "bob")
     assert "bob" not in ok("users", "list", "--json")

@@ -17,9 +17,16 @@ from warren_broker.errors import InvalidArgument
 from warren_broker.management.user_values import DEFAULT_QUEUE_TYPES
 from warren_broker.management.users import parse_tags
 from warren_broker.metadata import passwords
-from warren_broker.metadata.commands import ChangeLimits, PutGrant, PutUser, PutVhost
+from warren_broker.metadata.commands import (
+    ChangeLimits,
+    PutGrant,
+    PutParameter,
+    PutUser,
+    PutVhost,
+)
 from warren_broker.metadata.limits import KNOWN, check_limits
 from warren_broker.metadata.records import Grant, User, Vhost
+from warren_broker.metadata.vhost_protection import PROTECTED, protection
 from warren_broker.metadata.vhosts_and_users import check_patterns
 
 VHOST_LIMITS: Final = "vhost-limits"
@@ -35,6 +42,19 @@ def plan_vhosts(plan: ImportPlan) -> None:
             vhost = _vhost(plan, name, entry)
             plan.vhosts[entry.name] = vhost
             plan.add("vhosts", name, PutVhost(vhost))
+            _plan_protection(plan, name, entry)
+
+
+def _plan_protection(plan: ImportPlan, name: str, entry: VhostEntry) -> None:
+    """Add whether a vhost can be deleted; what a file does not say of it stays."""
+    on: Any = entry.protected_from_deletion
+    if on is None:
+        on = table(entry.metadata).get(PROTECTED)
+    if isinstance(on, bool):
+        flag = PutParameter(protection(entry.name, on))
+        plan.add("parameters", f"protection of {name} from deletion", flag)
+    elif on is not None:
+        plan.note(name, PROTECTED, "kept without: it is neither true nor false")
 
 
 def _vhost(plan: ImportPlan, name: str, entry: VhostEntry) -> Vhost:
@@ -43,8 +63,7 @@ def _vhost(plan: ImportPlan, name: str, entry: VhostEntry) -> Vhost:
     metadata = dict(table(entry.metadata))
     given: dict[str, Any] = {key: metadata.pop(key, None) for key in _METADATA}
     given |= {key: getattr(entry, key) for key in _METADATA if getattr(entry, key) is not None}
-    if entry.protected_from_deletion or metadata.pop("protected_from_deletion", False):
-        plan.note(name, "protected_from_deletion", "kept without: vhosts can always be deleted")
+    metadata.pop(PROTECTED, None)
     for key in sorted(metadata):
         plan.note(name, f"metadata.{key}", "kept without: this key has no meaning here")
     if entry.tracing:

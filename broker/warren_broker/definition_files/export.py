@@ -14,6 +14,7 @@ from warren_broker.metadata import passwords
 from warren_broker.metadata.exchanges import RESERVED
 from warren_broker.metadata.records import Binding, Exchange, Grant, Policy, QueueRecord, User
 from warren_broker.metadata.state import MetadataState, Scope
+from warren_broker.metadata.vhost_protection import PROTECTED, VHOST_COMPONENT
 
 EXPORTED_BY = "Warren"
 Document = dict[str, Any]
@@ -122,6 +123,9 @@ def _vhost(scope: Scope) -> Document:
     metadata: Document = {"description": vhost.description, "tags": list(vhost.tags)}
     if vhost.default_queue_type:
         metadata["default_queue_type"] = vhost.default_queue_type
+    flag = scope.parameters.get((VHOST_COMPONENT, PROTECTED))
+    if flag is not None:
+        metadata[PROTECTED] = flag.value
     return {"name": vhost.name, **metadata, "limits": vhost.limits, "metadata": metadata}
 
 
@@ -153,6 +157,7 @@ def _parameters(scope: Scope) -> list[Document]:
     found = [
         {"vhost": vhost, "component": one.component, "name": one.name, "value": one.value}
         for one in scope.parameters.values()
+        if one.component != VHOST_COMPONENT
     ]
     found += [
         {

@@ -6,6 +6,7 @@ import os
 import time
 from typing import Any
 
+from warren_broker.errors import PreconditionFailed
 from warren_broker.http_api.calls import HttpCall, boolean, done, path_of
 from warren_broker.http_api.queue_statistics import (
     VHOST_STATISTICS_KEYS,
@@ -14,6 +15,7 @@ from warren_broker.http_api.queue_statistics import (
     wants_statistics,
 )
 from warren_broker.http_api.replies import (
+    HttpRefusal,
     HttpReply,
     bad_request,
     object_not_found,
@@ -23,6 +25,7 @@ from warren_broker.http_api.routing_table import Answering, HttpRoute, http_rout
 from warren_broker.http_api.sample_ranges import ranges_of
 from warren_broker.http_api.whole_cluster import nodes_alive
 from warren_broker.metadata.passwords import SALT_BYTES, hash_password
+from warren_broker.metadata.vhost_protection import PROTECTED
 
 USER_FIELDS = ("password", "password_hash", "hashing_algorithm", "tags")
 VHOST_FIELDS = ("description", "tags", "tracing", "default_queue_type")
@@ -129,11 +132,14 @@ async def _delete_users(call: HttpCall) -> HttpReply:
 
 def _shown_vhost(vhost: dict[str, Any], alive: set[str]) -> dict[str, Any]:
     about = {key: vhost[key] for key in ("description", "tags", "default_queue_type")}
+    protected = vhost[PROTECTED]
+    if protected is not None:
+        about[PROTECTED] = protected
     return {
         **vhost,
         "metadata": about,
         "cluster_state": dict.fromkeys(sorted(alive), "running"),
-        "protected_from_deletion": False,
+        PROTECTED: bool(protected),
     }
 
 
@@ -164,6 +170,20 @@ async def _put_vhost(call: HttpCall) -> HttpReply:
     if "tracing" in body:
         body["tracing"] = boolean("tracing", body["tracing"])
     return done(await call.ask("PUT", path_of("vhosts", *call.names), body))
+
+
+async def _delete_vhost(call: HttpCall) -> HttpReply:
+    reply = await call.try_ask("DELETE", path_of("vhosts", *call.names))
+    if reply.condition == PreconditionFailed.condition:
+        raise HttpRefusal(412, "precondition_failed", str(reply.body))
+    if reply.condition:
+        raise refusal_of(reply, True)
+    return done(reply)
+
+
+async def _protect_vhost(call: HttpCall) -> HttpReply:
+    await call.ask(call.method, path_of("vhosts", *call.names, "deletion", "protection"))
+    return HttpReply(204)
 
 
 # ------------------------------------------------------------------ permissions
@@ -257,7 +277,8 @@ ROUTES: tuple[HttpRoute, ...] = (
     http_route("/users/:user", GET=_get_user, PUT=_put_user, DELETE=forward_delete("users")),
     http_route("/vhosts", GET=_list_vhosts),
     http_route("/vhosts/:vhost/start/:node", POST=_start_vhost),
-    http_route("/vhosts/:vhost", GET=_get_vhost, PUT=_put_vhost, DELETE=forward_delete("vhosts")),
+    http_route("/vhosts/:vhost", GET=_get_vhost, PUT=_put_vhost, DELETE=_delete_vhost),
+    http_route("/vhosts/:vhost/deletion/protection", POST=_protect_vhost, DELETE=_protect_vhost),
     *_grant_routes(
         "permissions",
         ("configure", "write", "read"),

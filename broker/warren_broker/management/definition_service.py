@@ -19,6 +19,7 @@ from warren_broker.management.queue_service import BROKER_VERSION
 from warren_broker.management.resource import Listed, Put
 from warren_broker.metadata import commands as metadata
 from warren_broker.metadata.state import MetadataState
+from warren_broker.metadata.vhost_protection import VHOST_COMPONENT
 from warren_broker.shovel.uris import without_passwords
 from warren_raft.quoting import quoted
 
@@ -90,7 +91,7 @@ def _list_parameters(asker: Asker, request: m.ListParametersRequest, answer: Ans
         for name in names
         if sees_vhost(asker, name)
         for _, one in sorted(state.scopes[name].parameters.items())
-        if request.component in (None, one.component)
+        if request.component in (None, one.component) and one.component != VHOST_COMPONENT
     ]
     if len(found) > NAMES_SHOWN_MAX:
         raise errors.InvalidArgument(
@@ -120,6 +121,8 @@ def _put_parameter(asker: Asker, request: m.PutParameterRequest, answer: Answer)
 def _delete_parameter(asker: Asker, request: m.DeleteParameterRequest, answer: Answer) -> None:
     check_tag(asker, request.vhost, "clear")
     _state(asker, request.vhost)
+    if request.component == VHOST_COMPONENT:
+        raise errors.NotFound(f"no component '{request.component}'")
     what = f"clear {_named(request.component, request.vhost, request.name)}"
     command = metadata.DeleteParameter(request.vhost, request.component, request.name)
     asker.change(what, command, answer)

@@ -17,7 +17,7 @@ from warren_broker.management import user_values as values
 from warren_broker.management import users as m
 from warren_broker.management.resource import Listed, Performed, Put, Shown
 from warren_broker.metadata import commands as metadata
-from warren_broker.metadata import passwords
+from warren_broker.metadata import passwords, vhost_protection
 from warren_broker.metadata.records import Grant, User, Vhost
 from warren_broker.metadata.state import MetadataState
 from warren_raft.quoting import quoted
@@ -123,7 +123,8 @@ def _vhost(state: MetadataState, name: str) -> Vhost:
 def _shown_vhost(asker: Asker, vhost: Vhost) -> values.VhostInfo:
     kind = asker.broker.default_queue_type(vhost.name)
     traced = vhost.name in asker.broker.traced_vhosts
-    return values.VhostInfo(vhost.name, vhost.description, vhost.tags, kind, traced)
+    kept = vhost_protection.protected(asker.broker.definitions.state, vhost.name)
+    return values.VhostInfo(vhost.name, vhost.description, vhost.tags, kind, traced, kept)
 
 
 def _list_vhosts(asker: Asker, request: m.ListVhostsRequest, answer: Answer) -> None:
@@ -194,9 +195,22 @@ def _set_tracing(asker: Asker, vhost: str, on: bool) -> None:
     )
 
 
+def _protect_vhost(asker: Asker, request: m.ProtectVhostRequest, answer: Answer) -> None:
+    asker.access.must_be("administrator", "protect vhosts")
+    _vhost(asker.broker.definitions.state, request.vhost)
+    what = (
+        f"{'protect' if request.on else 'no longer protect'} vhost {quoted(request.vhost)} from "
+        "deletion"
+    )
+    flag = vhost_protection.protection(request.vhost, request.on)
+    asker.change(what, metadata.PutParameter(flag), answer)
+
+
 def _delete_vhost(asker: Asker, request: m.DeleteVhostRequest, answer: Answer) -> None:
     asker.access.must_be("administrator", "delete vhosts")
-    _vhost(asker.broker.definitions.state, request.vhost)
+    state = asker.broker.definitions.state
+    _vhost(state, request.vhost)
+    vhost_protection.check_deletion(state, request.vhost)
     what = f"delete vhost {quoted(request.vhost)} with everything in it"
     asker.change(what, metadata.DeleteVhost(request.vhost), answer)
 
@@ -287,6 +301,7 @@ USER_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {
     m.GetVhostRequest: _get_vhost,
     m.PutVhostRequest: _put_vhost,
     m.TraceVhostRequest: _trace_vhost,
+    m.ProtectVhostRequest: _protect_vhost,
     m.DeleteVhostRequest: _delete_vhost,
     m.ListPermissionsRequest: _list_permissions,
     m.GetPermissionsRequest: _get_permissions,

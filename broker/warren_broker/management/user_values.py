@@ -41,6 +41,7 @@ class VhostInfo(msgspec.Struct, frozen=True):
 
     default_queue_type  of durable queues that name none: the vhost's, or the node's
     tracing             whether the node that was asked traces messages in it
+    protected_from_deletion  whether it cannot be deleted; None: that was never set, so it can
     """
 
     name: str
@@ -48,6 +49,7 @@ class VhostInfo(msgspec.Struct, frozen=True):
     tags: tuple[str, ...]
     default_queue_type: str
     tracing: bool = False
+    protected_from_deletion: bool | None = None
 
 
 class PermissionInfo(msgspec.Struct, frozen=True):

@@ -114,8 +114,18 @@ class TraceVhostRequest(ManagementRequest, frozen=True):
     on: bool
 
 
+class ProtectVhostRequest(ManagementRequest, frozen=True):
+    """POST, DELETE /vhosts/:vhost/deletion/protection. Answer: Performed; 404.
+
+    on  whether the vhost can no longer be deleted
+    """
+
+    vhost: str
+    on: bool
+
+
 class DeleteVhostRequest(ManagementRequest, frozen=True):
-    """DELETE /vhosts/:vhost. Answer: Performed; 404."""
+    """DELETE /vhosts/:vhost. Answer: Performed; 404; 409: it is protected from deletion."""
 
     vhost: str
 
@@ -176,6 +186,7 @@ AnyUserRequest: TypeAlias = (
     | GetVhostRequest
     | PutVhostRequest
     | TraceVhostRequest
+    | ProtectVhostRequest
     | DeleteVhostRequest
     | ListPermissionsRequest
     | GetPermissionsRequest
@@ -295,6 +306,13 @@ def _trace_vhost(on: bool) -> resource.Make:
     return made
 
 
+def _protect_vhost(on: bool) -> resource.Make:
+    def made(names: Names, query: Query, body: Any) -> ManagementRequest:
+        return ProtectVhostRequest(vhost=resource.filled("vhost", names[0]), on=on)
+
+    return made
+
+
 def _all_permissions(topics: bool) -> Any:
     return lambda names, query, body: ListPermissionsRequest(topics=topics)
 
@@ -365,6 +383,8 @@ ROUTES: tuple[resource.Route, ...] = (
     resource.route("GET", "/vhosts/:vhost", resource.from_names(GetVhostRequest, "vhost")),
     resource.route("PUT", "/vhosts/:vhost", _put_vhost),
     resource.route("DELETE", "/vhosts/:vhost", resource.from_names(DeleteVhostRequest, "vhost")),
+    resource.route("POST", "/vhosts/:vhost/deletion/protection", _protect_vhost(True)),
+    resource.route("DELETE", "/vhosts/:vhost/deletion/protection", _protect_vhost(False)),
     resource.route("PUT", "/vhosts/:vhost/tracing", _trace_vhost(True)),
     resource.route("DELETE", "/vhosts/:vhost/tracing", _trace_vhost(False)),
     *_grant_routes("permissions", False, _put_permissions, _CLEAR),

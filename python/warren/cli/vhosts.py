@@ -29,6 +29,7 @@ def list_vhosts(uri: Uri = None, json: Json = False) -> None:
             "tags": "tags",
             "default queue type": "default_queue_type",
             "tracing": "tracing",
+            "protected": "protected_from_deletion",
         },
     )
 
@@ -73,6 +74,22 @@ def _trace(vhost: str, on: bool, uri: str | None) -> None:
         host, port = connection.node or ("", 0)
     until = " until it is turned off, or the node ends" if on else ""
     output.say(f"vhost {vhost}: tracing is {'on' if on else 'off'} at {host}:{port}{until}")
+
+
+@vhosts.command()
+def protect(vhost: Vhost, uri: Uri = None) -> None:
+    """Have a vhost refuse its deletion."""
+    with connect(uri) as connection:
+        Admin(connection).protect_vhost(vhost)
+    output.say(f"vhost {vhost} is protected from deletion")
+
+
+@vhosts.command()
+def unprotect(vhost: Vhost, uri: Uri = None) -> None:
+    """Permit the deletion of a vhost again."""
+    with connect(uri) as connection:
+        Admin(connection).protect_vhost(vhost, False)
+    output.say(f"vhost {vhost} can be deleted")
 
 
 @vhosts.command()

@@ -13,6 +13,7 @@ from broker.metadata import test_determinism as grown
 from broker.metadata.world import World
 from warren_broker.metadata import commands
 from warren_broker.metadata.records import User
+from warren_broker.metadata.vhost_protection import protected
 
 BOSS = User("guest", "", ("administrator",))
 
@@ -44,6 +45,26 @@ def test_what_was_imported_from_rabbitmq_survives_too(version: str) -> None:
     load(world, sample(version))
     other = round_trip(world)
     assert other.state.groups.keys() == world.state.groups.keys()
+
+
+def test_the_protection_of_a_vhost_is_in_its_metadata_as_in_rabbitmq() -> None:
+    world, key = World(), "protected_from_deletion"
+    for name, on in (("yes", True), ("no", False), ("unset", None), ("odd", "true")):
+        told = {} if on is None else {"metadata": {key: on}}
+        report = load(world, {"vhosts": [{"name": name, **told}]})
+        assert bool(report.not_honoured) is (name == "odd"), "RabbitMQ takes it, as false"
+    states = {name: protected(world.state, name) for name in world.state.scopes}
+    assert states == {"/": None, "yes": True, "no": False, "unset": None, "odd": None}
+    document = exported(world).document
+    assert document["parameters"] == []
+    found = {one["name"]: one["metadata"].get(key) for one in document["vhosts"]}
+    assert found == states
+    load(world, {"vhosts": [{"name": "yes"}]})
+    assert protected(world.state, "yes"), "what a file does not say stays"
+    other = round_trip(world)
+    assert protected(other.state, "yes")
+    load(other, {"vhosts": [{"name": "yes", key: False}]})
+    assert protected(other.state, "yes") is False
 
 
 def test_arguments_and_implicit_types_are_as_declared() -> None:

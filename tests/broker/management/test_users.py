@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.management.world import ManagementWorld
-from warren_broker.metadata import passwords
+from warren_broker.metadata import passwords, vhost_protection
 from warren_broker.metadata.records import Grant
 
 RABBITMQS = "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR"
@@ -35,6 +35,8 @@ CHANGES = [
     ("PUT", "/vhosts/v", None),
     ("PUT", "/vhosts/a%2Fb/tracing", None),
     ("DELETE", "/vhosts/a%2Fb/tracing", None),
+    ("POST", "/vhosts/a%2Fb/deletion/protection", None),
+    ("DELETE", "/vhosts/a%2Fb/deletion/protection", None),
     ("DELETE", "/vhosts/a%2Fb", None),
     ("PUT", "/permissions/a%2Fb/ann", PERMISSIONS),
     ("DELETE", "/permissions/a%2Fb/eve", None),
@@ -164,6 +166,7 @@ def test_who_adds_a_vhost_may_use_it() -> None:
             "tags": [],
             "default_queue_type": "quorum",
             "tracing": False,
+            "protected_from_deletion": None,
         },
     )
     assert ("a/b", "boss", None) not in world.made.state.grants
@@ -192,6 +195,33 @@ def test_a_vhost_has_a_default_queue_type() -> None:
         assert world.made.state.scopes["v"].vhost.default_queue_type == ""
     restored = world.made.machine.restore(world.made.machine.snapshot(world.made.state))
     assert restored.scopes["v"].vhost.description == "d"
+
+
+def test_a_protected_vhost_is_not_deleted_until_it_is_unprotected() -> None:
+    world, guard = World("boss"), "/vhosts/a%2Fb/deletion/protection"
+
+    def shown() -> Any:
+        return world.ask("GET", "/vhosts/a%2Fb")[1]["protected_from_deletion"]
+
+    assert shown() is None
+    for method in ("POST", "DELETE"):
+        assert world.ask(method, "/vhosts/none/deletion/protection")[0] == 404
+    for _ in range(2):
+        assert world.ask("POST", guard)[0] == 204
+        assert shown() is True
+    assert world.ask("PUT", "/vhosts/a%2Fb", {"description": "d"})[0] == 204
+    status, answer = world.ask("DELETE", "/vhosts/a%2Fb")
+    assert status == 409
+    assert answer["detail"] == (
+        "Refusing to delete virtual host 'a/b' because it is protected from deletion"
+    )
+    assert world.ask("GET", "/parameters")[1] == [], "the flag is not shown as a parameter"
+    assert world.ask("DELETE", "/parameters/vhost/a%2Fb/protected_from_deletion")[0] == 404
+    restored = world.made.machine.restore(world.made.machine.snapshot(world.made.state))
+    assert vhost_protection.protected(restored, "a/b") is True
+    assert world.ask("DELETE", guard)[0] == 204
+    assert shown() is False
+    assert world.ask("DELETE", "/vhosts/a%2Fb")[0] == 204
 
 
 def test_a_vhost_is_traced() -> None:

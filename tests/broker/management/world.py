@@ -8,6 +8,7 @@ from typing import Any
 from broker.metadata.world import World as Metadata
 from warren_broker import errors
 from warren_broker.amqp10.caller import Asker
+from warren_broker.management.definition_service import DEFINITION_HANDLERS
 from warren_broker.management.dispatch import parse_request, render_result
 from warren_broker.management.limit_service import LIMIT_HANDLERS
 from warren_broker.management.policy_service import POLICY_HANDLERS
@@ -16,7 +17,7 @@ from warren_broker.metadata import commands
 from warren_broker.metadata.records import Grant, User, Vhost
 from warren_broker.permissions import Permissions
 
-HANDLERS = {**USER_HANDLERS, **POLICY_HANDLERS, **LIMIT_HANDLERS}
+HANDLERS = {**USER_HANDLERS, **POLICY_HANDLERS, **LIMIT_HANDLERS, **DEFINITION_HANDLERS}
 
 
 class ManagementWorld:
