@@ -144,3 +144,28 @@ def test_connections_are_closed_by_their_user_and_by_administrators(
     for one in opened[:2]:
         with pytest.raises(pika.exceptions.ConnectionClosedByBroker):
             one.process_data_events(PATIENCE_S)
+
+
+def test_the_name_under_which_the_cluster_is_shown(cluster: LocalCluster, http: HttpClient) -> None:
+    parameter = "/global-parameters/cluster_name"
+    assert http("GET", parameter).status == 404
+    assert http("PUT", "/cluster-name", {"name": "orders"}).status == 204
+    assert http.get(parameter) == {"name": "cluster_name", "value": "orders"}
+    for node in range(3):
+        there = http_client(cluster, node)
+        assert there.get("/cluster-name") == {"name": "orders"}
+        assert there.get("/overview")["cluster_name"] == "orders"
+    assert http.get("/definitions")["original_cluster_name"] == "orders"
+    for wrong in ({}, {"name": 5}, {"name": None}):
+        assert http("PUT", "/cluster-name", wrong).status == 400
+    assert http("PUT", parameter, {"value": "billing"}).status == 204
+    assert http.get("/cluster-name") == {"name": "billing"}
+    address = pika.ConnectionParameters("127.0.0.1", cluster.nodes[0].amqp_port)
+    with pika.BlockingConnection(address) as connection:
+        told = connection._impl.server_properties["cluster_name"]
+    assert told == "local", "the name by which federation knows a cluster is the configuration's"
+    for nameless in ("", 5):
+        assert http("PUT", parameter, {"value": nameless}).status == 204
+        assert http.get("/cluster-name") == {"name": "local"}
+    assert http("DELETE", parameter).status == 204
+    assert http.get("/cluster-name") == {"name": "local"}

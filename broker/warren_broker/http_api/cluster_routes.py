@@ -5,25 +5,30 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
-from warren_broker.http_api.calls import HttpCall, path_of
+from warren_broker.http_api.calls import HttpCall, path_of, text
 from warren_broker.http_api.messages import open_channel
 from warren_broker.http_api.overview import RABBITMQ_VERSION, node_statistics, overview
 from warren_broker.http_api.replies import HttpReply, bad_request, object_not_found
 from warren_broker.http_api.routing_table import Answering, HttpRoute, http_route
 from warren_broker.http_api.whole_cluster import alarms_by_node, nodes_alive
+from warren_broker.metadata.runtime_parameters import CLUSTER_NAME
 
 # ------------------------------------------------------------------ cluster
 
 
 async def _cluster_name(call: HttpCall) -> HttpReply:
-    return HttpReply(200, {"name": call.job.cluster})
+    return HttpReply(200, {"name": (await call.get("/overview"))["cluster_name"]})
 
 
 async def _rename(call: HttpCall) -> HttpReply:
-    raise bad_request(
-        "the cluster's name is set in the configuration of its nodes (cluster), which know each "
-        "other by it"
-    )
+    """Set the name under which the cluster is shown."""
+    call.must_administer()
+    given = call.fields()
+    if "name" not in given:
+        raise bad_request("key_missing: name")
+    name = text("name", given["name"])
+    await call.ask("PUT", path_of("global-parameters", CLUSTER_NAME), {"value": name})
+    return HttpReply(204)
 
 
 # ------------------------------------------------------------------ nodes

@@ -41,7 +41,6 @@ class ApiJob(msgspec.Struct, frozen=True, array_like=True):
     """
 
     node: str
-    cluster: str
     version: str
     default_queue_type: str
     listeners: tuple[ApiListener, ...]

@@ -181,7 +181,6 @@ class HttpApi:
         ]
         self._job = ApiJob(
             node=settings.node,
-            cluster=settings.cluster,
             version=BROKER_VERSION,
             default_queue_type=settings.queues.default_type,
             listeners=(*listeners, *own),

@@ -79,7 +79,7 @@ async def overview(call: HttpCall) -> HttpReply:
         "product_name": PRODUCT,
         "product_version": job.version,
         "rabbitmq_version": RABBITMQ_VERSION,
-        "cluster_name": job.cluster,
+        "cluster_name": (await call.get("/overview"))["cluster_name"],
         "cluster_tags": {},
         "node_tags": {},
         "erlang_version": "",

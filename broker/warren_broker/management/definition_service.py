@@ -18,6 +18,7 @@ from warren_broker.management.definition_values import GlobalParameterInfo, Para
 from warren_broker.management.queue_service import BROKER_VERSION
 from warren_broker.management.resource import Listed, Put
 from warren_broker.metadata import commands as metadata
+from warren_broker.metadata.runtime_parameters import cluster_name
 from warren_broker.metadata.state import MetadataState
 from warren_broker.metadata.vhost_protection import VHOST_COMPONENT
 from warren_broker.shovel.uris import without_passwords
@@ -28,8 +29,9 @@ log = logging.getLogger(__name__)
 
 def _export(asker: Asker, request: m.ExportRequest, answer: Answer) -> None:
     asker.access.must_be("administrator", "export definitions")
-    cluster = asker.broker.settings.cluster
-    found = export(asker.broker.definitions.state, cluster, BROKER_VERSION, request.vhost)
+    state = asker.broker.definitions.state
+    cluster = cluster_name(state, asker.broker.settings.cluster)
+    found = export(state, cluster, BROKER_VERSION, request.vhost)
     notes = found.notes[:NAMES_SHOWN_MAX]
     if len(found.notes) > len(notes):
         notes = (*notes, f"… and {len(found.notes) - len(notes):,} more")

@@ -31,6 +31,7 @@ from warren_broker.management.queue_values import (
 from warren_broker.management.resource import MessagesCounted, Performed
 from warren_broker.metadata import commands as metadata
 from warren_broker.metadata.records import QueueRecord
+from warren_broker.metadata.runtime_parameters import cluster_name
 from warren_broker.metadata.view import MetadataView
 from warren_broker.name_patterns import NameMatcher, Pattern
 from warren_broker.queue import commands
@@ -141,7 +142,9 @@ def _overview(asker: Asker, request: requests.GetOverviewRequest, answer: Answer
         )
         for name in sorted(known)
     )
-    answer(requests.Overview(settings.node, settings.cluster, BROKER_VERSION, nodes))
+    own = settings.cluster
+    shown = cluster_name(asker.broker.definitions.state, own)
+    answer(requests.Overview(settings.node, own, BROKER_VERSION, nodes, cluster_name=shown))
 
 
 # ------------------------------------------------------------------ queues

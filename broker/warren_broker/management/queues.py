@@ -194,6 +194,7 @@ class Overview(Result, frozen=True):
     """The answering node and its cluster.
 
     api  version of the requests that `/management` supports: API_VERSION
+    cluster_name  the name under which the cluster is shown; "": `cluster`, its own
     """
 
     node: str
@@ -201,6 +202,7 @@ class Overview(Result, frozen=True):
     version: str
     nodes: tuple[OverviewNode, ...]
     api: int = API_VERSION
+    cluster_name: str = ""
 
 
 AnyQueueResult: TypeAlias = (
@@ -444,6 +446,7 @@ def _overview(result: Overview) -> resource.Answer:
     return 200, {
         "node": result.node,
         "cluster": result.cluster,
+        "cluster_name": result.cluster_name or result.cluster,
         "version": result.version,
         "api": uint(result.api),
         "nodes": nodes,

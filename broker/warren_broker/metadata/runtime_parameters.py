@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final, TypeGuard
 
 from warren_broker import errors
 from warren_broker.metadata.commands import (
@@ -12,9 +12,27 @@ from warren_broker.metadata.commands import (
     PutParameter,
 )
 from warren_broker.metadata.metadata_context import MetadataContext
+from warren_broker.metadata.state import MetadataState
 
 PARAMETERS_MAX: Final = 1_000
 """Parameters of a vhost, and as many global ones."""
+
+
+CLUSTER_NAME: Final = "cluster_name"
+"""Global parameter with the name under which the cluster is shown, as RabbitMQ's."""
+
+
+def cluster_name(state: MetadataState, configured: str) -> str:
+    """Return the name under which the cluster is shown: the one that was set, or its own.
+
+    configured  the name by which its nodes, shovels and federation links know it
+    """
+    found = state.global_parameters.get(CLUSTER_NAME)
+    return found.value if found is not None and _is_name(found.value) else configured
+
+
+def _is_name(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str) and value != ""
 
 
 def put_parameter(context: MetadataContext, command: PutParameter) -> AnyReply:

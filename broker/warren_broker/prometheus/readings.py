@@ -14,6 +14,7 @@ from warren_broker.cluster.resource_alarms import ResourceAlarms
 from warren_broker.counters import QUEUE_TYPES, Labels
 from warren_broker.management.shovel_values import DYNAMIC, FEDERATION, STATIC
 from warren_broker.metadata.records import QueueRecord
+from warren_broker.metadata.runtime_parameters import cluster_name
 from warren_broker.server.connection_faults import guarded_call
 from warren_broker.shovel.supervisor import Supervisor
 from warren_raft.runtime.group import LogPosition
@@ -98,7 +99,7 @@ class Gathering:
         connections, channels = broker.clients.counts()
         reading = NodeReading(
             broker.settings.node,
-            broker.settings.cluster,
+            cluster_name(broker.definitions.state, broker.settings.cluster),
             broker.cluster.counters.read(),
             connections,
             channels,

@@ -41,7 +41,7 @@ def job(**settings: Any) -> ApiJob:
     given = {"http": {"max_body_size": BODY_BYTES_MAX}, **settings}
     told = ManagementSettings.model_validate(given).told()
     listeners = (ApiListener("amqp", "127.0.0.1", 5672),)
-    return ApiJob("n", "c", "1", "quorum", listeners, (), told, ("amqp", "h", 1), 1_000, 100)
+    return ApiJob("n", "1", "quorum", listeners, (), told, ("amqp", "h", 1), 1_000, 100)
 
 
 def request(

@@ -32,7 +32,7 @@ def only(data: bytes) -> bytes:
 def test_each_message_comes_back() -> None:
     reply = NodeReply(7, 200, {"n": 1}, "amqp:not-found")
     job = ApiJob(
-        *("n", "c", "1", "quorum", (ApiListener("amqp", "::", 5672),), (3, 4)),
+        *("n", "1", "quorum", (ApiListener("amqp", "::", 5672),), (3, 4)),
         *({"http": {}}, ("amqp", "h", 1), 5, 6),
     )
     assert decode_ask(only(encode_frame(ASK))) == ASK
