@@ -11,6 +11,8 @@ Strategy: TypeAlias = Literal["disabled", "at_most_once", "at_least_once"]
 Labels: TypeAlias = tuple[str, ...]
 AMQP_091: Final = "amqp091"
 AMQP_10: Final = "amqp10"
+HTTP_LABEL: Final = "http"
+"""The label of the HTTP API, where logins are counted."""
 PROTOCOLS: Final = {"0.9.1": AMQP_091, "1.0": AMQP_10}
 """A protocol's version to its label."""
 QUEUE_TYPES: Final[dict[Kind, str]] = {
@@ -36,6 +38,7 @@ _CLASSIC_DEATHS: Final = tuple(product(["rabbit_classic_queue"], ["at_most_once"
 _KEPT_LETTERS: Final = ("rabbit_quorum_queue", "at_least_once")
 _UNKEPT_DEATHS: Final = tuple(product(["rabbit_quorum_queue"], ["at_most_once", "disabled"]))
 _BY_PROTOCOL: Final = (("protocol",), ((AMQP_091,), (AMQP_10,)))
+_BY_LOGIN: Final = (("protocol",), ((AMQP_091,), (AMQP_10,), (HTTP_LABEL,)))
 _BY_QUEUE: Final = (
     ("protocol", "queue_type"),
     tuple(product(PROTOCOLS.values(), QUEUE_TYPES.values())),
@@ -93,6 +96,9 @@ FAMILIES: Final[dict[str, Family]] = {
     "global_messages_get_empty": Family("basic.get that found no message", *_BY_QUEUE),
     "global_messages_redelivered": Family("Messages delivered again", *_BY_QUEUE),
     "global_messages_acknowledged": Family("Messages acknowledged by clients", *_BY_QUEUE),
+    "auth_attempts": Family("Logins of clients", *_BY_LOGIN),
+    "auth_attempts_succeeded": Family("Logins of clients that were right", *_BY_LOGIN),
+    "auth_attempts_failed": Family("Logins of clients that were refused", *_BY_LOGIN),
     "connections_opened": Family("Connections that have opened a vhost"),
     "connections_closed": Family("Connections of those that have ended"),
     "queues_declared": Family("Queues that clients have declared, new or there already"),
@@ -129,6 +135,15 @@ CHURN: Final = {
 """RabbitMQ's keys of `churn_rates`, and the counters of the nodes."""
 
 
+LOGINS: Final = ("auth_attempts", "auth_attempts_failed", "auth_attempts_succeeded")
+"""RabbitMQ's keys of `/auth/attempts`, and the counters of the nodes."""
+
+
+def by_protocol(name: str, protocol: str) -> str:
+    """Return the name of a counter of LOGINS of one protocol, among sums."""
+    return f"{name}.{protocol}"
+
+
 class Counters:
     """The counters of a node; changed by the loop's thread only, for whole runs of messages.
 
@@ -149,6 +164,11 @@ class Counters:
     def read(self) -> dict[tuple[str, Labels], int]:
         """Return all counters as they are now."""
         return dict(self.values)
+
+    def logged_in(self, protocol: str, right: bool) -> None:
+        """Count a login, which was right or is refused."""
+        self.add("auth_attempts", 1, protocol)
+        self.add(f"auth_attempts_{'succeeded' if right else 'failed'}", 1, protocol)
 
     # ------------------------------------------------------------ dead letters
 

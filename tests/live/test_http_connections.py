@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pika
@@ -144,6 +146,33 @@ def test_connections_are_closed_by_their_user_and_by_administrators(
     for one in opened[:2]:
         with pytest.raises(pika.exceptions.ConnectionClosedByBroker):
             one.process_data_events(PATIENCE_S)
+
+
+def test_logins_are_counted_by_node_and_protocol(cluster: LocalCluster, http: HttpClient) -> None:
+    def counted(node: int, asking: HttpClient = http) -> dict[str, tuple[int, ...]]:
+        found = asking.get(f"/auth/attempts/node-{node}")
+        order = ("auth_attempts", "auth_attempts_succeeded", "auth_attempts_failed")
+        return {one["protocol"]: tuple(one[key] for key in order) for one in found}
+
+    before = counted(1)
+    for password in ("guest", "wrong"):
+        login = pika.PlainCredentials("guest", password)
+        address = ("127.0.0.1", cluster.nodes[1].amqp_port)
+        with suppress(pika.exceptions.AMQPConnectionError):
+            pika.BlockingConnection(pika.ConnectionParameters(*address, credentials=login)).close()
+    there = http_client(cluster, 1)
+    assert there("GET", "/overview").status == 200
+    assert there.as_user("guest:wrong")("GET", "/overview").status == 401
+    after = counted(1)
+    for protocol in ("amqp091", "http"):
+        earlier = before.get(protocol, (0, 0, 0))
+        more = tuple(map(operator.sub, after[protocol], earlier))
+        assert more == (2, 1, 1), f"{protocol}: one login of each request, whatever it asks for"
+    assert http.get("/auth/attempts/node-1/source") == []
+    assert http("GET", "/auth/attempts/none").status == 404
+    assert http("GET", "/auth/attempts").status == 404
+    seen = add_user(http, "attempts", "management")
+    assert seen("GET", "/auth/attempts/node-1").status == 401
 
 
 def test_the_name_under_which_the_cluster_is_shown(cluster: LocalCluster, http: HttpClient) -> None:

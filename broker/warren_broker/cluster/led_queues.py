@@ -10,6 +10,7 @@ from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.process_facts import ProcessFacts
 from warren_broker.config import NodeConfig
+from warren_broker.counters import LOGINS, by_protocol
 from warren_broker.management.total_values import LedTotals, NodeTotals
 from warren_broker.queue.state import QueueState
 from warren_raft.runtime.host import UnknownGroup
@@ -150,8 +151,10 @@ class NodeTotalsReader:
 
 
 def _summed(counters: dict[tuple[str, tuple[str, ...]], int]) -> dict[str, int]:
-    """Return each counter's sum over its labels."""
+    """Return each counter's sum over its labels, and of logins each protocol's, too."""
     found: dict[str, int] = {}
-    for (name, _), value in counters.items():
+    for (name, labels), value in counters.items():
         found[name] = found.get(name, 0) + value
+        if name in LOGINS:
+            found[by_protocol(name, *labels)] = value
     return found

@@ -121,7 +121,8 @@ class HttpApplication:
 
     async def _logged_in(self, who: Credentials) -> tuple[str, ...]:
         """Return the tags of the user; raises HttpRefusal."""
-        reply = await self._link.ask(NodeAsk(0, who.peer, who.user, who.password, "GET", "/whoami"))
+        asked = NodeAsk(0, who.peer, who.user, who.password, "GET", "/whoami", login=True)
+        reply = await self._link.ask(asked)
         if not reply.condition:
             return tuple(reply.body["tags"])
         if reply.status == 403:

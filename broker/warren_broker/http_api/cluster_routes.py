@@ -5,10 +5,16 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
+from warren_broker.counters import AMQP_091, AMQP_10, HTTP_LABEL, LOGINS, by_protocol
 from warren_broker.http_api.calls import HttpCall, path_of, text
 from warren_broker.http_api.messages import open_channel
 from warren_broker.http_api.overview import RABBITMQ_VERSION, node_statistics, overview
-from warren_broker.http_api.replies import HttpReply, bad_request, object_not_found
+from warren_broker.http_api.replies import (
+    HttpReply,
+    bad_request,
+    not_authorised,
+    object_not_found,
+)
 from warren_broker.http_api.routing_table import Answering, HttpRoute, http_route
 from warren_broker.http_api.whole_cluster import alarms_by_node, nodes_alive
 from warren_broker.metadata.runtime_parameters import CLUSTER_NAME
@@ -273,6 +279,33 @@ async def _version(call: HttpCall) -> HttpReply:
     return HttpReply(200, RABBITMQ_VERSION)
 
 
+async def _logins(call: HttpCall) -> HttpReply:
+    """Answer how many logins a node has seen, by protocol."""
+    if not call.monitors():
+        raise not_authorised("User not authorised to access object")
+    found = [one["counters"] for one in (await call.totals())["nodes"] if one["node"] in call.names]
+    if not found:
+        raise object_not_found()
+    shown: list[dict[str, Any]] = []
+    for protocol in (AMQP_091, AMQP_10, HTTP_LABEL):
+        counted = {key: found[0].get(by_protocol(key, protocol), 0) for key in LOGINS}
+        if any(counted.values()):
+            shown.append({"protocol": protocol, **counted})
+    return HttpReply(200, shown)
+
+
+async def _login_sources(call: HttpCall) -> HttpReply:
+    """Answer as RabbitMQ where addresses and users are not counted apart (its default)."""
+    await _logins(call)
+    return HttpReply(200, [])
+
+
+async def _enable_flag(call: HttpCall) -> HttpReply:
+    """Answer as RabbitMQ for a flag that there is not: here there are none."""
+    call.must_administer()
+    raise bad_request("unsupported")
+
+
 _CHECKS = "/health/checks"
 _WITHOUT = f"{_CHECKS}/quorum-queues-without-elected-leaders"
 ROUTES: tuple[HttpRoute, ...] = (
@@ -280,7 +313,10 @@ ROUTES: tuple[HttpRoute, ...] = (
     http_route("/cluster-name", GET=_cluster_name, PUT=_rename),
     http_route("/version", GET=_version),
     http_route("/extensions", GET=_empty),
+    http_route("/auth/attempts/:node", GET=_logins),
+    http_route("/auth/attempts/:node/source", GET=_login_sources),
     http_route("/feature-flags", GET=_empty),
+    http_route("/feature-flags/:name/enable", PUT=_enable_flag),
     http_route("/deprecated-features", GET=_empty),
     http_route("/deprecated-features/used", GET=_empty),
     http_route("/nodes", GET=_list_nodes),

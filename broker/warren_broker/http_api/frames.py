@@ -56,6 +56,7 @@ class NodeAsk(msgspec.Struct, frozen=True, array_like=True):
 
     peer   address and port of the HTTP client
     vhost  of the resource; None: the request is of none
+    login  the first one of an HTTP request: its login is counted
     """
 
     number: int
@@ -66,6 +67,7 @@ class NodeAsk(msgspec.Struct, frozen=True, array_like=True):
     path: str
     body: Any = None
     vhost: str | None = None
+    login: bool = False
 
     def __repr__(self) -> str:
         return f"NodeAsk(user={self.user!r}, method={self.method!r}, path={self.path!r})"

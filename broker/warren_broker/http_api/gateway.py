@@ -22,6 +22,7 @@ from warren_broker.amqp091.requests import TokenAccepted
 from warren_broker.amqp10.caller import Asker
 from warren_broker.cluster.broker import Broker
 from warren_broker.config import NodeConfig
+from warren_broker.counters import HTTP_LABEL
 from warren_broker.http_api.frames import (
     HIDDEN_CONDITION,
     ApiJob,
@@ -73,7 +74,8 @@ class _Asking:
         """Check the login; then the request is carried out, or refused."""
         ask = self._ask
         login = (ask.user, ask.password, "PLAIN")
-        check_login(self._broker, ask.peer, login, guarded_call(self, self._logged_in))
+        counted = HTTP_LABEL if ask.login else ""
+        check_login(self._broker, ask.peer, login, guarded_call(self, self._logged_in), counted)
 
     def failed(self, fault: Exception) -> None:
         """Answer an internal fault; it has been logged."""

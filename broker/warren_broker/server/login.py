@@ -20,25 +20,36 @@ LOGIN_REFUSED_DELAY_MS = 1000
 
 
 def check_login(
-    broker: Broker, peer: str, login: tuple[str, str, str], done: Callable[[Any, str], None]
+    broker: Broker,
+    peer: str,
+    login: tuple[str, str, str],
+    done: Callable[[Any, str], None],
+    counted: str = "",
 ) -> None:
     """Call `done` with what `NodeLogins.authenticate` answers, and why it was refused.
 
+    counted  the protocol as which the login is counted; "": it is not
     peer   the client's address and port
     login  user, password, SASL mechanism
     """
     user, password, mechanism = login
 
+    def told(result: Any, why: str) -> None:
+        refused = isinstance(result, errors.LoginRefused)
+        if counted and (refused or not isinstance(result, errors.Refusal)):
+            broker.cluster.counters.logged_in(counted, not refused)
+        done(result, why)
+
     def checked(result: Any) -> None:
         if isinstance(result, errors.LoginRefused):
-            done(result, errors.LoginRefused.why if mechanism != EXTERNAL else _why_not(user))
+            told(result, errors.LoginRefused.why if mechanism != EXTERNAL else _why_not(user))
         elif isinstance(result, errors.Refusal):
-            done(result, "")
+            told(result, "")
         elif name_of(result, user) in broker.settings.loopback_users and not is_loopback(peer):
             why = "this user can only connect via localhost (loopback_users)"
-            done(errors.login_refused(mechanism), why)
+            told(errors.login_refused(mechanism), why)
         else:
-            done(result, "")
+            told(result, "")
 
     broker.logins.authenticate(user, password, mechanism, checked)
 
@@ -55,12 +66,14 @@ def log_in(
     login: tuple[str, str, str],
     done: Callable[[Any], None],
     events: ConnectionEvents,
+    protocol: str,
 ) -> None:
     """Call `done` with what `NodeLogins.authenticate` answers, LoginRefused after
     LOGIN_REFUSED_DELAY_MS.
 
     peer   the client's address and port
     login  user, password, SASL mechanism
+    protocol  its label (`counters.PROTOCOLS`)
     """
     user, _, mechanism = login
 
@@ -74,7 +87,7 @@ def log_in(
         events.logged_in(user, mechanism, why)
         broker.cluster.loop.call_later(LOGIN_REFUSED_DELAY_MS, lambda: done(result))
 
-    check_login(broker, peer, login, checked)
+    check_login(broker, peer, login, checked, protocol)
 
 
 def _why_not(user: str) -> str:
