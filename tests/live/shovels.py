@@ -22,12 +22,14 @@ def clean(admin: Admin) -> None:
         admin.delete_queue(queue.name)
 
 
-def fill(broker: Broker, queue: str, count: int, **properties: Any) -> list[bytes]:
+def fill(
+    broker: Broker, queue: str, count: int, *, auto_delete: bool = False, **properties: Any
+) -> list[bytes]:
     """Publish messages with bodies of their own, in one transaction."""
     bodies = [f"{queue} {i}".encode() for i in range(count)]
     with broker.connect() as connection:
         channel = connection.channel()
-        channel.queue_declare(queue, durable=True)
+        channel.queue_declare(queue, durable=True, auto_delete=auto_delete)
         channel.tx_select()
         for body in bodies:
             channel.basic_publish("", queue, body, pika.BasicProperties(**properties))

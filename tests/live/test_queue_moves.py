@@ -119,6 +119,39 @@ def test_a_move_of_which_the_process_is_killed_ends_with_the_last_message(
     assert (admin.queue("shovel-a").messages, admin.queue("shovel-a").relays) == (0, ())
 
 
+def test_an_auto_delete_queue_is_moved_as_a_whole_before_it_ends(
+    broker: Broker, admin: Admin
+) -> None:
+    """Before, one message was moved, and the others were deleted with the queue."""
+    admin.declare_queue("shovel-b")
+    bodies = fill(broker, "shovel-a", MESSAGES, auto_delete=True)
+    said = run(broker, "queues", "move", "shovel-a", "shovel-b", "--wait")
+    assert "shovel-a: moved to shovel-b, and deleted with its last consumer" in said
+    assert sorted(body for _, body in taken(broker, "shovel-b")) == sorted(bodies)
+
+
+def test_a_move_says_how_many_messages_the_queue_has_dropped_that_had_them_before(
+    broker: Broker, admin: Admin
+) -> None:
+    """Before, nothing said that a queue with de-duplication takes a message once, and not back."""
+    for queue in ("shovel-a", "shovel-b"):
+        admin.declare_queue(queue)
+    admin.set_policy("/", "shovel-full", "^shovel-a$", {"deduplication": True}, apply_to="queues")
+    named = {"headers": {"x-deduplication-id": "one"}}
+
+    def dropped() -> int | None:
+        fill(broker, "shovel-a", 1, **named)
+        return admin.queue("shovel-a").duplicates_dropped or None
+
+    eventually(dropped, "the policy holds")
+    count = ready(admin, "shovel-a")
+    assert "dropped" not in run(broker, "queues", "move", "shovel-a", "shovel-b", "--wait")
+    fill(broker, "shovel-b", 2)
+    said = run(broker, "queues", "move", "shovel-b", "shovel-a", "--wait")
+    assert f"shovel-a has dropped {count} messages meanwhile, of which it knows the ids" in said
+    assert (ready(admin, "shovel-a"), ready(admin, "shovel-b")) == (2, 0)
+
+
 def test_a_move_that_is_deleted_and_begun_again_takes_what_the_first_one_held(
     broker: Broker, admin: Admin
 ) -> None:

@@ -284,7 +284,7 @@ class Transfer:
             progress.remaining = shovel.delete_after
         elif progress.remaining is None and shovel.delete_after == QUEUE_LENGTH:
             if self._relay and not self._stopping:
-                self._take_over(count)
+                self._source.count(self._relay, lambda known: self._take_over(count, known))
                 return
             progress.remaining = count
         if progress.remaining == 0:
@@ -296,16 +296,21 @@ class Transfer:
         self._demand()
         self._source.consume(limit, self._delivered, self._observer.running, self._relay)
 
-    def _take_over(self, ready: int) -> None:
+    def _take_over(self, ready: int, known: int) -> None:
         """Consume, then ask how many messages there are, and only then move any.
 
         1. An earlier process of the shovel ends; what it held is kept for it, and is not ready.
         2. This one counts the ready messages, and takes the kept ones first.  3. It would end when
         it has moved as many as were ready, or at once where none was.  The rest would wait for a
         shovel of that name.  So it takes over what is kept, which the source then counts, too.
+        No consumer with a higher prefetch takes its place then: with the last consumer an
+        auto-delete queue is deleted, and what has not been moved with it.
 
         ready  messages that were ready before; a source of an older version counts no others
+        known  these and the kept ones, of which an earlier process may settle some yet
         """
+        if self._over or self._stopping:
+            return
         self._uncounted = []
 
         def counted(count: int) -> None:
@@ -320,10 +325,8 @@ class Transfer:
                 return
             if not self._progress.remaining:
                 self._finish()
-                return
-            self._observer.running()
-            if not self._one_by_one:
-                self._source.limit(self._prefetch())
+            else:
+                self._observer.running()
 
         def begun() -> None:
             if self._uncounted is None:
@@ -332,7 +335,8 @@ class Transfer:
                 self._source.count(self._relay, counted)
 
         self._demand()
-        self._source.consume(1, self._delivered, begun, self._relay)
+        limit = 1 if self._one_by_one else max(1, min(self._shovel.prefetch, known))
+        self._source.consume(limit, self._delivered, begun, self._relay)
 
     def _prefetch(self) -> int:
         remaining = self._progress.remaining

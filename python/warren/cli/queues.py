@@ -11,7 +11,7 @@ from warren.admin import Admin
 from warren.cli import output
 from warren.cli.long_command import LongCall, long_command
 from warren.cli.target import Json, Queue, Uri, address_of, connect, shovel_uri
-from warren.errors import UsageError
+from warren.errors import NotFound, UsageError
 from warren.shovels import moved_so_far
 from warren_broker.management.queue_values import QueueInfo
 
@@ -129,7 +129,9 @@ def move(
 ) -> None:
     """Move what is in a queue now to another one, by a shovel as this user, which then ends."""
     uri = shovel_uri(address_of(call.uri))
+    left: int | None
     with call.begin(f"moving messages from {queue} to {to}") as (admin, progress):
+        dropped = -admin.queue(to).duplicates_dropped
         shovel = admin.move_messages(
             queue,
             to,
@@ -137,13 +139,22 @@ def move(
             wait=call.wait_s,
             progress=lambda seen: progress.show(moved_so_far(seen)),
         )
-        left = admin.queue(queue)
+        try:
+            left = admin.queue(queue).messages_ready
+        except NotFound:
+            left = None
+        dropped += admin.queue(to).duplicates_dropped
     if call.json:
-        output.as_json({"shovel": shovel, "ended": call.waits, "left": left.messages_ready})
+        ended = {"shovel": shovel, "ended": call.waits, "left": left}
+        output.as_json({**ended, "duplicates_dropped": dropped})
+    elif left is None:
+        output.say(f"{queue}: moved to {to}, and deleted with its last consumer")
     elif call.waits:
-        output.say(f"{queue}: moved to {to}; {left.messages_ready:,} ready messages came since")
+        output.say(f"{queue}: moved to {to}; {left:,} ready messages came since")
     else:
         output.say(f"{queue} is moved to {to}; `warren shovel status` shows the progress")
+    if dropped > 0 and not call.json:
+        output.say(f"{to} has dropped {dropped:,} messages meanwhile, of which it knows the ids")
 
 
 @queues.command("retry-delayed")
