@@ -98,6 +98,14 @@ def test_a_message_without_bytes_fits_where_max_bytes_is_used_up() -> None:
     assert claim(queue, size=10).messages == 2
 
 
+@pytest.mark.parametrize("alone", [{"exclusive": True}, {}])
+def test_a_claim_takes_what_is_ready_beside_an_only_consumer(alone: dict[str, bool]) -> None:
+    queue = reading(0, single_active_consumer=not alone)
+    queue.do(Checkout(1, 1, "t", 2, **alone))
+    queue.put(5)
+    assert claim(queue, 1, 10).messages == 3
+
+
 def test_an_open_with_nothing_ready_is_no_claim_and_can_be_opened_later() -> None:
     queue = reading(0)
     assert claim(queue) == ClaimReply(1, 0, 0, ())

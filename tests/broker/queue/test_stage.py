@@ -88,6 +88,14 @@ def test_a_full_queue_refuses_and_keeps_the_stages() -> None:
     assert publish(queue, 0, (0, 0, 1)) == Count(2)
 
 
+def test_a_batch_is_published_whole_where_there_is_room_for_one_message() -> None:
+    queue = Queue(max_length=3, overflow="reject-publish")
+    put(queue, 0, 0)
+    queue.put(2)
+    assert publish(queue, 0, (0, 0, 1)) == Count(2)
+    assert queue.stat().messages_ready == 4
+
+
 def test_an_abandoned_stage_expires_and_publishing_it_is_refused_as_a_whole() -> None:
     queue = half_expired(put)
     assert publish(queue, 0, (0, 0, 1), (1, 0, 1)).reason == "stage_lost"
