@@ -14,7 +14,7 @@ from live.conftest import Broker, eventually
 from live.load import connect, drain
 from warren.admin import Admin
 from warren.connection import Connection
-from warren.errors import PeerError
+from warren.errors import Conflict, PeerError
 from warren.local import LocalCluster
 from warren.producer import Producer
 
@@ -135,6 +135,34 @@ def test_a_producers_blocks(admin: Admin, broker: Broker, channel: Any, queue_na
             producer.flush()
     shown = admin.queue(queue_name)
     assert (shown.messages_ready, shown.duplicates_dropped) == (200, 200)
+
+
+def test_a_producers_block_of_which_a_queue_takes_a_part_is_sent_again_without_doubling(
+    admin: Admin, broker: Broker, channel: Any, queue_name: str
+) -> None:
+    """A confirm is one of a whole block, so more may be there than it says, and never less."""
+    limit = {"x-max-length": 5, "x-overflow": "reject-publish"}
+    channel.queue_declare(queue_name, durable=True, arguments={**ASKS, **limit})
+    names = [f"{number}" for number in range(20)]
+    confirmed, found = list[str](), list[bytes]()
+    with Connection(broker.cluster.address) as connection:
+        while len(confirmed) < len(names):
+            producer = Producer(connection)
+            said = {
+                name: producer.send(name, queue_name, headers={"x-deduplication-id": name})
+                for name in names
+                if name not in confirmed
+            }
+            for name, confirm in said.items():
+                try:
+                    confirm.wait()
+                    confirmed.append(name)
+                except Conflict:
+                    continue
+            assert admin.queue(queue_name).messages_ready <= limit["x-max-length"]
+            found += bodies(channel, queue_name)
+            assert {*confirmed} <= {body.decode() for body in found}
+    assert sorted(found) == sorted(name.encode() for name in names)
 
 
 def test_a_policy_begins_and_ends_it(admin: Admin, channel: Any, queue_name: str) -> None:
