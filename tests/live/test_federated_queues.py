@@ -359,6 +359,57 @@ def is_running(broker: Broker, queue: str) -> None:
     eventually(lambda: state(broker, queue) == "running" or None, f"the link of {queue} runs")
 
 
+def test_what_a_circle_brings_back_to_a_queue_with_deduplication_is_dropped(
+    two: tuple[Broker, Broker],
+) -> None:
+    one, other = two
+    for broker in two:
+        make(broker, "once", {"x-deduplication": True})
+    for broker, upstream in (two, (other, one)):
+        federate(broker, upstream, "once")
+        is_running(broker, "once")
+    for name in ("a", "b", "c"):
+        publish(one, "once", 1, headers={"x-deduplication-id": name})
+    with other.connect() as connection:
+        channel = connection.channel()
+        channel.basic_qos(prefetch_count=1)
+        channel.basic_consume("once", lambda *delivery: None)
+        eventually(lambda: ready(one, "once") == 0 or None, "all have moved")
+        eventually(lambda: ready(other, "once") == 2 or None, "one is held")
+    eventually(lambda: consumers(other, "once") == 0 or None, "the consumer has gone")
+    with one.connect() as connection, Connection(one.cluster.uri) as operator:
+        connection.channel().basic_consume("once", lambda *delivery: None)
+        shown = Admin(operator)
+
+        def dropped() -> bool | None:
+            return shown.queue("once").duplicates_dropped == 3 or None
+
+        eventually(dropped, "they are duplicates")
+        assert (shown.queue("once").messages, ready(other, "once")) == (0, 0)
+
+
+def test_an_upstream_queue_that_is_auto_delete_ends_with_the_demand(
+    two: tuple[Broker, Broker],
+) -> None:
+    upstream, downstream = two
+    with upstream.connect() as connection:
+        connection.channel().queue_declare("fleeting", durable=True, auto_delete=True)
+    publish(upstream, "fleeting", 30)
+    declare(downstream, "fleeting")
+    federate(downstream, upstream, "fleeting", **{"prefetch-count": 5})
+    is_running(downstream, "fleeting")
+    with downstream.connect() as connection, Connection(upstream.cluster.uri) as operator:
+        channel = connection.channel()
+        channel.basic_qos(prefetch_count=1)
+        channel.basic_consume("fleeting", lambda *delivery: None)
+
+        def is_deleted() -> bool | None:
+            return not Admin(operator).queues("^fleeting$") or None
+
+        eventually(is_deleted, "it ends, with what it had")
+    assert 0 < ready(downstream, "fleeting") < 30
+
+
 def said(broker: Broker, queue: str) -> str:
     """Wait until the queue's link says why it fails."""
 
