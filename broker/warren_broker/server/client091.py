@@ -282,8 +282,7 @@ class Client091(ProtocolClient):
             done = self._expiring(self._answer(request))
             logins.renew(rights, self._vhost, request.password, done)
             return
-        # Passwords do not expire, so any new one will do, as in RabbitMQ; but the user must still
-        # be there with a right to the vhost.
+        # Passwords do not expire: any new one will do, as in RabbitMQ, of a user with a right.
         logins.open_vhost(self._vhost, request.user, self._answer(request))
 
     def _open_vhost(self, request: requests.OpenVhostRequest) -> None:
