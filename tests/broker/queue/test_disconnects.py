@@ -267,6 +267,21 @@ def test_a_consumer_or_a_get_is_a_use_a_publish_is_not() -> None:
     assert queue.of(Expired) == [Expired("expires")]
 
 
+def test_a_consumer_on_a_node_that_has_ended_keeps_its_queue_until_that_is_back_or_removed() -> (
+    None
+):
+    """In RabbitMQ's quorum queues it counts as none for `x-expires`; see docs/compatibility.md."""
+    queue = Queue(expires_ms=100, auto_delete=True)
+    queue.submit(Checkout(1, 1, "a", 1), uplink=5, node="far")
+    queue.do(NodeSuspected("far", hand_over=True, gone=True))
+    queue.tick(10_000_000)
+    assert queue.of(Expired) == []
+    queue.do(NodeDown(5))
+    assert queue.of(Expired) == [Expired("disconnected")]
+    queue.tick(100)
+    assert queue.of(Expired)[-1] == Expired("expires")
+
+
 @pytest.mark.specification("quorum-queues: Queue TTL")
 def test_a_redeclaration_is_a_use_of_a_classic_queue_only_and_looking_is_none() -> None:
     for kind, touch, expired in (
