@@ -210,13 +210,17 @@ class MembershipCalls:
         """Put the node into maintenance: no clients, no leaders, no new members.
 
         Until `revive`, or until it restarts. With `wait`, returns when it leads nothing any more.
-        This connection must know other nodes, too: the drained one serves no clients.
+        This connection must know other nodes, too: the drained one serves no clients. Where it
+        knows one address only, it does not wait for that longer than for a request.
         """
         known = f"{node!r} may be in maintenance"
         try:
             began = self._ask("POST", _node(node, "/drain"), NodeStatus, wait=wait)
             known = f"{node!r} is in maintenance now"
-            return self._wait_for_node(node, wait, progress) or began
+            # The only address may be that of the node, which takes no clients from now on.
+            alone = len(self.connection.address.hosts) == 1
+            limit = self.connection.address.request_timeout_s if alone else wait
+            return self._wait_for_node(node, wait, progress, limit) or began
         except NoNodeReached:
             raise  # nothing was asked: its maintenance has not begun by this
         except Unavailable as error:
@@ -297,12 +301,14 @@ class MembershipCalls:
             )
 
     def _wait_for_node(
-        self, node: str, wait: float | None, progress: NodeProgress
+        self, node: str, wait: float | None, progress: NodeProgress, limit: float | None = None
     ) -> NodeStatus | None:
+        """Wait for the end of what a node does; limit: of one look, None: none but `wait`."""
         if wait is None:
             return None
+        most = wait if limit is None else limit
         return until(
-            lambda left: self.node_status(node, timeout_s=left),
+            lambda left: self.node_status(node, timeout_s=min(left, most)),
             lambda seen: seen.done,
             wait,
             progress,

@@ -36,7 +36,7 @@ def until(
             raise  # of what may be under way nothing is known
         except Unavailable as error:
             raise StillUnderWay(
-                f"not known to be done within {wait:g} s: {error}; it continues in the background"
+                f"not known to be done: {error}; it continues in the background"
             ) from error
         if progress is not None:
             progress(seen)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -88,11 +89,13 @@ def test_one_that_was_reached_is_waited_for_as_long_as_the_command_says(
 
     def attempt(limit_s: float) -> Result:
         words = ("queues", "sync", "q", "--timeout", f"{3 * limit_s:g}")
+        began = time.monotonic()
         done = run(monkeypatch, node.host, *words, limit_s=limit_s)
+        assert time.monotonic() - began > limit_s
         if isinstance(done.exception, NoNodeReached):
             raise TooSlow
         assert isinstance(done.exception, StillUnderWay)
-        assert f"not known to be done within {3 * limit_s:g} s" in str(done.exception)
+        assert "not known to be done: gave up after " in str(done.exception)
         assert "no majority" in str(done.exception)
         return done
 
