@@ -18,7 +18,6 @@ from warren_broker.cluster.client.firehose import TracedClient
 from warren_broker.cluster.client.publisher import Tap
 from warren_broker.cluster.client.relayed import FATE_UNKNOWN, draw_origin, taken_by, without_names
 from warren_broker.cluster.declaring import Declared, declare_and_count
-from warren_broker.counters import AMQP_091
 from warren_broker.kernel import Selection
 from warren_broker.metadata import commands as metadata
 from warren_broker.queue import commands
@@ -274,7 +273,7 @@ class Client091(ProtocolClient):
     def _authenticate(self, request: requests.AuthenticateRequest) -> None:
         login = (request.user, request.password, request.mechanism)
         done = self._expiring(self._answer(request))
-        log_in(self._broker, self._log, self._peer, login, done, self._events, AMQP_091)
+        log_in(self._broker, self._log, self._peer, login, done, self._events, self._protocol)
 
     def _update_secret(self, request: requests.UpdateSecretRequest) -> None:
         logins, rights = self._broker.logins, self._session.state.rights

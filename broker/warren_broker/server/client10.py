@@ -16,7 +16,6 @@ from warren_broker.amqp10.caller import PERFORMED, Asker
 from warren_broker.amqp10.connection import Connection10
 from warren_broker.amqp10.link import Limits10
 from warren_broker.cluster.broker import Broker
-from warren_broker.counters import AMQP_10
 from warren_broker.management.users import RenewTokenRequest
 from warren_broker.sasl_login import Logins
 from warren_broker.server.blocks10 import BLOCK_HANDLERS
@@ -241,7 +240,7 @@ class Client10(ProtocolClient):
 
         login = (request.user, request.password, request.mechanism)
         expiring = self._expiring(done)
-        log_in(self._broker, self._log, self._peer, login, expiring, self._events, AMQP_10)
+        log_in(self._broker, self._log, self._peer, login, expiring, self._events, self._protocol)
 
     def _renew(
         self, held: TokenRights, request: RenewTokenRequest, answer: Callable[[Any], None]

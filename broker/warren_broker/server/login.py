@@ -10,6 +10,7 @@ from warren_broker import errors
 from warren_broker.amqp091.requests import TokenAccepted
 from warren_broker.certificate_login import EXTERNAL, CertificateLogin, login_name
 from warren_broker.cluster.broker import Broker
+from warren_broker.counters import PROTOCOLS
 from warren_broker.server.connection_events import ConnectionEvents
 from warren_broker.server.connection_log import ConnectionLog
 from warren_raft.runtime.net.stream import Stream
@@ -73,7 +74,7 @@ def log_in(
 
     peer   the client's address and port
     login  user, password, SASL mechanism
-    protocol  its label (`counters.PROTOCOLS`)
+    protocol  its version
     """
     user, _, mechanism = login
 
@@ -87,7 +88,7 @@ def log_in(
         events.logged_in(user, mechanism, why)
         broker.cluster.loop.call_later(LOGIN_REFUSED_DELAY_MS, lambda: done(result))
 
-    check_login(broker, peer, login, checked, protocol)
+    check_login(broker, peer, login, checked, PROTOCOLS[protocol])
 
 
 def _why_not(user: str) -> str:
