@@ -107,34 +107,6 @@ def consumers(broker: Broker, queue: str) -> int:
     return int(made.method.consumer_count)
 
 
-def test_an_auto_delete_queue_upstream_ends_with_the_demand(two: tuple[Broker, Broker]) -> None:
-    """As in RabbitMQ: the link was its last consumer. docs/federation.md warns of it."""
-    upstream, downstream = two
-    with upstream.connect() as connection:
-        channel = connection.channel()
-        channel.confirm_delivery()
-        channel.queue_declare("ends", durable=True, auto_delete=True)
-        for _ in range(30):
-            channel.basic_publish("", "ends", b"x")
-    federate(downstream, upstream, "ends", **{"prefetch-count": 5})
-    with downstream.connect() as connection:
-        channel = connection.channel()
-        channel.queue_declare("ends", durable=True, auto_delete=True)
-        channel.basic_qos(prefetch_count=1)
-        method, _, _ = next(channel.consume("ends", inactivity_timeout=PATIENCE_S))
-        assert method is not None, "the link has brought it"
-
-        def is_deleted() -> bool:
-            with upstream.connect() as other:
-                try:
-                    other.channel().queue_declare("ends", passive=True)
-                except pika.exceptions.ChannelClosedByBroker as error:
-                    return error.reply_code == 404
-            return False
-
-        eventually(is_deleted, "the queue upstream is deleted")
-
-
 @pytest.mark.specification(
     "federated-queues: A federated queue links to other queues",
     "federated-queues: It will retrieve messages from upstream queues in order",
