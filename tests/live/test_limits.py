@@ -128,6 +128,8 @@ def test_queues_of_a_vhost(cluster: LocalCluster, admin: Admin) -> None:
     admin.set_vhost_limit(VHOST, "max-queues", 1)
     connection = connect(cluster)
     connection.channel().queue_declare("first", durable=True)
+    delayed = {"x-delayed-type": "topic"}  # its store is none of the client's queues
+    connection.channel().exchange_declare("later", "x-delayed-message", arguments=delayed)
     with pytest.raises(ChannelClosedByBroker) as closed:
         connection.channel().queue_declare("second", durable=True)
     assert (closed.value.reply_code, closed.value.reply_text) == (
@@ -136,6 +138,7 @@ def test_queues_of_a_vhost(cluster: LocalCluster, admin: Admin) -> None:
         "is reached",
     )
     channel: Any = connection.channel()
+    channel.exchange_delete("later")
     channel.queue_declare("first", durable=True)
     channel.queue_delete("first")
     channel.queue_declare("second", exclusive=True)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.broker.amqp091.peer import Peer
 from warren_broker.amqp091 import requests
+from warren_broker.amqp091.requests import ExchangeFacts
 from warren_broker.permissions import Permissions
 
 
@@ -104,6 +105,13 @@ def test_topic_permissions(peer: Peer) -> None:
     )
     peer.send(spec.Queue.Bind(queue="q", exchange="amq.topic", routing_key="b"))
     peer.channel_closed(403, "read access to topic 'b'")
+
+
+def test_topic_permissions_are_not_those_of_an_exchange_that_delays_topics(peer: Peer) -> None:
+    peer.view.exchanges["later"] = ExchangeFacts(kind="x-delayed-message")
+    peer.view.topics = Permissions(write="^$", read="^$")
+    peer.publish(exchange="later", key="any")
+    peer.the(requests.PublishRequest)
 
 
 def test_a_broken_pattern_allows_nothing() -> None:
