@@ -93,7 +93,8 @@ def test_a_command_moves_what_is_in_a_queue_and_waits_for_the_end(
     assert command("shovel-a", "shovel-c", "--wait").exit_code == 0, "it joins in"
     done = command("shovel-c", "shovel-b", "--wait", "--json")
     assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout) == {"shovel": "Move from shovel-c", "ended": True, "left": 0}
+    said = {"shovel": "Move from shovel-c", "ended": True, "left": 0, "duplicates_dropped": 0}
+    assert json.loads(done.stdout) == said
     eventually(lambda: not admin.shovels("/"), "no shovel is left")
     assert sorted(body for _, body in taken(broker, "shovel-b")) == sorted(bodies)
 

@@ -20,6 +20,7 @@ from warren_broker.management.dispatch import parse_request
 from warren_broker.metadata.records import Parameter
 from warren_broker.policy_keys import check_policy
 from warren_broker.queue.commands import Cancel, Checkout, Get, Settle
+from warren_broker.queue.filter_commands import Judge, Judged
 from warren_broker.shovel.definition import parse_shovel
 
 OWN = "amqp://u:p@/%2F"
@@ -123,6 +124,17 @@ def test_demand_is_a_consumer_with_room_and_an_empty_queue() -> None:
     queue.do(Settle(1, ((1, 2),)))
     queue.do(Cancel(1))
     assert not has_demand(queue.state)
+
+
+def test_a_consumer_with_a_filter_has_demand_while_nothing_at_all_is_ready() -> None:
+    queue = Queue(config())
+    queue.do(Checkout(1, 1, "c", prefetch=2, filter=b"none"))
+    assert has_demand(queue.state)
+    queue.put(1)
+    (one,) = queue.state.filters
+    said = Judged(one.id, one.judged, queue.state.filters.newest)
+    queue.do(Judge((said,)), uplink=8)
+    assert queue.got(1) == [] and not has_demand(queue.state)
 
 
 def test_links_of_other_brokers_and_basic_get_are_no_demand() -> None:
