@@ -124,10 +124,13 @@ def test_an_auto_delete_queue_is_moved_as_a_whole_before_it_ends(
 ) -> None:
     """Before, one message was moved, and the others were deleted with the queue."""
     admin.declare_queue("shovel-b")
-    bodies = fill(broker, "shovel-a", MESSAGES, auto_delete=True)
+    admin.declare_queue("shovel-c")
+    named = {"headers": {"CC": ["shovel-c"]}}  # which is not used again
+    bodies = fill(broker, "shovel-a", MESSAGES, auto_delete=True, **named)
     said = run(broker, "queues", "move", "shovel-a", "shovel-b", "--wait")
     assert "shovel-a: moved to shovel-b, and deleted with its last consumer" in said
-    assert sorted(body for _, body in taken(broker, "shovel-b")) == sorted(bodies)
+    for queue in ("shovel-b", "shovel-c"):
+        assert sorted(body for _, body in taken(broker, queue)) == sorted(bodies), queue
 
 
 def test_a_move_says_how_many_messages_the_queue_has_dropped_that_had_them_before(

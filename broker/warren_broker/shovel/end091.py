@@ -20,6 +20,7 @@ from warren_broker.shovel.uris import ShovelUri
 
 SOURCE_KEY: Final = "src-uri"
 TARGET_KEY: Final = "dest-uri"
+FURTHER_KEYS: Final = "CC"
 _BEFORE: Final = {relay_names.RELAYED: b""}
 
 
@@ -185,6 +186,18 @@ def _name_of(properties: Any) -> tuple[int, int]:
     return name
 
 
+def _forget_further_keys(properties: Any) -> None:
+    """Take CC off a message that is published to one queue.
+
+    1. A message is published with CC, to queues a and b.  2. A shovel moves that of a to c.
+    3. With the header, the broker there would give it to its queue b, too: a second time.
+    """
+    headers = properties.headers
+    if headers and isinstance(headers.get(FURTHER_KEYS), list):
+        kept = {key: value for key, value in headers.items() if key != FURTHER_KEYS}
+        properties.headers = kept or None
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared091:
     """A message as it is published over AMQP 0.9.1."""
@@ -285,6 +298,7 @@ class Target091(Endpoint):
         plain, end = received.as_091(), self._end
         if end.queue is not None:
             exchange, key = "", end.queue
+            _forget_further_keys(plain.properties)
         else:
             found = plain.exchange if end.exchange is None else end.exchange
             if found is None:

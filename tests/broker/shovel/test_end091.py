@@ -20,13 +20,11 @@ FORGED = packed(RelayedName(5, 7, 9))
 NAME = RelayedName(1 << 62, 17, 9)
 
 
-@pytest.mark.parametrize("name", [None, NAME])
-@pytest.mark.parametrize("others", [{}, {"k": 1}])
-def test_a_name_that_a_client_has_given_is_not_passed_on(
-    name: RelayedName | None, others: dict[str, Any]
-) -> None:
-    """The destination takes names from a shovel's connection, whatever client wrote them."""
-    value = {"src-uri": "amqp://", "src-queue": "a", "dest-uri": "amqp://", "dest-queue": "b"}
+def published(
+    headers: dict[str, Any], name: RelayedName | None, **destination: str
+) -> tuple[dict[str, Any] | None, RelayedName | None]:
+    """Return the headers that a destination is sent, and the name."""
+    value = {"src-uri": "amqp://", "src-queue": "a", "dest-uri": "amqp://", **destination}
     made = parse_shovel("/", "s", value)
     stamps = Stamps(made, "here", made.source.uris[0], made.destination.uris[0])
     own = OwnNode("amqp", "127.0.0.1", 5672, 16 << 20)
@@ -34,9 +32,27 @@ def test_a_name_that_a_client_has_given_is_not_passed_on(
     target = Target091(stamps, own, "shovel s", nothing, True, nothing, nothing)
     sent: list[Any] = []
     target.channel = SimpleNamespace(basic_publish=lambda *args, **more: sent.append(args[3]))
-    given = codec.encode(codec.Properties(headers={RELAYED: FORGED, **others}))
+    given = codec.encode(codec.Properties(headers=headers))
     received = Received091(1, "", "a", False, MessageProperties().decode(given), b"body")
     target.publish(1, target.prepare(received), name)
     raw, said = split_name(b"".join(sent[0].encode()))
-    assert said == name
-    assert codec.decode(raw).headers == (others or None)
+    return codec.decode(raw).headers, said
+
+
+@pytest.mark.parametrize("name", [None, NAME])
+@pytest.mark.parametrize("others", [{}, {"k": 1}])
+def test_a_name_that_a_client_has_given_is_not_passed_on(
+    name: RelayedName | None, others: dict[str, Any]
+) -> None:
+    """The destination takes names from a shovel's connection, whatever client wrote them."""
+    sent = published({RELAYED: FORGED, **others}, name, **{"dest-queue": "b"})
+    assert sent == (others or None, name)
+
+
+@pytest.mark.parametrize("others", [{}, {"k": 1}])
+def test_a_message_for_one_queue_has_no_further_keys(others: dict[str, Any]) -> None:
+    """Before, the queues that its publisher had named in CC got it a second time."""
+    given = {"CC": ["c"], **others}
+    assert published(given, None, **{"dest-queue": "b"})[0] == (others or None)
+    assert published(given, None, **{"dest-exchange": "x"})[0] == given
+    assert published({"CC": 5}, None, **{"dest-queue": "b"})[0] == {"CC": 5}
