@@ -30,10 +30,13 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
     reply    for the caller that proposed it; None: no reply
     effects  values to be carried out by the leader, in this order; each may be carried out
              twice or never (a leader that crashes in between), so they must be repeatable
+    frees    about how many bytes of entries the state does not refer to any more, where that is
+             known at once and may be much: the snapshot policy looks sooner
     """
 
     reply: Any = None
     effects: tuple[Any, ...] = ()
+    frees: int = 0
 
 
 class Machine(Protocol, Generic[State]):

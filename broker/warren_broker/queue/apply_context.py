@@ -69,6 +69,7 @@ class QueueContext:
     uplink  the submitting uplink; None: a timer or an operator
 
     in_place  messages that come back take their old place in their lane, from version 4 on
+    frees     bytes of messages that left the queue, of claims and purges: see `Applied`
     """
 
     __slots__ = (
@@ -78,6 +79,7 @@ class QueueContext:
         "_timer_before",
         "_version",
         "block",
+        "frees",
         "in_place",
         "index",
         "now",
@@ -97,6 +99,7 @@ class QueueContext:
         config = state.config
         self.in_place = config.kind == "classic" and version >= 4 and config.priority_max > 0
         self.uplink: SeenUplink | None = None
+        self.frees = 0
         self._timer_before = state.timer_ms
         self._active_before = state.active
         self._deliveries: dict[ConsumerKey, list[Delivery]] = {}

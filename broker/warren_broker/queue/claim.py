@@ -319,6 +319,7 @@ def _settle_up_to(context: QueueContext, reader: ReaderState, upto: int) -> int:
             for index, first, last, _, _ in claim.runs:
                 context.state.leave(index, first, last)
             settled += claim.messages
+            context.frees += claim.size_bytes
             if claim.messages:
                 parts.passed(reader)
             if claim.binding is not None:

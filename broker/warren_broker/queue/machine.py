@@ -80,7 +80,7 @@ class QueueMachine:
                 limits.expire_heads(context)
         elif state.delayed.count and limits.limited(context):
             limits.drop_head(context)
-        return Applied(reply, context.effects())
+        return Applied(reply, context.effects(), context.frees)
 
     def leader_effects(self, state: QueueState) -> tuple[Any, ...]:
         """Return what a new leader repeats: timer, dead letters, the request to delete the queue.

@@ -102,6 +102,7 @@ def purge(context: QueueContext, command: Purge) -> AnyReply:
     if context.prompt_expiry:
         limits.expire_heads(context)
     letters = dead_letter.drop_letters(context) if context.purges_letters else 0
+    context.frees += context.state.ready_bytes
     return Count(letters + _empty(context.state))
 
 

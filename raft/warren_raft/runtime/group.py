@@ -61,6 +61,8 @@ class Group:
     lost        an applied entry that cannot be read here and that no member has (`LostEntries`):
                 nothing is retained up to there; 0: none
     members     those for which the core was told whether they are suspected
+    freed       bytes that its machine said to have freed (`Applied.frees`) since the last look for
+                them
     Invariant: applied is the last entry that was applied to `state`
     """
 
@@ -72,6 +74,7 @@ class Group:
         "applied",
         "applied_ms",
         "deleted",
+        "freed",
         "id",
         "last_look",
         "leading",
@@ -115,6 +118,7 @@ class Group:
         self.deleted = False
         self.sending = False
         self.lost: Index = 0
+        self.freed = 0
         self.reads = LinearizableReads()
         self.applied: Index = store.snapshot_index
         self.applied_ms = snapshot.time_ms if snapshot is not None else 0
@@ -188,6 +192,7 @@ class Group:
             if entry.kind is EntryKind.COMMAND:
                 meta = Meta(entry.index, entry.term, entry.time_ms)
                 applied = self.machine.apply(meta, entry.data, self.state)
+                self.freed += applied.frees
                 observer.applied(self.id, meta, entry.data, applied, self.leading)
                 if self.deleted:
                     return

@@ -175,6 +175,7 @@ class Host:
             self._transfers,
             self._peers.acquaint,
             self._bootstrap.committed,
+            self._snapshot_policy.freed,
         )
         self._bootstrap.recognize(store.groups.get(METADATA_GROUP))
         for node, address in sorted({**store.directory.identity.peers, **config.peers}.items()):
@@ -184,13 +185,13 @@ class Host:
 
     def _make_parts(self, store: LogStore) -> None:
         """Construct the parts that work on the store."""
-        config = self.config
+        config, applied, send = self.config, self._ready_loop.applied, self._ready_loop.send
         self._backpressure = DiskBackpressure(store.wal, config.wal_backlog_bytes_max)
         self.repair = Repair(
             config.node,
             store,
             self._groups,
-            self._ready_loop.send,
+            send,
             self.connected,
             self._touch,
             self._clock.monotonic_ms,
@@ -201,7 +202,7 @@ class Host:
         self._transfers = Transfers(
             store,
             config.node,
-            self._ready_loop.send,
+            send,
             self._touch,
             self._group_restored,
             self.repair.awaits,
@@ -210,8 +211,7 @@ class Host:
         self._lost = LostEntries(
             config.node, store, groups, transfers, epoch_ms, self._touch, self.repair.lacks
         )
-        applied = self._ready_loop.applied
-        self._snapshot_policy = SnapshotPolicy(store, self._groups, applied, self._loop, config)
+        self._snapshot_policy = SnapshotPolicy(store, groups, applied, self._loop, config)
 
     def stop(self) -> None:
         """Finish the write in progress, close the files and connections; the loop keeps running."""

@@ -95,6 +95,7 @@ class ReadyLoop:
         self._transfers: Transfers
         self._acquaint: Callable[[Group], None]
         self._cluster_committed: Callable[[Sequence[Entry]], None]
+        self._freed: Callable[[Group], None]
         self.stopped = False
 
     def begin(
@@ -104,17 +105,20 @@ class ReadyLoop:
         transfers: Transfers,
         acquaint: Callable[[Group], None],
         cluster_committed: Callable[[Sequence[Entry]], None],
+        freed: Callable[[Group], None],
     ) -> None:
         """Start with an open log.
 
         acquaint           called with a group when its members have changed
         cluster_committed  called with committed entries of group 0, before they are applied
+        freed              called with a group of which the machine has freed bytes (`Group.freed`)
         """
         self._wal = store.wal
         self._pace = pace
         self._transfers = transfers
         self._acquaint = acquaint
         self._cluster_committed = cluster_committed
+        self._freed = freed
 
     # ------------------------------------------------------------ the turn
 
@@ -296,6 +300,8 @@ class ReadyLoop:
                 self._cluster_committed(ready.committed)
             group.apply(ready.committed, self._observer)
             self.applied[group.id] = None
+            if group.freed:
+                self._freed(group)
             if not group.deleted:
                 group.reads.applied(group.applied)
                 if group.node.replays:

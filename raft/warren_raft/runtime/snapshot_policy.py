@@ -31,6 +31,8 @@ LOOK_EVERY_BEATS = 20
 """Heartbeats between two looks when no WAL file was completed."""
 LOOK_FAST_BEATS = 5
 """The same of a log in which a quarter of a file was written since."""
+BARELY_BEGUN_SHARE = 16
+"""A newest file with less than that of its size is left for a spare one."""
 
 
 def due_snapshot(group: Group, closed: bool, config: HostConfig) -> Snapshot | None:
@@ -168,6 +170,18 @@ class SnapshotPolicy:
         self._closed = True
         self._ask()
 
+    def freed(self, group: Group) -> None:
+        """Look soon when a group has freed as much as a file of the log holds.
+
+        1. Spark settles a batch of 120 MiB, and opens the next claim.  2. A tenth of a second later
+        its tasks stage the next batch.  3. A look at a heartbeat comes when a quarter of a file is
+        written, and half of the batch was written to new files before what it finds is a spare one.
+        Replayed by tests/raft/runtime/test_large_entries.py
+        """
+        if group.freed >= self._config.wal_file_bytes:
+            group.freed = 0
+            self._ask()
+
     def _ask(self) -> None:
         if not self._asked:
             self._asked = True
@@ -280,5 +294,13 @@ class SnapshotPolicy:
         return taken, mostly
 
     def _done(self) -> None:
-        if self._closed or self._pressed:
+        # 1. A file is full when a batch of Spark is published, and the next one is begun, a new
+        # one, with the settlement of its claim.  2. That frees two files.  3. The next batch is
+        # written to what was begun. So that is left as it is, and a spare file follows it.
+        # Replayed by tests/raft/runtime/test_large_entries.py
+        wal = self._store.wal
+        barely = wal.newest_bytes < self._config.wal_file_bytes // BARELY_BEGUN_SHARE
+        if barely and wal.newest_grows and self._store.spares.count:
+            wal.roll()
+        if self._closed or self._pressed or self._missed:
             self._ask()

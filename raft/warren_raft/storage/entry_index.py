@@ -19,6 +19,8 @@ HEAD: Final = struct.Struct("<BIIQ")
 """A page's head: form, file, offset of the first entry, bytes of all entries' data."""
 MIXED: Final = 0
 ONE_FILE: Final = 1
+EXACT_PAGES_MAX: Final = 16
+"""Pages of which `bytes_of` counts a part entry by entry, the largest; each takes 0.2 ms."""
 
 
 class Columns:
@@ -114,6 +116,11 @@ class Columns:
 def run_of(page: bytes) -> bytes:
     """Return the run of a page's indexes."""
     return page[HEAD.size : end_of(page, HEAD.size)]
+
+
+def chosen_bytes(indexes: Sequence[int], lengths: Sequence[int], run: bytes) -> int:
+    """Return the bytes of data of the entries that are in `run`."""
+    return sum(compress(lengths, map(frozenset(unpack(run)).__contains__, indexes)))
 
 
 def pick(page: bytes, run: bytes) -> bytes:
@@ -295,17 +302,33 @@ class EntryIndex:
         return int(HEAD.unpack_from(self._pages[page])[3])
 
     def bytes_of(self, wanted: Indexes) -> int:
-        """Return the bytes of data of the `wanted` here; of parts of pages in proportion."""
+        """Return the bytes of data of the `wanted` here; of parts of many pages in proportion.
+
+        1. A page of a queue of Spark is a thousand blocks of 4 MB, some wanted, and settlements.
+        2. A snapshot cuts it: what is wanted of it is here, and in the index of what follows.
+        3. In proportion both would count all of that, and a gigabyte of dead ones would be none.
+        Replayed by tests/raft/storage/test_entry_index.py
+        """
         total = 0
+        parts: list[tuple[int, int, bytes]] = []
         for page, run in wanted.pages():
             if page == self._number and self._newest is not None:
-                size, count = sum(self._newest.lengths), len(self._newest.indexes)
+                total += chosen_bytes(self._newest.indexes, self._newest.lengths, run)
             elif page in self._pages:
                 data = self._pages[page]
-                size, count = int(HEAD.unpack_from(data)[3]), count_of(data, HEAD.size)
-            else:
-                continue
-            total += size * min(count_of(run), count) // max(count, 1)
+                size = int(HEAD.unpack_from(data)[3])
+                if data.startswith(run, HEAD.size):
+                    total += size
+                else:
+                    parts.append((size, page, run))
+        parts.sort(reverse=True)
+        for _, page, run in parts[:EXACT_PAGES_MAX]:
+            data = self._pages[page]
+            lengths = unpack(data, end_of(data, HEAD.size))
+            total += chosen_bytes(unpack(data, HEAD.size), lengths, run)
+        for size, page, run in parts[EXACT_PAGES_MAX:]:
+            count = count_of(self._pages[page], HEAD.size)
+            total += size * min(count_of(run), count) // count
         return total
 
     # ------------------------------------------------------------ removing

@@ -94,6 +94,11 @@ class SpareFiles:
             return self._paths.pop() if self._paths else None
 
     @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._paths)
+
+    @property
     def paused(self) -> bool:
         """Whether the disk was low on space not long ago."""
         return self._pause > 0

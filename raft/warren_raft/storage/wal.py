@@ -429,6 +429,12 @@ class Wal:
         return self._collecting.offset
 
     @property
+    def newest_grows(self) -> bool:
+        """Whether the newest file is open, and was not made of a spare one."""
+        writer = self._writer
+        return writer.file == self._collecting.file and writer.reserved < self._file_bytes // 2
+
+    @property
     def closed_below(self) -> int:
         """The file number below which files are complete and on disk."""
         in_flight = self._in_flight

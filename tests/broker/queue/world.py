@@ -92,6 +92,7 @@ class Queue:
     now        the time of the next entry
     log        (Meta, data) of every entry, for replay
     effects    of the last entry
+    frees      the bytes that the last entry said to have freed
     delivered  (uplink, consumer) to messages, as `messages` has them
     stride     how far one entry's index is from the next one's, as if others stood between them
     checked    after each entry; a test that fills a queue may leave it to the next entry
@@ -109,6 +110,7 @@ class Queue:
         self.seqs: dict[int, int] = {}
         self.log: list[tuple[Meta, bytes]] = []
         self.effects: tuple[Any, ...] = ()
+        self.frees = 0
         self.delivered: dict[tuple[int, int], list[tuple[int, int, int, int, int]]] = {}
 
     def apply(self, data: bytes) -> Applied:
@@ -119,7 +121,7 @@ class Queue:
         applied = self.machine.apply(meta, data, self.state)
         if self.checked:
             check(self.state)
-        self.effects = applied.effects
+        self.effects, self.frees = applied.effects, applied.frees
         for effect in applied.effects:
             if isinstance(effect, Deliver):
                 into = self.delivered.setdefault((effect.uplink, effect.consumer), [])

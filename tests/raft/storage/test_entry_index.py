@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from warren_raft.index_set import PAGE, Indexes
-from warren_raft.storage.entry_index import Columns, EntryIndex, Rows
+from warren_raft.index_set import PAGE, PAGE_BITS, Indexes
+from warren_raft.storage import entry_index
+from warren_raft.storage.entry_index import EXACT_PAGES_MAX, Columns, EntryIndex, Rows
 from warren_raft.storage.group_log import GroupLog
 from warren_raft.storage.wal import Place
 
@@ -107,6 +108,11 @@ class World:
             assert places.get(index) == plain.get(index), index
         index = self.some()
         assert places.bytes_after(index) == sum(p.length for i, p in plain.items() if i > index)
+        share = self.random.choice((0.0, 0.1, 0.9, 1.0))
+        known = sorted({*plain, self.index + 1, 0})
+        wanted = [i for i in known if self.random.random() < share]
+        held = sum(plain[i].length for i in wanted if i in plain)
+        assert places.bytes_of(Indexes.of(wanted)) == held
         files: dict[int, list[int]] = {}
         for place in plain.values():
             found = files.setdefault(place.file, [0, 0])
@@ -124,7 +130,8 @@ class World:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_packed_places_are_a_dictionary(seed: int) -> None:
+def test_packed_places_are_a_dictionary(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry_index, "EXACT_PAGES_MAX", 1 << 30)
     world = World(seed)
     deeds: list[Any] = [
         world.add,
@@ -187,6 +194,27 @@ def test_a_log_lets_go_keeps_and_finds() -> None:
     log.append_at(4800, 9, Place(9, 40, 1))
     log.check()
     assert log.last_in(9) == 4800
+
+
+def test_a_snapshot_amid_a_page_counts_what_is_needed_once() -> None:
+    """In proportion, each side counted all that is live in the page."""
+    log = a_log(500)
+    log.drop_to(250, list(range(1, 251)), 9)
+    live = [*range(100, 251), *range(300, 501)]
+    assert log.needed_bytes(live) == (60 + 56) * len(live)
+    assert log.held_bytes(500) == (60 + 56) * 500
+
+
+def test_parts_of_many_pages_are_counted_in_proportion() -> None:
+    """The time of it is bounded; of the largest pages it is exact."""
+    places = EntryIndex()
+    pages = EXACT_PAGES_MAX + 4
+    for index in range(pages << PAGE_BITS):
+        large = index >> PAGE_BITS >= 4 and index % 2
+        places.add(index, Place(1, 40 + index * 100, 90 if large else 10))
+    odd = Indexes.of(range(1, pages << PAGE_BITS, 2))
+    half = 1 << PAGE_BITS - 1
+    assert places.bytes_of(odd) == EXACT_PAGES_MAX * half * 90 + 4 * half * 10
 
 
 def test_what_a_snapshot_refers_to_must_be_there() -> None:
