@@ -20,7 +20,6 @@ from warren_broker.queue.commands import (
     Done,
     Get,
     OpenClaim,
-    Purge,
     ReaderReply,
     RegisterReader,
     ReleaseClaim,
@@ -71,20 +70,6 @@ def test_the_same_number_asked_for_again_is_the_same_claim_to_the_byte() -> None
     again = claim(queue, count=999, size=1)
     assert msgspec.msgpack.encode(first) == msgspec.msgpack.encode(again)
     assert queue.stat().messages_claimed == 4
-
-
-def test_a_settlement_and_a_purge_say_what_they_free() -> None:
-    """The log's policy looks at the queue at once when that is a file of the log."""
-    queue = reading()
-    claim(queue)
-    assert queue.frees == 0
-    queue.do(SettleClaims("r", 1, 1))
-    assert queue.frees == 40
-    claim(queue, 2)
-    queue.do(ReleaseClaim("r", 2, 1))
-    assert queue.frees == 0
-    queue.do(Purge())
-    assert queue.frees == 60
 
 
 def test_max_bytes_is_kept_but_one_message_is_always_taken() -> None:
