@@ -17,7 +17,8 @@ from tools import console, debian, spark_archive
 from tools.environment import LOGS, ROOT, STATE, environment, java_environment, python
 
 SIM_SEEDS = 300
-SIM_WHOLE_SEEDS = 300
+SIM_WHOLE_SEEDS = 150
+"""Of whole nodes: a world is nine times as large. As many more are among the long tests."""
 DEMO_FRACTION = "0.1"
 WITHOUT_SPARK = frozenset(("live", "raft", "broker", "sim"))
 """Folders with tests that start no Spark session."""
@@ -255,17 +256,10 @@ class Suite:
         if self.only is None:
             made[:0] = self.checks()  # early: they are quick, and often fail
         if self.only is None and not self.fast:
-            sim = [str(python()), "-m", "sim.run"]
-            paths_env = with_tests(environment())
+            sim = [str(python()), "-m", "sim.run", "--seeds", str(SIM_SEEDS)]
             made += [
-                Section(
-                    f"simulation, {SIM_SEEDS} seeds", [*sim, "--seeds", str(SIM_SEEDS)], paths_env
-                ),
-                Section(
-                    f"simulation of whole nodes, {SIM_WHOLE_SEEDS} seeds",
-                    [*sim, "--whole", "--seeds", str(SIM_WHOLE_SEEDS)],
-                    paths_env,
-                ),
+                Section(f"simulation, {SIM_SEEDS} seeds", sim, with_tests(environment())),
+                whole_worlds(0),
                 Section(
                     "demo, a tenth of the input",
                     demo_command(["--fraction", DEMO_FRACTION]),
@@ -279,7 +273,7 @@ class Suite:
     def long_sections(self) -> list[Section]:
         """Return the sections of the long tests, a folder each."""
         java = java_environment()
-        return [
+        made = [
             self.pytest(
                 f"long tests: {folder}",
                 [*files, "-m", LONG],
@@ -289,6 +283,7 @@ class Suite:
             )
             for folder, files in long_files().items()
         ]
+        return made if self.only is not None else [*made, whole_worlds(SIM_WHOLE_SEEDS)]
 
     def checks(self) -> list[Section]:
         """Return the sections of house rules and linters."""
@@ -387,6 +382,16 @@ class Suite:
             self.totals.counts["errors"] += 1  # a section that ended before it reported
         console.say(self.totals.line(time.monotonic() - self.started))
         return 0 if worked else 1
+
+
+def whole_worlds(start: int) -> Section:
+    """Return the section that simulates whole nodes from that seed on."""
+    seeds = ["--start", str(start), "--seeds", str(SIM_WHOLE_SEEDS)]
+    return Section(
+        f"simulation of whole nodes, {SIM_WHOLE_SEEDS} seeds",
+        [str(python()), "-m", "sim.run", "--whole", *seeds],
+        with_tests(environment()),
+    )
 
 
 def long_files() -> dict[str, list[str]]:

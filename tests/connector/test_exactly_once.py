@@ -393,8 +393,12 @@ def test_a_query_that_ends_between_decision_and_commit_log_goes_on(
         ({"sinkId": "another"}, r"sinkId=mine \(now another\)"),
         ({"runId": "another"}, r"runId=[-0-9a-f]{36} \(now another\)"),
         ({"routingKey": "{more}"}, r"routingKey=out-\w+ \(now more-\w+\)"),
-        ({"exchange": "amq.direct"}, r"exchange=\"\" \(now amq.direct\)"),
-        ({"atomicBatch": "false"}, r"atomicBatch=True \(now False\)"),
+        pytest.param(
+            {"exchange": "amq.direct"}, r"exchange=\"\" \(now amq.direct\)", marks=pytest.mark.long
+        ),
+        pytest.param(
+            {"atomicBatch": "false"}, r"atomicBatch=True \(now False\)", marks=pytest.mark.long
+        ),
     ],
     ids=lambda each: next(iter(each)) if isinstance(each, dict) else "",
 )

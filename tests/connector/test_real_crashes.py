@@ -42,6 +42,7 @@ def test_a_deleted_checkpoint_and_a_sink_of_the_same_name_lost_rows(
         shutil.rmtree(world.directory / "checkpoint")
 
 
+@pytest.mark.long
 def test_a_driver_killed_amid_a_batch_of_several_queues(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:

@@ -35,6 +35,7 @@ def test_once_reads_everything_in_its_one_batch_and_the_next_run_settles_it(worl
     world.check_exact(bodies)
 
 
+@pytest.mark.long
 def test_once_on_a_first_run_killed_around_its_offset_log_left_the_queue_to_nobody(
     world: World,
 ) -> None:

@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
     "quorum-queues: A message that was successfully confirmed back",
     "reliability-guide: Use of acknowledgements guarantees at-least-once",
 )
+@pytest.mark.long
 def test_a_short_run_is_clean(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("signal.signal", lambda number, handler: None)  # pytest has its own
     arguments = ["--minutes", "0.1", "--seed", "1", "--faults", "kill-leader,cut-leader"]

@@ -23,6 +23,8 @@ from sim.whole.world import World
 TESTS = Path(__file__).parents[1]
 SEEDS_PER_PLANT = 400
 RUN_S_MAX = 1_200
+SOUGHT_LONG = frozenset(("the-dead-keep-their-messages", "a-drop-takes-every-attempt"))
+"""Planted bugs of which the first world with a find is large."""
 SCRIPT = """
 from sim.run import Kind, run_seed
 for kind in (Kind(), Kind(whole=True)):
@@ -49,6 +51,7 @@ def test_some_whole_worlds_are_clean() -> None:
     assert judged > 10, "what a node vouched for is compared with what it starts with"
 
 
+@pytest.mark.long
 def test_older_copies_of_a_directory_are_put_back() -> None:
     worlds = [world for world in map(World, range(60)) if world.profile.surely in OLDER][:9]
     for world in worlds:
@@ -56,6 +59,7 @@ def test_older_copies_of_a_directory_are_put_back() -> None:
     assert sum(world.misfortunes.copies for world in worlds) >= 1
 
 
+@pytest.mark.long
 def test_delayed_messages_are_routed_again_refused_and_dropped() -> None:
     seeds = [seed for seed in range(200) if draw(Random(seed * 2 + 1)).later][:12]
     worlds = [World(seed) for seed in seeds]
@@ -92,7 +96,13 @@ def test_every_recorded_world_is_of_a_bug_that_can_be_planted() -> None:
     assert set(recorded["whole"]) <= set(PLANTS_WHOLE)
 
 
-@pytest.mark.parametrize("plant", sorted(PLANTS_WHOLE))
+@pytest.mark.parametrize(
+    "plant",
+    [
+        pytest.param(plant, marks=pytest.mark.long if plant in SOUGHT_LONG else ())
+        for plant in sorted(PLANTS_WHOLE)
+    ],
+)
 def test_a_bug_planted_in_whole_nodes_is_found(plant: str) -> None:
     """In its recorded world; `build.py sim --record` writes those again when the worlds changed."""
     kind = Kind(whole=True, plant=plant)

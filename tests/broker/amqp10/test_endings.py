@@ -251,10 +251,11 @@ def cycles(connection: Connection10, *chunks: bytes, times: int) -> list[int]:
     [
         ((frame(BEGIN), TRANSFERS, frame(END)), 9_000),
         ((frame(BEGIN), REFUSED, frame(END)), 9_000),
-        (((frame(BEGIN) + attach(0, b"n") + frame(END)) * 400,), 24),
-        (
-            (frame(BEGIN), receiver(0, b"n"), credit(0), frame(END)),
-            1_200,
+        pytest.param(
+            ((frame(BEGIN) + attach(0, b"n") + frame(END)) * 400,), 24, marks=pytest.mark.long
+        ),
+        pytest.param(
+            (frame(BEGIN), receiver(0, b"n"), credit(0), frame(END)), 1_200, marks=pytest.mark.long
         ),
     ],
     ids=["one message", "a refused link", "400 at once", "what the window kept back"],

@@ -50,7 +50,15 @@ def asked_until_full(connection: Connection10, loop: bytes, times: int) -> int:
     return times * (READ // len(loop))
 
 
-@pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS)
+@pytest.mark.parametrize(
+    "loop",
+    [
+        pytest.param(
+            loop, id=name, marks=() if name in ("publishers", "refused") else pytest.mark.long
+        )
+        for name, loop in LOOPS.items()
+    ],
+)
 def test_what_a_client_does_not_read_is_bounded(
     loop: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,7 +47,7 @@ def test_each_has_a_row(newest: OneRabbitMQ, tmp_path: Path, kind: str) -> None:
     queue.check_empty()
 
 
-@pytest.mark.parametrize("kind", ["classic", "quorum"])
+@pytest.mark.parametrize("kind", [pytest.param("classic", marks=pytest.mark.long), "quorum"])
 def test_what_comes_again_after_a_lost_connection_has_no_second_row(
     newest: OneRabbitMQ, tmp_path: Path, kind: str
 ) -> None:

@@ -89,7 +89,9 @@ def test_a_smaller_prefetch_amid_the_search(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    ("bad", "tries", "every"), [((2,), 2, 3), ((2,), 1, 1), ((1, 3), 1, 7)], ids=str
+    ("bad", "tries", "every"),
+    [((2,), 2, 3), pytest.param((2,), 1, 1, marks=pytest.mark.long), ((1, 3), 1, 7)],
+    ids=str,
 )
 def test_a_driver_that_ends_at_any_step_of_the_search(
     monkeypatch: pytest.MonkeyPatch, bad: tuple[int, ...], tries: int, every: int

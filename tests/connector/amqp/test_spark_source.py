@@ -18,6 +18,7 @@ from tests.patience import PATIENCE_S
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.slow]
 
 
+@pytest.mark.long
 def test_a_driver_and_a_task_killed_in_one_query(rabbitmq: OneRabbitMQ, tmp_path: Path) -> None:
     """kill -9 of the JVM, then of a task; every run restarts from the last checkpoint.
 

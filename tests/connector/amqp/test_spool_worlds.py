@@ -113,7 +113,13 @@ PLANTS: dict[str, tuple[object, str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("plant", PLANTS)
+@pytest.mark.parametrize(
+    "plant",
+    [
+        pytest.param(plant, marks=pytest.mark.long if plant == "torn files kept" else ())
+        for plant in PLANTS
+    ],
+)
 def test_the_worlds_find(plant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     where, name, replacement = PLANTS[plant]
     monkeypatch.setattr(where, name, replacement)

@@ -32,7 +32,7 @@ class OneWarren:
         return pika.BlockingConnection(pika.ConnectionParameters(host, int(port), **more))
 
 
-@pytest.mark.parametrize("mode", ["commit", "spool"])
+@pytest.mark.parametrize("mode", [pytest.param("commit", marks=pytest.mark.long), "spool"])
 def test_drivers_that_die_anywhere(cluster: LocalCluster, tmp_path: Path, mode: str) -> None:
     rng = random.Random(mode)
     queue = Queue(OneWarren(cluster.hosts), ids=mode == "commit")

@@ -108,6 +108,7 @@ def counted(grant: Callable[[Asked], Any], tokens: list[str]) -> Callable[[Asked
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_from_queue_to_queue_over_several_tokens_and_leaders(
     spark: Any, cluster: LocalCluster, signing: SigningKey, tmp_path: Path, capsys: Any
 ) -> None:

@@ -322,6 +322,7 @@ def test_a_life_can_be_stopped_anywhere(tmp_path: Path, seed: int) -> None:
         shutil.rmtree(root)
 
 
+@pytest.mark.long
 def test_a_disk_that_is_full_for_a_while_only_puts_it_off(tmp_path: Path) -> None:
     whole = FullFiles(10**9, 10**9)
     disk = Disk(tmp_path / "whole", whole, file_bytes=900)
