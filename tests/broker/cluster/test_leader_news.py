@@ -163,6 +163,45 @@ def test_a_leader_that_was_out_of_reach_for_a_while_is_told_everything_again(clu
     assert not client.seeking
 
 
+@pytest.mark.parametrize("refused_first", [True, False])
+def test_what_went_to_the_old_leader_after_the_new_ones_announcement_is_sent_again(
+    cluster, refused_first
+):
+    """Found by build.py sim --whole --seed 463: a node never knew the definitions."""
+    client = opened(cluster)
+    cluster.host.leads = "b"
+    cluster.leader_changed(GROUP, "b", 3, False)
+    client.command("asked")
+    cluster.loop.run_turn(0)
+    assert cluster.host.kinds() == [("b", messages.Submit)]
+    cluster._on_leader_is("c", messages.LeaderIs(GROUP, 4), memoryview(b""))
+    cluster.loop.run_turn(0)  # this member has not heard from it yet
+    assert cluster.host.kinds() == [("b", messages.Submit)]
+    cluster.host.leads = "c"
+    if refused_first:
+        answer = messages.LeaderIsElsewhere(GROUP, "c", 4)
+        cluster._on_not_leader("b", answer, memoryview(b""))
+    else:
+        cluster.leader_changed(GROUP, "c", 4, False)
+    for _ in range(100):
+        cluster.loop.run_turn(20)
+        if ("c", messages.Submit) in cluster.host.kinds():
+            break
+    else:
+        raise AssertionError("the new leader was never asked")
+
+
+def test_a_leader_that_only_was_heard_of_ends_and_another_is_looked_for(cluster):
+    client = opened(cluster)
+    cluster.leader_hints.learn(GROUP, "b", 3)
+    client.command("asked")
+    cluster.loop.run_turn(0)
+    assert cluster.host.kinds() == [("b", messages.Submit)]
+    cluster.host.up.pop("b")
+    cluster.peer_down("b")
+    assert cluster.host.kinds() == [("c", messages.WhoLeads)]
+
+
 class Defined:
     """Definitions that have these groups."""
 

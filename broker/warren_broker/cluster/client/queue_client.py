@@ -284,6 +284,13 @@ class GroupClient:
         if leader is None:
             self.carrier.seek(self)
             return
+        if leader != self.told[0]:
+            # 1. A new leader announces itself.  2. This node's member follows the old one for a
+            # moment more, so what is sent now goes there.  3. It is refused, and by then the
+            # member follows the new one, which everything seems to have been sent to. So what
+            # counts is where it went; in no term, so that the leader's next news is news.
+            # Replayed by tests/broker/cluster/test_leader_news.py
+            self.told = (leader, 0)
         for sent in self.uplink.take():
             if not self.carrier.submit(leader, self.group, sent):
                 self.uplink.rewind(sent.seq)
