@@ -41,19 +41,29 @@ def ensure() -> bool:
         ):
             return False
         (archive,) = Path(work).glob("*.tgz")
-        with tarfile.open(archive) as opened:
-            opened.extractall(work, filter="data")
-        return _lay(Path(work) / "package")
+        return _lay(archive)
 
 
-def _lay(package: Path) -> bool:
-    for name, digest in DIGESTS.items():
-        if not _is(package / name, digest):
-            console.say(f" ✗ uPlot {VERSION}: {name} is not the file that was looked at")
-            return False
+def _lay(archive: Path) -> bool:
+    """Lay the archive's files beside the UI's, if each is the one that was looked at.
+
+    They are read one by one: nothing else of the archive reaches the disk, and the filters of
+    `extractall` are not in Python before 3.11.4, as Debian 12 has it.
+    """
+    contents: dict[str, bytes] = {}
+    with tarfile.open(archive) as opened:
+        for name, digest in DIGESTS.items():
+            try:
+                member = opened.extractfile(f"package/{name}")
+            except KeyError:
+                member = None
+            contents[name] = b"" if member is None else member.read()
+            if hashlib.sha256(contents[name]).hexdigest() != digest:
+                console.say(f" ✗ uPlot {VERSION}: {name} is not the file that was looked at")
+                return False
     PLACE.mkdir(exist_ok=True)
-    for name in DIGESTS:
-        shutil.copy(package / name, PLACE / Path(name).name)
+    for name, content in contents.items():
+        (PLACE / Path(name).name).write_bytes(content)
     return True
 
 

@@ -75,7 +75,9 @@ def _sources(version: str, work: Path) -> Path:
     _run(f"fetching {wanted}", [*pip, *options, wanted], work)
     (archive,) = work.glob("*.tar.gz")
     with tarfile.open(archive) as opened:
-        opened.extractall(work, filter="data")
+        # Named so, and not as an argument, which Python before 3.11.4 (Debian 12) does not know.
+        opened.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
+        opened.extractall(work)
     return work / archive.name.removesuffix(".tar.gz")
 
 
