@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from tools import console, environment, spark_archive, suite, uplot, wheels
+from tools import console, environment, interpreter, spark_archive, suite, uplot, wheels
 from tools.environment import ROOT, python
 
 
@@ -348,7 +348,7 @@ def main() -> int:
     options = parse(sys.argv[1:])
     if sys.flags.optimize:
         console.stop("python -O removes the asserts that this project depends on; run it without")
-    environment.require_python()
+    interpreter.require()
     os.chdir(ROOT)
     try:
         return VERBS[options.verb](options)

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.generator import PLACE
+from tools import interpreter
 
 
 def show(title: str, rows: list[dict[str, str]], notes: list[str]) -> None:
@@ -36,6 +37,7 @@ def machine() -> dict[str, Any]:
         "machine": platform.machine(),
         "system": platform.platform(),
         "python": platform.python_version(),
+        "python_optimised": interpreter.is_optimised(),
     }
 
 

@@ -17,7 +17,7 @@ import sysconfig
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from tools import console, file_lock, java
+from tools import console, file_lock, interpreter, java
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
@@ -27,49 +27,11 @@ LOGS = STATE / "logs"
 PREPARING = STATE / "preparing.lock"
 SOURCES = ("raft", "broker", "python", "connector")
 KERNEL = ROOT / "broker" / "warren_broker" / "kernel"
-PYTHON_MIN = (3, 11)
 
 
 def python() -> Path:
     """Return the environment's interpreter."""
     return VENV / "bin" / "python"
-
-
-def can_make_venv(interpreter: str) -> bool:
-    """Return whether an interpreter has the modules that create environments."""
-    probe = subprocess.run(
-        [interpreter, "-c", "import venv, ensurepip"], capture_output=True, check=False
-    )
-    return probe.returncode == 0
-
-
-def require_python() -> None:
-    """Exit with instructions unless this Python is new enough."""
-    if sys.version_info >= PYTHON_MIN:
-        return
-    for minor in (13, 12, 11):
-        newer = shutil.which(f"python3.{minor}")
-        if newer is None:
-            continue
-        if can_make_venv(newer):
-            console.say(f"Python {sys.version.split()[0]} is too old; continuing with {newer}")
-            os.execv(newer, [newer, *sys.argv])
-    wanted = ".".join(map(str, PYTHON_MIN))
-    console.stop(
-        f"this is Python {sys.version.split()[0]}; Warren needs {wanted} or newer. "
-        "Debian 12, Ubuntu 24.04: apt-get install python3 python3-venv; macOS: brew install "
-        f"python; then run it as `python{wanted} build.py …`"
-    )
-
-
-def require_venv() -> None:
-    """Exit with instructions where venv or ensurepip is missing, as on a plain Debian."""
-    if not can_make_venv(sys.executable):
-        version = f"{sys.version_info[0]}.{sys.version_info[1]}"
-        console.stop(
-            f"{sys.executable} lacks the modules venv and ensurepip. "
-            f"Debian, Ubuntu: apt-get install python{version}-venv"
-        )
 
 
 def compiler_missing() -> str | None:
@@ -122,7 +84,7 @@ def ensure_venv() -> None:
 def _ensure_venv() -> None:
     stamp = VENV / ".stamp"
     if _read(stamp) != _lock_stamp():
-        require_venv()
+        interpreter.require_venv()
         console.section("environment")
         if not _is_ours() or not _install() or not _remove_others():
             _make()

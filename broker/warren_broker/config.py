@@ -41,6 +41,7 @@ OTHER_VARIABLES = {
     "WARREN_MIGRATE_FROM": "the RabbitMQ that `warren migrate` takes messages from (warren.cli)",
     "WARREN_FUZZ_BLOCKS": "number of blocks for the block fuzzer (tests)",
     "WARREN_FUZZ_TWIN": "`always`: the fuzzer compares both kernels on each input (tests)",
+    "WARREN_PYTHON": "the Python that build.py runs with (build.py)",
     "WARREN_STRICT": "tests that cannot run here fail (tests, build.py)",
     "WARREN_REWRITE": "transcripts are written again (tests)",
     "WARREN_TEST_URI": "the broker that the live tests run against (tests)",
