@@ -18,11 +18,17 @@ class Certificate:
 
 
 class Authority:
-    """An authority of its own, in a directory of its own."""
+    """An authority of its own, in a directory of its own.
 
-    def __init__(self, directory: Path, name: str = "authority") -> None:
+    plain  certificates as openssl makes them where nothing more is asked of it: the authority has
+           no key usage, and what it issues no identifier of its key (RFC 5280 wants both). Contexts
+           of `ssl.create_default_context` refuse them since Python 3.13
+    """
+
+    def __init__(self, directory: Path, name: str = "authority", *, plain: bool = False) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
+        self._plain = plain
         self.cert = directory / "ca.pem"
         self._key = directory / "ca.key"
         run(
@@ -33,6 +39,7 @@ class Authority:
             f"/CN={name}",
             "-days",
             "10",
+            *(() if plain else ("-addext", "keyUsage=critical,keyCertSign,cRLSign")),
             "-keyout",
             self._key,
             "-out",
@@ -57,7 +64,8 @@ class Authority:
         place = self._directory / (file or name.replace("/", "_"))
         made = Certificate(place.with_suffix(".pem"), place.with_suffix(".key"))
         request, extensions = place.with_suffix(".csr"), place.with_suffix(".ext")
-        extensions.write_text(f"subjectAltName={san}\n")
+        issuer = "" if self._plain else "authorityKeyIdentifier=keyid:always\n"
+        extensions.write_text(f"subjectAltName={san}\n{issuer}")
         run(
             "req",
             *KEY,

@@ -21,6 +21,7 @@ from warren_broker.token_keys import KEYS_BYTES_MAX, KeysUnusable, SigningKeys, 
 from warren_broker.token_settings import TokenSettings
 from warren_raft.quoting import quoted
 from warren_raft.runtime.loop import Loop, LoopTimer
+from warren_raft.runtime.net.certificates import checking_context
 
 log = logging.getLogger(__name__)
 KEYS_ANSWER_S_MAX: Final = 5.0
@@ -113,7 +114,7 @@ def key_fetch(settings: TokenSettings, keys: SigningKeys, loop: Loop) -> KeyFetc
         return None
     authorities = settings.https.cacertfile
     try:
-        context = ssl.create_default_context(cafile=authorities)
+        context = checking_context(authorities)
     except (OSError, ssl.SSLError) as wrong:
         raise KeysUnusable(
             f"auth_oauth2.https.cacertfile={str(authorities)!r} cannot be used: "

@@ -31,6 +31,7 @@ from warren_broker.token_check import TokenChecker, TokenRefused
 from warren_broker.token_keys import KEYS_BYTES_MAX, KeysUnusable, SigningKeys
 from warren_broker.token_logins import TokenLogins, token_logins
 from warren_broker.token_settings import TokenSettings
+from warren_raft.runtime.net.certificates import checking_context
 
 if not os.environ.get(STRICT):
     pytest.importorskip("jwt")
@@ -194,7 +195,7 @@ def _keys(*keys: SigningKey) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
+    return Authority(tmp_path_factory.mktemp("authority"), plain=True)
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +205,7 @@ def server(authority: Authority) -> Any:
 
 
 def trusting(authority: Authority) -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=str(authority.cert))
+    return checking_context(authority.cert)
 
 
 def test_the_keys_of_an_issuer(authority: Authority, server: KeyServer, tmp_path: Path) -> None:
@@ -259,7 +260,7 @@ def test_an_issuer_that_hangs(
 def test_an_issuer_that_is_not_trusted_or_not_there(server: KeyServer, tmp_path: Path) -> None:
     other = Authority(_made(tmp_path / "other"))
     asked = server.asked
-    for context in (ssl.create_default_context(), trusting(other)):
+    for context in (checking_context(None), trusting(other)):
         with pytest.raises(KeysUnusable, match="its certificate is not trusted"):
             fetched_keys(server.url, context)
     assert server.asked == asked, "nothing was asked of it"

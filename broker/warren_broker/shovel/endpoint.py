@@ -40,6 +40,7 @@ from warren_broker.shovel.uris import (
     VERIFY,
     ShovelUri,
 )
+from warren_raft.runtime.net.certificates import checking_context
 
 NOT_FOUND: Final = 404
 RESOURCE_LOCKED: Final = 405
@@ -132,7 +133,7 @@ def _without_check() -> ssl.SSLContext:
 def _tls(key: str, uri: ShovelUri) -> tuple[ssl.SSLContext, str]:
     given = uri.options
     try:
-        context = ssl.create_default_context(cafile=given.get("cacertfile"))
+        context = checking_context(given.get("cacertfile"))
         if given.get("verify", VERIFY[0]) != VERIFY[0]:
             context = _without_check()
         if "certfile" in given:

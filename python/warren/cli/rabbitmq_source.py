@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import ssl
 import urllib.error
 import urllib.request
 from base64 import b64encode
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from warren.client_tls import client_context
 from warren.errors import AccessRefused, Unavailable, UsageError
 from warren.migration import SourceQueue
+from warren.uri import ClientTls
 from warren_broker.errors import Refusal
 from warren_broker.shovel.uris import ShovelUri, parse_shovel_uri
 
@@ -79,7 +80,7 @@ def _fetched(source: ShovelUri, management: str | None, what: str) -> tuple[byte
     )
     hint = "give --management http://HOST:15672, or --definitions FILE of `export_definitions`"
     try:
-        context = ssl.create_default_context() if parts.scheme == "https" else None
+        context = client_context(ClientTls()) if parts.scheme == "https" else None
         with urllib.request.urlopen(request, timeout=HTTP_S, context=context) as answer:
             data = answer.read(HTTP_BYTES_MAX + 1)
     except urllib.error.HTTPError as error:

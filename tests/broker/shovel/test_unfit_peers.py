@@ -127,7 +127,7 @@ def test_what_a_peer_thinks_of_a_certificate_is_in_the_state(
     kind: type[Endpoint] | type[Endpoint10], tmp_path: Path
 ) -> None:
     """It comes after the handshake of TLS 1.3; the state said that the peer speaks no AMQP."""
-    authority = Authority(tmp_path)
+    authority = Authority(tmp_path, plain=True)
     expired = authority.issue("client", days=-1)
     server = authority.issue("server")
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

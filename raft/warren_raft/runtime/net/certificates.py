@@ -72,6 +72,27 @@ def peer_context(files: TlsFiles) -> ssl.SSLContext:
     return _load(context, files)
 
 
+def checking_context(cacertfile: str | Path | None) -> ssl.SSLContext:
+    """Return the context for calling a server, of which certificate and name are checked.
+
+    cacertfile  PEM: the accepted certificate authorities; None or "": the system's
+    raises      OSError, ssl.SSLError
+
+    It accepts the same certificates on every Python, as the contexts above do. What
+    `ssl.create_default_context` accepts depends on Python: since 3.13 it refuses an authority
+    without key usage, and a certificate without the identifier of its authority's key, such as
+    `openssl req -x509` and `openssl x509 -req` make (VERIFY_X509_STRICT); and an intermediate
+    authority counts as a root (VERIFY_X509_PARTIAL_CHAIN). After an update of Python a node would
+    no longer reach what it reached before.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if cacertfile:
+        context.load_verify_locations(cacertfile)
+    else:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    return context
+
+
 def _load(context: ssl.SSLContext, files: TlsFiles) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION

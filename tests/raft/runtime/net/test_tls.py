@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import socket
 import ssl
 import threading
@@ -21,6 +22,7 @@ from warren_raft.runtime.net.certificates import (
     CertificatesUnusable,
     TlsFiles,
     WatchedFiles,
+    checking_context,
     peer_context,
     server_context,
 )
@@ -301,6 +303,37 @@ def test_a_client_that_does_not_trust_the_server_says_so(files: TlsFiles, tmp_pa
     other = Authority(tmp_path / "other")
     world.client(lambda wrapped: None, ssl.create_default_context(cafile=str(other.cert)))
     assert "unknown ca (it does not trust this node's certificate)" in refused(world)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_caller_accepts_the_same_certificates_on_every_python(
+    tmp_path: Path, plain: bool
+) -> None:
+    """On Python 3.13 shovels refused a certificate that they accepted on 3.11."""
+    authority = Authority(tmp_path, plain=plain)
+    made = authority.issue("server")
+    world = World(TlsFiles(made.cert, made.key))
+    found = world.client(lambda wrapped: wrapped.version(), checking_context(authority.cert))
+    world.turn(lambda: found)
+    assert found == ["TLSv1.3"]
+    world.loop.close()
+
+
+def test_a_caller_checks_authority_and_name(files: TlsFiles, tmp_path: Path) -> None:
+    other, authority = Authority(tmp_path / "other"), Authority(tmp_path / "own")
+    named = authority.issue("another", san="DNS:another.example")
+    for server, trusted, text in [
+        (files, other.cert, "self-signed certificate in certificate chain|local issuer"),
+        (files, None, "self-signed certificate in certificate chain|local issuer"),
+        (TlsFiles(named.cert, named.key), authority.cert, "not valid for 'localhost'"),
+    ]:
+        world = World(server)
+        found = world.client(lambda wrapped: None, checking_context(trusted))
+        world.turn(lambda found=found: found)
+        assert isinstance(found[0], ssl.SSLCertVerificationError), found
+        assert re.search(text, str(found[0])), found
+        world.stream.abort()
+        world.loop.close()
 
 
 def test_handshakes_of_one_turn_have_a_bound(files: TlsFiles) -> None:
