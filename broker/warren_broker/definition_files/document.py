@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 import msgspec
 
 from warren_broker.errors import InvalidArgument
+from warren_raft.undecodable import NESTING_LEVELS_MAX, nested_deeper
 
 DOCUMENT_BYTES_MAX: Final = 64 * 1024 * 1024
 OBJECTS_MAX: Final = 100_000
@@ -212,6 +213,10 @@ def parse(data: bytes) -> Document:
         ) from None
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise InvalidArgument(f"definitions that are not JSON: {error}") from None
+    if nested_deeper(found, NESTING_LEVELS_MAX):
+        raise InvalidArgument(
+            f"definitions that are not JSON: nested deeper than {NESTING_LEVELS_MAX} levels"
+        )
     if not isinstance(found, dict):
         raise InvalidArgument("definitions: a JSON object is expected, with users, queues, …")
     _check_count(found)

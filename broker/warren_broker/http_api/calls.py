@@ -22,7 +22,7 @@ from warren_broker.http_api.replies import (
 )
 from warren_broker.http_api.sampling import Sampling
 from warren_broker.management.statistic_values import DEFAULT_EXCHANGE
-from warren_raft.undecodable import UNDECODABLE
+from warren_raft.undecodable import NESTING_LEVELS_MAX, UNDECODABLE, nested_deeper
 
 TEXTS_OF_BOOLEANS: Final = {"true": True, "false": False}
 NO_OBJECT: Final = (b"", b"null", b"undefined")
@@ -75,6 +75,8 @@ class HttpCall:
             found = msgspec.json.decode(self.body)
         except UNDECODABLE:
             raise bad_request("not_json") from None
+        if nested_deeper(found, NESTING_LEVELS_MAX):
+            raise bad_request(f"not_json: nested deeper than {NESTING_LEVELS_MAX} levels")
         if not isinstance(found, dict):
             raise bad_request(f"not_json: an object is expected, not a {type(found).__name__}")
         return found

@@ -11,11 +11,12 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from warren_broker.amqp10.wire.proton import uint, ulong
+from warren_broker.arguments import ARGUMENT_DEPTH_MAX
 from warren_broker.errors import InvalidArgument
 from warren_broker.management import resource
 from warren_broker.management.queue_values import ExchangeInfo, OverviewNode, QueueInfo
 from warren_broker.management.resource import Body, ManagementRequest, Names, Query, Result
-from warren_raft.undecodable import UNDECODABLE
+from warren_raft.undecodable import UNDECODABLE, nested_deeper
 
 API_VERSION = 2
 """2: a sink's batches belong to runs, published by name and number of blocks; 1: without runs."""
@@ -428,9 +429,9 @@ def parse_binding(segment: str) -> BindingInfo:
         packed = base64.urlsafe_b64decode(parts.get("args", "").encode())
         arguments = msgspec.msgpack.decode(packed, type=dict[str, Any]) if packed else {}
     except (binascii.Error, ValueError, *UNDECODABLE):
-        raise InvalidArgument(
-            f"binding {segment[:200]!r}: args is not what GET /bindings gave"
-        ) from None
+        arguments = None
+    if arguments is None or nested_deeper(arguments, ARGUMENT_DEPTH_MAX):
+        raise InvalidArgument(f"binding {segment[:200]!r}: args is not what GET /bindings gave")
     kind: Any = "queue" if "dstq" in parts else "exchange"
     return BindingInfo(
         parts["src"],
