@@ -9,6 +9,8 @@ from typing import Any
 
 import pika
 import pytest
+from proton import Message
+from proton.utils import BlockingConnection
 
 from live.conftest import Broker, eventually
 from live.shovels import clean, fill, gone, shows, taken, worker_pids
@@ -65,6 +67,38 @@ def test_messages_keep_their_properties_through_any_mix_of_protocols(
         "x-opt-shovel-name": "first",
     }
     assert [admin.queue(f"shovel-{name}").messages for name in "abcd"] == [0] * 4
+
+
+def test_the_queues_that_a_message_names_get_it_once(broker: Broker, admin: Admin) -> None:
+    """Before, a link to one queue had the annotation x-cc, and they got it again with each hop."""
+    for name in "abcd":
+        admin.declare_queue(f"shovel-{name}")
+    bodies = fill(broker, "shovel-a", 10, headers={"CC": ["shovel-c"], "k": 1})
+    for hop in (ends("a", "b", over_10=("dest",)), ends("b", "d", over_10=("src", "dest"))):
+        admin.set_shovel("/", "hop", {**hop, "src-delete-after": 10})
+        eventually(lambda: not admin.shovels("/") or None, "everything has moved")
+    found = taken(broker, "shovel-d")
+    assert sorted(body for _, body in found) == sorted(bodies)
+    assert {str(properties.headers) for properties, _ in found} == {"{'k': 1}"}
+    assert sorted(body for _, body in taken(broker, "shovel-c")) == sorted(bodies)
+
+
+@pytest.mark.parametrize("over_10", [(), ("src",), ("dest",)])
+def test_properties_named_as_keys_do_not_hold_up_a_shovel(
+    broker: Broker, admin: Admin, over_10: tuple[str, ...]
+) -> None:
+    """Over AMQP 1.0 they are properties as any other; a header CC that is no list is refused."""
+    for name in "abc":
+        admin.declare_queue(f"shovel-{name}")
+    own = Message(body=b"x", properties={"CC": "shovel-c", "BCC": "shovel-c", "k": 1})
+    place = broker.cluster.addresses[0]
+    connection = BlockingConnection(f"amqp://{place}", user="guest", password="guest")
+    connection.create_sender("/queues/shovel-a").send(own)
+    connection.close()
+    admin.set_shovel("/", "mine", ends("a", "b", over_10=over_10))
+    eventually(lambda: admin.queue("shovel-b").messages or None, "it has moved")
+    ((properties, _),) = taken(broker, "shovel-b")
+    assert (properties.headers["k"], admin.queue("shovel-c").messages) == (1, 0)
 
 
 def test_what_is_wrong_at_a_link_is_said_in_words(broker: Broker, admin: Admin) -> None:

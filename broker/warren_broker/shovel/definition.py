@@ -63,6 +63,8 @@ _PROPERTY_NUMBERS: Final = {
     "priority": (0, 255),
     "timestamp": (0, SHOVELLED_MAX),
 }
+_EXCHANGES_1: Final = ("/exchange/", "/topic/")
+"""Addresses of exchanges in RabbitMQ 3, and in RabbitMQ 4 while it is let to know them."""
 MESSAGE_PROPERTIES: Final = (
     *("message_id", "user_id", "to", "subject", "reply_to", "correlation_id", "content_type"),
     *("content_encoding", "group_id", "reply_to_group_id"),
@@ -96,6 +98,13 @@ class ShovelEnd:
     def only_queue(self) -> str | None:
         """The queue that gets what is published here; None: it depends on the bindings."""
         return self.exchange_key if self.exchange == "" else self.queue
+
+    @property
+    def is_one_queue(self) -> bool:
+        """Whether what is published here goes to one queue, and to those that a message names."""
+        if self.protocol != AMQP10:
+            return self.only_queue is not None
+        return self.by_name[0] is not None and not self.address.startswith(_EXCHANGES_1)
 
     def described(self) -> str:
         """Return the queue, exchange or address in words."""

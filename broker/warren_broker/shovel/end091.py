@@ -20,7 +20,7 @@ from warren_broker.shovel.uris import ShovelUri
 
 SOURCE_KEY: Final = "src-uri"
 TARGET_KEY: Final = "dest-uri"
-FURTHER_KEYS: Final = "CC"
+FURTHER_KEYS: Final = ("CC", "BCC")
 _BEFORE: Final = {relay_names.RELAYED: b""}
 
 
@@ -186,15 +186,23 @@ def _name_of(properties: Any) -> tuple[int, int]:
     return name
 
 
-def _forget_further_keys(properties: Any) -> None:
-    """Take CC off a message that is published to one queue.
+def _forget_further_keys(properties: Any, to_one_queue: bool) -> None:
+    """Take CC and BCC off a message that is published to one queue; otherwise those of no use.
 
     1. A message is published with CC, to queues a and b.  2. A shovel moves that of a to c.
     3. With the header, the broker there would give it to its queue b, too: a second time.
+
+    1. A message over AMQP 1.0 has an application property CC, any text.  2. To a consumer over
+    0.9.1 that is a header.  3. A broker closes the channel for one that is no list, each time.
     """
-    headers = properties.headers
-    if headers and isinstance(headers.get(FURTHER_KEYS), list):
-        kept = {key: value for key, value in headers.items() if key != FURTHER_KEYS}
+    headers = properties.headers or {}
+    unfit = [
+        name
+        for name in FURTHER_KEYS
+        if name in headers and (to_one_queue or not isinstance(headers[name], list))
+    ]
+    if unfit:
+        kept = {name: value for name, value in headers.items() if name not in unfit}
         properties.headers = kept or None
 
 
@@ -298,7 +306,6 @@ class Target091(Endpoint):
         plain, end = received.as_091(), self._end
         if end.queue is not None:
             exchange, key = "", end.queue
-            _forget_further_keys(plain.properties)
         else:
             found = plain.exchange if end.exchange is None else end.exchange
             if found is None:
@@ -308,6 +315,7 @@ class Target091(Endpoint):
                 )
             named = plain.routing_key if end.exchange_key is None else end.exchange_key
             exchange, key = found, named or ""
+        _forget_further_keys(plain.properties, end.only_queue is not None)
         return Prepared091(exchange, key, self._stamps.stamp(plain.properties), plain.body)
 
     def publish(self, number: int, prepared: Prepared091, name: RelayedName | None) -> None:

@@ -45,16 +45,18 @@ _UNREADABLE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a shovel adds to the messages that it passes on.
+    """What a shovel adds to the messages that it passes on, and what it leaves out.
 
     annotations  name -> value; replace those of the message with their names
     application  application properties, likewise
     properties   fields of the properties section, with `_` for `-`
+    left_out     annotations of the message that are left out
     """
 
     annotations: Mapping[str, Value] = field(default_factory=dict)
     application: Mapping[str, Value] = field(default_factory=dict)
     properties: Mapping[str, str] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
 
 
 def passed_on(data: bytes, changes: Changes) -> list[bytes | memoryview]:
@@ -70,8 +72,11 @@ def passed_on(data: bytes, changes: Changes) -> list[bytes | memoryview]:
     for code in (MESSAGE_ANNOTATIONS, BARE_PROPERTIES, APPLICATION_PROPERTIES):
         there = sections.get(code)
         changed = _changed(code, changes)
-        if changed:
-            value = None if there is None else _value(data, code, there)
+        unfit = _unfit(data, there, changes) if code == MESSAGE_ANNOTATIONS else []
+        if changed or unfit:
+            value = {} if there is None else _value(data, code, there)
+            for name in unfit:
+                value.pop(symbol(name), None)
             made.append(_encoded(code, _merged(code, value, changed)))
         elif there is not None:
             made.append(memoryview(data)[there[0] : there[1]])
@@ -103,6 +108,13 @@ def _changed(code: int, changes: Changes) -> Mapping[str, Value]:
     if code == MESSAGE_ANNOTATIONS:
         return changes.annotations
     return changes.properties if code == BARE_PROPERTIES else changes.application
+
+
+def _unfit(data: bytes, there: tuple[int, int] | None, changes: Changes) -> list[str]:
+    """Return which annotations to leave out may be in the section; most messages have none."""
+    if there is None:
+        return []
+    return [name for name in changes.left_out if data.find(name.encode(), *there) >= 0]
 
 
 def _merged(code: int, value: Any, changed: Mapping[str, Value]) -> Any:

@@ -16,6 +16,8 @@ from warren_broker.shovel.uris import ShovelUri
 
 FORWARD_HEADER: Final = "x-shovelled"
 TIMESTAMP_HEADER: Final = "x-shovelled-timestamp"
+FURTHER_KEYS_10: Final = "x-cc"
+"""The annotation with which a message names more routing keys over AMQP 1.0."""
 TIMESTAMP_ANNOTATION: Final = "x-opt-shovelled-timestamp"
 
 
@@ -56,7 +58,9 @@ class Stamps:
             }
         if shovel.timestamp_header:
             annotations[TIMESTAMP_ANNOTATION] = time.time_ns() // 1_000_000
-        return Changes(annotations, dict(shovel.application_properties), shovel.properties)
+        # As with CC over AMQP 0.9.1: the queues that it names would get the message a second time.
+        unfit = (FURTHER_KEYS_10,) if shovel.destination.is_one_queue else ()
+        return Changes(annotations, dict(shovel.application_properties), shovel.properties, unfit)
 
     @property
     def _kind(self) -> str:

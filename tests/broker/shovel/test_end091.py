@@ -55,4 +55,11 @@ def test_a_message_for_one_queue_has_no_further_keys(others: dict[str, Any]) -> 
     given = {"CC": ["c"], **others}
     assert published(given, None, **{"dest-queue": "b"})[0] == (others or None)
     assert published(given, None, **{"dest-exchange": "x"})[0] == given
-    assert published({"CC": 5}, None, **{"dest-queue": "b"})[0] == {"CC": 5}
+    by_key = {"dest-exchange": "", "dest-exchange-key": "b"}
+    assert published({"BCC": ["c"], **given}, None, **by_key)[0] == (others or None)
+
+
+@pytest.mark.parametrize("destination", [{"dest-queue": "b"}, {"dest-exchange": "x"}])
+def test_headers_that_are_no_keys_are_left_out(destination: dict[str, str]) -> None:
+    """Before, any broker closed the channel for the property of a message over AMQP 1.0."""
+    assert published({"CC": "c", "BCC": 5, "k": 1}, None, **destination)[0] == {"k": 1}

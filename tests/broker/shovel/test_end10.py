@@ -10,12 +10,13 @@ from proton import Condition, Delivery, Event, Message, Terminus, symbol
 
 from tests.broker.amqp10.test_endings import transfer
 from warren_broker.amqp10.wire.engine import Engine
+from warren_broker.pika_properties import MessageProperties
 from warren_broker.shovel.definition import ShovelDefinition, parse_shovel
 from warren_broker.shovel.end10 import BLOCKED_S, Source10, Target10
 from warren_broker.shovel.endpoint import OwnNode
 from warren_broker.shovel.ends import Answers
 from warren_broker.shovel.overrun import KEPT_BYTES
-from warren_broker.shovel.received import Received10
+from warren_broker.shovel.received import Received091, Received10
 from warren_broker.shovel.stamps import Stamps
 
 OWN = OwnNode("amqp", "127.0.0.1", 5672, 16 << 20)
@@ -446,6 +447,32 @@ def test_marks_are_annotations_with_rabbitmqs_names(failures: list[str]) -> None
         "x-opt-shovel-type": "dynamic",
         "x-opt-shovel-name": "s",
     }
+
+
+@pytest.mark.parametrize(
+    ("address", "stays"),
+    [
+        ("/queues/b", False),
+        ("/exchanges/x/k", True),
+        *(("/queue/b", False), ("/amq/queue/b", False), ("b", False)),
+        *(("/exchange/x/k", True), ("/topic/k", True)),
+    ],
+)
+def test_a_message_for_one_queue_names_no_further_ones(address: str, stays: bool) -> None:
+    """Before, the queues that its publisher had named in x-cc got it a second time."""
+    made = shovel(**{"dest-address": address})
+    stamps = Stamps(made, "here", made.source.uris[0], made.destination.uris[0])
+
+    def nothing(*_: Any) -> None: ...
+
+    target = Target10(stamps, OWN, "shovel s", nothing, True, nothing, nothing)
+    here = Message(body=b"x", annotations={symbol("x-cc"): ["c"], symbol("x-a"): symbol("q")})
+    there = Received091(1, "", "a", False, MessageProperties(headers={"CC": ["c"]}), b"x")
+    for received in (Received10(1, bytes(here.encode())), there):
+        found = Message()
+        found.decode(b"".join(target.prepare(received).pieces))
+        assert (symbol("x-cc") in found.annotations) is stays
+        assert len(found.annotations) == 2 + stays - (received is not there)
 
 
 def test_a_link_that_ends_with_an_error_refuses_a_message(failures: list[str]) -> None:
