@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import pika
 
+from warren_broker import relay_names
+
 FIRST_DELIVERY: Final = 1
 """Delivery tags of a channel begin with it, and leave out none."""
 
@@ -26,6 +28,11 @@ class SourceConsumer:
     3. pika keeps the second basic.consume back until the first is answered, while a cancel without
     an answer leaves at once.  4. So the cancel would come before its consumer, which would stay for
     ever, and have every other message.
+
+    A consumer with another prefetch begins before the one that it replaces ends. 1. The shovel is
+    the last consumer of an auto-delete queue.  2. It cancels, to consume again.  3. The queue is
+    deleted in between, with all that is in it.  So there are two for a moment. An exclusive one and
+    a relay's, which cannot be beside another, end first.
 
     Every delivery is seen here, so that an acknowledgement of several covers none that was not.
 
@@ -54,9 +61,11 @@ class SourceConsumer:
         self._on_begun = on_begun
         self._on_gap = on_gap
         self._exclusive = exclusive
+        self._is_alone = exclusive or relay_names.ARGUMENT in arguments
         self._made = 0
-        self._wanted = self._asked = self._stopped = False
-        self._current = self._before = ""
+        self._wanted = self._asked = self._stopped = self._replaces = False
+        self._current = ""
+        self._before: list[str] = []
         self._next_delivery = FIRST_DELIVERY
 
     def want(self, wanted: bool) -> None:
@@ -69,7 +78,10 @@ class SourceConsumer:
 
         def ready(frame: Any) -> None:
             if self._current and not self._stopped:
-                self._cancel()
+                if self._is_alone:
+                    self._cancel()
+                else:
+                    self._replaces = True
             self._adjust()
 
         self._channel.basic_qos(prefetch_count=prefetch, callback=ready)
@@ -99,21 +111,24 @@ class SourceConsumer:
     def _adjust(self) -> None:
         if self._asked or self._stopped:
             return
-        if self._wanted and not self._current:
+        if self._wanted and (self._replaces or not self._current):
             self._begin()
         elif self._current and not self._wanted:
             self._cancel()
 
     def _begin(self) -> None:
-        self._asked = True
+        self._asked, self._replaces = True, False
         self._made += 1
 
         def begun(frame: Any) -> None:
             self._asked = False
+            # All deliveries of those that were cancelled before this one began have come.
+            for tag in self._before:
+                self._channel._consumers.pop(tag, None)
+            self._before.clear()
+            if self._current and not (self._stopped and self._rejects):
+                self._cancel()
             self._current = frame.method.consumer_tag
-            # All deliveries of the consumer before this one have come.
-            self._channel._consumers.pop(self._before, None)
-            self._before = ""
             if self._stopped and self._rejects:
                 self._channel.basic_cancel(self._current)
                 return
@@ -139,8 +154,9 @@ class SourceConsumer:
         delivery at the source.  2. Demand comes and goes.  3. The messages exceed the source's
         delivery limit, which drops them, although they were delivered to nothing.
         """
-        self._before, self._current = self._current, ""
-        self._channel._send_method(pika.spec.Basic.Cancel(consumer_tag=self._before, nowait=True))
+        tag, self._current, self._replaces = self._current, "", False
+        self._before.append(tag)
+        self._channel._send_method(pika.spec.Basic.Cancel(consumer_tag=tag, nowait=True))
 
     def _delivered(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
         wanted, found = self._next_delivery, method.delivery_tag

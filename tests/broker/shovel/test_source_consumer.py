@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from warren_broker.relay_names import ARGUMENT
 from warren_broker.shovel.source_consumer import SourceConsumer
 
 
@@ -17,10 +18,13 @@ class Source:
     """A broker behind pika's channel, which keeps a request back until the one before is answered.
 
     consumers  tags that the broker gives messages to
+    empty      how often the last consumer has ended, which deletes an auto-delete queue
     """
 
-    def __init__(self) -> None:
+    def __init__(self, exclusive: bool = False) -> None:
         self.consumers: list[str] = []
+        self.empty = 0
+        self._exclusive = exclusive
         self.prefetch = 0
         self.rejected: list[str] = []
         self._consumers: dict[str, Callable[..., None]] = {}
@@ -40,11 +44,13 @@ class Source:
         callback: Callable[[Any], None],
         exclusive: bool,
     ) -> str:
-        assert not exclusive
+        assert exclusive == self._exclusive
         assert consumer_tag not in self._consumers
         self._consumers[consumer_tag] = on_message
 
         def arrives() -> Callable[[], None]:
+            alone = exclusive or ARGUMENT in arguments
+            assert not (alone and self.consumers), "403 ACCESS_REFUSED, or 406 of a relay's second"
             self.consumers.append(consumer_tag)
             told = SimpleNamespace(method=SimpleNamespace(consumer_tag=consumer_tag))
             return lambda: callback(told)
@@ -82,6 +88,7 @@ class Source:
         """A cancel arrives; a tag that is not known is no error."""
         if tag in self.consumers:
             self.consumers.remove(tag)
+            self.empty += not self.consumers
 
     def _request(self, arrives: Callable[[], Callable[[], None]]) -> None:
         self._kept.append(arrives)
@@ -111,19 +118,20 @@ class Source:
 class Run:
     """A consumer and what it reports."""
 
-    def __init__(self, rejects: bool = True) -> None:
-        self.source = Source()
+    def __init__(self, rejects: bool = True, exclusive: bool = False, **arguments: Any) -> None:
+        self.source = Source(exclusive)
         self.seen: list[int] = []
         self.begun = 0
         self.gaps: list[str] = []
         self.consumer = SourceConsumer(
             self.source,
             "q",
-            {"x-priority": -1},
+            {"x-priority": -1, **arguments},
             "link",
             lambda channel, method, properties, body: self.seen.append(method.delivery_tag),
             self._begun,
             self.gaps.append,
+            exclusive=exclusive,
             rejects=rejects,
         )
 
@@ -144,8 +152,12 @@ def test_demand_that_changes_while_the_source_hangs_leaves_one_consumer_or_none(
     assert run.gaps == []
 
 
+@pytest.mark.parametrize("limits", [False, True])
 @pytest.mark.parametrize("seed", range(200))
-def test_every_delivery_is_seen_however_demand_and_answers_follow_each_other(seed: int) -> None:
+def test_every_delivery_is_seen_however_demand_and_answers_follow_each_other(
+    seed: int, limits: bool
+) -> None:
+    """There are two consumers at most, and that only where the prefetch changes."""
     run, chance = Run(), random.Random(seed)
     wanted, given = False, 0
     for turn in range(200):
@@ -158,9 +170,9 @@ def test_every_delivery_is_seen_however_demand_and_answers_follow_each_other(see
         elif run.source.consumers and run.begun:
             given += 1
             run.source.delivers(turn)
-        if chance.randrange(60) == 0:
+        if limits and chance.randrange(60) == 0:
             run.consumer.limit(chance.randrange(1, 100))
-        assert len(run.source.consumers) <= 1
+        assert len(run.source.consumers) <= 1 + limits
     while run.source.answers():
         pass
     assert len(run.source.consumers) == int(wanted)
@@ -179,16 +191,56 @@ def test_a_delivery_that_is_missing_is_told_once_and_nothing_after_it_is_taken()
     assert len(run.gaps) == 1 and "delivery 2 has not arrived, 3 has" in run.gaps[0]
 
 
-def test_another_prefetch_is_for_a_consumer_of_its_own() -> None:
-    run = Run()
+@pytest.mark.parametrize("alone", ["", "exclusive", "relay"])
+def test_another_prefetch_is_for_a_consumer_of_its_own(alone: str) -> None:
+    """Before, an auto-delete queue ended with the first, unless another one was there."""
+    run = Run(exclusive=alone == "exclusive", **{ARGUMENT: "r"} if alone == "relay" else {})
     run.consumer.want(True)
     run.source.answers()
     run.consumer.limit(50)
     while run.source.answers():
         pass
     assert (run.source.prefetch, run.source.consumers) == (50, ["link-2"])
+    assert run.source.empty == int(bool(alone))
     run.source.delivers()
     assert run.seen == [1]
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_a_queue_has_a_consumer_as_long_as_messages_are_wanted(seed: int) -> None:
+    run, chance = Run(), random.Random(seed)
+    run.consumer.want(True)
+    run.source.answers()
+    for turn in range(50):
+        if chance.randrange(3):
+            run.source.answers()
+        else:
+            run.consumer.limit(turn)
+        run.source.delivers(turn)
+        assert 1 <= len(run.source.consumers) <= 2
+    while run.source.answers():
+        pass
+    assert (len(run.source.consumers), run.source.empty) == (1, 0)
+    assert run.seen == list(range(1, 51)) and run.gaps == []
+    assert len(run.source._consumers) <= 2, "what has ended is forgotten"
+
+
+@pytest.mark.parametrize("rejects", [True, False])
+def test_a_consumer_that_is_stopped_while_it_is_replaced_leaves_none(rejects: bool) -> None:
+    run, over = Run(rejects=rejects), []
+    run.consumer.want(True)
+    run.source.answers()
+    run.consumer.limit(50)
+    run.source.answers()
+    assert run.source.consumers == ["link-1", "link-2"]
+    run.consumer.stop(lambda: over.append(True))
+    if not rejects:
+        run.source.delivers(turn=0)
+        run.source.delivers(turn=1)
+        assert (run.seen, over) == ([1, 2], [])
+    while run.source.answers():
+        pass
+    assert (over, run.source.consumers) == ([True], [])
 
 
 def test_a_consumer_that_is_stopped_while_it_begins_ends_when_it_has_begun() -> None:
