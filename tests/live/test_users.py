@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pamqp.commands as spec
 import pika
@@ -220,3 +222,29 @@ def test_the_command_line(cluster: LocalCluster, admin: Admin) -> None:
     ok("vhosts", "delete", "v", "--yes")
     ok("users", "delete", "bob")
     assert "bob" not in ok("users", "list", "--json")
+
+
+def test_a_vhost_that_two_nodes_are_asked_to_protect_and_to_delete_is_one_of_both(
+    cluster: LocalCluster, admin: Admin
+) -> None:
+    """Before, the node that was asked to delete it did not know yet that it was protected."""
+    with Connection(Address(hosts=cluster.address.hosts[1:2])) as connection:
+        other = Admin(connection)
+        for number in range(40):
+            name = f"both{number}"
+            admin.put_vhost(name)
+            eventually(
+                lambda name=name: name in [one.name for one in other.vhosts()], "it is there"
+            )
+            with ThreadPoolExecutor(2) as threads:
+                kept = threads.submit(admin.protect_vhost, name)
+                time.sleep(0.001 * (number % 5))
+                deleted = threads.submit(other.delete_vhost, name)
+            errors = [one.exception() for one in (kept, deleted)]
+            if errors[0] is None:
+                assert isinstance(errors[1], Conflict), (number, errors)
+                assert admin.vhost(name).protected_from_deletion
+                admin.protect_vhost(name, False)
+                admin.delete_vhost(name)
+            else:
+                assert isinstance(errors[0], NotFound) and errors[1] is None, (number, errors)

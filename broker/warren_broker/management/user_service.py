@@ -208,11 +208,9 @@ def _protect_vhost(asker: Asker, request: m.ProtectVhostRequest, answer: Answer)
 
 def _delete_vhost(asker: Asker, request: m.DeleteVhostRequest, answer: Answer) -> None:
     asker.access.must_be("administrator", "delete vhosts")
-    state = asker.broker.definitions.state
-    _vhost(state, request.vhost)
-    vhost_protection.check_deletion(state, request.vhost)
+    _vhost(asker.broker.definitions.state, request.vhost)
     what = f"delete vhost {quoted(request.vhost)} with everything in it"
-    asker.change(what, metadata.DeleteVhost(request.vhost), answer)
+    asker.change(what, metadata.DeleteVhost(request.vhost, unless_protected=True), answer)
 
 
 # ------------------------------------------------------------------ permissions

@@ -128,9 +128,13 @@ class AddVhost(MetadataCommand, frozen=True, array_like=True, tag="add_vhost"):
 
 
 class DeleteVhost(MetadataCommand, frozen=True, array_like=True, tag="delete_vhost"):
-    """Delete a vhost with everything in it. Reply: Deleted."""
+    """Delete a vhost with everything in it. Reply: Deleted.
+
+    unless_protected  refused while the vhost is protected. False: not checked, as before version 11
+    """
 
     name: str
+    unless_protected: bool = False
 
 
 class PutVhost(MetadataCommand, frozen=True, array_like=True, tag="put_vhost"):

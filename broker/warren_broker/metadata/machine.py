@@ -74,7 +74,7 @@ class MetadataMachine:
     nothing.
     """
 
-    version = 10
+    version = 11
     """2: nodes are registered, queues change members. A log of version 1 gives the same state: it
     has none of those commands, and its NodeStarted names no disk.
     3: incarnations of nodes have numbers; PutVhost; PutUser and DeleteUser may keep the last
@@ -97,7 +97,9 @@ class MetadataMachine:
     9: parameters; imports of definitions. A log of version 8 gives the same state: it has none of
     these commands.
     10: exchanges that the broker declares for itself (DeclareExchange.own). A log of version 9
-    gives the same state: the field is absent from it."""
+    gives the same state: the field is absent from it.
+    11: vhosts that are protected from deletion (DeleteVhost.unless_protected). A log of version 10
+    gives the same state: the field is absent from it, so what its nodes let through is deleted."""
 
     def init(self) -> MetadataState:
         """Return an empty state; the first leader is asked to propose `Bootstrap`."""

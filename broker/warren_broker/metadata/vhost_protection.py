@@ -1,8 +1,9 @@
 """Vhosts that are protected from deletion.
 
 The flag is a parameter of the vhost, of a component that clients can neither set nor see: every
-version of the machine keeps it, in its log and in snapshots. What refuses the deletion is the node
-that is asked for it.
+version of the machine keeps it, in its log and in snapshots. The machine refuses the deletion, so
+that the order in the log decides. 1. One node is asked to protect a vhost.  2. Another one, which
+has not applied that yet, is asked to delete it.  3. The deletion comes after the flag.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from operator import itemgetter
 import msgspec
 
 from warren_broker import errors
+from warren_broker.metadata import vhost_protection
 from warren_broker.metadata.changes import UserChanged, VhostDeleted
 from warren_broker.metadata.commands import (
     AddVhost,
@@ -104,6 +105,8 @@ def delete_vhost(context: MetadataContext, command: DeleteVhost) -> AnyReply:
     scope = state.scopes.get(command.name)
     if scope is None:
         return Deleted(())
+    if command.unless_protected:
+        vhost_protection.check_deletion(state, command.name)
     gone = remove_queues(context, list(scope.queues.values()))
     for _, leaving in sorted(scope.bindings.items(), key=itemgetter(0)):
         for _, binding in sorted(leaving.items(), key=itemgetter(0)):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -10,9 +12,15 @@ from warren_broker.errors import InvalidArgument, NotFound, PreconditionFailed
 from warren_broker.metadata import commands, passwords
 from warren_broker.metadata.changes import BootstrapWanted, UserChanged, VhostDeleted
 from warren_broker.metadata.codec import decode_submission
+from warren_broker.metadata.machine import MetadataMachine
 from warren_broker.metadata.records import Grant, User, Vhost
+from warren_broker.metadata.vhost_protection import protected, protection
 from warren_broker.metadata.vhosts_and_users import check_patterns
 from warren_broker.metadata.view import MetadataView
+from warren_raft.machine import Meta
+
+SAMPLE = Path(__file__).with_name("version10.txt")
+"""Written by version 10: per line an entry of a log, in hex; the last line is its snapshot."""
 
 
 def test_a_new_cluster_asks_for_its_first_definitions() -> None:
@@ -160,6 +168,34 @@ def test_deleting_a_vhost_takes_everything_in_it() -> None:
     world.do(commands.AddVhost(Vhost("/")))
     view = MetadataView(world.state)
     assert not view.queues("/") and len(view.exchanges("/")) == 7
+
+
+def test_whether_a_vhost_is_protected_is_decided_by_the_order_in_the_log() -> None:
+    """Before, the node that was asked decided: the protection might be on its way to it."""
+    world = World()
+    world.do(commands.AddVhost(Vhost("v")))
+    world.do(commands.PutParameter(protection("v", True)), uplink=72, node="b")
+    assert world.do(commands.DeleteVhost("none", unless_protected=True)).queues == ()
+    with pytest.raises(PreconditionFailed, match="'v' because it is protected from deletion"):
+        world.do(commands.DeleteVhost("v", unless_protected=True))
+    assert "v" in world.state.scopes
+    world.do(commands.PutParameter(protection("v", False)), uplink=72, node="b")
+    world.do(commands.DeleteVhost("v", unless_protected=True))
+    with pytest.raises(NotFound):
+        world.do(commands.PutParameter(protection("v", True)), uplink=72, node="b")
+    world.do(commands.AddVhost(Vhost("v")))
+    assert not protected(world.state, "v"), "it is another vhost"
+
+
+def test_a_log_of_version_10_gives_the_same_state() -> None:
+    """Its nodes checked whether a vhost was protected, and this one's deletion passed."""
+    *log, snapshot = [bytes.fromhex(line) for line in SAMPLE.read_text().split()]
+    machine = MetadataMachine()
+    state = machine.init()
+    for index, entry in enumerate(log, 1):
+        machine.apply(Meta(index, 1, 1000), entry, state)
+    assert machine.snapshot(state) == snapshot == machine.snapshot(machine.restore(snapshot))
+    assert sorted(state.scopes) == ["/", "kept"] and protected(state, "kept")
 
 
 def test_empty_names_are_refused() -> None:

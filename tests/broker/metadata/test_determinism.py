@@ -19,6 +19,7 @@ from warren_broker.metadata.exchange_types import CHOOSING_KINDS
 from warren_broker.metadata.imports import IMPORTED
 from warren_broker.metadata.machine import HANDLERS, MetadataMachine
 from warren_broker.metadata.records import Grant, Parameter, Policy, User, Vhost
+from warren_broker.metadata.vhost_protection import protection
 from warren_raft.machine import Meta
 
 VHOSTS = ("/", "v")
@@ -138,7 +139,8 @@ def rare_commands(
     if draw.random() < 0.6:
         return [one_import(draw, others)]
     return [
-        commands.DeleteVhost(vhost),
+        commands.DeleteVhost(vhost, draw.random() < 0.5),
+        commands.PutParameter(protection(vhost, draw.random() < 0.5)),
         commands.DeleteUser(draw.choice("uw"), draw.random() < 0.5),
         commands.ForgetNode(home),
         commands.RemoveNode(home, draw.choice((11, 12))),
