@@ -5,10 +5,12 @@ Names and defaults are RabbitMQ's. Nothing here reads more than the definitions.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from warren_broker.arguments import NAME_BYTES_MAX
 from warren_broker.errors import InvalidArgument
 from warren_broker.metadata.records import Exchange, Parameter
 from warren_broker.metadata.state import Scope
@@ -25,6 +27,8 @@ LINK_RECONNECT_DELAY_S: Final = 5
 LINK_QUEUE_TYPE: Final = "classic"
 """Of the queue that a link of an exchange has upstream."""
 CONSUMER_TAG: Final = "federation-link"
+_LINK_QUEUE_BYTES_MAX: Final = NAME_BYTES_MAX - len(" 1")
+"""The exchange before the queue has its name and a number (`upstream_exchange.NUMBERS`)."""
 Parameters = Mapping[tuple[str, str], Parameter]
 """Of a vhost, by component and name."""
 
@@ -109,10 +113,25 @@ def exchange_transfer_of(
     del given["dest-queue"], given["dest-predeclared"], given["src-consumer-args"]
     return {
         **given,
-        "src-queue": f"federation: {upstream.exchange(exchange)} -> {for_whom}",
+        "src-queue": link_queue_name(upstream.exchange(exchange), for_whom),
         "src-queue-args": arguments,
         "dest-exchange": exchange,
     }
+
+
+def link_queue_name(exchange: str, for_whom: str) -> str:
+    """Return the name of the queue that an exchange's link has upstream.
+
+    One that no broker takes, because it is too long, ends with a digest of the whole name instead
+    of `for_whom`, and has as much of the exchange's name as there is room for. It must be the same
+    for each process of the link: what waits upstream is in the queue of that name.
+    """
+    name = f"federation: {exchange} -> {for_whom}".encode()
+    if len(name) <= _LINK_QUEUE_BYTES_MAX:
+        return name.decode()
+    end = f" -> {hashlib.blake2b(name, digest_size=16).hexdigest()}"
+    begin = f"federation: {exchange}".encode()[: _LINK_QUEUE_BYTES_MAX - len(end)]
+    return begin.decode(errors="ignore") + end
 
 
 def federated_exchanges(scope: Scope) -> list[Exchange]:

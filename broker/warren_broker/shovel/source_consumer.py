@@ -8,6 +8,7 @@ from typing import Any, Final
 import pika
 
 from warren_broker import relay_names
+from warren_broker.arguments import NAME_BYTES_MAX
 
 FIRST_DELIVERY: Final = 1
 """Delivery tags of a channel begin with it, and leave out none."""
@@ -16,7 +17,8 @@ FIRST_DELIVERY: Final = 1
 class SourceConsumer:
     """The consumer on a channel: one while messages are wanted, none else.
 
-    tag         of the consumers, with a number; None: the library chooses
+    tag         of the consumers, with a number, and cut where that is too long; None: the library
+                chooses
     on_message  called with each delivery, as pika does
     on_begun    called when the source delivers
     exclusive   there may be no other consumer of the queue
@@ -141,11 +143,18 @@ class SourceConsumer:
         self._channel.basic_consume(
             self._queue,
             self._delivered,
-            consumer_tag=None if self._tag is None else f"{self._tag}-{self._made}",
+            consumer_tag=self._numbered_tag(),
             arguments=dict(self._arguments),
             exclusive=self._exclusive,
             callback=begun,
         )
+
+    def _numbered_tag(self) -> str | None:
+        if self._tag is None:
+            return None
+        number = f"-{self._made}"
+        room = NAME_BYTES_MAX - len(number)
+        return self._tag.encode()[:room].decode(errors="ignore") + number
 
     def _cancel(self) -> None:
         """Have no more delivered, and take what is under way.

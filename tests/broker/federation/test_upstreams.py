@@ -13,6 +13,7 @@ from warren_broker.federation.links import has_demand
 from warren_broker.federation.upstreams import (
     Upstream,
     check_upstream,
+    exchange_transfer_of,
     transfer_of,
     upstreams_of,
 )
@@ -162,3 +163,23 @@ def test_a_policy_that_cannot_be_honoured_is_refused(
         check_policy("p", "^q", definition, 0, apply_to, operator=False)
     with pytest.raises(InvalidArgument, match="not recognised"):
         check_policy("p", "^q", {"federation-upstream": "u"}, 0, "queues", operator=True)
+
+
+@pytest.mark.parametrize("name", ["n" * 116, "n" * 255, "ü" * 127 + "x"])
+def test_a_link_of_an_exchange_with_a_long_name_had_a_queue_that_no_broker_takes(name: str) -> None:
+    upstream = Upstream("up", {"uri": "amqp://far"})
+    made = [
+        exchange_transfer_of(upstream, name, f"{cluster}:/:{name}", OWN)["src-queue"]
+        for cluster in ("west", "east", "west")
+    ]
+    assert all(len(f"{queue} 8".encode()) <= 255 for queue in made)
+    assert made[0] == made[2] != made[1]
+    assert all(queue.startswith(f"federation: {name[:90]}") for queue in made)
+
+
+def test_the_queue_of_a_link_has_the_name_that_it_had() -> None:
+    upstream = Upstream("up", {"uri": "amqp://far", "exchange": "n" * 100})
+    for_whom = "west:/:" + "m" * 130
+    made = exchange_transfer_of(upstream, "m" * 130, for_whom, OWN)["src-queue"]
+    assert made == f"federation: {'n' * 100} -> {for_whom}"
+    assert len(made) == 253

@@ -118,7 +118,9 @@ class Source:
 class Run:
     """A consumer and what it reports."""
 
-    def __init__(self, rejects: bool = True, exclusive: bool = False, **arguments: Any) -> None:
+    def __init__(
+        self, rejects: bool = True, exclusive: bool = False, tag: str = "link", **arguments: Any
+    ) -> None:
         self.source = Source(exclusive)
         self.seen: list[int] = []
         self.begun = 0
@@ -127,7 +129,7 @@ class Run:
             self.source,
             "q",
             {"x-priority": -1, **arguments},
-            "link",
+            tag,
             lambda channel, method, properties, body: self.seen.append(method.delivery_tag),
             self._begun,
             self.gaps.append,
@@ -150,6 +152,19 @@ def test_demand_that_changes_while_the_source_hangs_leaves_one_consumer_or_none(
         pass
     assert len(run.source.consumers) == int(wanted)
     assert run.gaps == []
+
+
+@pytest.mark.parametrize("name", ["u" * 255, "ü" * 127 + "u"])
+def test_an_upstream_with_a_long_name_had_a_link_that_failed_for_ever(name: str) -> None:
+    run = Run(tag=f"federation-link-{name}")
+    for want in (True, False, True):
+        run.consumer.want(want)
+        while run.source.answers():
+            pass
+    (tag,) = run.source.consumers
+    assert len(tag.encode()) in (254, 255)
+    assert tag.startswith(f"federation-link-{name[:100]}")
+    assert tag.endswith("-2")
 
 
 @pytest.mark.parametrize("limits", [False, True])
