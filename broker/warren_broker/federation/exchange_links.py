@@ -28,7 +28,7 @@ from warren_broker.metadata.records import Parameter
 from warren_broker.shovel.owner import shovel_owner
 from warren_broker.shovel.process import BINDINGS, REMOVE
 from warren_broker.shovel.supervisor import Key, ManagedShovel, Supervisor
-from warren_raft.quoting import quoted
+from warren_raft.quoting import SHOWN_CHARACTERS_MAX, quoted
 
 EXCHANGE_LINK: Final = "federation-exchange-link"
 """Component of the parameters that stand for links; they are in no definitions."""
@@ -134,11 +134,11 @@ class ExchangeLinks(Supervisor):
         if not kept and shovel.process is not None and key not in dict(self._all()):
             shovel.process.tell_all(REMOVE)
 
-    def named(self, parameter: Parameter) -> str:
+    def named(self, parameter: Parameter, limit: int = SHOWN_CHARACTERS_MAX) -> str:
         """See Supervisor."""
         return (
-            f"federation link of exchange {quoted(parameter.value['exchange'])} in vhost "
-            f"{quoted(parameter.vhost)} to upstream {quoted(parameter.name)}"
+            f"federation link of exchange {quoted(parameter.value['exchange'], limit)} in vhost "
+            f"{quoted(parameter.vhost, limit)} to upstream {quoted(parameter.name, limit)}"
         )
 
     # ------------------------------------------------------------ bindings

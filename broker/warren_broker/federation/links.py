@@ -23,7 +23,7 @@ from warren_broker.parameter_values import FEDERATION_UPSTREAM
 from warren_broker.queue.state import QueueState
 from warren_broker.shovel.process import FETCH, PAUSE
 from warren_broker.shovel.supervisor import Key, ManagedShovel, Supervisor
-from warren_raft.quoting import quoted
+from warren_raft.quoting import SHOWN_CHARACTERS_MAX, quoted
 from warren_raft.runtime.host import UnknownGroup
 
 LINK: Final = "federation-link"
@@ -109,12 +109,12 @@ class FederationLinks(Supervisor):
         """See Supervisor. A link has no end, since its transfer has no `src-delete-after`."""
         raise AssertionError(f"{self.named(shovel.parameter)} has ended")
 
-    def named(self, parameter: Parameter) -> str:
+    def named(self, parameter: Parameter, limit: int = SHOWN_CHARACTERS_MAX) -> str:
         """See Supervisor."""
-        queue = parameter.value["queue"]
+        queue = quoted(parameter.value["queue"], limit)
         return (
-            f"federation link of queue {quoted(queue)} in vhost {quoted(parameter.vhost)} to "
-            f"upstream {quoted(parameter.name)}"
+            f"federation link of queue {queue} in vhost {quoted(parameter.vhost, limit)} to "
+            f"upstream {quoted(parameter.name, limit)}"
         )
 
     # ------------------------------------------------------------ demand

@@ -35,7 +35,7 @@ from warren_broker.shovel.owner import shovel_owner
 from warren_broker.shovel.static import StaticShovels
 from warren_broker.shovel.static_settings import STATIC_VHOST
 from warren_broker.shovel.supervisor import Key, ManagedShovel, Supervisor
-from warren_raft.quoting import quoted
+from warren_raft.quoting import SHOWN_CHARACTERS_MAX, quoted
 
 log = logging.getLogger(__name__)
 ASK_STATIC_MS: Final = 2_000
@@ -111,11 +111,12 @@ class Shovels(Supervisor):
         """See Supervisor."""
         return {"vhost": parameter.vhost, "name": parameter.name, "value": parameter.value}
 
-    def named(self, parameter: Parameter) -> str:
+    def named(self, parameter: Parameter, limit: int = SHOWN_CHARACTERS_MAX) -> str:
         """See Supervisor."""
+        name = quoted(parameter.name, limit)
         if parameter.vhost == STATIC_VHOST:
-            return f"static shovel {quoted(parameter.name)}"
-        return f"shovel {quoted(parameter.name)} in vhost {quoted(parameter.vhost)}"
+            return f"static shovel {name}"
+        return f"shovel {name} in vhost {quoted(parameter.vhost, limit)}"
 
     def _all(self, vhost: str | None) -> Iterator[tuple[Key, Parameter]]:
         if vhost in (None, STATIC_VHOST):

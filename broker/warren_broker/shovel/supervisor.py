@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,6 +22,7 @@ from warren_broker.management.shovel_values import (
 )
 from warren_broker.metadata.records import Parameter
 from warren_broker.shovel.process import ShovelProcess, WorkerStatus
+from warren_raft.quoting import SHOWN_CHARACTERS_MAX
 from warren_raft.types import METADATA_GROUP
 
 log = logging.getLogger(__name__)
@@ -104,8 +106,8 @@ class Supervisor(ABC):
         """Handle that it has moved what it was to move."""
 
     @abstractmethod
-    def named(self, parameter: Parameter) -> str:
-        """Return its name in log lines."""
+    def named(self, parameter: Parameter, limit: int = SHOWN_CHARACTERS_MAX) -> str:
+        """Return its name in log lines, with at most that many characters of each object's name."""
 
     def leaving(self, key: Key, shovel: ManagedShovel) -> None:
         """Prepare for that it is not wanted on this node any more; its process is stopped next."""
@@ -236,10 +238,13 @@ class Supervisor(ABC):
     def _relay(self, parameter: Parameter) -> str:
         """Return its name at the source, among those of all clusters; "": there is none.
 
-        It stays the same whatever changes of the parameter, and on whatever node it runs.
+        It stays the same whatever changes of the parameter, and on whatever node it runs. Names
+        are not cut, as for a log: two relays of a source with one name take from each other what is
+        under way, and publish it to the destinations of both.
         """
         cluster = self._cluster.host.cluster_id
-        return f"{self.named(parameter)} of {self._cluster_name} {cluster}" if cluster else ""
+        name = self.named(parameter, sys.maxsize - 1)
+        return f"{name} of {self._cluster_name} {cluster}" if cluster else ""
 
     def _told(self, shovel: ManagedShovel, status: WorkerStatus) -> None:
         before, parameter = shovel.info, shovel.parameter

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from warren_broker.federation.exchange_links import ExchangeLinks
+from warren_broker.federation.links import FederationLinks
 from warren_broker.management.shovel_values import DONE, RUNNING, STARTING, TERMINATED, ShovelInfo
 from warren_broker.metadata.records import Parameter
 from warren_broker.shovel import supervisor
 from warren_broker.shovel.process import WorkerStatus
+from warren_broker.shovel.shovels import Shovels
 from warren_broker.shovel.supervisor import (
     LOOK_MS,
     NEW_PER_LOOK,
@@ -22,6 +25,7 @@ from warren_broker.shovel.supervisor import (
     ManagedShovel,
     Supervisor,
 )
+from warren_raft.quoting import SHOWN_CHARACTERS_MAX
 
 WANTED = 400
 
@@ -87,8 +91,8 @@ class Links(Supervisor):
     def done(self, shovel: ManagedShovel) -> None:
         raise AssertionError("a link does not end")
 
-    def named(self, parameter: Parameter) -> str:
-        return f"link {parameter.name}"
+    def named(self, parameter: Parameter, limit: int = SHOWN_CHARACTERS_MAX) -> str:
+        return f"link {parameter.name[:limit]}"
 
     def in_state(self, state: str) -> list[str]:
         """Names of those that are shown in a state."""
@@ -237,3 +241,36 @@ def test_one_that_has_ended_and_is_set_again_at_once_runs_again(
     made.given = None
     made.look()
     assert not made.infos()
+
+
+@pytest.mark.parametrize(
+    ("kind", "differs"),
+    [
+        *((Shovels, part) for part in ("vhost", "name")),
+        *((FederationLinks, part) for part in ("vhost", "name", "of")),
+        *((ExchangeLinks, part) for part in ("vhost", "name", "of")),
+    ],
+)
+def test_names_that_differ_behind_200_characters_had_one_relay(
+    kind: Callable[..., Supervisor], differs: str
+) -> None:
+    """Two shovels of a queue took from each other what was under way: 68 of 1,500 came twice."""
+    host = SimpleNamespace(cluster_id="c1")
+    cluster = SimpleNamespace(
+        host=host,
+        loop=SimpleNamespace(clock=None),
+        handlers={},
+        on_peer_down=[],
+        on_peer_suspected=[],
+    )
+    more = [{}] if kind is Shovels else []
+    supervised = kind(cluster, SimpleNamespace(), "here", *more)
+    relays = set()
+    for end in "ab":
+        vhost, name, of = (
+            "n" * 254 + (end if differs == part else "-") for part in ("vhost", "name", "of")
+        )
+        parameter = Parameter(vhost, "shovel", name, {"queue": of, "exchange": of})
+        relays.add(supervised._relay(parameter))
+        assert len(supervised.named(parameter)) < 800, "names are cut in lines of the log"
+    assert len(relays) == 2
