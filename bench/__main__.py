@@ -16,8 +16,9 @@ from bench.commands import commands
 from bench.flame_graphs import FLAMES, index
 from bench.generator import Missing
 from bench.groups import groups
-from bench.loads import loads, page
+from bench.loads import LOADS, loads, page
 from bench.log_writes import log_writes
+from bench.nats import LOADS as NATS_LOADS
 from bench.nats import nats
 from bench.node_processes import node_processes
 from bench.raft_alone import raft
@@ -25,6 +26,9 @@ from bench.report import keep
 from bench.rounds import Plan
 from bench.singles import singles
 from bench.socket_sends import socket_sends
+
+LOAD_NAMES = {"loads": [each.name for each in LOADS], "nats": [name for name, _ in NATS_LOADS]}
+"""Part → the names that `--load` takes for it."""
 
 
 def spark(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -76,8 +80,8 @@ def publish() -> list[dict[str, Any]]:
     return run()
 
 
-def _options() -> argparse.Namespace:
-    """Return what the command line says."""
+def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Return the command line's options; a load that no part has ends the program."""
     parser = argparse.ArgumentParser(prog="build.py bench", description=__doc__)
     default = Plan()
     brokers_parts = (
@@ -135,12 +139,35 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--rows", type=int, default=500_000, help="of the Spark part")
     parser.add_argument("--master", default="local[2]", help="of the Spark part")
-    return parser.parse_args()
+    return _checked(parser, parser.parse_args(arguments))
+
+
+def _checked(parser: argparse.ArgumentParser, options: argparse.Namespace) -> argparse.Namespace:
+    """Return the options unless they leave a part nothing to measure; else the program ends."""
+    wrong = _wrong_loads(options.parts, options.load)
+    if wrong:
+        parser.error(wrong)
+    return options
+
+
+def _wrong_loads(parts: list[str], names: list[str]) -> str:
+    """Describe why `--load` would leave a part nothing to measure; empty: it does not."""
+    if not names:
+        return ""
+    known = {part: of for part, of in LOAD_NAMES.items() if not parts or part in parts}
+    if not known:
+        return f"--load is for the parts {', '.join(LOAD_NAMES)}, not for {', '.join(parts)}"
+    text = "; ".join(f"those of {part}: {', '.join(map(repr, of))}" for part, of in known.items())
+    unknown = [name for name in names if not any(name in of for of in known.values())]
+    if unknown:
+        return f"no such load: {', '.join(map(repr, unknown))}; {text}"
+    without = [part for part in parts if part in known and not set(names) & set(known[part])]
+    return f"no load of {', '.join(without)} is named; {text}" if without else ""
 
 
 def main() -> int:
     """Run the parts; return 1 when one could not be run."""
-    options = _options()
+    options = parsed()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that started processes are stopped
     sizes = ("seconds", "rounds", "only", "queues", "messages", "large", "tls", "other", "profile")
     plan = Plan(**{name: getattr(options, name) for name in sizes}, load=tuple(options.load))
@@ -173,6 +200,9 @@ def main() -> int:
     code = 0
     for name, run in parts.items():
         if options.parts and name not in options.parts:
+            continue
+        if plan.load and name in LOAD_NAMES and not set(plan.load) & set(LOAD_NAMES[name]):
+            print(f"── {name}: none of its loads is named")
             continue
         print(f"── {name}", flush=True)
         try:

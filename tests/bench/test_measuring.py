@@ -12,6 +12,7 @@ import time
 import pytest
 
 from bench import generator
+from bench.__main__ import parsed
 from bench.amqp091 import until_served
 from bench.commands import quantiles
 from bench.loads import LOADS, rows
@@ -78,6 +79,30 @@ def test_a_run_without_figures_leaves_the_others_their_rows():
         "found wrong": "no figures of Rabbit: it ended with 1: refused",
     }
     assert rows([good, bad]) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["loads", "--load", "nonsense"], "no such load: 'nonsense'; those of loads: '16 B', "),
+        (["loads", "--load", "1 KB", "nonsense"], "no such load: 'nonsense'"),
+        (["nats", "--load", "16 B"], "no such load: '16 B'; those of nats: '100 B', '1 KB'"),
+        (["loads", "nats", "--load", "16 B"], "no load of nats is named"),
+        (["raft", "--load", "1 KB"], "--load is for the parts loads, nats, not for raft"),
+        (["--load", "1 KB", "loads"], "no such load: 'loads'"),
+    ],
+)
+def test_a_load_that_would_measure_nothing_is_refused(arguments, said, capsys):
+    with pytest.raises(SystemExit) as ended:
+        parsed(arguments)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_loads_are_named_for_each_part():
+    assert parsed(["loads", "nats", "--load", "1 KB", "16 B"]).load == ["1 KB", "16 B"]
+    assert parsed(["--load", "16 B"]).load == ["16 B"], "all parts, and NATS is left out"
+    assert list(parsed(["raft"]).load) == []
 
 
 def test_a_generator_that_ends_without_a_report_says_why(tmp_path):
