@@ -30,6 +30,15 @@ def test_a_driver_killed_at_a_random_step(cluster: LocalCluster, tmp_path: Path,
     assert (lost, doubled) == (0, 0), f"{done}; again: {cell.command(seed)}"
 
 
+@pytest.mark.long
+def test_a_leader_that_dies_while_the_driver_stands_still(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    cell, seed = Cell("warren", "stall", "queue"), random.SystemRandom().randrange(1 << 20)
+    done, lost, doubled = one_run(WarrenNodes(cluster), cell, tmp_path, seed)
+    assert (lost, doubled) == (0, 0), f"{done}; again: {cell.command(seed)}"
+
+
 def test_a_deleted_checkpoint_and_a_sink_of_the_same_name_lost_rows(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:

@@ -15,6 +15,9 @@ from nemesis.member_faults import wait_whole
 from nemesis.scene import DOWN_S, SUSPECT_AFTER_S, Scene
 
 FULL_S = (3.0, 8.0)
+FULL_KILL_S = (0.2, 3.0)
+FULL_START_S = 4.0
+"""A node that refuses its full disk has ended by then; one that runs may have no `ready.json`."""
 HANG_SHORT_S = (0.3, SUSPECT_AFTER_S * 0.8)
 HANG_LONG_S = (SUSPECT_AFTER_S * 1.5, SUSPECT_AFTER_S * 6)
 AGE_S = (1.0, 6.0)
@@ -35,6 +38,30 @@ def full_disk(scene: Scene) -> None:
     scene.say(f"node-{node}'s disk is full")
     scene.hit(node)
     scene.nodes.disk(node).fill()
+    scene.wait(FULL_S)
+    scene.heal()
+
+
+def full_kill(scene: Scene) -> None:
+    """A leader's disk is full when it dies, and when it starts again; another node may die then.
+
+    What it could not write it must not have vouched for, and recovery has no space to work in.
+    """
+    node = scene.leader()
+    other = scene.other(node) if scene.chance.random() < 0.5 else None
+    scene.say(f"node-{node}'s disk is full, kill -9 node-{node}")
+    scene.hit(node)
+    scene.nodes.disk(node).fill()
+    scene.wait(FULL_KILL_S)
+    scene.nodes.kill(node)
+    scene.wait(FULL_KILL_S)
+    if not scene.nodes.starts(node, unready_s=FULL_START_S):
+        scene.problem(f"node-{node} does not start on its full disk:\n{scene.nodes.log_tail(node)}")
+    if other is not None:
+        scene.say(f"kill -9 node-{other} meanwhile")
+        scene.hit(other)
+        scene.nodes.kill(other)
+        scene.nodes.start(other)
     scene.wait(FULL_S)
     scene.heal()
 
@@ -229,6 +256,7 @@ FILES: dict[str, Callable[[Scene], None]] = {
 """Done to the files of a node that is down: these need no disk of its own."""
 DISKS: dict[str, Callable[[Scene], None]] = {
     "full-disk": full_disk,
+    "full-kill": full_kill,
     "hang-short": hang_short,
     "hang-leader": hang_leader,
     "hang-follower": hang_follower,

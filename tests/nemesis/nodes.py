@@ -172,14 +172,15 @@ class Nodes:
         self.disk(i).unmount()
         self.disk(i).mount()
 
-    def starts(self, i: int) -> bool:
+    def starts(self, i: int, unready_s: float = STARTED_S) -> bool:
         """Start it; False: it has ended by itself before it listened, so it refuses to start.
 
-        One that does neither for long is left to the caller that waits for the cluster to be whole.
+        One that does neither for `unready_s` is left to the caller that waits for the cluster to be
+        whole.
         """
         self.start(i)
         ready = self.nodes[i].data_dir / "ready.json"
-        ends = time.monotonic() + STARTED_S
+        ends = time.monotonic() + unready_s
         while not ready.exists():
             if self._processes[i].poll() is not None:
                 self.stop(i)

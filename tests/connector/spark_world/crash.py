@@ -55,6 +55,12 @@ class WarrenNodes:
         self.cluster.kill(which)
         return lambda: (self.cluster.start(which), None)[1]
 
+    def kill_the_leader(self, queue: str) -> Callable[[], None]:
+        """Kill the node that leads a queue; return what starts it again."""
+        which = self.cluster.leader_of(queue)
+        self.cluster.kill(which)
+        return lambda: (self.cluster.start(which), None)[1]
+
     def world(self, directory: Path) -> RealWorld:
         """Return two queues of their own."""
         return RealWorld(self.cluster, directory)
@@ -72,6 +78,11 @@ class RabbitNode:
 
     def kill_a_node(self, rng: random.Random) -> Callable[[], None]:
         """Kill it; return what starts it again."""
+        self.broker.kill()
+        return self.broker.restart
+
+    def kill_the_leader(self, queue: str) -> Callable[[], None]:
+        """Kill it: there is one."""
         self.broker.kill()
         return self.broker.restart
 

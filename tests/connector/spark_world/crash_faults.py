@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -23,6 +24,8 @@ RECEIVER_KILLS = 2
 LOOK_AGAIN_S = 0.05
 TASK_MASTER = "local[2,3]"
 EXECUTOR_MASTER = "local-cluster[2,1,1024]"
+STALL_S_MAX = 4.0
+"""How long a driver stands still while a leader dies: longer than it takes to elect another one."""
 
 
 class Broker(Protocol):
@@ -35,6 +38,9 @@ class Broker(Protocol):
 
     def kill_a_node(self, rng: random.Random) -> Callable[[], None]:
         """Kill one node; return what starts it again."""
+
+    def kill_the_leader(self, queue: str) -> Callable[[], None]:
+        """Kill the node that leads a queue; return what starts it again."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +138,39 @@ def node(scene: Scene) -> str:
     return f"node killed{during(scene, kill)}"
 
 
+def stall(scene: Scene) -> str:
+    """The driver stands still at a step while a queue's leader is killed.
+
+    It continues before that node is back, or after. What it did last may have reached no other
+    node, and what it does next goes to connections that ended while it could not see it.
+    """
+    world, rng = scene.world, scene.rng
+    step = world.steps[scene.number % len(world.steps)]
+    queue = world.queues()[-1 if rng.random() < 0.5 else 0]
+    publish(scene)
+    world.wait_until_free()
+    world.runs.arm(step, action="stop")
+    first = world.runs.start()
+    pids = world.runs.frozen(first)
+    back_first = rng.random() < 0.5
+    try:
+        start = scene.broker.kill_the_leader(queue)
+        time.sleep(rng.uniform(0.0, STALL_S_MAX))
+        if back_first:
+            start()
+    finally:
+        resume(pids)
+    if not back_first:
+        time.sleep(rng.uniform(0.0, STALL_S_MAX))
+        start()
+    done = ended(first)
+    assert world.runs.killed, step
+    failed = ", query failed" if done.returncode else ""
+    order = "after" if back_first else "before"
+    which = "source" if queue == world.queues()[0] else "target"
+    return f"{which}'s leader dies, driver stalls {step} until {order} it is back{failed}"
+
+
 def connection(scene: Scene) -> str:
     """All connections between the query and the broker are cut, a few times."""
     with relayed(scene) as relays:
@@ -179,6 +218,7 @@ FAULTS: dict[str, Callable[[Scene], str]] = {
     "executor": executor,
     "receiver": receiver,
     "node": node,
+    "stall": stall,
     "connection": connection,
     "options": options,
 }

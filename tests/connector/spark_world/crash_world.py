@@ -50,6 +50,11 @@ class CrashWorld:
         """Where its driver may die, in the order of a batch."""
         return SOURCE_STEPS["warren" if self.of_warren else "rabbitmq"] + SINK_STEPS[self.sink]
 
+    def queues(self) -> list[str]:
+        """Return the source and, where the sink is one, the target."""
+        source, target = self.runs.where["source_queue"], self.runs.where.get("target_queue")
+        return [source, target] if self.sink == "queue" and target else [source]
+
     def publish(self, count: int) -> None:
         """Publish numbered messages into the source."""
         if isinstance(self.runs, RealWorld):
