@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from poison.run import parsed
 from spark_world.poison import Name, PoisonWorld
 
 from warren_broker.queue import commands as c
@@ -230,3 +231,12 @@ def test_any_messages_and_any_ends(seed: int) -> None:
     assert set(world.dead) == world.poison
     assert set(world.rows()) == published - world.poison
     assert not world.left()
+
+
+def test_a_sink_that_the_broker_does_not_have_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        parsed(["queue", "--broker", "amqp"])
+    assert "no sink 'queue' with --broker amqp: parquet" in capsys.readouterr().err
+    assert parsed(["queue"]).sinks == ["queue"]

@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run scenarios on both brokers and compare; return 1 when something differs."""
     options = _options(arguments)
     scenarios.load()
-    names = _chosen(options.scenario)
+    names = chosen(options.scenario)
     if options.recorded:
         return _as_recorded(names)
     with ExitStack() as stack:
@@ -142,11 +142,15 @@ def _rabbitmq(options: argparse.Namespace) -> Iterator[RabbitMQ]:
         yield RabbitMQ(node.name, (host, int(port)), options.http)
 
 
-def _chosen(wanted: list[str]) -> list[str]:
-    names = [name for name in sorted(SCENARIOS) if not wanted or any(w in name for w in wanted)]
-    if not names:
-        raise SystemExit(f"no scenario's name contains any of {wanted}")
-    return names
+def chosen(wanted: list[str]) -> list[str]:
+    """Return the scenarios with one of these parts in their names, all if there is no part.
+
+    raises  SystemExit: a part that no name contains, which would compare nothing
+    """
+    unknown = [part for part in wanted if not any(part in name for name in SCENARIOS)]
+    if unknown:
+        raise SystemExit(f"no scenario's name contains {', '.join(map(repr, unknown))}")
+    return [name for name in sorted(SCENARIOS) if not wanted or any(w in name for w in wanted)]
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:

@@ -163,11 +163,16 @@ def measure(copy: Copy, subject: Subject) -> list[float]:
     return limits
 
 
+def places_of(name: str, part: str | None) -> list[str]:
+    """Return a subject's files, or those that have `part` in their paths."""
+    places = [str(place) for place in SUBJECTS[name].files(ROOT)]
+    return [place for place in places if part is None or part in place]
+
+
 def run(name: str, options: argparse.Namespace, python: Path, folder: Path) -> list[Result]:
     """Test a sample of one subject's mutants, two at a time."""
     subject = SUBJECTS[name]
-    places = [str(place) for place in subject.files(ROOT)]
-    places = [place for place in places if options.file is None or options.file in place]
+    places = places_of(name, options.file)
     everything = generate(python, "list", *places)
     chosen = sample(everything, options.sample, options.seed)
     text = "".join(json.dumps(mutant) + "\n" for mutant in chosen)
@@ -229,8 +234,8 @@ def summary(name: str, results: Sequence[Result]) -> int:
     return unexplained
 
 
-def main() -> int:
-    """The exit code: 1 when a mutant survived that is not explained."""
+def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the command line's options; subjects without a chosen file are left out."""
     parser = argparse.ArgumentParser(prog="build.py mutate", description=__doc__)
     parser.add_argument(
         "subjects",
@@ -248,10 +253,20 @@ def main() -> int:
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--file", help="only files whose path contains this")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     for name in options.subjects:
         if name not in SUBJECTS:
             parser.error(f"unknown subject {name!r}: give some of {', '.join(SUBJECTS)}")
+    named = ", ".join(options.subjects)
+    options.subjects = [name for name in options.subjects if places_of(name, options.file)]
+    if not options.subjects:
+        parser.error(f"--file {options.file}: no file of {named} has that in its path")
+    return options
+
+
+def main() -> int:
+    """The exit code: 1 when a mutant survived that is not explained."""
+    options = parsed()
     python = environment()
     survivors = 0
     place = str(MEMORY) if MEMORY.is_dir() else None

@@ -183,12 +183,17 @@ def searched(search: ClaimSearch | SpoolSearch, named: str) -> None:
     )
 
 
-def parsed() -> argparse.Namespace:
-    """Return the command line's options."""
+def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Return the command line's options; a sink that the broker does not have is refused."""
     parser = argparse.ArgumentParser(prog="build.py poison")
     parser.add_argument("sinks", nargs="*", choices=(*SINKS["warren"], []))
     parser.add_argument("--broker", choices=tuple(SINKS))
-    return parser.parse_args()
+    options = parser.parse_args(arguments)
+    known = SINKS[options.broker] if options.broker else SINKS["warren"]
+    for sink in options.sinks:
+        if sink not in known:
+            parser.error(f"no sink {sink!r} with --broker {options.broker}: {', '.join(known)}")
+    return options
 
 
 def main() -> int:
