@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,8 @@ NAME = "Größe-東京-\U0001f407"
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 LATIN = {**ASCII, "PYTHONIOENCODING": "latin-1"}
 UTF8 = {"LC_ALL": "C.UTF-8", "PYTHONUTF8": "1"}
+WAITING = re.compile(rb"no answer yet: [^\n]*\n|127\.0\.0\.1:\d+ answers\n")
+"""What every command says where a node on a busy machine takes more than two seconds to answer."""
 MEMBER = v.MemberInfo("w-1", "leader", "running", True, 90, 0)
 
 
@@ -66,7 +69,7 @@ def test_names_are_shown_with_escapes(
     place: str, terminal: Mapping[str, str], shown: bytes, arguments: tuple[str, ...]
 ) -> None:
     found = run(place, terminal, *[os.fsencode(one) for one in arguments])
-    assert (found.returncode, found.stderr) == (0, b"")
+    assert (found.returncode, WAITING.sub(b"", found.stderr)) == (0, b"")
     assert shown in found.stdout
 
 
