@@ -8,6 +8,7 @@ from unittest import mock
 
 import pytest
 
+from tests.broker.kernel import frames
 from tests.instructions import turns
 from warren_broker import kernel
 from warren_broker.server.client091 import Client091
@@ -55,3 +56,29 @@ def test_the_confirm_leaves_before_the_delivery_is_made() -> None:
                 traffic.message()
     assert len(confirmed) == 20
     assert all(confirmed), confirmed
+
+
+def test_an_acknowledgement_that_comes_right_after_a_message_is_of_its_entry() -> None:
+    """It had one of its own, and while that was synced the answer to the message's waited."""
+    proposed: list[int] = []
+    with turns.cluster() as made:
+        traffic = turns.Traffic(made, prefetch=1)
+        host = made.nodes[traffic.leader].host
+        propose, received = host.propose, Client091.received
+
+        def counted(group: int, data: bytes) -> int:
+            proposed.append(group)
+            return propose(group, data)
+
+        def meanwhile(client: Client091, data: bytes) -> None:
+            if turns.BODY in data and traffic.number > 1:
+                traffic.consumer.send(frames.ack(1, traffic.number - 1))
+            received(client, data)
+
+        with (
+            mock.patch.object(host, "propose", counted),
+            mock.patch.object(Client091, "received", meanwhile),
+        ):
+            for _ in range(10):
+                traffic.publish()
+    assert len(proposed) == 10, "and each message was delivered when its entry was committed"

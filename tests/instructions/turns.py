@@ -212,9 +212,10 @@ def cluster(counts_steps: bool = False) -> Iterator[Cluster]:
 class Traffic:
     """A publisher and a consumer of one queue, at its leader; one message at a time."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, prefetch: int = 1_000) -> None:
         self.cluster = cluster
         self.number = 0
+        self.prefetch = prefetch
         with cluster.beside(lambda: self._declare(cluster.address(NODES[0]))):
             self.leader = cluster.until(lambda: cluster.leader(QUEUE))
         address = cluster.address(self.leader)
@@ -236,18 +237,22 @@ class Traffic:
     def _begin(self) -> None:
         self.publisher.send(method(spec.Confirm.Select()))
         self.publisher.expect(spec.Confirm.SelectOk)
-        self.consumer.send(method(spec.Basic.Qos(prefetch_count=1_000)))
+        self.consumer.send(method(spec.Basic.Qos(prefetch_count=self.prefetch)))
         self.consumer.expect(spec.Basic.QosOk)
         self.consumer.send(method(spec.Basic.Consume(queue=QUEUE)))
         self.consumer.expect(spec.Basic.ConsumeOk)
 
-    def message(self) -> None:
-        """Send one message through; a millisecond passes."""
+    def publish(self) -> None:
+        """Send one message as far as the consumer, and the confirm to the publisher."""
         self.number += 1
         self.publisher.send(frames.publish(1, b"", QUEUE.encode(), BODY))
         self.cluster.settle()
         self._received(self.publisher, CONFIRM)
         self._received(self.consumer, DELIVER)
+
+    def message(self) -> None:
+        """Send one message through; a millisecond passes."""
+        self.publish()
         self.consumer.send(frames.ack(1, self.number))
         self.cluster.settle()
         self.cluster.pass_ms()

@@ -130,6 +130,7 @@ class AcceptedSocket:
 
     def _on_data(self, data: bytes) -> None:
         if self.client is not None:
+            self._listener.loop.heard_bytes += len(data)
             self.client.received(data)
             return
         self._header += data

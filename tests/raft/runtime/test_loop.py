@@ -16,7 +16,7 @@ import pytest
 
 from tests.patience import PATIENCE_S
 from tests.raft.runtime.kit import until
-from warren_raft.runtime.loop import Listener, Loop, LoopStage, listen
+from warren_raft.runtime.loop import HEARD_BYTES_FEW, Listener, Loop, LoopStage, listen
 from warren_raft.runtime.net.stream import Stream
 
 
@@ -94,6 +94,36 @@ def test_cancelled_timers_do_not_pile_up() -> None:
         loop.call_later(3_600_000, lambda: None).cancel()
     assert len(loop._timers) < 300
     assert kept.active and any(item[2] is kept for item in loop._timers)
+    loop.close()
+
+
+def test_what_comes_while_other_sockets_are_read_is_of_the_same_turn() -> None:
+    """An acknowledgement that followed a message by microseconds had an entry of its own."""
+    loop = Loop(Clock())
+    ran: list[str] = []
+    heard = 1
+    one, to_one = socket.socketpair()
+    two, to_two = socket.socketpair()
+
+    def message() -> None:  # more of it stays in the socket: it is read once per turn
+        ran.append(one.recv(1).decode())
+        loop.heard_bytes += heard
+        to_two.send(b"a")
+        loop.at_turn_end(LoopStage.GATHER, lambda: ran.append("gather"))
+
+    loop.register(one, message)
+    loop.register(two, lambda: ran.append(two.recv(1).decode()))
+    to_one.send(b"mm")
+    loop.run_turn(0)
+    assert ran == ["m", "a", "gather"]
+    loop.run_turn(0)
+    assert ran[3:] == ["m", "a", "gather"]
+    heard = HEARD_BYTES_FEW
+    to_one.send(b"m")
+    loop.run_turn(0)
+    assert ran[6:] == ["m", "gather"], "the turn has enough"
+    for each in (one, to_one, two, to_two):
+        each.close()
     loop.close()
 
 
