@@ -86,6 +86,7 @@ class Claimer(Working):
         with self.connect() as connection:
             reader = ClaimReader(connection, self.queue, self.name, self._epoch)
             if self._epoch is None or self.chance.random() < 0.1:  # a driver that starts again
+                self._epoch = None  # without an answer it may be applied: then the older is fenced
                 registration = reader.register()
                 self._epoch = registration.epoch
                 known = (self._next - 1, self._next)
