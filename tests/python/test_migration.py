@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from warren.cli.migrate import show_plan
 from warren.cli.rabbitmq_source import fetch_definitions, parse_definitions, parse_source
 from warren.errors import NotFound, UsageError
 from warren.migration import (
@@ -19,6 +20,7 @@ from warren.migration import (
     MOVED,
     MOVES,
     WAITS,
+    Chosen,
     Counts,
     Migration,
     MigrationPlan,
@@ -27,6 +29,7 @@ from warren.migration import (
     choose,
     own_shovel,
 )
+from warren_broker.management.definition_values import ImportReport, NotHonoured
 from warren_broker.management.shovel_values import RUNNING, TERMINATED, ShovelInfo
 
 SOURCE = "amqp://me:secret@rabbit.example/%2F"
@@ -489,3 +492,18 @@ def test_a_queue_waits_until_there_is_a_place() -> None:
     brokers = Brokers({"a": 100, "b": 100, "c": 100})
     found = run(migration(brokers), brokers, turns=1)
     assert [one.state for one in found.values()] == [MOVES, MOVES, WAITS]
+
+
+def test_what_an_import_left_out_whole_is_shown_without_a_key(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It was `exchange 'amq.x': : left out`."""
+    left_out = (
+        NotHonoured("exchange 'amq.x'", "", "left out"),
+        NotHonoured("queue 'q'", "arguments.x", "unknown"),
+    )
+    imported = ImportReport(False, {}, not_honoured=left_out, not_honoured_count=2)
+    show_plan(Chosen({}, (), ()), imported, None, None)
+    shown = capsys.readouterr()
+    lines = (shown.out + shown.err).splitlines()
+    assert lines[1:3] == ["  exchange 'amq.x': left out", "  queue 'q': arguments.x: unknown"]

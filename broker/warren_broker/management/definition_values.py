@@ -19,6 +19,10 @@ class NotHonoured(msgspec.Struct, frozen=True):
     key: str
     reason: str
 
+    def why(self) -> str:
+        """Return the reason, after the key where there is one."""
+        return f"{self.key}: {self.reason}" if self.key else self.reason
+
 
 class ImportCount(msgspec.Struct, frozen=True):
     """Numbers of objects of one kind: created, changed, left alone since they were so already."""

@@ -121,7 +121,7 @@ def migrate(
             imported = admin.import_definitions(
                 json_codec.dumps(chosen.document).encode(), address.vhost, dry_run=dry_run
             )
-            _show_plan(chosen, imported, known, counted if dry_run else None)
+            show_plan(chosen, imported, known, counted if dry_run else None)
             if dry_run:
                 return
             migration = Migration(plan, chosen.queues, counted, admin, counts, known)
@@ -133,14 +133,15 @@ def migrate(
         raise typer.Exit(output.EXIT_REFUSED)
 
 
-def _show_plan(
+def show_plan(
     chosen: Chosen,
     imported: ImportReport,
     known: dict[str, SourceQueue] | None,
     counted: RabbitSource | None,
 ) -> None:
+    """Print what an import of the definitions did or would do, and which queues are to move."""
     output.note(f"definitions: {imported.summary()}")
-    rows = [(one.object, f"{one.key}: {one.reason}") for one in imported.not_honoured]
+    rows = [(one.object, one.why()) for one in imported.not_honoured]
     rows += list(chosen.left_out)
     for what, why in rows:
         output.note(f"  {what}: {why}")
