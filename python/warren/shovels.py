@@ -118,17 +118,23 @@ class ShovelCalls:
 
         uri       of the shovel: it logs in with that URI's user; without a host, at its own node
         wait      seconds for its end, then StillUnderWay
-        progress  called with the shovel's state; None: it is not known yet, or any more
+        progress  called with the shovel's state until its end; None: it is not known
 
         returns   the name of the shovel, which removes itself at the end
 
-        Conflict: they are being moved to another queue. NotFound: one of the queues.
+        Conflict: they are being moved to another queue, or one of the queues is exclusive, which
+        the shovel's connection cannot use. NotFound: one of the queues.
         """
         vhost, name = self.connection.address.vhost, shovel_name(MOVER_PREFIX, queue)
         if queue == to:
             raise UsageError(f"queue {queue!r}: name another queue to move its messages to")
         for each in (queue, to):
-            self.connection.request("GET", f"/queues/{quote(each, safe='')}")
+            found = self.connection.request("GET", f"/queues/{quote(each, safe='')}")
+            if found["exclusive"]:
+                raise Conflict(
+                    f"queue {each!r} is exclusive: only the connection that declared it can use "
+                    "it, and a shovel has a connection of its own"
+                )
         moving = self._mover(vhost, name)
         if moving is None:
             self.set_shovel(vhost, name, queue_to_queue(uri, queue, uri, to))
@@ -138,17 +144,32 @@ class ShovelCalls:
                 f"{moving.get('dest-queue')!r}: wait for its end, or delete it"
             )
         if wait is not None:
-            until(
-                lambda left: self._shovel_or_none(vhost, name),
-                lambda seen: self._mover(vhost, name) is None,
-                wait,
-                progress,
-                lambda seen: f"queue {queue!r}: {moved_so_far(seen)}",
-            )
+            self._wait_for_mover(name, wait, progress, f"queue {queue!r}")
         return name
 
+    def _wait_for_mover(
+        self,
+        name: str,
+        wait: float,
+        progress: Callable[[ShovelInfo | None], None] | None,
+        shown: str,
+    ) -> None:
+        """Wait until a shovel has removed its parameter: its state is known for a while longer."""
+        vhost = self.connection.address.vhost
+        states: list[ShovelInfo | None] = [None]
+
+        def is_over(left: float) -> bool:
+            if self._mover(vhost, name) is None:
+                return True
+            states[0] = self._shovel_or_none(vhost, name)
+            if progress is not None:
+                progress(states[0])
+            return False
+
+        until(is_over, bool, wait, None, lambda over: f"{shown}: {moved_so_far(states[0])}")
+
     def _mover(self, vhost: str, name: str) -> dict[str, Any] | None:
-        """Return a shovel's parameter: its state is known later than its end."""
+        """Return a shovel's parameter; None: there is none."""
         found = self.connection.request("GET", f"/parameters/shovel/{quote(vhost, safe='')}")
         return next((dict(one["value"]) for one in found if one["name"] == name), None)
 

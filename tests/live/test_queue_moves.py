@@ -128,9 +128,25 @@ def test_an_auto_delete_queue_is_moved_as_a_whole_before_it_ends(
     named = {"headers": {"CC": ["shovel-c"]}}  # which is not used again
     bodies = fill(broker, "shovel-a", MESSAGES, auto_delete=True, **named)
     said = run(broker, "queues", "move", "shovel-a", "shovel-b", "--wait")
+    assert "is not known" not in said, "the last line of the progress, before"
     assert "shovel-a: moved to shovel-b, and deleted with its last consumer" in said
     for queue in ("shovel-b", "shovel-c"):
         assert sorted(body for _, body in taken(broker, queue)) == sorted(bodies), queue
+
+
+@pytest.mark.parametrize("ends", [("shovel-a", "shovel-b"), ("shovel-b", "shovel-a")])
+def test_a_move_with_an_exclusive_queue_is_refused(
+    broker: Broker, admin: Admin, ends: tuple[str, str]
+) -> None:
+    """Before, the command ended well, or waited for a shovel that the queue refused, again and
+    again."""
+    admin.declare_queue("shovel-b")
+    with broker.connect() as connection:
+        connection.channel().queue_declare("shovel-a", exclusive=True)
+        for more in ((), ("--wait",)):
+            with pytest.raises(Conflict, match="queue 'shovel-a' is exclusive"):
+                run(broker, "queues", "move", *ends, *more)
+        assert admin.shovels() == []
 
 
 def test_a_move_says_how_many_messages_the_queue_has_dropped_that_had_them_before(
