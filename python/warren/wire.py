@@ -15,6 +15,7 @@ from warren.errors import (
     ConnectionLost,
     DeadlinePassed,
     PeerError,
+    UsageError,
     WarrenError,
     refusal,
 )
@@ -327,6 +328,21 @@ _FINAL = frozenset(
 """Conditions of a close by one node that every other node would repeat."""
 
 
+def _encoded(number: int, asked: Request) -> bytes:
+    """Return a request as a message; raises UsageError for a body that AMQP 1.0 cannot carry."""
+    method, path, body = asked
+    message = Message(id=number, address=path, subject=method, reply_to="$me", body=body)
+    message.inferred = True
+    try:
+        encoded: bytes = message.encode()
+    except (ArithmeticError, LookupError, ValueError) as problem:
+        raise UsageError(
+            f"{method} {path}: a value cannot be sent ({problem}); numbers have at most 64 bits, "
+            "text is Unicode without lone surrogates, and there are no types but those of JSON"
+        ) from problem
+    return encoded
+
+
 class _Requests:
     """The pair of links to `/management`: requests out, answers in."""
 
@@ -364,18 +380,18 @@ class _Requests:
     def _send(self, asked: Request, deadline: float) -> int:
         """Hand a request to the engine unless the links have ended; return its number.
 
-        What was handed over before leaves with it: a run of the wire would send that alone.
+        What was handed over before leaves with it: a run of the wire would send that alone. It is
+        encoded before the link knows of it: a delivery that is begun and has no message would be
+        the beginning of the next one, and that be answered without its number.
         """
-        method, path, body = asked
         self._next += 1
         number = self._next
-        message = Message(id=number, address=path, subject=method, reply_to="$me", body=body)
-        message.inferred = True
+        encoded = _encoded(number, asked)
         if self._sender.link.credit <= 0:
             self._wire.run(lambda: self._sender.link.credit > 0 or self.ended, deadline)
         if not self.ended:
             delivery = self._sender.link.delivery(str(number))
-            self._sender.link.stream(message.encode())
+            self._sender.link.stream(encoded)
             self._sender.link.advance()
             delivery.settle()
         return number

@@ -36,6 +36,7 @@ from warren.errors import (
     TooLarge,
     Unavailable,
     Unroutable,
+    UsageError,
 )
 from warren.stages import SinkDriver, StageWriter, drop_batch, publish_batch, register_sink
 from warren.wire import REPLIES_MAX
@@ -106,6 +107,19 @@ def test_management_round_trip(node: FakeNode) -> None:
         )
         with pytest.raises(NotFound, match="no queue 'a/ü"):
             admin.queue("a/ü?&")
+
+
+@pytest.mark.parametrize("value", [1 << 64, -(1 << 63) - 1, "\ud800", {"a": [1j]}])
+def test_a_value_that_cannot_be_sent_spoiled_the_request_after_it(
+    node: FakeNode, value: Any
+) -> None:
+    """The error was Python's, and the next request was told that its answer has no number."""
+    with connect(node) as connection:
+        admin = Admin(connection)
+        with pytest.raises(UsageError, match="a value cannot be sent"):
+            admin.declare_queue("big", arguments={"x-max-length": value})
+        assert admin.queue("q").name == "q"
+        assert admin.declare_queue("new", arguments={"x-max-length": 1 << 62}).name == "new"
 
 
 def test_a_binding_is_found_and_undone_by_its_location(node: FakeNode) -> None:
