@@ -147,10 +147,7 @@ def fill(cluster: LocalCluster) -> list[int]:
 
 @pytest.mark.parametrize(
     "kind",
-    [
-        pytest.param(kind, marks=() if kind in ("segment", "wal") else pytest.mark.long)
-        for kind in sorted(KINDS)
-    ],
+    [pytest.param(kind, marks=() if kind == "wal" else pytest.mark.long) for kind in sorted(KINDS)],
 )
 def test_damage_found_at_a_start(filled: Filled, kind: str) -> None:
     cluster, left = filled
@@ -207,6 +204,7 @@ def test_damage_under_a_running_node(filled: Filled) -> None:
     eventually(lambda: said in cluster.log(leader), "it is logged")
 
 
+@pytest.mark.long
 def test_files_that_are_removed_under_a_running_node(filled: Filled) -> None:
     """The node ended when it was to rewrite such a file."""
     cluster, left = filled

@@ -203,7 +203,10 @@ def test_many_consumers_of_a_client_that_reads_nothing(
         client.find(spec.Queue.DeleteOk)
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    "place",
+    [pytest.param(one, marks=pytest.mark.long if one == "follower" else ()) for one in PLACES],
+)
 def test_what_was_not_sent_without_acknowledgements_is_in_the_queue_after_cancels(
     nodes: Nodes, place: str
 ) -> None:

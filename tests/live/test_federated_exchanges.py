@@ -190,6 +190,7 @@ def test_bindings_change_and_messages_wait_while_the_link_is_down(
     assert [body for _, body in taken(down, "waits", 1)] == ["new"]
 
 
+@pytest.mark.long
 def test_a_link_and_its_node_that_are_killed_lose_nothing(three: tuple[Broker, ...]) -> None:
     up, down, _ = three
     assert up.cluster is not None and down.cluster is not None

@@ -217,6 +217,7 @@ def test_two_queues_each_upstream_of_the_other_do_not_pass_messages_to_and_fro(
     assert sorted(body for _, body in consume(one, "both", 40)) == sorted(back)
 
 
+@pytest.mark.long
 def test_a_link_and_a_node_that_are_killed_lose_and_double_nothing(
     two: tuple[Broker, Broker],
 ) -> None:

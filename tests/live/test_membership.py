@@ -151,6 +151,7 @@ def test_a_node_is_replaced_by_another(cluster: LocalCluster, admin: Admin) -> N
         load.finish()
 
 
+@pytest.mark.long
 def test_a_node_that_lost_its_disk_gets_everything_back(
     cluster: LocalCluster, admin: Admin
 ) -> None:

@@ -91,6 +91,7 @@ def test_queues_bindings_and_messages_are_moved_and_counted(
     assert not admin.shovels()
 
 
+@pytest.mark.long
 def test_a_migration_that_was_killed_is_run_again_and_loses_nothing(
     broker: Broker, old: Broker, admin: Admin, definitions: Path, tmp_path: Path
 ) -> None:

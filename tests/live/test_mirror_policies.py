@@ -194,6 +194,7 @@ def test_the_leader_is_killed_at_several_moments_and_the_policy_is_changed_back(
         load.finish()
 
 
+@pytest.mark.long
 def test_a_policy_changes_while_the_leader_is_paused(tmp_path: Path) -> None:
     """What the leader would have done by the policy before does not happen when it runs again."""
     with LocalCluster(nodes=4, directory=tmp_path, settings=SETTINGS) as cluster:
