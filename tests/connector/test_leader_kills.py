@@ -33,6 +33,8 @@ BATCH = 1500
 BODY_BYTES = 4000
 SOURCE_PHASES = ("before_open", "after_open", "in_read", "before_settle")
 SINK_PHASES = ("before_stage", "in_stage", "before_publish", "after_publish")
+EVERY_RUN = ("in_read", "before_settle", "in_stage", "after_publish")
+"""Phases of `build.py test`: amid the work on each queue, and around what is decided there."""
 
 
 class Pipeline:
@@ -140,7 +142,13 @@ class Pipeline:
         return found
 
 
-@pytest.mark.parametrize("phase", [*SOURCE_PHASES, *SINK_PHASES])
+@pytest.mark.parametrize(
+    "phase",
+    [
+        pytest.param(phase, marks=() if phase in EVERY_RUN else pytest.mark.long)
+        for phase in (*SOURCE_PHASES, *SINK_PHASES)
+    ],
+)
 def test_the_leader_is_killed(cluster: LocalCluster, phase: str) -> None:
     pipeline = Pipeline(cluster)
     bodies = pipeline.publish(3 * BATCH)

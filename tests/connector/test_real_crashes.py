@@ -20,10 +20,8 @@ from warren.local import LocalCluster
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.slow]
 
 
-@pytest.mark.parametrize(
-    "sink",
-    [pytest.param(sink, marks=() if sink == "queue" else pytest.mark.long) for sink in SINKS],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("sink", SINKS)
 def test_a_driver_killed_at_a_random_step(cluster: LocalCluster, tmp_path: Path, sink: str) -> None:
     cell, seed = Cell("warren", "driver", sink), random.SystemRandom().randrange(1 << 20)
     done, lost, doubled = one_run(WarrenNodes(cluster), cell, tmp_path, seed)

@@ -102,7 +102,8 @@ class QueuesQuery(Query):
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("mode", [pytest.param("commit", marks=pytest.mark.long), "spool"])
+@pytest.mark.long
+@pytest.mark.parametrize("mode", ["commit", "spool"])
 def test_drivers_that_die_at_any_step(rabbitmq: OneRabbitMQ, tmp_path: Path, mode: str) -> None:
     """Eight drivers over three queues, one of which joins late; receivers may outlive them."""
     rng = random.Random(f"several-{mode}")

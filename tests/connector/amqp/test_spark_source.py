@@ -38,6 +38,7 @@ def test_a_driver_and_a_task_killed_in_one_query(rabbitmq: OneRabbitMQ, tmp_path
     assert world.offsets()["lanes"] == {"0": len(world.bodies)}
 
 
+@pytest.mark.long
 def test_one_message_at_fault_is_dead_lettered(rabbitmq: OneRabbitMQ, tmp_path: Path) -> None:
     """`build.py poison --broker amqp` has 1,000, and a kill."""
     search = SpoolSearch(rabbitmq, tmp_path, poison=1)
