@@ -173,20 +173,30 @@ def _once(plan: Plan) -> Plan:
     return Plan(seconds=plan.seconds, rounds=1, only=plan.only, large=plan.large)
 
 
+def trial_of(messages: int) -> int:
+    """Return how many messages of a backlog are published first, to see how fast that is."""
+    return max(1, min(TRIAL, messages // (STEPS + 1)))
+
+
+def step_of(rest: int, per_s: float) -> int:
+    """Return how many messages each step adds, so that all take no longer than FILL_S_MAX."""
+    return max(1, int(min(rest, per_s * FILL_S_MAX) / STEPS))
+
+
 def _filled(program: Path, peer: Peer, messages: int, publishers: dict[str, int]) -> dict[str, Any]:
     """Fill in steps; memory is that of the node that uses the most."""
     time.sleep(SETTLE_S)
     held = [max(map(resident_bytes, peer.pids()))]
     counts, seconds = [0], 0.0
-    step = TRIAL
-    for _ in range(STEPS + 1):
+    step = trial = trial_of(messages)
+    for number in range(STEPS + 1):
         report = _fill(program, peer, SMALL_BYTES, step, publishers)
         seconds += report["confirmed"] / report["published_per_s"]
         time.sleep(SETTLE_S)
         counts.append(counts[-1] + int(report["confirmed"]))
         held.append(max(map(resident_bytes, peer.pids())))
-        if step == TRIAL:
-            step = int(min(messages - TRIAL, report["published_per_s"] * FILL_S_MAX) / STEPS)
+        if number == 0:
+            step = step_of(messages - trial, report["published_per_s"])
     late = 1 + STEPS * 2 // 5
     return {
         "messages": counts[-1],

@@ -14,6 +14,7 @@ import pytest
 from bench import generator
 from bench.__main__ import parsed
 from bench.amqp091 import until_served
+from bench.backlog import FILL_S_MAX, STEPS, TRIAL, step_of, trial_of
 from bench.commands import quantiles
 from bench.loads import LOADS, rows
 from bench.processes import Meter, resident_bytes
@@ -111,6 +112,18 @@ def test_a_generator_that_ends_without_a_report_says_why(tmp_path):
     program.chmod(0o755)
     with pytest.raises(generator.Failed, match=r"generator pubsub --size 16 ended with 1: login"):
         generator.run(program, "pubsub", size=16)
+
+
+@pytest.mark.parametrize("messages", [100, 20_000, 50_000, 1_000_000])
+def test_a_small_backlog_has_as_many_messages_as_its_title_says(messages):
+    trial = trial_of(messages)
+    step = step_of(messages - trial, 1e9)
+    assert 0 < trial <= TRIAL and step > 0, "the generator takes 0 for its own default"
+    assert messages - STEPS < trial + STEPS * step <= messages
+
+
+def test_a_slow_cluster_gets_a_smaller_backlog():
+    assert step_of(1_000_000, 10.0) == int(10 * FILL_S_MAX / STEPS)
 
 
 def test_quantiles_are_of_what_was_timed():
