@@ -234,3 +234,34 @@ def test_nodes_have_samples_of_what_they_use(cluster: LocalCluster, http: HttpCl
     assert one["mem_used"] > 0 < one["fd_used"] and "samples" in one["sockets_used_details"]
     assert "samples" not in http.get("/nodes")[0]["mem_used_details"]
     assert http("GET", "/nodes?node_stats_age=60&node_stats_incr=0").status == 400
+
+
+def test_queues_of_pages_have_samples_and_those_of_long_lists_have_none(
+    cluster: LocalCluster, http: HttpClient
+) -> None:
+    """A list of all would have each node send up to 17 KB of each queue."""
+    assert http("PUT", "/vhosts/listed", {}).status == 201
+    add_user(http, "oflisted", "management", vhost="listed")
+    ages = "lengths_age=60&lengths_incr=1&msg_rates_age=60&msg_rates_incr=1"
+    with opened(cluster, 0, vhost="listed", user="oflisted") as connection:
+        channel = connection.channel()
+        for number in range(101):
+            channel.queue_declare(f"q{number:03}", exclusive=True)
+        channel.basic_publish("", "q100", b"body")
+
+        def sampled(query: str) -> list[str]:
+            found = http.get(f"/queues/listed?{ages}{query}")
+            items = found if isinstance(found, list) else found["items"]
+            with_lengths = [one for one in items if one["messages_details"].get("samples")]
+            for one in items:
+                assert ("samples" in one["messages_details"]) is (len(items) <= 100), query
+            return [one["name"] for one in with_lengths]
+
+        for order in ("name", "messages", "message_stats.publish"):
+            page = f"&page=1&page_size=2&sort={order}&sort_reverse=true"
+            eventually(lambda page=page: "q100" in sampled(page) or None, f"samples by {order}")
+        assert sampled("") == []
+        assert "samples" not in str(http.get(f"/queues/listed?{ages}&columns=name"))
+        channel.queue_delete("q000")
+        assert "q100" in sampled("")
+    assert http("DELETE", "/vhosts/listed").status == 204

@@ -352,8 +352,8 @@ def played() -> Iterator[tuple[HttpClient, dict[str, Any]]]:
 
 def compared(path: str) -> bool:
     """Whether the answer has what is compared by now."""
-    if "age=60" in path:  # samples: of one queue, exchange, vhost …, of nodes, and of all
-        one = (f"/queues/{ROOT}/", f"/exchanges/{ROOT}/", f"/vhosts/{ROOT}")
+    if "age=60" in path:  # samples: of queues, one exchange, vhost …, of nodes, and of all
+        one = (f"/queues/{ROOT}/", f"/queues/{ROOT}?", f"/exchanges/{ROOT}/", f"/vhosts/{ROOT}")
         return path.startswith((*one, "/connections/", "/channels/", "/nodes", "/overview"))
     return True
 
@@ -366,7 +366,7 @@ def test_statistics_are_shown_as_by_rabbitmq(
     if path.startswith("/nodes"):
         wanted[0]["name"] = found[0]["name"]
     if "age=60" in path:  # RabbitMQ shows the counts of the latest sample then
-        for one in () if isinstance(wanted, list) else (wanted, found):
+        for one in (*wanted, *found) if isinstance(wanted, list) else (wanted, found):
             stats = one.get("message_stats", {})
             one["message_stats"] = {key: value for key, value in stats.items() if "_det" in key}
     missing = missing_of(wanted, found)

@@ -12,6 +12,7 @@ from warren_broker.http_api.consumer_routes import consumers_of
 from warren_broker.http_api.listing import columns_of, paged, paging_of, sorts_of
 from warren_broker.http_api.messages import get_messages
 from warren_broker.http_api.queue_statistics import (
+    NO_RANGES,
     shown_statistics,
     statistics_of,
     statistics_of_one,
@@ -20,7 +21,7 @@ from warren_broker.http_api.queue_statistics import (
 )
 from warren_broker.http_api.replies import HttpRefusal, HttpReply, bad_request
 from warren_broker.http_api.routing_table import HttpRoute, http_route
-from warren_broker.http_api.sample_ranges import ranges_of
+from warren_broker.http_api.sample_ranges import Ranges, ranges_of
 from warren_broker.http_api.whole_cluster import nodes_alive
 
 BASIC: Final = frozenset(
@@ -46,6 +47,8 @@ COUNTS: Final = {
     "duplicates_dropped": "duplicates_dropped",
 }
 """Keys of counts, and what the node calls them; the last five are Warren's."""
+SAMPLED_QUEUES_MAX: Final = 100
+"""Queues of a list or page that are shown with samples: of each a node has up to 17 KB."""
 
 
 def shown_queue(queue: dict[str, Any], alive: set[str], counts: bool) -> dict[str, Any]:
@@ -84,8 +87,26 @@ def _needs_counts(call: HttpCall) -> bool:
     return columns is None or any(column and column[0] not in BASIC for column in columns)
 
 
-async def _with_statistics(call: HttpCall, queues: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return queues with their rates and `message_stats`; the nodes are asked once per vhost."""
+async def _sampled(call: HttpCall, shown: dict[str, Any], ranges: Ranges) -> dict[str, Any]:
+    try:
+        known = await statistics_of_one(call, shown["vhost"], shown["name"], True)
+    except HttpRefusal as refusal:
+        if refusal.reply.status != 404:  # deleted meanwhile
+            raise
+        known = None
+    return shown | shown_statistics(known, ranges, round(time.time() * 1000))
+
+
+async def _with_statistics(
+    call: HttpCall, queues: list[dict[str, Any]], ranges: Ranges = NO_RANGES
+) -> list[dict[str, Any]]:
+    """Return queues with their rates and `message_stats`; the nodes are asked once per vhost.
+
+    ranges  of few queues, of which the nodes are asked for each; many are shown without samples
+    """
+    samples = ranges.lengths is not None or ranges.msg_rates is not None
+    if samples and len(queues) <= SAMPLED_QUEUES_MAX:
+        return await gathered(*(_sampled(call, one, ranges) for one in queues))
     found: dict[str, Any] = {}
     for vhost in dict.fromkeys(one["vhost"] for one in queues):
         try:
@@ -103,7 +124,7 @@ async def _listed(call: HttpCall, vhost: str | None) -> HttpReply:
     Otherwise a page of a hundred would have every leader of ten thousand queues asked.
     """
     counts, statistics = _needs_counts(call), wants_statistics(call)
-    ranges_of(call.query)  # refused where they are wrong; samples are of one queue
+    ranges = ranges_of(call.query)
     few = paging_of(call.query) is not None and BASIC.issuperset(
         one.split(".")[0] for one in sorts_of(call.query)
     )
@@ -114,13 +135,19 @@ async def _listed(call: HttpCall, vhost: str | None) -> HttpReply:
     else:
         found = await call.queues(vhost, counts=counted)
     shown = [shown_queue(one, alive, counted) for one in found]
-    if not few:
-        return HttpReply(200, await _with_statistics(call, shown) if statistics else shown)
+    if not few and not statistics:
+        return HttpReply(200, shown)
+    if not few and (paging_of(call.query) is None or not ranges):
+        return HttpReply(200, await _with_statistics(call, shown, ranges))
+    if not few:  # sorted by what the statistics give
+        page = paged(await _with_statistics(call, shown), call.query)
+        page["items"] = await _with_statistics(call, page["items"], ranges)
+        return HttpReply(200, page)
     page = paged(shown, call.query)
     if counts:
         page["items"] = await gathered(*(_counted(call, one, alive) for one in page["items"]))
     if statistics:
-        page["items"] = await _with_statistics(call, page["items"])
+        page["items"] = await _with_statistics(call, page["items"], ranges)
     return HttpReply(200, page)
 
 
