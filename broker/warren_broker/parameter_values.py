@@ -20,6 +20,8 @@ PAUSED_KEY: Final = "paused"
 COMPONENTS: Final = (FEDERATION_UPSTREAM, FEDERATION_UPSTREAM_SET, SHOVEL)
 """Components of parameters that can be set; operator policies have commands of their own."""
 INTEGER_BITS_MAX: Final = 64
+PARAMETER_NUMBER_MIN: Final = -(1 << 63)
+PARAMETER_NUMBER_MAX: Final = (1 << 63) - 1
 
 _Check: TypeAlias = Callable[[str, Any], str | None]
 """Takes (key, value), returns what is wrong with it; None: nothing."""
@@ -150,14 +152,14 @@ def _check_keys(
             raise validation_failed(problem)
 
 
-def check_json(value: Any) -> None:
-    """Raise InvalidArgument for a number that cannot be stored."""
+def check_json(value: Any, most: int = PARAMETER_NUMBER_MAX) -> None:
+    """Raise InvalidArgument for a number that cannot be stored: above `most`, or below -2^63."""
     if isinstance(value, dict):
         for item in value.values():
-            check_json(item)
+            check_json(item, most)
     elif isinstance(value, list):
         for item in value:
-            check_json(item)
+            check_json(item, most)
     elif isinstance(value, int) and not isinstance(value, bool):
-        if value.bit_length() >= INTEGER_BITS_MAX:
+        if not PARAMETER_NUMBER_MIN <= value <= most:
             raise InvalidArgument(f"the number {value} does not fit into {INTEGER_BITS_MAX} bits")

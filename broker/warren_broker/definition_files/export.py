@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -248,7 +249,10 @@ def _binding(binding: Binding, notes: list[str]) -> Document:
 
 
 def _json(value: Any, name: str, notes: list[str]) -> Any:
-    """Return a value as JSON has it; bytes become text, with a note when they are not UTF-8."""
+    """Return a value as JSON has it, with a note where that is another one.
+
+    Bytes become text; an infinite number, and one that is none, are null.
+    """
     if isinstance(value, dict):
         return {key: _json(item, name, notes) for key, item in value.items()}
     if isinstance(value, list):
@@ -258,4 +262,7 @@ def _json(value: Any, name: str, notes: list[str]) -> Any:
         if text.encode() != value:
             notes.append(f"{name}: {value!r} is not text, JSON cannot hold it; written as '{text}'")
         return text
+    if isinstance(value, float) and not math.isfinite(value):
+        notes.append(f"{name}: {value} is no number of JSON; written as null")
+        return None
     return value

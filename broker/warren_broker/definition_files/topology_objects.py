@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from warren_broker import errors
-from warren_broker.arguments import QueueDeclaration, check_name, queue_declaration, storable
+from warren_broker.arguments import (
+    ARGUMENT_NUMBER_MAX,
+    QueueDeclaration,
+    check_name,
+    queue_declaration,
+    storable,
+)
 from warren_broker.definition_files.document import (
     QUEUE_TYPE,
     BindingEntry,
@@ -62,7 +68,7 @@ def _exchange(plan: ImportPlan, vhost: str, entry: ExchangeEntry) -> DeclareExch
 
 def _arguments(given: Table | None) -> dict[str, Any]:
     arguments = table(given)
-    check_json(arguments)
+    check_json(arguments, ARGUMENT_NUMBER_MAX)
     return storable(arguments)
 
 

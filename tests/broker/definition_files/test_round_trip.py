@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from broker.definition_files.around import exported, load, sample
 from broker.metadata import test_determinism as grown
 from broker.metadata.world import World
+from warren_broker.definition_files.import_plan import FileRefused
 from warren_broker.metadata import commands
 from warren_broker.metadata.records import User
 from warren_broker.metadata.vhost_protection import protected
@@ -89,6 +90,30 @@ def test_arguments_and_implicit_types_are_as_declared() -> None:
     for name, queue in world.state.scopes["/"].queues.items():
         there = other.state.scopes["/"].queues[name]
         assert (there.config, there.arguments) == (queue.config, queue.arguments), name
+
+
+def test_an_export_with_the_longest_numbers_was_refused_by_its_import() -> None:
+    longest = {"x-ulong": (1 << 64) - 1, "x-long": -(1 << 63), "x-in": {"a": [1 << 63]}}
+    world = World()
+    world.declare("q", arguments=longest)
+    world.exchange("x", "headers", arguments=longest)
+    world.bind("x", "q", arguments={"x-match": "any", **longest})
+    other = round_trip(world)
+    assert other.state.scopes["/"].queues["q"].arguments.items() >= longest.items()
+    for number in (1 << 64, -(1 << 63) - 1):
+        given = {**exported(world).document["queues"][0], "arguments": {"x-more": number}}
+        with pytest.raises(FileRefused, match=f"the number {number} does not fit into 64 bits"):
+            load(World(), {"queues": [given]})
+
+
+def test_infinite_numbers_became_null_without_a_word() -> None:
+    world = World()
+    world.declare("q", arguments={"x-in": [float("inf")], "x-nan": float("nan"), "x-number": 2.5})
+    found = exported(world)
+    shown = {"x-in": [None], "x-nan": None, "x-number": 2.5, "x-queue-type": "quorum"}
+    assert found.document["queues"][0]["arguments"] == shown
+    assert [note.split("; ")[-1] for note in found.notes] == ["written as null"] * 2
+    assert all(note.startswith("queue 'q'") for note in found.notes)
 
 
 def test_what_an_export_cannot_hold_is_noted() -> None:
