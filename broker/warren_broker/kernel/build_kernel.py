@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 MEMORYVIEWS = "memoryviews"
-"""The module with Cython's code for memory views, from which the others have it. Each of ten modules
-that use memory views would compile it by itself: more than its own code, half of the time."""
+"""The module with Cython's code for memory views, from which the others have it. Each of ten
+modules that use memory views would compile it by itself: more than its own code, half of the time.
+"""
 MODULES = (
     MEMORYVIEWS,
     "properties",
