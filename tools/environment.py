@@ -14,7 +14,8 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from tools import console, file_lock, interpreter, java
@@ -27,6 +28,10 @@ LOGS = STATE / "logs"
 PREPARING = STATE / "preparing.lock"
 SOURCES = ("raft", "broker", "python", "connector")
 KERNEL = ROOT / "broker" / "warren_broker" / "kernel"
+KERNEL_STAMP = ".kernel"
+KERNEL_BUILT_WITH = ("cython", "setuptools")
+KERNEL_NICENESS = 10
+"""Of the kernel's compilation beside the installation of packages, which takes longer."""
 
 
 def python() -> Path:
@@ -109,7 +114,8 @@ def _is_ours() -> bool:
     made = _read(VENV / "pyvenv.cfg").splitlines()
     values = dict(line.split(" = ", 1) for line in made if " = " in line)
     place = values.get("command", "").rpartition(" ")[2]
-    same = place == str(VENV) and values.get("version") == sys.version.split()[0]
+    base = Path(values.get("executable", "")).resolve() == Path(sys.executable).resolve()
+    same = base and place == str(VENV) and values.get("version") == sys.version.split()[0]
     return same and bool(_read(VENV / ".stamp"))
 
 
@@ -142,8 +148,13 @@ def _install_all() -> bool:
 
     Half of the time goes into PySpark, which has no wheel: pip packs its 450 MB of archives into
     one, and unpacks that. So a second pip does this beside the first one, and packs without
-    compressing again.
+    compressing again. Both leave of two cores enough to compile the kernel meanwhile.
     """
+    with _kernel_compiles():
+        return _install_packages()
+
+
+def _install_packages() -> bool:
     wheels = STATE / "wheels"
     shutil.rmtree(wheels, ignore_errors=True)
     wheels.mkdir(parents=True)
@@ -177,6 +188,38 @@ def _install_all() -> bool:
         return worked and _install("--no-compile", "--find-links", str(wheels))
     finally:
         shutil.rmtree(wheels, ignore_errors=True)
+
+
+@contextmanager
+def _kernel_compiles() -> Iterator[None]:
+    """Compile the kernel while the block runs, which installs what it does not need.
+
+    Where that fails there is no stamp: `ensure_kernel` compiles again, and says what is wrong.
+    """
+    needed = [line for line in _requirements() if _package(line) in KERNEL_BUILT_WITH]
+    pip = [*_pip("install"), "--no-compile", *needed]
+    if compiler_missing() is not None or not console.quiet(
+        "installing what the kernel is compiled with", pip, LOGS / "pip.log", env=environment()
+    ):
+        yield
+        return
+    _remove_compiled_kernel()
+    # By its path: a module's package would import what is not installed yet.
+    command = [str(python()), "-P", str(KERNEL / "build_kernel.py"), "-v"]
+    with (
+        (LOGS / "kernel.log").open("wb") as out,
+        subprocess.Popen(
+            command, stdout=out, stderr=subprocess.STDOUT, env=environment(), cwd=ROOT
+        ) as compiling,
+    ):
+        niceness = max(KERNEL_NICENESS, os.getpriority(os.PRIO_PROCESS, 0))
+        os.setpriority(os.PRIO_PROCESS, compiling.pid, niceness)
+        yield
+        if compiling.poll() is None:
+            with console.Spinner("the kernel is still being compiled"):
+                compiling.wait()
+    if compiling.returncode == 0 and compiled_kernel():
+        _note_kernel()
 
 
 def _install(*more: str) -> bool:
@@ -222,6 +265,16 @@ def compiled_kernel() -> list[Path]:
     return sorted((KERNEL / "compiled").glob("*.so"))
 
 
+def _note_kernel() -> None:
+    """Record of which sources, with which packages, the kernel was compiled."""
+    (VENV / KERNEL_STAMP).write_text(_kernel_stamp(), encoding="utf-8")
+
+
+def _remove_compiled_kernel() -> None:
+    for stale in compiled_kernel():
+        stale.unlink()
+
+
 def ensure_kernel() -> bool:
     """Compile the kernel when its source has changed; False: it will run interpreted."""
     hint = compiler_missing()
@@ -233,11 +286,9 @@ def ensure_kernel() -> bool:
 
 
 def _ensure_kernel() -> bool:
-    stamp = VENV / ".kernel"
-    if compiled_kernel() and _read(stamp) == _kernel_stamp():
+    if compiled_kernel() and _read(VENV / KERNEL_STAMP) == _kernel_stamp():
         return True
-    for stale in compiled_kernel():
-        stale.unlink()
+    _remove_compiled_kernel()
     worked = console.quiet(
         "compiling the kernel",
         [str(python()), "-m", "warren_broker.kernel.build_kernel", "-v"],
@@ -248,7 +299,7 @@ def _ensure_kernel() -> bool:
     if not worked or not compiled_kernel():
         console.say(" ! the kernel runs interpreted (correct, about ten times slower)")
         return False
-    stamp.write_text(_kernel_stamp(), encoding="utf-8")
+    _note_kernel()
     return True
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import build
-from tools import environment, java, spark_archive, suite
+from tools import console, environment, java, spark_archive, suite
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -207,6 +207,32 @@ def test_computing_sections_run_beside_those_that_wait_and_spark_waits_for_its_a
         section("computes", "waits", waits=False),
     ]
     assert made_suite(sections, monkeypatch).run() == 0
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_what_was_compiled_beside_the_installation_is_not_compiled_again_if_it_worked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    (tmp_path / "compiled").mkdir()
+    text = f"import sys; open({str(tmp_path / 'compiled' / 'x.so')!r}, 'w'); sys.exit({code})"
+    (tmp_path / "build_kernel.py").write_text(text)
+    for name in ("KERNEL", "VENV", "LOGS"):
+        monkeypatch.setattr(environment, name, tmp_path)
+    monkeypatch.setattr(environment, "PREPARING", tmp_path / "preparing.lock")
+    monkeypatch.setattr(environment, "python", lambda: Path(sys.executable))
+    monkeypatch.setattr(environment, "compiler_missing", lambda: None)
+    steps: list[str] = []
+
+    def quiet(title: str, *_: object, **__: object) -> bool:
+        steps.append(title)
+        (tmp_path / "compiled" / "x.so").touch()
+        return True
+
+    monkeypatch.setattr(console, "quiet", quiet)
+    with environment._kernel_compiles():
+        assert steps == ["installing what the kernel is compiled with"]
+    assert environment.ensure_kernel()
+    assert steps[1:] == ["compiling the kernel"] * code
 
 
 def test_the_shim_drops_one_option_only(tmp_path: Path) -> None:
