@@ -1,7 +1,7 @@
 """The Python that build.py runs with, and makes its environment from.
 
 Any Python from PYTHON_MIN on will do. One that was compiled without profile-guided optimisation
-(as pyenv compiles it unless it is asked) takes a third longer for the same work, so the
+(as pyenv compiles it unless it is asked) takes up to 45 % longer for the same work, so the
 distribution's is taken instead where there is one. WARREN_PYTHON names another.
 """
 
@@ -53,7 +53,7 @@ def require() -> None:
     elif not is_optimised():
         for path in _of_distribution():
             if can_compile(path):
-                _continue(path, "was compiled without optimisation, and takes a third longer")
+                _continue(path, "was compiled without optimisation, and takes longer")
     if sys.version_info < PYTHON_MIN:
         wanted = ".".join(map(str, PYTHON_MIN))
         console.stop(
