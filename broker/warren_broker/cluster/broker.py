@@ -437,7 +437,7 @@ class Broker:
 
     def bind(self, command: metadata.Bind, done: Answer) -> None:
         """Add a binding; a new one of a recent history brings its messages before `done`."""
-        command = msgspec.structs.replace(command, reported=True)
+        command = msgspec.structs.replace(command, reported=True, limited=True)
 
         def bound(reply: Any) -> None:
             if isinstance(reply, metadata.BindingIs) and reply.created:

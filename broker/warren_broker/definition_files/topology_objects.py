@@ -157,7 +157,7 @@ def plan_bindings(plan: ImportPlan) -> None:
             _plan_own(plan, vhost, entry)
         to_queue = entry.destination_type == "queue"
         ends = (vhost, entry.source, entry.destination, to_queue, entry.routing_key, arguments)
-        plan.add("bindings", name, Bind(*ends))
+        plan.add("bindings", name, Bind(*ends, limited=True))
 
 
 def _plan_own(plan: ImportPlan, vhost: str, entry: BindingEntry) -> None:

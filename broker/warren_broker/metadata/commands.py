@@ -264,9 +264,11 @@ class Bind(BindingCommand, frozen=True, array_like=True, tag="bind"):
     """Add a binding; a repeat changes nothing.
 
     reported  the reply is BindingIs. False: MetadataDone; written by a node before version 6
+    limited   the wildcards of a topic's binding key are counted. False: not, as before version 12
     """
 
     reported: bool = False
+    limited: bool = False
 
 
 class Unbind(BindingCommand, frozen=True, array_like=True, tag="unbind"):

@@ -46,6 +46,8 @@ DELAY: Final = "x-delay"
 PUBLISH_DELAY_MS_MAX: Final = (1 << 32) - 1
 DELAY_DIGITS_MAX: Final = 20
 """A longer text is no delay."""
+TOPIC_HASHES_MAX: Final = 2
+"""Wildcards `#` in the binding key of a topic exchange."""
 HEADERS_MATCHES: Final = ("all", "any", "all-with-x", "any-with-x")
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -137,19 +139,35 @@ def _delayed_type(arguments: Arguments) -> str:
 
 
 def check_binding(
-    source: Exchange, routing_key: str, arguments: Arguments, queue: QueueRecord | None
+    source: Exchange,
+    routing_key: str,
+    arguments: Arguments,
+    queue: QueueRecord | None,
+    limited: bool,
 ) -> None:
     """Raise PreconditionFailed for a binding that the source's type does not allow.
 
-    queue  the destination; None: it is an exchange
+    queue    the destination; None: it is an exchange
+    limited  see `commands.Bind`
     """
     kind = routed_as(source)
-    if kind == "headers":
+    if kind == "topic" and limited:
+        _check_wildcards(routing_key)
+    elif kind == "headers":
         _check_headers_match(arguments.get("x-match", "all"))
     elif kind == CONSISTENT_HASH:
         weight(routing_key)
     elif kind == LOCAL_RANDOM:
         _check_local(routing_key, queue)
+
+
+def _check_wildcards(routing_key: str) -> None:
+    hashes = routing_key.split(".").count("#")
+    if hashes > TOPIC_HASHES_MAX:
+        raise PreconditionFailed(
+            f"Topic binding key '{routing_key}' uses {hashes} '#' wildcards, "
+            f"at most {TOPIC_HASHES_MAX} are allowed"
+        )
 
 
 def weight(routing_key: str) -> int:

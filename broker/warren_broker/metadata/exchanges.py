@@ -171,7 +171,7 @@ def bind(context: MetadataContext, command: Bind) -> AnyReply:
             raise errors.locked_queue(command.destination, command.vhost)
     else:
         context.exchange(command.vhost, command.destination)
-    check_binding(source, command.routing_key, command.arguments, queue)
+    check_binding(source, command.routing_key, command.arguments, queue, command.limited)
     binding = to_binding(command)
     created = binding.key not in scope.bindings.get(command.source, {})
     if created:

@@ -74,7 +74,7 @@ class MetadataMachine:
     nothing.
     """
 
-    version = 11
+    version = 12
     """2: nodes are registered, queues change members. A log of version 1 gives the same state: it
     has none of those commands, and its NodeStarted names no disk.
     3: incarnations of nodes have numbers; PutVhost; PutUser and DeleteUser may keep the last
@@ -99,7 +99,9 @@ class MetadataMachine:
     10: exchanges that the broker declares for itself (DeclareExchange.own). A log of version 9
     gives the same state: the field is absent from it.
     11: vhosts that are protected from deletion (DeleteVhost.unless_protected). A log of version 10
-    gives the same state: the field is absent from it, so what its nodes let through is deleted."""
+    gives the same state: the field is absent from it, so what its nodes let through is deleted.
+    12: at most two `#` in a topic's binding key (Bind.limited). A log of version 11 gives the same
+    state: the field is absent from it, so a binding with more stays."""
 
     def init(self) -> MetadataState:
         """Return an empty state; the first leader is asked to propose `Bootstrap`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -19,6 +20,12 @@ REFUSED_BY_VERSION_3 = bytes.fromhex(
     "9448a162019198b06465636c6172655f65786368616e6765a12fa178a8782d72616e646f6dc3c2c280"
 )
 """Frozen: the submission in which node b, at version 3, declared exchange x of type x-random."""
+
+
+BOUND_BY_VERSION_11 = bytes.fromhex(
+    "9448a162019199a462696e64a12fa9616d712e746f706963a171c3a9232e612e232e612e238000c2"
+)
+"""Frozen: node b, at version 11, binds queue q to amq.topic with the key `#.a.#.a.#`."""
 
 
 @pytest.fixture
@@ -84,6 +91,43 @@ def test_good_arguments_of_a_consistent_hash(world: World, name: str) -> None:
     world.exchange("y", "x-consistent-hash", arguments={"hash-header": name})
     # As in RabbitMQ, only alternate-exchange is compared.
     world.exchange("y", "x-consistent-hash")
+
+
+@pytest.mark.parametrize("key, hashes", [("#.#.#", 3), (".".join(["#", "a"] * 20), 20)])
+def test_a_topic_binding_key_has_at_most_two_hashes(world: World, key: str, hashes: int) -> None:
+    world.exchange(
+        "due",
+        "x-delayed-message",
+        arguments={"x-delayed-type": "topic"},
+        store_nodes=("a",),
+        store_leader="a",
+    )
+    said = f"Topic binding key '{key}' uses {hashes} '#' wildcards, at most 2 are allowed"
+    for source, more in product(
+        ("amq.topic", "due"),
+        ({"destination": "q"}, {"destination": "amq.fanout", "to_queue": False}),
+    ):
+        with pytest.raises(PreconditionFailed) as refused:
+            world.bind(source, routing_key=key, limited=True, **more)
+        assert refused.value.detail == said
+    imported = commands.ImportDefinitions(
+        (commands.Bind("/", "amq.topic", "q", True, key, limited=True),)
+    )
+    with pytest.raises(PreconditionFailed, match="at most 2"):
+        world.do(imported)
+    assert not world.state.scopes["/"].bindings
+    for good in ("#.a.#", "#.#", "#a.##.a#.*#", ""):
+        world.bind("amq.topic", "q", good, limited=True)
+    world.bind("amq.direct", "q", key, limited=True)
+
+
+def test_a_binding_of_version_11_stays_in_every_replay_and_can_be_removed(world: World) -> None:
+    machine, state = MetadataMachine(), world.state
+    (reply,) = machine.apply(Meta(9, 1, 1000), BOUND_BY_VERSION_11, state).reply.replies
+    assert reply == commands.MetadataDone()
+    assert len(bindings(world)) == 1
+    world.unbind("amq.topic", "q", "#.a.#.a.#")
+    assert not bindings(world)
 
 
 @pytest.mark.parametrize(

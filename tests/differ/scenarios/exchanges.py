@@ -231,3 +231,18 @@ def the_default_exchange(s: Script) -> None:
     c.publish("none", "k", "3")
     c.publish("amq.rabbitmq.trace", "k", "4", mandatory=True)
     c.drain("q")
+
+
+@scenario
+def wildcards_of_a_topic(s: Script) -> None:
+    """At most two `#` in a binding key, of queues and of exchanges."""
+    c = s.channel()
+    queues(c, "q")
+    c.exchange("x", "topic")
+    c.bind("q", "x", "#.b.#")
+    c.publish("x", "a.b.c", "two", mandatory=True)
+    c.drain("q")
+    s.channel().bind("q", "x", "#.#.#")
+    s.channel().bind("q", "amq.direct", "#.#.#")
+    s.channel().link("amq.fanout", "x", ".".join(["#", "a"] * 20))
+    s.channel().unbind("q", "x", "#.#.#")
