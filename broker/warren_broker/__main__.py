@@ -127,6 +127,7 @@ def run(node: Node) -> int:
     os.environ.pop(STARTS_REFUSED, None)
     for number in STOP_SIGNALS:
         signal.signal(number, lambda *_: node.loop.post(lambda: shut_down(node)))
+    service_manager.Watchdog(node.loop).start()
     try:
         node.loop.run()
     except DirectoryOutdated as error:
@@ -182,6 +183,7 @@ def _note_outdated(node: Node, reason: str) -> None:
 
 def _begin_anew() -> NoReturn:
     """Replace this process by a new one: nothing that this one has read is still valid."""
+    service_manager.ask_for_time()
     logs.flush()
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 

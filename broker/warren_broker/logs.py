@@ -20,6 +20,7 @@ from warren_raft.quoting import escaped
 
 LINE = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
 TIME = "%Y-%m-%dT%H:%M:%S"
+JOURNAL_STREAM = "JOURNAL_STREAM"
 BOUNDED_LOGGER = "warren_broker.server"
 """Lines of this logger, and of those below it, are caused by clients: their number is bounded."""
 BOUNDED_MODULE = ("warren.raft", "transport")
@@ -57,8 +58,8 @@ class OneLineFormatter(logging.Formatter):
     line nor control a terminal. A traceback's lines begin with `  | `.
     """
 
-    def __init__(self) -> None:
-        super().__init__(LINE, TIME)
+    def __init__(self, line: str = LINE) -> None:
+        super().__init__(line, TIME)
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """Format the record's line, without its traceback."""
@@ -71,6 +72,44 @@ class OneLineFormatter(logging.Formatter):
     def formatStack(self, stack_info: str) -> str:
         """Format the stack of a record with stack information."""
         return _block(super().formatStack(stack_info))
+
+
+JOURNAL_LINE = "%(levelname)s %(name)s: %(message)s"
+"""The journal has the time already, and shows it."""
+PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
+"""Levels as priorities of syslog, the highest first; what is below all has DEBUG_PRIORITY."""
+DEBUG_PRIORITY = 7
+
+
+class JournalFormatter(OneLineFormatter):
+    """Formats a record for systemd's journal: each line begins with `<priority>`.
+
+    The journal takes each line as an entry of its own, those of a traceback too.
+    source  sd-daemon(3), "Logging"
+    """
+
+    def __init__(self) -> None:
+        super().__init__(JOURNAL_LINE)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Format the record with its traceback, the priority before each line."""
+        priority = next(
+            (number for level, number in PRIORITIES if record.levelno >= level), DEBUG_PRIORITY
+        )
+        return "\n".join(f"<{priority}>{line}" for line in super().format(record).split("\n"))
+
+
+def is_journal(descriptor: int, stream: str | None) -> bool:
+    """Return whether what is written to a descriptor goes to systemd's journal.
+
+    stream   of the variable JOURNAL_STREAM: `device:inode`; None: there is no such variable
+    source   systemd.exec(5); a program may have the variable, and write elsewhere
+    """
+    try:
+        found = os.fstat(descriptor)
+    except OSError:
+        return False
+    return stream == f"{found.st_dev}:{found.st_ino}"
 
 
 def _block(text: str) -> str:
@@ -229,7 +268,8 @@ def write_all(descriptor: int, text: str, encoding: str) -> None:
 def set_up(level: str) -> None:
     """Write this process's log to standard error."""
     handler = StandardError(sys.stderr.fileno(), sys.stderr.encoding)
-    handler.setFormatter(OneLineFormatter())
+    journal = is_journal(sys.stderr.fileno(), os.environ.get(JOURNAL_STREAM))
+    handler.setFormatter(JournalFormatter() if journal else OneLineFormatter())
     handler.addFilter(FloodFilter())
     logging.basicConfig(level=level, handlers=[handler])
 

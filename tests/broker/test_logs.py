@@ -23,9 +23,11 @@ from warren_broker.logs import (
     LINES_PER_SECOND,
     WAITING_CHARACTERS_MAX,
     FloodFilter,
+    JournalFormatter,
     LogPublishing,
     OneLineFormatter,
     StandardError,
+    is_journal,
 )
 
 
@@ -294,3 +296,39 @@ def test_a_closed_standard_error_ends_nothing(pipe: tuple[int, int]) -> None:
         handler.flush()
     os.close(writing)
     assert handler._waiting == []
+
+
+@pytest.mark.parametrize(
+    ("level", "priority"),
+    [
+        (logging.DEBUG, 7),
+        (logging.INFO, 6),
+        (logging.WARNING, 4),
+        (logging.ERROR, 3),
+        (logging.CRITICAL, 2),
+    ],
+)
+def test_journal_lines_have_syslog_priorities_and_no_time(level: int, priority: int) -> None:
+    line = JournalFormatter().format(record("said", level=level))
+    assert line == f"<{priority}>{logging.getLevelName(level)} x: said"
+
+
+def test_each_line_of_a_traceback_has_its_priority_in_the_journal() -> None:
+    try:
+        raise ValueError("x\n<0>forged")
+    except ValueError as error:
+        lines = JournalFormatter().format(record("m", level=logging.ERROR, error=error)).split("\n")
+    assert len(lines) > 2 and all(line.startswith("<3>") for line in lines)
+
+
+def test_only_the_journals_own_stream_is_the_journal() -> None:
+    read_end, write_end = os.pipe()
+    try:
+        found = os.fstat(write_end)
+        assert is_journal(write_end, f"{found.st_dev}:{found.st_ino}")
+        assert not is_journal(write_end, f"{found.st_dev}:{found.st_ino + 1}")
+        assert not is_journal(write_end, None) and not is_journal(write_end, "")
+    finally:
+        os.close(read_end)
+        os.close(write_end)
+    assert not is_journal(write_end, "1:1"), "closed"

@@ -6,11 +6,20 @@ import logging
 import os
 import socket
 
+from warren_raft.runtime.loop import Loop
+
 log = logging.getLogger(__name__)
 
 NOTIFY_SOCKET = "NOTIFY_SOCKET"
 NOTIFY_READY = "READY=1"
 NOTIFY_STOPPING = "STOPPING=1"
+NOTIFY_ALIVE = "WATCHDOG=1"
+WATCHDOG_INTERVAL = "WATCHDOG_USEC"
+WATCHDOG_PROCESS = "WATCHDOG_PID"
+ALIVE_IN_INTERVAL = 3
+"""How often a watchdog's interval the node is to say that its loop turns: one may be lost."""
+RESTART_ALLOWANCE_US = 3_600 * 1_000_000
+"""The watchdog's interval while a node replaces its process and reads its directory again."""
 NOTIFY_AGAIN_MS = 1_000
 """Until a manager that has taken nothing is told again that the node serves clients."""
 
@@ -37,3 +46,43 @@ def notify(state: str) -> bool:
     except OSError as error:
         log.warning("the service manager at %s is not told %s: %s", address, state, error)
     return False
+
+
+def watchdog_us() -> int | None:
+    """Return the interval of the service manager's watchdog, in microseconds; None: there is none.
+
+    source  sd_watchdog_enabled(3): it counts for the process with the id in WATCHDOG_PID
+    """
+    interval, process = os.environ.get(WATCHDOG_INTERVAL, ""), os.environ.get(WATCHDOG_PROCESS)
+    if not interval.isdecimal() or not int(interval) or process not in (None, str(os.getpid())):
+        return None
+    return int(interval)
+
+
+class Watchdog:
+    """Tells the service manager's watchdog that the loop turns, while it does.
+
+    It is begun with the loop: before that a node may read its directory for as long as it takes.
+    """
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._interval_us = watchdog_us()
+
+    def start(self) -> None:
+        """Tell it from now on."""
+        if self._interval_us is None:
+            return
+        # An earlier process with this id may have asked for RESTART_ALLOWANCE_US.
+        notify(f"{WATCHDOG_INTERVAL}={self._interval_us}")
+        self._tell(max(1, self._interval_us // 1000 // ALIVE_IN_INTERVAL))
+
+    def _tell(self, interval_ms: int) -> None:
+        notify(NOTIFY_ALIVE)
+        self._loop.call_later(interval_ms, lambda: self._tell(interval_ms))
+
+
+def ask_for_time() -> None:
+    """Have the watchdog wait while this process is replaced by one that reads the directory."""
+    if watchdog_us() is not None:
+        notify(f"{WATCHDOG_INTERVAL}={RESTART_ALLOWANCE_US}")
