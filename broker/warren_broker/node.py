@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from warren_broker.amqp091.connection_config import ConnectionConfig
+from warren_broker.certificate_ends import watch as watch_certificate_ends
 from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.membership.maintenance import MAINTENANCE_REASON
 from warren_broker.config import DEFAULT_PASSWORD, NO_ADDRESS, NodeConfig, parse_address
@@ -190,8 +191,18 @@ class Node:
             from warren_broker.http_api.gateway import HttpApi
 
             ports = {"amqp": self.amqp_address, "amqp/ssl": self.amqps_address}
+            tls = self.settings.tls
+            encrypted = {"amqp/ssl"} | ({"clustering"} if tls.between_nodes else set())
             listeners = [
-                ApiListener(protocol, *parse_address(address))
+                ApiListener(
+                    protocol,
+                    *parse_address(address),
+                    *(
+                        map(str, (tls.certfile, tls.cacertfile or ""))
+                        if protocol in encrypted
+                        else ()
+                    ),
+                )
                 for protocol, address in {**ports, "clustering": self.peer_address}.items()
                 if address != NO_ADDRESS
             ]
@@ -202,6 +213,7 @@ class Node:
         if files is not None:
             self._certificates = WatchedFiles(files, server_context, "clients")
             self._certificates.start()
+        watch_certificate_ends(self.settings)
         if self._tokens is not None:
             self._tokens.start()
 

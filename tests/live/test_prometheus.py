@@ -320,6 +320,44 @@ def test_each_queue_and_its_log_are_shown_per_object(cluster: LocalCluster) -> N
     assert not any("queue" in dict(key) for _, key in whole)
 
 
+def test_detailed_metrics_are_chosen_by_family_and_vhost(cluster: LocalCluster) -> None:
+    with cluster.connect() as made:
+        Admin(made).put_vhost("other")
+        everything = {"configure": ".*", "write": ".*", "read": ".*"}
+        Admin(made).set_permissions("other", "guest", **everything)
+    with connect(cluster) as connection:
+        declare(connection.channel(), "detailed")
+    labels = frozenset({"vhost": "/", "queue": "detailed"}.items())
+    prefix = "rabbitmq_detailed_"
+
+    def found(query: str) -> dict[str, list[Samples]]:
+        """The samples of each name, of all nodes."""
+        seen: dict[str, list[Samples]] = {}
+        for node in range(3):
+            for (name, of), value in scraped(cluster, node, f"/metrics/detailed{query}").items():
+                seen.setdefault(name, []).append({(name, of): value})
+        return seen
+
+    always = {"rabbitmq_build_info", "rabbitmq_identity_info"}
+    assert set(found("")) == set(found("?family=unknown_one")) == always
+    coarse = found("?family=queue_coarse_metrics&family=queue_consumer_count&vhost=/")
+    names = "queue_messages_ready queue_messages_unacked queue_messages queue_consumers queue_info"
+    assert set(coarse) - always == {prefix + name for name in names.split()}
+    assert any(
+        (prefix + "queue_messages", labels) in one for one in coarse[prefix + "queue_messages"]
+    )
+    assert set(found("?family=queue_coarse_metrics&vhost=other")) == always, "it has no queue"
+    assert prefix + "connections_opened_total" in found("?family=connection_churn_metrics")
+    assert prefix + "process_open_fds" in found("?family=node_coarse_metrics&vhost=other")
+    raft = found("?family=ra_metrics")
+    assert any(
+        (prefix + "raft_last_applied", labels) in one for one in raft[prefix + "raft_last_applied"]
+    )
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        get(cluster, 0, f"/metrics/detailed?{'vhost=a&' * 200}")
+    assert refused.value.code == 400 and b"fields" in refused.value.read()
+
+
 def test_shovels_and_federation_links_are_counted_by_their_status(cluster: LocalCluster) -> None:
     vhost, uri = "/", f"amqp://guest:guest@{cluster.addresses[0]}"
     wrong = uri.replace("guest@", "wrong@")
@@ -351,7 +389,7 @@ def test_shovels_and_federation_links_are_counted_by_their_status(cluster: Local
 
 
 def test_what_is_no_scrape_is_answered_and_harms_nothing(cluster: LocalCluster) -> None:
-    for path in ("/", "/metrics/detailed", "/metrics/../etc"):
+    for path in ("/", "/metrics/detail", "/metrics/../etc"):
         with pytest.raises(urllib.error.HTTPError) as refused:
             get(cluster, 0, path)
         assert refused.value.code == 404 and b"/metrics" in refused.value.read()

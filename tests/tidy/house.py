@@ -111,6 +111,7 @@ FLOORS: dict[str, int] = {
     "warren_broker.cluster": 3,
     "warren_broker.server": 4,
     "warren_broker.config": 3,
+    "warren_broker.certificate_ends": 3,
     "warren_broker.prometheus": 4,
     "warren_broker.http_api": 5,
     "warren_broker.http_api.settings": 3,

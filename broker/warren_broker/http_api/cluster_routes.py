@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
+from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
+from warren_broker.certificate_ends import CertificateUnreadable, read_ends
 from warren_broker.counters import AMQP_091, AMQP_10, HTTP_LABEL, LOGINS, by_protocol
 from warren_broker.http_api.calls import HttpCall, path_of, text
+from warren_broker.http_api.frames import ApiListener
 from warren_broker.http_api.messages import open_channel
 from warren_broker.http_api.overview import RABBITMQ_VERSION, node_statistics, overview
 from warren_broker.http_api.replies import (
@@ -177,6 +183,62 @@ async def _protocol_listener(call: HttpCall) -> HttpReply:
     if not missing:
         return _healthy(protocols=active)
     return _failed("No active listener", missing=missing, protocols=active)
+
+
+YEARS_MAX: Final = timedelta(days=365 * 1000)
+"""From now to the farthest time that is asked for."""
+EXPIRY_UNITS: Final = {
+    "days": timedelta(days=1),
+    "weeks": timedelta(weeks=1),
+    "months": timedelta(days=365) / 12,
+    "years": timedelta(days=365),
+}
+"""RabbitMQ's units of the check of certificates."""
+
+
+async def _certificate_expiration(call: HttpCall) -> HttpReply:
+    """Check the certificates of this node's ports: which end within a number of units."""
+    within, unit = call.names
+    if re.fullmatch(r"[+-]?[0-9]{1,6}", within, re.ASCII) is None:
+        raise bad_request("Invalid expiration value.")
+    length = EXPIRY_UNITS.get(unit.lower())
+    if length is None:
+        raise bad_request("Time unit not recognised. Supported units: days, weeks, months, years.")
+    now = datetime.now(UTC)
+    until = now + max(-YEARS_MAX, min(YEARS_MAX, int(within) * length))
+    encrypted = [one for one in call.job.listeners if one.certfile]
+    judged = await asyncio.to_thread(lambda: [_expiring(one, now, until) for one in encrypted])
+    found = [{"node": call.job.node, **one} for one in judged if one is not None]
+    return _healthy() if not found else _failed("Certificates expiring", expired=found)
+
+
+def _expiring(listener: ApiListener, now: datetime, until: datetime) -> dict[str, Any] | None:
+    """Return what is said of a port with certificates that end until then; None: there are none."""
+    ends = [_ending(file, now, until) for file in (listener.certfile, listener.cacertfile)]
+    if not any(ends):
+        return None
+    return {
+        "protocol": listener.protocol,
+        "interface": listener.ip,
+        "port": listener.port,
+        "certfile": listener.certfile,
+        "cacertfile": listener.cacertfile,
+        "certfile_expires_on": ends[0],
+        "cacertfile_expires_on": ends[1],
+    }
+
+
+def _ending(file: str, now: datetime, until: datetime) -> list[str]:
+    if not file:
+        return []
+    try:
+        return [
+            f"{one.ends:%Y-%m-%d %H:%M:%S}" if one.begins <= now else "Certificate is not yet valid"
+            for one in read_ends(Path(file))
+            if one.ends < until or one.begins > now
+        ]
+    except CertificateUnreadable as error:
+        return [str(error)]
 
 
 async def _quorum_critical(call: HttpCall) -> HttpReply:
@@ -351,6 +413,7 @@ ROUTES: tuple[HttpRoute, ...] = (
     http_route(f"{_CHECKS}/local-alarms", GET=_local_alarms),
     http_route(f"{_CHECKS}/port-listener/:port", GET=_port_listener),
     http_route(f"{_CHECKS}/protocol-listener/:protocols", GET=_protocol_listener),
+    http_route(f"{_CHECKS}/certificate-expiration/:within/:unit", GET=_certificate_expiration),
     http_route(f"{_CHECKS}/virtual-hosts", GET=_ok),
     http_route(f"{_CHECKS}/metadata-store/initialized", GET=_ok),
     http_route(f"{_CHECKS}/metadata-store/initialized/with-data", GET=_ok),

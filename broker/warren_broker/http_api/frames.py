@@ -23,11 +23,16 @@ ASKS_MAX: Final = 64
 
 
 class ApiListener(msgspec.Struct, frozen=True, array_like=True):
-    """A port of the node: protocol is RabbitMQ's word, such as `amqp/ssl`."""
+    """A port of the node: protocol is RabbitMQ's word, such as `amqp/ssl`.
+
+    certfile, cacertfile  of a port with TLS: PEM files; "": there is none
+    """
 
     protocol: str
     ip: str
     port: int
+    certfile: str = ""
+    cacertfile: str = ""
 
 
 class ApiJob(msgspec.Struct, frozen=True, array_like=True):

@@ -178,7 +178,9 @@ class HttpApi:
             self._close_sockets()
             raise
         own = [
-            ApiListener("https" if isinstance(port, HttpSsl) else "http", port.ip, bound)
+            ApiListener("https", port.ip, bound, str(port.certfile), str(port.cacertfile or ""))
+            if isinstance(port, HttpSsl)
+            else ApiListener("http", port.ip, bound)
             for port, bound in zip(self._ports, self._bound(), strict=True)
         ]
         self._job = ApiJob(

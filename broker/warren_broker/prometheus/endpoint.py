@@ -9,18 +9,22 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as GatherTimeout
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from warren_broker.certificate_ends import certificate_files
 from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.resource_alarms import ResourceAlarms
 from warren_broker.config import NodeConfig
 from warren_broker.prometheus import exposition
+from warren_broker.prometheus.exposition import ScrapeView
 from warren_broker.prometheus.readings import Gathering, NodeReading
 from warren_raft.runtime.loop import Loop
 
@@ -31,7 +35,8 @@ CONNECTION_S_MAX = 15.0
 """A connection is closed after this time, whatever it does."""
 GATHER_S_MAX = 5.0
 """A scrape is refused when the loop has not answered by then, or scrapes before it are not done."""
-PER_OBJECT = "/per-object"
+SCRAPE_PARAMETERS_MAX = 100
+"""Parameters of one request."""
 
 
 class NotReadable(Exception):
@@ -49,15 +54,16 @@ class Metrics:
         self._alarms = alarms
         self._limits = settings.alarms
         self._data_dir: Path = settings.data_dir
+        self._certificates = certificate_files(settings)
         self._turn = threading.Lock()
 
-    def text(self, per_object: bool) -> bytes:
+    def text(self, view: ScrapeView) -> bytes:
         """Return the metrics; raises Unavailable. Not to be called on the loop's thread."""
         if not self._turn.acquire(timeout=GATHER_S_MAX):
             raise NotReadable("other scrapes are under way")
         try:
-            process = exposition.ProcessReading.taken(self._data_dir)
-            return exposition.text(self._read(per_object), process, self._limits, per_object)
+            process = exposition.ProcessReading.taken(self._data_dir, self._certificates)
+            return exposition.text(self._read(view.per_object), process, self._limits, view)
         finally:
             self._turn.release()
 
@@ -145,21 +151,24 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "Warren"
     sys_version = ""
 
-    def __init__(self, metrics: Metrics, paths: dict[str, bool], *arguments: Any) -> None:
+    def __init__(self, metrics: Metrics, paths: dict[str, ScrapeView], *arguments: Any) -> None:
         self._metrics = metrics
         self._paths = paths
         super().__init__(*arguments)
 
     def do_GET(self) -> None:
         """Answer with the metrics of the path."""
-        path = self.path.partition("?")[0].rstrip("/")
-        per_object = self._paths.get(path)
-        if per_object is None:
+        path, _, query = self.path.partition("?")
+        view = self._paths.get(path.rstrip("/"))
+        if view is None:
             known = " and ".join(self._paths)
             self._answer(HTTPStatus.NOT_FOUND, f"not found; there is {known}\n".encode())
             return
         try:
-            body = self._metrics.text(per_object)
+            body = self._metrics.text(view if view.groups is None else asked(view, query))
+        except ValueError as error:
+            self._answer(HTTPStatus.BAD_REQUEST, f"{error}\n".encode())
+            return
         except NotReadable as error:
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"not now: {error}\n".encode())
             return
@@ -177,6 +186,16 @@ class _Handler(BaseHTTPRequestHandler):
         log.debug("metrics: %s %s", self.client_address, format % arguments)
 
 
+def asked(view: ScrapeView, query: str) -> ScrapeView:
+    """Return a view of the groups and vhosts that a query names.
+
+    raises  ValueError: more than SCRAPE_PARAMETERS_MAX parameters
+    """
+    given = parse_qs(query, max_num_fields=SCRAPE_PARAMETERS_MAX)
+    vhosts = frozenset(given["vhost"]) if "vhost" in given else None
+    return replace(view, groups=tuple(given.get("family", ())), vhosts=vhosts)
+
+
 class MetricsEndpoint:
     """The listening endpoint of a node."""
 
@@ -186,9 +205,11 @@ class MetricsEndpoint:
         """Listen; raises OSError with the address."""
         wanted = settings.prometheus
         address = (wanted.tcp.ip, wanted.tcp.port)
+        whole = "per-object" if wanted.return_per_object_metrics else "aggregated"
         paths = {
-            wanted.path: wanted.return_per_object_metrics,
-            wanted.path + PER_OBJECT: True,
+            wanted.path: ScrapeView(whole, wanted.return_per_object_metrics),
+            f"{wanted.path}/per-object": ScrapeView("per-object", True),
+            f"{wanted.path}/detailed": ScrapeView("detailed", True, groups=()),
         }
         metrics = Metrics(loop, broker, alarms, settings)
         try:

@@ -13,12 +13,14 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from warren_broker.certificate_ends import CertificateEnd, first_ends
 from warren_broker.cluster.led_queues import MemberCounts
 from warren_broker.cluster.process_facts import disk_free_bytes, open_files, resident_bytes
 from warren_broker.config import AlarmSettings
 from warren_broker.counters import FAMILIES
 from warren_broker.management.queue_service import BROKER_VERSION
 from warren_broker.message_stats import COUNTED
+from warren_broker.prometheus.detailed import PREFIX, chosen
 from warren_broker.prometheus.readings import (
     LINKS,
     SHOVELS,
@@ -27,7 +29,6 @@ from warren_broker.prometheus.readings import (
 )
 from warren_raft.runtime.group import LogPosition
 
-PREFIX: Final = "rabbitmq_"
 COUNTS: Final[tuple[tuple[str, str], ...]] = (
     ("rabbitmq_queue_messages_ready", "Messages that can be delivered"),
     ("rabbitmq_queue_messages_unacked", "Messages delivered and not acknowledged"),
@@ -61,6 +62,22 @@ POSITIONS: Final[tuple[tuple[str, str], ...]] = (
 
 
 @dataclass(frozen=True, slots=True)
+class ScrapeView:
+    """What a scrape asks for.
+
+    endpoint    RabbitMQ's word for it
+    per_object  metrics of each queue, instead of sums
+    groups      RabbitMQ's words of the metrics that are shown (`detailed.GROUPS`); None: all are
+    vhosts      with groups: objects in other vhosts are left out; None: none are
+    """
+
+    endpoint: str
+    per_object: bool
+    groups: tuple[str, ...] | None = None
+    vhosts: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessReading:
     """What the operating system says of the process and its disk."""
 
@@ -68,39 +85,38 @@ class ProcessReading:
     open_files: int
     open_files_max: int
     disk_free_bytes: int
+    certificates: list[CertificateEnd]
 
     @classmethod
-    def taken(cls, data_dir: Path) -> ProcessReading:
+    def taken(cls, data_dir: Path, certificates: Iterable[Path]) -> ProcessReading:
         """Ask the operating system; may wait for the disk."""
         return cls(
             resident_bytes(),
             open_files(),
             resource.getrlimit(resource.RLIMIT_NOFILE)[0],
             disk_free_bytes(data_dir),
+            first_ends(certificates),
         )
 
 
 def text(
-    reading: NodeReading, process: ProcessReading, limits: AlarmSettings, per_object: bool
+    reading: NodeReading, process: ProcessReading, limits: AlarmSettings, view: ScrapeView
 ) -> bytes:
     """Return the metrics in the text format 0.0.4."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Readings(reading, process, limits, per_object))
+    registry.register(_Readings(reading, process, limits, view))
     return generate_latest(registry)
 
 
 class _Readings(Collector):
     def __init__(
-        self,
-        reading: NodeReading,
-        process: ProcessReading,
-        limits: AlarmSettings,
-        per_object: bool,
+        self, reading: NodeReading, process: ProcessReading, limits: AlarmSettings, view: ScrapeView
     ) -> None:
         self._reading = reading
         self._process = process
         self._limits = limits
-        self._per_object = per_object
+        self._view = view
+        self._per_object = view.per_object
 
     def describe(self) -> Iterable[Metric]:
         """Return nothing: the registry is for one reading."""
@@ -108,8 +124,13 @@ class _Readings(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield each family once."""
+        groups = self._view.groups
+        return self._all() if groups is None else chosen(self._all(), groups, self._view.vhosts)
+
+    def _all(self) -> Iterator[Metric]:
         yield from self._identity()
         yield from self._node()
+        yield from self._certificates()
         yield from self._transfers()
         yield from self._counters()
         yield from self._queues() if self._per_object else self._totals()
@@ -126,7 +147,7 @@ class _Readings(Collector):
         identity = {
             "rabbitmq_node": self._reading.node,
             "rabbitmq_cluster": self._reading.cluster,
-            "rabbitmq_endpoint": "per-object" if self._per_object else "aggregated",
+            "rabbitmq_endpoint": self._view.endpoint,
         }
         for name, said, labels in (
             ("build_info", "Versions of the broker", build),
@@ -153,6 +174,16 @@ class _Readings(Collector):
             ("alarms_free_disk_space_watermark", "1: disk alarm", "disk" in reading.alarms),
         ):
             yield GaugeMetricFamily(PREFIX + name, said, value=int(value))
+
+    def _certificates(self) -> Iterator[Metric]:
+        ends = GaugeMetricFamily(
+            "warren_certificate_not_after_seconds",
+            "End of the file's certificate that ends first, seconds since 1970",
+            labels=["file"],
+        )
+        for one in self._process.certificates:
+            ends.add_metric([str(one.file)], one.ends.timestamp())
+        yield ends
 
     def _transfers(self) -> Iterator[Metric]:
         for family, said in (
