@@ -131,6 +131,20 @@ def a_spare_file_is_its_old_self_until_it_is_synced() -> list[Replacement]:
     return [(Files, "reuse", hasty)]
 
 
+def a_spare_file_is_renamed_before_it_is_synced() -> list[Replacement]:
+    """A spare file gets its new name, then its new beginning and the name are synced."""
+
+    def hasty(self: Files, old: Any, path: Any, data: bytes) -> int:
+        fd: int = self.system.open(old, os.O_RDWR | os.O_CLOEXEC)
+        self.write_at(fd, 0, [data])
+        self.system.rename(old, path)
+        self.system.fsync(fd)
+        self.sync_directory(path.parent)
+        return fd
+
+    return [(Files, "reuse", hasty)]
+
+
 def damage_amid_the_log_is_a_torn_end() -> list[Replacement]:
     """Recovery cuts the log at the first record that it cannot read, whatever follows."""
     return [(recovery._File, "_refuse_unless_torn", lambda self, salt, offset, damage: None)]
@@ -456,6 +470,7 @@ PLANTS = (
         directory_not_synced_after_a_rename,
         a_file_that_is_written_over_keeps_its_salt,
         a_spare_file_is_its_old_self_until_it_is_synced,
+        a_spare_file_is_renamed_before_it_is_synced,
         damage_amid_the_log_is_a_torn_end,
         wal_forgets_the_vote,
         repeats_are_applied,

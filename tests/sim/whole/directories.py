@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sim.checkers import require
+from sim.checkers import Violation, require
 from sim.whole.process import DATA_DIR, Machine
+from warren_raft.errors import StorageError
 from warren_raft.storage.group_log import GroupLog
 from warren_raft.storage.identity import open_directory
 from warren_raft.storage.memtable import Memtable
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 
 REWRITTEN_EVERY = 3
 """Every n-th rewrite is checked."""
+NAMED_EVERY = 25
+"""Of the changes of names, and of the syncs of directories, every n-th is checked; and each rename
+of a file that has unsynced bytes."""
+AHEAD = (("names", True, False), ("data", False, True))
+"""What has reached the disk without a sync: all names and no bytes, or all bytes and no names."""
 
 
 class Directories:
@@ -26,13 +32,16 @@ class Directories:
     def __init__(self, world: World) -> None:
         self.world = world
         self.rewritings = 0
+        self.names = 0
 
-    def found(self, machine: Machine) -> Recovered:
+    def found(self, machine: Machine, names: bool = False, data: bool = False) -> Recovered:
         """Return what a start would find on the machine's disk if the power failed now.
 
         Recovery itself refuses when something is missing that a snapshot refers to.
+
+        names  all changes of names have reached the disk, without a sync; data: all bytes have
         """
-        files = machine.files.as_after_power_loss()
+        files = machine.files.as_after_power_loss(names, data)
         directory = open_directory(files, DATA_DIR, "sim", machine.name, lambda: 1)
         return recover(files, directory, Memtable(1 << 20))
 
@@ -45,6 +54,25 @@ class Directories:
         """Return whether the entry, or a snapshot that covers it, is on the machine's disk."""
         found = self.found(machine).groups.get(group)
         return found is not None and found.log.last >= index
+
+    def named(self, machine: Machine, unsynced: bool) -> None:
+        """Check, amid what changes names, that a start succeeds after a power failure just now.
+
+        1. A file gets the name of another one, and its new content.  2. The file system writes the
+        name, or the content, and the other one later.  3. The power fails between the two.
+        """
+        self.names += 1
+        if machine.damaged or machine.aged or machine.noticed:
+            return
+        if not unsynced and self.names % NAMED_EVERY:
+            return
+        ahead, names, data = AHEAD[0 if unsynced else self.names // NAMED_EVERY % len(AHEAD)]
+        try:
+            found = self.found(machine, names, data)
+        except StorageError as error:
+            what = f"no start if the power fails when only {ahead} are ahead"
+            raise Violation(f"{what}: {machine.name}, {error}") from error
+        self.world.checkers.durability.vouched(machine.name, found.groups, ahead)
 
     def rewritten(self, process: Process) -> None:
         """Check after a rewrite that nothing durable is missing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sim.checkers import require
@@ -9,6 +10,7 @@ from sim.whole.ledger import Book
 from warren_raft.core.quorum import majority
 from warren_raft.messages import AnyRaftMessage, AppendReply, VoteReply
 from warren_raft.runtime import log_identity
+from warren_raft.storage.recovered_group import RecoveredGroup
 
 if TYPE_CHECKING:
     from sim.whole.process import Process
@@ -86,16 +88,20 @@ class Durability:
         In a later term its log may have been truncated since by a leader of that term. Only its
         peers can detect an older copy of its directory: before it acknowledges anything else.
         """
-        if process.machine.aged:
-            return
-        for group, found in sorted(process.host._logs.groups.items()):
-            key = (process.name, group, log_identity.decode(group, found.created).member)
+        if not process.machine.aged:
+            self.vouched(process.name, process.host._logs.groups, "start")
+
+    def vouched(self, name: str, groups: Mapping[int, RecoveredGroup], where: str) -> None:
+        """Check that a node's groups, as recovered from its disk, have what it acknowledged."""
+        for group, found in sorted(groups.items()):
+            key = (name, group, log_identity.decode(group, found.created).member)
             hard, last = found.hard_state, found.log.last
             term, index = self.acknowledged.get(key, (0, 0))
             self.judged += key in self.acknowledged or key in self.voted
             require(
                 hard.term >= term and (hard.term > term or last >= index),
                 "started without what it acknowledged",
+                where,
                 key,
                 hard,
                 last,
@@ -108,6 +114,7 @@ class Durability:
                 or (hard.term, hard.vote or "") == (term, candidate)
                 or key not in self.voted,
                 "started without its vote",
+                where,
                 key,
                 hard,
                 term,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from os.path import split
 from pathlib import Path
 from random import Random
@@ -37,8 +37,33 @@ class Folder(File):
 
 
 Names = dict[str, File]
-Change = tuple[tuple[str, str, File | None], ...]
-"""(directory, name, new file) changes that take effect together."""
+
+
+class Change:
+    """Changes of one directory's names that take effect together: a rename is atomic there.
+
+    names  (name, new file); None for the file: the name is removed
+    after  is on the disk before this one is; None: it depends on nothing
+    """
+
+    __slots__ = ("after", "directory", "names")
+
+    def __init__(
+        self, directory: str, *names: tuple[str, File | None], after: Change | None = None
+    ) -> None:
+        self.directory = directory
+        self.names = names
+        self.after = after
+
+    def make(self, directories: dict[str, Names]) -> None:
+        """Make it there."""
+        for name, file in self.names:
+            if file is None:
+                directories.get(self.directory, {}).pop(name, None)
+            else:
+                directories.setdefault(self.directory, {})[name] = file
+                if isinstance(file, Folder):
+                    directories.setdefault(f"{self.directory.rstrip('/')}/{name}", {})
 
 
 def _write(into: bytearray, offset: int, data: bytes | bytearray | None) -> None:
@@ -50,21 +75,13 @@ def _write(into: bytearray, offset: int, data: bytes | bytearray | None) -> None
     into[offset : offset + len(data)] = data
 
 
-def _rename(directories: dict[str, Names], change: Change) -> None:
-    for directory, name, file in change:
-        if file is None:
-            directories.get(directory, {}).pop(name, None)
-        else:
-            directories.setdefault(directory, {})[name] = file
-            if isinstance(file, Folder):
-                directories.setdefault(f"{directory.rstrip('/')}/{name}", {})
-
-
 class Kernel:
     """The system calls that change files, under the names that `os` has for them.
 
-    Bytes are durable once their file was synced, names once their directory was. A rename is
-    atomic. Unsynced changes may reach the disk all the same.
+    Bytes are durable once their file was synced, names once their directory was: each without the
+    other, and in any order. A rename within a directory is atomic; of one to another directory the
+    new name may be durable without the removal of the old one. Unsynced changes may reach the disk
+    all the same.
 
     directories   path -> name -> file, as a reader sees it; durable: as the disk has it
     changes       of names, not synced, in their order
@@ -73,6 +90,8 @@ class Kernel:
     full          nothing can be made longer (`ENOSPC`)
     syncs_to_fail that many of the next syncs fail (`EIO`), and their writes are lost
     refused       how often either happened
+    on_names      called after each change of names, and after each sync of some: whether a file
+                  with unsynced bytes has got another name
     """
 
     def __init__(self, rng: Random, sector: int = 512) -> None:
@@ -88,6 +107,7 @@ class Kernel:
         self.full = False
         self.syncs_to_fail = 0
         self.refused = 0
+        self.on_names: Callable[[bool], None] = lambda unsynced: None
 
     # ------------------------------------------------------------ names
 
@@ -106,14 +126,18 @@ class Kernel:
                 raise OSError("the power is gone")
             self.steps_left -= 1
 
-    def _change(self, *change: tuple[str, str, File | None]) -> None:
-        self.changes.append(change)
-        _rename(self.directories, change)
+    def _change(self, *changes: Change) -> None:
+        for change in changes:
+            self.changes.append(change)
+            change.make(self.directories)
+        renamed = [file for change in changes for _, file in change.names if file is not None]
+        self.on_names(any(file.pending for file in renamed))
 
     def mkdir(self, path: Path, mode: int) -> None:
         """See os."""
         self.step()
-        self._change((*split(str(path)), Folder()))
+        directory, name = split(str(path))
+        self._change(Change(directory, (name, Folder())))
 
     def open(self, path: Path, flags: int, mode: int = 0) -> int:
         """See os."""
@@ -128,7 +152,7 @@ class Kernel:
             found = self.directories[directory].get(name)
             if found is None:
                 file = File()
-                self._change((directory, name, file))
+                self._change(Change(directory, (name, file)))
             else:
                 file = found
                 if flags & os.O_TRUNC and file.content:
@@ -153,13 +177,18 @@ class Kernel:
         replaced = self.directories.get(target[0], {}).get(target[1])
         if replaced is not None:
             self.former[str(new)] = bytes(replaced.safe)
-        self._change((directory, name, None), (*target, file))
+        if target[0] == directory:
+            self._change(Change(directory, (name, None), (target[1], file)))
+            return
+        appears = Change(target[0], (target[1], file))
+        self._change(appears, Change(directory, (name, None), after=appears))
 
     def unlink(self, path: Path) -> None:
         """See os."""
         self.step()
         self.find(path)
-        self._change((*split(str(path)), None))
+        directory, name = split(str(path))
+        self._change(Change(directory, (name, None)))
 
     # ------------------------------------------------------------ bytes
 
@@ -215,13 +244,17 @@ class Kernel:
     fsync = fdatasync
 
     def _sync_names(self, path: str) -> None:
-        kept = []
+        self._keep([change for change in self.changes if change.directory == path])
+        self.on_names(False)
+
+    def _keep(self, changes: Sequence[Change]) -> None:
+        """Make those changes on the disk, and what they follow."""
+        made = {id(change) for change in changes}
+        made |= {id(change.after) for change in changes}
         for change in self.changes:
-            if any(directory == path for directory, _, _ in change):
-                _rename(self.durable, change)
-            else:
-                kept.append(change)
-        self.changes = kept
+            if id(change) in made:
+                change.make(self.durable)
+        self.changes = [change for change in self.changes if id(change) not in made]
 
     # ------------------------------------------------------------ ends
 
@@ -229,12 +262,16 @@ class Kernel:
         """Fail the power: any mixture of the unsynced changes is on the disk."""
         rng = self.rng
         self.descriptors.clear()
-        changes, self.changes = self.changes, []
         whole = rng.random() < 0.5  # as with a journal: up to some moment
-        kept, end = rng.choice((0.0, 0.5, 1.0)), rng.randrange(len(changes) + 1)
-        for at, change in enumerate(changes):
-            if at < end if whole else rng.random() < kept:
-                _rename(self.durable, change)
+        kept, end = rng.choice((0.0, 0.5, 1.0)), rng.randrange(len(self.changes) + 1)
+        self._keep(
+            [
+                change
+                for at, change in enumerate(self.changes)
+                if (at < end if whole else rng.random() < kept)
+            ]
+        )
+        self.changes.clear()
         for directory in self.directories.values():
             for file in directory.values():
                 if file.pending:
@@ -310,17 +347,22 @@ class MemoryFiles(Files):
         """Replace the disk by an empty one."""
         kernel = Kernel(self.rng, self.sector)
         kernel.full, kernel.syncs_to_fail = self.kernel.full, self.kernel.syncs_to_fail
-        kernel.refused = self.kernel.refused
+        kernel.refused, kernel.on_names = self.kernel.refused, self.kernel.on_names
         self.system = self.kernel = kernel
         self.locked.clear()
 
-    def as_after_power_loss(self) -> MemoryFiles:
-        """Return a disk with only what is synced on this one."""
+    def as_after_power_loss(self, names: bool = False, data: bool = False) -> MemoryFiles:
+        """Return a disk with only what is synced on this one.
+
+        names  all changes of names have reached the disk as well; data: all bytes have
+        """
         other = MemoryFiles(self.rng, self.sector)
-        for path, names in self.kernel.durable.items():
+        for path, found in (self.kernel.directories if names else self.kernel.durable).items():
             other.kernel.directories[path] = {
-                name: file if isinstance(file, Folder) else File(bytes(file.safe))
-                for name, file in names.items()
+                name: file
+                if isinstance(file, Folder)
+                else File(bytes(file.content if data else file.safe))
+                for name, file in found.items()
             }
             other.kernel.durable[path] = dict(other.kernel.directories[path])
         return other

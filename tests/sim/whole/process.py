@@ -154,6 +154,9 @@ class Machine:
         self.name = name
         self.rng = Random(world.rng.randrange(1 << 48))
         self.files = MemoryFiles(self.rng, world.profile.sector_bytes)
+        self.files.kernel.on_names = lambda unsynced: world.checkers.directories.named(
+            self, unsynced
+        )
         skew = world.profile.skew_ms
         self.skew_ms = self.rng.choice((0, self.rng.randrange(-skew, skew))) if skew else 0
         self.jumped_ms = 0
