@@ -15,7 +15,7 @@ import msgspec
 from warren_broker.http_api import routes
 from warren_broker.http_api.calls import Credentials, HttpCall
 from warren_broker.http_api.frames import ApiJob, NodeAsk
-from warren_broker.http_api.listing import columns_of, cut_columns, paged
+from warren_broker.http_api.listing import columns_of, cut_columns, has_pages, paged
 from warren_broker.http_api.node_link import LOGIN_DELAY_S, NodeLink
 from warren_broker.http_api.replies import (
     NO_BODY,
@@ -116,7 +116,11 @@ class HttpApplication:
         reply = await answering(call)
         if method not in ("GET", "HEAD") or reply.status != 200:
             return reply
-        shown = paged(reply.body, query) if isinstance(reply.body, list) else reply.body
+        shown = reply.body
+        if isinstance(shown, list):
+            if not has_pages(segments):
+                query.pop("page", None)
+            shown = paged(shown, query)
         return HttpReply(200, cut_columns(shown, columns_of(query)), reply.headers)
 
     async def _logged_in(self, who: Credentials) -> tuple[str, ...]:

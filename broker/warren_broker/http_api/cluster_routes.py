@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -318,10 +319,38 @@ async def _node_health(call: HttpCall) -> HttpReply:
     return _healthy()
 
 
+MEMORY_PARTS: Final = (
+    *("connection_readers", "connection_writers", "connection_channels", "connection_other"),
+    *("queue_procs", "quorum_queue_procs", "quorum_queue_dlx_procs", "stream_queue_procs"),
+    *("stream_queue_replica_reader_procs", "stream_queue_coordinator_procs", "plugins"),
+    *("metadata_store", "other_proc", "metrics", "mgmt_db", "mnesia", "quorum_ets"),
+    *("metadata_store_ets", "other_ets", "binary", "msg_index", "code", "atom", "other_system"),
+    *("allocated_unused", "reserved_unallocated"),
+)
+"""RabbitMQ's parts of a node's memory. Programs decode them, so each is a number: the whole is in
+`other_system`, since a node here does not divide it that way."""
+
+
 async def _memory(call: HttpCall) -> HttpReply:
-    """Answer what RabbitMQ says of a node that does not tell what its memory is used for."""
-    await call.get(path_of("nodes", *call.names))
-    return HttpReply(200, {"memory": "not_available"})
+    """Answer a node's memory in RabbitMQ's form; `not_available` for one that is out of reach."""
+    return await _memory_of(
+        call, lambda used: (used, {"erlang": used, "rss": used, "allocated": used})
+    )
+
+
+async def _relative_memory(call: HttpCall) -> HttpReply:
+    return await _memory_of(call, lambda used: (100, 100))
+
+
+async def _memory_of(call: HttpCall, parts: Callable[[int], tuple[int, Any]]) -> HttpReply:
+    node = call.names[0]
+    await call.get(path_of("nodes", node))
+    found = [one for one in (await call.totals())["nodes"] if one["node"] == node]
+    if not found:
+        return HttpReply(200, {"memory": "not_available"})
+    used, total = parts(found[0]["mem_used"])
+    shown = {**dict.fromkeys(MEMORY_PARTS, 0), "other_system": used, "total": total}
+    return HttpReply(200, {"memory": {**shown, "strategy": "rss"}})
 
 
 async def _reset(call: HttpCall) -> HttpReply:
@@ -362,12 +391,6 @@ async def _login_sources(call: HttpCall) -> HttpReply:
     return HttpReply(200, [])
 
 
-async def _enable_flag(call: HttpCall) -> HttpReply:
-    """Answer as RabbitMQ for a flag that there is not: here there are none."""
-    call.must_administer()
-    raise bad_request("unsupported")
-
-
 _CHECKS = "/health/checks"
 _WITHOUT = f"{_CHECKS}/quorum-queues-without-elected-leaders"
 ROUTES: tuple[HttpRoute, ...] = (
@@ -377,8 +400,6 @@ ROUTES: tuple[HttpRoute, ...] = (
     http_route("/extensions", GET=_empty),
     http_route("/auth/attempts/:node", GET=_logins),
     http_route("/auth/attempts/:node/source", GET=_login_sources),
-    http_route("/feature-flags", GET=_empty),
-    http_route("/feature-flags/:name/enable", PUT=_enable_flag),
     http_route("/deprecated-features", GET=_empty),
     http_route("/deprecated-features/used", GET=_empty),
     http_route("/nodes", GET=_list_nodes),
@@ -386,7 +407,7 @@ ROUTES: tuple[HttpRoute, ...] = (
     http_route("/nodes/:node/drain", POST=_node_change("drain")),
     http_route("/nodes/:node/revive", POST=_node_change("revive")),
     http_route("/nodes/:node/memory", GET=_memory),
-    http_route("/nodes/:node/memory/relative", GET=_memory),
+    http_route("/nodes/:node/memory/relative", GET=_relative_memory),
     http_route("/reset", DELETE=_reset),
     http_route("/reset/:node", DELETE=_reset),
     http_route("/aliveness-test/:vhost", GET=_alive),

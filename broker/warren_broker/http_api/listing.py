@@ -20,6 +20,23 @@ Item = dict[str, Any]
 Column = tuple[str, ...]
 
 
+WITH_PAGES: Final = (
+    *(("queues",), ("exchanges",), ("connections",), ("channels",), ("users",), ("vhosts",)),
+    *(("queues", "*"), ("exchanges", "*"), ("users", "without-permissions")),
+    ("connections", "username", "*"),
+)
+"""Paths of lists that `page=` divides; others ignore it, as in RabbitMQ. `*`: any name."""
+
+
+def has_pages(segments: Sequence[str]) -> bool:
+    """Return whether the list at a path is divided into pages."""
+    return any(
+        len(path) == len(segments)
+        and all(part in ("*", given) for part, given in zip(path, segments, strict=True))
+        for path in WITH_PAGES
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Paging:
     """The page that is asked for, and of which names."""

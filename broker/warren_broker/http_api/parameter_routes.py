@@ -10,7 +10,7 @@ import msgspec
 from warren_broker.http_api.access_routes import forward_delete, forward_list
 from warren_broker.http_api.calls import HttpCall, done, path_of
 from warren_broker.http_api.overview import RABBITMQ_VERSION
-from warren_broker.http_api.replies import HttpReply, bad_request, object_not_found
+from warren_broker.http_api.replies import HttpReply, bad_request, object_not_found, refusal_of
 from warren_broker.http_api.routing_table import HttpRoute, http_route
 
 POLICY_FIELDS = ("pattern", "definition", "priority", "apply-to")
@@ -130,7 +130,10 @@ async def _list_links(call: HttpCall) -> HttpReply:
 
 
 async def _export(call: HttpCall) -> HttpReply:
-    found = await call.get(path_of("definitions", *call.names))
+    reply = await call.try_ask("GET", path_of("definitions", *call.names))
+    if reply.condition:
+        raise bad_request("vhost_not_found") if reply.status == 404 else refusal_of(reply, True)
+    found = reply.body
     document = msgspec.json.decode(zlib.decompress(found["document"]))
     headers = {}
     if call.query.get("download"):

@@ -23,11 +23,13 @@ from warren_broker.http_api.replies import HttpRefusal, HttpReply, bad_request
 from warren_broker.http_api.routing_table import HttpRoute, http_route
 from warren_broker.http_api.sample_ranges import Ranges, ranges_of
 from warren_broker.http_api.whole_cluster import nodes_alive
+from warren_broker.management.queue_values import NO_DELIVERY_LIMIT
 
 BASIC: Final = frozenset(
     {
         *("name", "vhost", "type", "durable", "auto_delete", "exclusive", "arguments", "node"),
         *("leader", "members", "online", "state", "policy", "operator_policy"),
+        *("delivery_limit", "delayed_retry"),
         "effective_policy_definition",
     }
 )
@@ -38,7 +40,9 @@ COUNTS: Final = {
     "messages_unacknowledged": "messages_unacknowledged",
     "messages_dlx": "messages_dlx",
     "message_bytes_dlx": "message_bytes_dlx",
+    "message_bytes": "message_bytes",
     "message_bytes_ready": "bytes_ready",
+    "message_bytes_unacknowledged": "bytes_unacknowledged",
     "consumers": "consumer_count",
     "messages_delayed": "messages_delayed",
     "messages_claimed": "messages_claimed",
@@ -74,7 +78,14 @@ def shown_queue(queue: dict[str, Any], alive: set[str], counts: bool) -> dict[st
     }
     if queue["type"] == "quorum":
         online = [node for node in members if node in alive]
-        shown |= {"leader": leader or None, "members": members, "online": online}
+        limit = queue["delivery_limit"]
+        shown |= {
+            "leader": leader or None,
+            "members": members,
+            "online": online,
+            "delivery_limit": "unlimited" if limit == NO_DELIVERY_LIMIT else limit,
+            "delayed_retry": queue["delayed_retry"],
+        }
     if counts:
         shown |= {key: queue[name] for key, name in COUNTS.items()}
     return shown

@@ -9,6 +9,7 @@ from warren_broker.http_api import (
     connection_routes,
     consumer_routes,
     exchange_routes,
+    feature_flags,
     parameter_routes,
     queue_routes,
 )
@@ -16,6 +17,7 @@ from warren_broker.http_api.routing_table import HttpRoute
 
 ROUTES: tuple[HttpRoute, ...] = (
     *cluster_routes.ROUTES,
+    *feature_flags.ROUTES,
     *connection_routes.ROUTES,
     *consumer_routes.ROUTES,
     *queue_routes.ROUTES,

@@ -67,6 +67,11 @@ def _info(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -> 
             "duplicates_dropped": stat.duplicates_dropped,
             "deduplication_ids": stat.deduplication_ids,
             "bytes_ready": stat.bytes_ready,
+            "bytes_unacknowledged": stat.bytes_unacknowledged,
+            "message_bytes": stat.bytes_ready
+            + stat.bytes_unacknowledged
+            + stat.bytes_kept
+            + stat.message_bytes_dlx,
             "consumer_count": stat.consumers,
             "by_priority": dict(stat.by_priority),
             "messages_set_aside": asker.broker.cluster.set_aside.count(queue.group),
@@ -74,6 +79,7 @@ def _info(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -> 
             "relays": _with_most(stat),
         }
     followed = asker.broker.definitions.policy(queue)
+    effective = asker.broker.definitions.config(queue)
     return QueueInfo(
         queue.name,
         queue.vhost,
@@ -87,7 +93,8 @@ def _info(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -> 
         policy=followed.policy,
         operator_policy=followed.operator_policy,
         effective_policy_definition=dict(followed.definition),
-        delayed_retry=_shown_retry(asker.broker.definitions.config(queue)),
+        delayed_retry=_shown_retry(effective),
+        delivery_limit=effective.delivery_limit,
         **fields,
     )
 

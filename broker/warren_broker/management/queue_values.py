@@ -85,6 +85,10 @@ VOLATILE_TYPE: Final = "rabbit_volatile_queue"
 """The type of a name for replies, as RabbitMQ shows it."""
 
 
+NO_DELIVERY_LIMIT: Final = -1
+"""A delivery limit that there is not, as in RabbitMQ's argument."""
+
+
 class QueueInfo(msgspec.Struct, frozen=True):
     """A queue's settings and counts; the counts are of messages except consumer_count.
 
@@ -93,7 +97,9 @@ class QueueInfo(msgspec.Struct, frozen=True):
               staged ones, which are not published yet
     next_delayed_at, last_delayed_at  when the first and the last delayed message are ready, in
                                       milliseconds since the epoch; 0: none is delayed
-    delayed_retry  "disabled", or the type with its delays
+    delayed_retry  "disabled", or the type with its delays; delivery_limit: NO_DELIVERY_LIMIT, or the number
+    message_bytes  bodies and properties of `messages`; bytes_unacknowledged: of those that
+                   consumers hold
     messages_dlx, message_bytes_dlx  dead letters that wait for the confirms of their targets
     by_priority  ready messages by priority; absent: none
     messages_set_aside  messages that could not be handled since the leading node's start
@@ -121,9 +127,12 @@ class QueueInfo(msgspec.Struct, frozen=True):
     next_delayed_at: int = 0
     last_delayed_at: int = 0
     delayed_retry: str = "disabled"
+    delivery_limit: int = NO_DELIVERY_LIMIT
     messages_dlx: int = 0
     message_bytes_dlx: int = 0
     bytes_ready: int = 0
+    bytes_unacknowledged: int = 0
+    message_bytes: int = 0
     consumer_count: int = 0
     by_priority: dict[int, int] = {}
     readers: tuple[ReaderInfo, ...] = ()

@@ -69,11 +69,7 @@ def checkout(context: QueueContext, command: Checkout) -> AnyReply:
     if command.filter:
         consumer.filter = state.filters.use(command.filter, state.contents)
     consumer.limit, consumer.windowed = _window(state, consumer.no_ack, command)
-    consumer.held_bytes = sum(
-        state.contents.size(held[2], held[3], held[3] + held[1] - held[0])
-        for held in consumer.held
-        if consumer.windowed
-    )
+    consumer.held_bytes = sum(map(state.size_of, consumer.held)) if consumer.windowed else 0
     service_order.elect(context)
     service_order.review(state, consumer)
     context.tell_active(consumer)

@@ -528,6 +528,8 @@ class StatReply(Reply, frozen=True, array_like=True, tag="stat"):
     expiring     (reader, ms) of those that are forgotten then unless they are heard before
     described    (reader, claim, batch) of the latest described; started: (reader, registrations)
     divided      (reader, messages in parts, is one due, failures in a row); relays: see `in_hands`
+    bytes_unacknowledged, bytes_kept  of what consumers hold; of what claims hold, and is delayed;
+                 0 where now_ms is 0
     """
 
     messages_ready: int
@@ -553,6 +555,8 @@ class StatReply(Reply, frozen=True, array_like=True, tag="stat"):
     started: tuple[tuple[str, int], ...] = ()
     relays: tuple[tuple[str, int, int], ...] = ()
     now_ms: int = 0
+    bytes_unacknowledged: int = 0
+    bytes_kept: int = 0
 
 
 class ReaderReply(Reply, frozen=True, array_like=True, tag="reader"):

@@ -373,6 +373,18 @@ class QueueState:
         """The messages that consumers have not settled, and those that are kept for relays."""
         return self.unacked + sum(relay.kept_count for relay in self.relays.values())
 
+    def size_of(self, held: Held) -> int:
+        """Return the bytes of a run that a consumer holds."""
+        first_id, last_id, index, first = held[:4]
+        return self.contents.size(index, first, first + last_id - first_id)
+
+    @property
+    def unacknowledged_bytes(self) -> int:
+        """The bytes of `unacknowledged`; visits each run."""
+        held = sum(self.size_of(one) for of in self.all_consumers() for one in of.held)
+        kept = (run for relay in self.relays.values() for run in relay.kept)
+        return held + sum(self.contents.size(run[2], run[3], run[4]) for run in kept)
+
     @property
     def in_use(self) -> bool:
         """Whether there is a consumer or a claim."""

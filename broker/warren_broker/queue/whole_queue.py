@@ -89,7 +89,14 @@ def counts(state: QueueState, now_ms: int = 0) -> StatReply:
         ),
         relays=relays.in_hands(state),
         now_ms=now_ms,
+        bytes_unacknowledged=state.unacknowledged_bytes if now_ms else 0,
+        bytes_kept=_kept_bytes(state) if now_ms else 0,
     )
+
+
+def _kept_bytes(state: QueueState) -> int:
+    claimed = (claim.size_bytes for of in state.readers.values() for claim in of.claims.values())
+    return state.delayed.size_bytes + sum(claimed)
 
 
 def purge(context: QueueContext, command: Purge) -> AnyReply:

@@ -30,6 +30,7 @@ ANSWERED = (
     "overview",
     "cluster-name",
     *below("nodes", "", "/N", "/N/memory", "/N/memory/relative"),
+    "health/checks/certificate-expiration/1/days",
     *("extensions", "version", "whoami", "all-configuration", "permissions", "topic-permissions"),
     *below("definitions", *VHOST),
     *below("parameters", "", "/C", "/C/V", "/C/V/N"),
@@ -70,7 +71,6 @@ ABSENT = {
     "nodes/N/memory/ets/relative": "/nodes/NAME/memory/ets",
     "connections/N/sessions": "/connections/NAME/sessions",
     "users/U/queues": "/users/NAME/queues",
-    "health/checks/certificate-expiration/1/days": "/health/checks/certificate-expiration",
     "login": "/login",
     "config/effective": "/config/effective",
 }

@@ -1,0 +1,92 @@
+"""What programs read of the HTTP API and stumbled over: each is named in its test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from live.conftest import eventually
+from live.http_client import HttpClient, http_client
+from live.load import connect
+from warren.local import LocalCluster
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    settings = {"management": {"enabled": True, "tcp": {"port": 0}}}
+    with LocalCluster(nodes=1, settings=settings) as made:
+        yield made
+
+
+@pytest.fixture
+def http(cluster: LocalCluster) -> HttpClient:
+    return http_client(cluster)
+
+
+def test_nservicebus_finds_the_flags_and_the_delivery_limit(http: HttpClient) -> None:
+    flags = {one["name"]: one for one in http.get("/feature-flags")}
+    assert {"quorum_queue", "stream_queue", "khepri_db", "rabbitmq_4.3.0"} <= set(flags)
+    assert {one["state"] for one in flags.values()} == {"enabled"}
+    assert http("PUT", "/feature-flags/khepri_db/enable", {}).status == 204
+    assert http("PUT", "/feature-flags/nope/enable", {}).status == 400
+    for name, given, limit in (("own", 5, 5), ("none", -1, "unlimited"), ("default", None, 20)):
+        arguments = {"x-queue-type": "quorum"}
+        arguments |= {} if given is None else {"x-delivery-limit": given}
+        body = {"durable": True, "arguments": arguments}
+        assert http("PUT", f"/queues/%2F/limit-{name}", body).status == 201
+        assert http.get(f"/queues/%2F/limit-{name}")["delivery_limit"] == limit
+    stream = {"durable": True, "arguments": {"x-queue-type": "stream"}}
+    refused = http("PUT", "/queues/%2F/s", stream)
+    assert refused.status == 400 and "stream" in refused.body["reason"]
+
+
+def test_telegraf_decodes_the_memory_of_each_node(http: HttpClient) -> None:
+    [node] = http.get("/nodes")
+    memory = http.get(f"/nodes/{node['name']}/memory")["memory"]
+    total = memory.pop("total")
+    assert memory.pop("strategy") == "rss" and all(isinstance(one, int) for one in memory.values())
+    assert sum(memory.values()) == total["rss"] > 1 << 20
+    assert http.get(f"/nodes/{node['name']}/memory/relative")["memory"]["total"] == 100
+
+
+def test_bindings_and_consumers_are_lists_also_with_a_page(http: HttpClient) -> None:
+    for path in ("bindings", "bindings/%2F", "consumers", "consumers/%2F", "permissions", "nodes"):
+        assert isinstance(http.get(f"/{path}?page=1"), list), path
+    for path in ("queues", "queues/%2F", "exchanges", "connections", "channels", "users"):
+        assert http.get(f"/{path}?page=1")["page"] == 1, path
+
+
+def test_definitions_of_an_unknown_vhost_are_a_bad_request(http: HttpClient) -> None:
+    refused = http("GET", "/definitions/nope")
+    assert (refused.status, refused.body["reason"]) == (400, "vhost_not_found")
+
+
+def test_bytes_of_messages_are_shown_wherever_the_messages_are(
+    cluster: LocalCluster, http: HttpClient
+) -> None:
+    arguments = {"x-queue-type": "quorum", "x-delayed-retry-type": "all"}
+    arguments |= {"x-delayed-retry-min": 600_000}
+    with connect(cluster, 0) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare("sized", durable=True, arguments=arguments)
+        for _ in range(5):
+            channel.basic_publish("", "sized", b"x" * 100)
+        held = [channel.basic_get("sized")[0].delivery_tag for _ in range(3)]
+
+        def sizes() -> tuple[int, ...]:
+            shown = http.get("/queues/%2F/sized")
+            names = "message_bytes", "message_bytes_ready", "message_bytes_unacknowledged"
+            return tuple(shown[name] for name in names)
+
+        each = eventually(lambda: sizes()[1], "its leader has counted them") // 2
+        assert each >= 100 and sizes() == (5 * each, 2 * each, 3 * each)
+        channel.basic_nack(held[0])  # waits for its next delivery
+        eventually(lambda: sizes()[2] == 2 * each, "one is delayed")
+        assert sizes()[0] == 5 * each
+        channel.basic_ack(held[2], multiple=True)
+        eventually(lambda: sizes() == (3 * each, 2 * each, 0), "two are gone")
+        assert http.get("/queues/%2F/sized")["delayed_retry"].startswith("all (min: 600000ms")
