@@ -97,7 +97,8 @@ class QueueInfo(msgspec.Struct, frozen=True):
               staged ones, which are not published yet
     next_delayed_at, last_delayed_at  when the first and the last delayed message are ready, in
                                       milliseconds since the epoch; 0: none is delayed
-    delayed_retry  "disabled", or the type with its delays; delivery_limit: NO_DELIVERY_LIMIT, or the number
+    delayed_retry  "disabled", or the type with its delays
+    delivery_limit  NO_DELIVERY_LIMIT, or the number
     message_bytes  bodies and properties of `messages`; bytes_unacknowledged: of those that
                    consumers hold
     messages_dlx, message_bytes_dlx  dead letters that wait for the confirms of their targets
