@@ -29,6 +29,7 @@ from warren_broker.amqp091.wire.codec import FRAME_BYTES_MIN
 from warren_broker.block.layout import BLOCK_BYTES_MAX, LARGEST_BODY_BYTES
 from warren_broker.certificate_login import CertificateLogin, From, SanType
 from warren_broker.http_api.settings import ManagementSettings
+from warren_broker.prometheus.settings import PrometheusSettings
 from warren_broker.shovel.static_settings import StaticShovel, check_static
 from warren_broker.token_settings import TokenSettings
 from warren_raft.runtime.net.certificates import TlsFiles
@@ -178,6 +179,15 @@ class Limits(_Table):
     frame_max: int = Field(131_072, ge=FRAME_BYTES_MIN, le=16 * MIB)
     channel_max: int = Field(2047, ge=1, le=65_535)
     connections_max: int = Field(10_000, ge=1)
+    unauthenticated_max: int = Field(
+        1_000, ge=1, description="connections that have not logged in, of all addresses"
+    )
+    unauthenticated_per_address_max: int = Field(
+        256, ge=1, description="of one address, or one /64 network of IPv6"
+    )
+    logins_per_address_max: int = Field(
+        64, ge=1, description="logins of one address at once; a wrong one takes a second"
+    )
     consumers_max: int = Field(10_000, ge=1, description="consumers of a 0.9.1 connection")
     heartbeat_s: int = Field(60, ge=0, le=65_535)
     handshake_timeout_ms: int = Field(10_000, ge=100)
@@ -293,29 +303,6 @@ class EventExchangeSettings(_Table):
     enabled: bool = False
     vhost: str | None = Field(
         None, min_length=1, max_length=255, description="of the exchange; by default default_vhost"
-    )
-
-
-class PrometheusTcp(_Table):
-    """Where metrics are served."""
-
-    port: int = Field(15_692, ge=0, le=65_535)
-    ip: str = "127.0.0.1"
-
-    @field_validator("ip")
-    @classmethod
-    def _is_ip(cls, value: str) -> str:
-        return str(ipaddress.ip_address(value))
-
-
-class PrometheusSettings(_Table):
-    """The endpoint for Prometheus; names are those of RabbitMQ's plugin."""
-
-    enabled: bool = False
-    tcp: PrometheusTcp = PrometheusTcp()
-    path: str = Field("/metrics", pattern="^(/[A-Za-z0-9._~-]+)+$", max_length=255)
-    return_per_object_metrics: bool = Field(
-        False, description="the path shows each queue, as PATH/per-object always does"
     )
 
 

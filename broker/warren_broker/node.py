@@ -132,6 +132,7 @@ class Node:
             self.settings.plain_address(),
             limits.handshake_timeout_ms,
             limits.connections_max,
+            self.broker.strangers.connections,
         )
         tls_address = self.settings.tls_address()
         if tls_address is not None and self._certificates is not None:

@@ -134,8 +134,8 @@ class AddressShares(Generic[Item]):
     Addresses take turns. Of one address the newest item is first: when more come than have places,
     those that have just come are served, instead of all being served too late. An item with a place
     for longer than `patience_ms` loses it to the next one of the address. When all places are
-    taken, an address with fewer of them takes one of an address with more: at once if the other
-    still has more then, else after `patience_ms`.
+    taken, an address with fewer of them takes one of the address with the most: at once if the
+    other still has more then, else after `patience_ms`; so does an address that has the most.
 
     Invariants: an item has a place or waits, not both;  `_ring` and `_blocked` hold the addresses
     with items that wait, each once;  no address has more than `share` places
@@ -191,7 +191,7 @@ class AddressShares(Generic[Item]):
                     self._blocked[address] = None
                     continue
             elif len(self._held) >= self.total:
-                evicted = self._of_fullest(self._held.count(address), now_ms)
+                evicted = self._of_all(address, now_ms)
                 if evicted is None:
                     continue
             if evicted is not None:
@@ -206,15 +206,17 @@ class AddressShares(Generic[Item]):
         item, since_ms = self._held.oldest(address)
         return item if now_ms - since_ms >= self.patience_ms else None
 
-    def _of_fullest(self, own: int, now_ms: TimeMs) -> Item | None:
-        """Return the item that gives its place to an address with `own` places."""
+    def _of_all(self, address: str, now_ms: TimeMs) -> Item | None:
+        """Return the item that gives its place to this address while all places are taken."""
         if not self._held:
             return None
-        fullest = self._held.fullest()
+        fullest, own = self._held.fullest(), self._held.count(address)
         more = self._held.count(fullest) - own
         if more > 1:
             return self._held.oldest(fullest)[0]
-        return self._overdue(fullest, now_ms) if more == 1 else None
+        if more == 1:
+            return self._overdue(fullest, now_ms)
+        return self._overdue(address, now_ms)
 
     def end(self, item: Item) -> None:
         """Take an item's place, or its turn to wait; an unknown one is ignored."""

@@ -34,6 +34,7 @@ from tests.live.raw_client import RawClient, method
 from tools.environment import ROOT
 from warren.ports import ReservedPorts
 from warren_broker import config, node
+from warren_broker.prometheus.settings import PrometheusSettings
 from warren_raft.runtime.loop import Loop
 from warren_raft.storage import wal
 from warren_raft.storage.files import Files
@@ -90,7 +91,7 @@ class Cluster:
                 data_dir=root / name,
                 listen=config.Listen(amqp="127.0.0.1:0", peers=peers[name]),
                 peers=peers,
-                prometheus=config.PrometheusSettings(enabled=False),
+                prometheus=PrometheusSettings(enabled=False),
             )
             self.nodes[name] = node.Node(settings)
         for each in self.nodes.values():

@@ -32,6 +32,18 @@ def flood(port: int, count: int) -> list[socket.socket]:
     return [socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) for _ in range(count)]
 
 
+def logged_in(port: int) -> list[pika.BlockingConnection]:
+    """Connections with a login, as many as the node takes."""
+    made = []
+    try:
+        for _ in range(LIMIT):
+            parameters = pika.ConnectionParameters("127.0.0.1", port, heartbeat=600)
+            made.append(pika.BlockingConnection(parameters))
+    except pika.exceptions.AMQPError:
+        return made
+    raise AssertionError("more connections than files")
+
+
 def test_a_flood_of_connections_leaves_files_for_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -46,11 +58,14 @@ def test_a_flood_of_connections_leaves_files_for_the_log(
             channel.confirm_delivery()
             channel.queue_declare("q", durable=True, arguments={"x-queue-type": "quorum"})
             sockets = flood(port, 2 * LIMIT)
+            eventually(lambda: "connections before their login turned away" in cluster.log(0), "it")
+            assert REFUSING not in cluster.log(0), "what has not logged in takes half of the files"
+            known = logged_in(port)
             eventually(lambda: REFUSING in cluster.log(0), "the line")
             for _ in range(40):  # many files of the log
                 channel.basic_publish("", "q", bytes(256 << 10))
             assert channel.queue_declare("q", passive=True).method.message_count == 40
-        for sock in sockets:
+        for sock in (*sockets, *known):
             sock.close()
 
         def served() -> bool:

@@ -109,6 +109,15 @@ def test_many_addresses_with_one_place_each_lose_it_only_when_overdue() -> None:
     assert _started(shares, 1000) == [("new", "0")]
 
 
+def test_an_address_that_has_all_places_takes_its_own_when_overdue() -> None:
+    shares = _shares(share=10, total=2)
+    for number in range(3):
+        shares.wait(f"{number}", HERE, number)
+        _started(shares, number)
+    assert _started(shares, 999) == []
+    assert _started(shares, 1000) == [("2", "0")]
+
+
 def test_no_place_while_there_are_none() -> None:
     shares = _shares(total=0)
     shares.wait("a", HERE, 0)

@@ -53,6 +53,7 @@ from warren_broker.cluster.queue_commands import QueueCommands
 from warren_broker.cluster.queue_deletions import QueueDeletions
 from warren_broker.cluster.queue_sampler import QueueSampler
 from warren_broker.cluster.resource_alarms import ResourceAlarms
+from warren_broker.cluster.strangers import Strangers
 from warren_broker.config import NodeConfig, Queues
 from warren_broker.federation.exchange_links import ExchangeLinks
 from warren_broker.federation.links import FederationLinks
@@ -88,6 +89,7 @@ class Broker:
         self.definitions = Definitions(cluster, timeout_ms, settings.bootstrap)
         self.clients = ClientLimits(cluster, self.definitions)
         self.logins = NodeLogins(self.definitions, self.clients, tokens)
+        self.strangers = Strangers(loop, settings.limits)
         totals = NodeTotalsReader(cluster, self.definitions, self.clients, settings)
         interval_ms = settings.management.collect_statistics_interval
         clients: dict[int, DescribedClient] = {}
@@ -112,8 +114,7 @@ class Broker:
         frame_max = settings.limits.frame_max
         self.dead_letters = DeadLetters(self.queues, self.publishing, frame_max)
         self.letter_forwarders = LetterForwarders(self.queues, self.publishing, frame_max, queues)
-        patience_ms = queues.consumer_disconnected_timeout_ms
-        self.absences = Absences(self.queues, self.reading, patience_ms)
+        self.absences = Absences(self.queues, self.reading, queues.consumer_disconnected_timeout_ms)
         self.reconciler = Reconciler(cluster, self.definitions)
         self.leader_transfer = LeaderTransfer(cluster)
         self.maintenance = Maintenance(cluster, self.definitions, self.leader_transfer)

@@ -131,6 +131,7 @@ class _Readings(Collector):
         yield from self._identity()
         yield from self._node()
         yield from self._certificates()
+        yield from self._strangers()
         yield from self._transfers()
         yield from self._counters()
         yield from self._queues() if self._per_object else self._totals()
@@ -184,6 +185,25 @@ class _Readings(Collector):
         for one in self._process.certificates:
             ends.add_metric([str(one.file)], one.ends.timestamp())
         yield ends
+
+    def _strangers(self) -> Iterator[Metric]:
+        """Yield what clients take before their login."""
+        begun = GaugeMetricFamily(
+            "warren_before_login",
+            "Connections before their login, and logins, that have a place or wait for one",
+            labels=["what", "state"],
+        )
+        ended = CounterMetricFamily(
+            "warren_before_login_turned_away",
+            "Those that were ended: refused one, or lost it to another",
+            labels=["what", "reason"],
+        )
+        for what, (held, waiting, refused, evicted) in self._reading.strangers.items():
+            begun.add_metric([what, "place"], held)
+            begun.add_metric([what, "waiting"], waiting)
+            ended.add_metric([what, "refused"], refused)
+            ended.add_metric([what, "evicted"], evicted)
+        yield from (begun, ended)
 
     def _transfers(self) -> Iterator[Metric]:
         for family, said in (

@@ -50,6 +50,8 @@ class NodeReading:
     transfers  shovels and federation links of this node by (family, status)
     damaged    entries of the log that are unreadable here and not repaired yet
     repaired   those that other members have sent, since the start
+    strangers  places and turns before a login, by what: those with one, those that wait, and how
+               many were turned away before and after they had one
     queues, counted  of a scrape per object; else empty
     """
 
@@ -62,6 +64,7 @@ class NodeReading:
     transfers: dict[tuple[str, str], int]
     damaged: int
     repaired: int
+    strangers: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
     definitions: LogPosition | None = None
     led: int = 0
     total: MemberCounts = NO_COUNTS
@@ -107,6 +110,7 @@ class Gathering:
             self._transfers(),
             broker.cluster.host.repair.wanted,
             broker.cluster.host.repair.healed,
+            broker.strangers.counts(),
         )
         if self._per_object:
             reading.counted += self._counted()

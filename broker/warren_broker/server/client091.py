@@ -23,7 +23,6 @@ from warren_broker.metadata import commands as metadata
 from warren_broker.queue import commands
 from warren_broker.server.connection_facts import Spoken, channels_counted, spoken_091
 from warren_broker.server.connection_faults import guarded, guarded_call
-from warren_broker.server.login import log_in
 from warren_broker.server.protocol_client import ProtocolClient
 from warren_broker.server.unread_deliveries import UnreadDeliveries, ask_queue, unsent_bytes
 from warren_raft.runtime.net.stream import Stream
@@ -272,8 +271,7 @@ class Client091(ProtocolClient):
 
     def _authenticate(self, request: requests.AuthenticateRequest) -> None:
         login = (request.user, request.password, request.mechanism)
-        done = self._expiring(self._answer(request))
-        log_in(self._broker, self._log, self._peer, login, done, self._events, self._protocol)
+        self._log_in_turn(login, self._expiring(self._answer(request)))
 
     def _update_secret(self, request: requests.UpdateSecretRequest) -> None:
         logins, rights = self._broker.logins, self._session.state.rights

@@ -24,7 +24,6 @@ from warren_broker.server.connection_faults import guarded, guarded_call
 from warren_broker.server.consumers10 import Consumers10
 from warren_broker.server.engine_build import has_assertions
 from warren_broker.server.links10 import LINK_HANDLERS
-from warren_broker.server.login import log_in
 from warren_broker.server.management_handlers import MANAGEMENT_HANDLERS
 from warren_broker.server.protocol_client import ProtocolClient
 from warren_broker.server.targets10 import Targets10
@@ -239,8 +238,7 @@ class Client10(ProtocolClient):
             answer(result if isinstance(result, errors.Refusal) else connection_requests.LoggedIn())
 
         login = (request.user, request.password, request.mechanism)
-        expiring = self._expiring(done)
-        log_in(self._broker, self._log, self._peer, login, expiring, self._events, self._protocol)
+        self._log_in_turn(login, self._expiring(done))
 
     def _renew(
         self, held: TokenRights, request: RenewTokenRequest, answer: Callable[[Any], None]

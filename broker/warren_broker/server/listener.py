@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
+import time
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
+from warren_broker.address_turns import AddressTurns
 from warren_broker.amqp091.wire import codec
 from warren_broker.amqp10.wire import sasl
 from warren_raft.runtime.loop import Listener as Acceptor
@@ -68,24 +70,65 @@ MakeClient = Callable[[Stream, str], Client]
 
 
 class AcceptedSocket:
-    """A socket before and after its protocol is known.
+    """A socket before and after its protocol is known, and its client has logged in.
 
-    Invariant: `client` is None exactly until eight bytes have arrived, decrypted ones with TLS.
+    Until the login it has a place of its address (`AddressTurns`), and is read within the budget of
+    handshakes; before it has the place nothing is read.
+    Invariants: `client` is None exactly until eight bytes have arrived, decrypted ones with TLS;
+    `stream` is None exactly until it has its place
     """
 
-    __slots__ = ("_header", "_listener", "_timer", "client", "peer", "stream")
+    __slots__ = (
+        "_header",
+        "_listener",
+        "_sock",
+        "_timer",
+        "_tls",
+        "client",
+        "host",
+        "known",
+        "peer",
+        "stream",
+    )
 
     def __init__(
-        self, listener: AmqpListener, sock: socket.socket, peer: str, tls: ServerCertificates | None
+        self,
+        listener: AmqpListener,
+        sock: socket.socket,
+        address: Any,
+        tls: ServerCertificates | None,
     ) -> None:
         self._listener = listener
+        self._sock = sock
+        self._tls = tls
         self._header = b""
-        self.peer = peer
+        self._timer: LoopTimer | None = None
+        self.host = str(address[0])
+        self.peer = f"{address[0]}:{address[1]}"
         self.client: Client | None = None
-        self.stream = self._stream(sock) if tls is None else self._tls_stream(sock, tls)
-        self._timer: LoopTimer | None = listener.loop.call_later(
-            listener.handshake_timeout_ms, self._too_slow
-        )
+        self.stream: Stream | None = None
+        self.known = False
+
+    def begin(self) -> None:
+        """See `Newcomer`: read from now on."""
+        listener = self._listener
+        made = self._stream(self._sock) if self._tls is None else self._tls_stream(self._tls)
+        made.budget = listener.handshakes
+        self.stream = made
+        self._timer = listener.loop.call_later(listener.handshake_timeout_ms, self._too_slow)
+
+    def turn_away(self, reason: str) -> None:
+        """See `Newcomer`: close, which the protocols have no word for before a login."""
+        log.debug("closing %s: %s", self.peer, reason)
+        self.abort()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self.stream is not None:
+            self.stream.abort()
+        else:
+            self._sock.close()
+            self._listener.ended(self)
 
     def _stream(self, sock: socket.socket) -> Stream:
         return Stream(
@@ -98,10 +141,10 @@ class AcceptedSocket:
             on_drained=self._on_drained,
         )
 
-    def _tls_stream(self, sock: socket.socket, tls: ServerCertificates) -> TlsStream:
+    def _tls_stream(self, tls: ServerCertificates) -> TlsStream:
         return TlsStream(
             self._listener.loop,
-            sock,
+            self._sock,
             self._on_data,
             self._on_closed,
             context=tls.current,
@@ -118,21 +161,46 @@ class AcceptedSocket:
         log.debug("connection %s: %s", self.peer, self.stream.description)
 
     def _too_slow(self) -> None:
-        if self.client is None and not self.stream.closed:
-            shaking = isinstance(self.stream, TlsStream) and not self.stream.established
-            log.warning(
-                "closing %s: no %s within %d ms",
-                self.peer,
-                "complete TLS handshake" if shaking else "protocol header",
-                self._listener.handshake_timeout_ms,
-            )
-            self.stream.abort()
+        assert self.stream is not None
+        login = self.client.logged_in if self.client is not None else None
+        if self.stream.closed or (self.known and (login is None or login[1])):
+            return  # it has opened a vhost, and may have ended since
+        shaking = isinstance(self.stream, TlsStream) and not self.stream.established
+        if self.client is not None:
+            missing = "login and open vhost"
+        else:
+            missing = "complete TLS handshake" if shaking else "protocol header"
+        timeout_ms = self._listener.handshake_timeout_ms
+        log.warning("closing %s: no %s within %d ms", self.peer, missing, timeout_ms)
+        self.stream.abort()
 
     def _on_data(self, data: bytes) -> None:
-        if self.client is not None:
+        client = self.client
+        if client is not None and self.known:
             self._listener.loop.heard_bytes += len(data)
-            self.client.received(data)
+            client.received(data)
             return
+        begun = time.perf_counter()
+        try:
+            if client is None:
+                self._select(data)
+            else:
+                self._listener.loop.heard_bytes += len(data)
+                client.received(data)
+                if client.logged_in is not None:
+                    self._logged_in()
+        finally:
+            self._listener.handshakes.spend(time.perf_counter() - begun)
+
+    def _logged_in(self) -> None:
+        """Leave the place to others: the client has logged in, and said something since."""
+        self.known = True
+        if self.stream is not None:
+            self.stream.budget = None
+        self._listener.logged_in(self)
+
+    def _select(self, data: bytes) -> None:
+        assert self.stream is not None
         self._header += data
         header = self._header[:PROTOCOL_HEADER_BYTES]
         if len(header) < PROTOCOL_HEADER_BYTES and HEADER_091.startswith(header[:4]):
@@ -146,8 +214,6 @@ class AcceptedSocket:
             self.stream.send(answer)
             self.stream.end()
             return
-        if self._timer is not None:
-            self._timer.cancel()
         self.client = make(self.stream, self.peer)
         received, self._header = self._header, b""
         self.client.blocked(self._listener.reasons)
@@ -170,7 +236,7 @@ class AcceptedSocket:
                 error,
                 exc_info=None if isinstance(error, OSError) else error,
             )
-        self._listener.connections.discard(self)
+        self._listener.ended(self)
         if self.client is not None:
             self.client.closed(error)
 
@@ -215,7 +281,7 @@ class ClientPort:
             self._reopening = loop.call_later(REOPEN_MS, self.open)
 
     def _accept(self, sock: socket.socket, address: Any) -> None:
-        self._listener.accept(sock, f"{address[0]}:{address[1]}", self.tls)
+        self._listener.accept(sock, address, self.tls)
 
 
 class AmqpListener:
@@ -230,10 +296,14 @@ class AmqpListener:
         address: tuple[str, int] | None,
         handshake_timeout_ms: int,
         connections_max: int,
+        turns: AddressTurns,
     ) -> None:
+        """turns: of sockets before their login."""
         self.loop = loop
         self.handshake_timeout_ms = handshake_timeout_ms
         self.connections_max = connections_max
+        self._turns = turns
+        self._known = 0
         self.connections: set[AcceptedSocket] = set()
         self.protocols: dict[bytes, MakeClient] = {}
         self.reasons: tuple[str, ...] = ()
@@ -265,13 +335,14 @@ class AmqpListener:
             return ": the client speaks TLS, and tls.certfile is not set: this node has no TLS port"
         return f": the client speaks TLS on the plain port; the one with TLS is {self.tls_port}"
 
-    def accept(self, sock: socket.socket, peer: str, tls: ServerCertificates | None) -> None:
-        """Handle a new connection, within the limit."""
-        if len(self.connections) >= self.connections_max:
+    def accept(self, sock: socket.socket, address: Any, tls: ServerCertificates | None) -> None:
+        """Handle a new connection, within the limits."""
+        peer = f"{address[0]}:{address[1]}"
+        if self._known >= self.connections_max:
             log.warning(
                 "refusing %s: %d connections are open, limits.connections_max is %d",
                 peer,
-                len(self.connections),
+                self._known,
                 self.connections_max,
             )
             sock.close()
@@ -282,7 +353,23 @@ class AmqpListener:
         if self._without_file:
             count, self._without_file = self._without_file, 0
             log.warning("clients are accepted again: %d were refused for want of files", count)
-        self.connections.add(AcceptedSocket(self, sock, peer, tls))
+        made = AcceptedSocket(self, sock, address, tls)
+        self.connections.add(made)
+        self._turns.arrive(made)
+
+    def logged_in(self, connection: AcceptedSocket) -> None:
+        """Count a connection that no longer has a place of those before a login."""
+        self._known += 1
+        self._turns.limit(self.connections_max - self._known)
+        self._turns.end(connection)
+
+    def ended(self, connection: AcceptedSocket) -> None:
+        """Forget a connection."""
+        self.connections.discard(connection)
+        if connection.known:
+            self._known -= 1
+            self._turns.limit(self.connections_max - self._known)
+        self._turns.end(connection)
 
     def _refuse_for_files(self, sock: socket.socket, peer: str) -> None:
         """Close a new connection; the first one after an accepted one is a line of the log."""
@@ -317,14 +404,14 @@ class AmqpListener:
             if connection.client is not None:
                 connection.client.shut_down(reason)
             else:
-                connection.stream.abort()
+                connection.abort()
 
     def abandon(self) -> None:
         """Close the ports and every connection as the end of the process would."""
         for port in self._ports:
             port.close()
         for connection in list(self.connections):
-            connection.stream.abort()
+            connection.abort()
 
     def resume(self) -> None:
         """Accept again, on the same ports."""

@@ -10,6 +10,7 @@ from warren_broker import errors
 from warren_broker.amqp091.requests import TokenAccepted
 from warren_broker.certificate_login import EXTERNAL, CertificateLogin, login_name
 from warren_broker.cluster.broker import Broker
+from warren_broker.cluster.strangers import WaitingLogin
 from warren_broker.counters import PROTOCOLS
 from warren_broker.server.connection_events import ConnectionEvents
 from warren_broker.server.connection_log import ConnectionLog
@@ -68,27 +69,46 @@ def log_in(
     done: Callable[[Any], None],
     events: ConnectionEvents,
     protocol: str,
+    gone: Callable[[], bool],
+    guard: Callable[[Callable[[WaitingLogin], None]], Callable[[WaitingLogin], None]],
 ) -> None:
     """Call `done` with what `NodeLogins.authenticate` answers, LoginRefused after
     LOGIN_REFUSED_DELAY_MS.
 
+    Logins of an address wait for each other when there are too many; those of others do not.
+
     peer   the client's address and port
     login  user, password, SASL mechanism
     protocol  its version
+    gone   whether the client has hung up
+    guard  ends the connection when the check fails by a fault
     """
     user, _, mechanism = login
+    turns = broker.strangers.logins
 
-    def checked(result: Any, why: str) -> None:
-        if not isinstance(result, errors.Refusal):
-            events.logged_in(name_of(result, user), mechanism, None)
-        if not isinstance(result, errors.LoginRefused):
+    def check(attempt: WaitingLogin) -> None:
+        def answer(result: Any) -> None:
+            turns.end(attempt)
             done(result)
-            return
-        log.login_refused(user, mechanism, why)
-        events.logged_in(user, mechanism, why)
-        broker.cluster.loop.call_later(LOGIN_REFUSED_DELAY_MS, lambda: done(result))
 
-    check_login(broker, peer, login, checked, PROTOCOLS[protocol])
+        def checked(result: Any, why: str) -> None:
+            if not isinstance(result, errors.Refusal):
+                events.logged_in(name_of(result, user), mechanism, None)
+            if not isinstance(result, errors.LoginRefused):
+                answer(result)
+                return
+            log.login_refused(user, mechanism, why)
+            events.logged_in(user, mechanism, why)
+            broker.cluster.loop.call_later(LOGIN_REFUSED_DELAY_MS, lambda: answer(result))
+
+        try:
+            check_login(broker, peer, login, checked, PROTOCOLS[protocol])
+        except Exception:
+            turns.end(attempt)
+            raise  # to the connection, which it ends
+
+    host = peer.rpartition(":")[0].strip("[]")
+    turns.arrive(WaitingLogin(turns, host, guard(check), gone, done))
 
 
 def _why_not(user: str) -> str:

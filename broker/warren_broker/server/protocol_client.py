@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from warren_broker.amqp091.requests import TokenAccepted
@@ -24,6 +25,7 @@ from warren_broker.server.connection_facts import (
 )
 from warren_broker.server.connection_faults import guarded, guarded_call
 from warren_broker.server.connection_log import ConnectionLog
+from warren_broker.server.login import log_in
 from warren_broker.token_rights import TokenRights
 from warren_raft.runtime.loop import LoopStage, LoopTimer
 from warren_raft.runtime.net.stream import Stream
@@ -70,6 +72,20 @@ class ProtocolClient(ABC):
         for timer in (self._timer, self._expiry):
             if timer is not None:
                 timer.cancel()
+
+    def _log_in_turn(self, login: tuple[str, str, str], done: Callable[[Any], None]) -> None:
+        """Log in when it is this address's turn; login: user, password, mechanism."""
+        log_in(
+            self._broker,
+            self._log,
+            self._peer,
+            login,
+            done,
+            self._events,
+            self._protocol,
+            lambda: self._gone,
+            partial(guarded_call, self),
+        )
 
     def _expiring(self, answer: Callable[[Any], None]) -> Callable[[Any], None]:
         """Return what answers a request, and notes the end of the token that it brought."""

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.patience import PATIENCE_S
+from warren_broker.cluster.strangers import Strangers
+from warren_broker.config import Limits
 from warren_broker.server.listener import AmqpListener
 from warren_raft.runtime.loop import Loop
 
@@ -15,9 +17,17 @@ from warren_raft.runtime.loop import Loop
 class ListeningWorld:
     """A loop and a listener on it; the test says which protocols it speaks."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits | None = None) -> None:
         self.loop = Loop()
-        self.listener = AmqpListener(self.loop, ("127.0.0.1", 0), 10_000, 10)
+        limits = Limits(connections_max=10) if limits is None else limits
+        self.strangers = Strangers(self.loop, limits)
+        self.listener = AmqpListener(
+            self.loop,
+            ("127.0.0.1", 0),
+            limits.handshake_timeout_ms,
+            limits.connections_max,
+            self.strangers.connections,
+        )
 
     def connect(self) -> socket.socket:
         made = socket.create_connection(("127.0.0.1", self.listener.port), PATIENCE_S)

@@ -20,6 +20,8 @@ from tests.broker.kernel import frames as f
 from tests.broker.server.listening import ListeningWorld
 from warren_broker.amqp091.connection_config import ConnectionConfig
 from warren_broker.amqp091.requests import RequestDone
+from warren_broker.cluster.strangers import Strangers
+from warren_broker.config import Limits
 from warren_broker.counters import Counters
 from warren_broker.message_stats import MessageCounts
 from warren_broker.server.client091 import Client091
@@ -64,6 +66,7 @@ def broker_of(loop: Loop) -> Any:
     view = View()
     known: dict[int, Any] = {}
     return SimpleNamespace(
+        strangers=Strangers(loop, Limits()),
         ids=Ids(),
         connections=SimpleNamespace(add=known.__setitem__, remove=known.pop),
         events=SimpleNamespace(on=False),

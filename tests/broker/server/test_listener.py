@@ -19,7 +19,7 @@ class Client:
         self.stream = stream
         self.farewells: list[str] = []
 
-    opened_as = None
+    logged_in = None
 
     def received(self, data: bytes) -> None:
         """Nothing is said to it."""

@@ -15,6 +15,7 @@ from proton import SASL, Connection, Transport
 from warren_broker import errors
 from warren_broker.amqp091 import requests
 from warren_broker.amqp091.connection_config import ConnectionConfig
+from warren_broker.cluster.strangers import Strangers
 from warren_broker.config import Limits
 from warren_broker.counters import Counters
 from warren_broker.message_stats import MessageCounts
@@ -60,9 +61,11 @@ class World:
             now_ms=0,
             clock=clock,
             call_later=self.call_later,
+            call_soon=lambda call: call(),
             at_turn_end=lambda stage, call: self.ends.append(call),
         )
         self.broker: Any = SimpleNamespace(
+            strangers=Strangers(self.loop, Limits()),  # type: ignore[arg-type]
             settings=SimpleNamespace(
                 loopback_users=loopback_users, node="a", cluster="c", limits=Limits()
             ),

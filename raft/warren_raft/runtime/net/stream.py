@@ -14,6 +14,14 @@ from warren_raft.storage.files import IOV_MAX
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
+class ReadBudget(Protocol):
+    """What may be read in one turn of the loop, of all streams that share it."""
+
+    def left(self, turn: int) -> bool:
+        """Return whether another stream may read in this turn."""
+        ...
+
+
 class RoomOwner(Protocol):
     """An owner of a stream that has the place for some of the bytes to come."""
 
@@ -44,6 +52,7 @@ class Stream:
     on_closed    called once and last, with the error that ended it (None: the peer or `close`)
     on_drained   called when the unsent bytes have fallen to `low` after they were above `high`
     paused       whether reading is paused
+    budget       what the owner has set bounds the reads in a turn; None: nothing does
     into         asked before each read for room for the bytes, which then do not go to `on_data`
     An exception from `on_data` is passed to `on_error` when there is one, else it ends the stream
     and is passed to `on_closed`.
@@ -63,6 +72,7 @@ class Stream:
         "_out",
         "_read_bytes",
         "_registration",
+        "budget",
         "bytes_in",
         "bytes_out",
         "closed",
@@ -105,6 +115,7 @@ class Stream:
         self._on_closed = on_closed
         self._on_drained = on_drained
         self._into = into
+        self.budget: ReadBudget | None = None
         self._out: collections.deque[Buffer] = collections.deque()
         self._flush_asked = False
         self._fresh = False
@@ -266,6 +277,8 @@ class Stream:
             # Only a hang-up or an error wakes a paused stream: nothing reads from it.
             self._hung_up()
             return
+        if self.budget is not None and not self.budget.left(self.loop.turn):
+            return  # the socket stays ready, and the next turn comes at once
         room = None if self._into is None or self._closing else self._into.room()
         if room is not None:
             self._read_into(room)

@@ -24,6 +24,8 @@ SEAL_BYTES_MAX = 16 * RECORD_BYTES_MAX
 """Plaintext that is encrypted ahead of what the socket accepts."""
 HANDSHAKE_S_PER_TURN = 0.02
 """CPU time of handshakes in one turn of the loop; further ones wait for the next turn."""
+STEPS_PER_TURN = 32
+"""Steps of clients before their login in one turn, each with some bytes: as above."""
 HANDSHAKE_RECORD = 0x16
 """The first byte that a TLS client sends."""
 
@@ -33,7 +35,7 @@ class TlsRefused(PeerError):
 
 
 class HandshakeBudget:
-    """The time that handshakes may take in one turn, over all connections that share it.
+    """What handshakes may take in one turn, over all connections that share it: time, and steps.
 
     1. A node restarts, and a thousand clients connect within a second.  2. Each handshake signs
     with the node's key, which takes a millisecond or five.  3. Carried out in one turn of the loop,
@@ -41,20 +43,23 @@ class HandshakeBudget:
     suspected. So a turn carries out some; the others' bytes stay in their sockets until the next.
     """
 
-    def __init__(self, turn_s: float = HANDSHAKE_S_PER_TURN) -> None:
+    def __init__(self, turn_s: float = HANDSHAKE_S_PER_TURN, steps: int = STEPS_PER_TURN) -> None:
         self._turn_s = turn_s
+        self._steps = steps
         self._turn = -1
         self._spent_s = 0.0
+        self._made = 0
 
     def left(self, turn: int) -> bool:
         """Return whether another step of a handshake may be made in this turn of the loop."""
         if turn != self._turn:
-            self._turn, self._spent_s = turn, 0.0
-        return self._spent_s < self._turn_s
+            self._turn, self._spent_s, self._made = turn, 0.0, 0
+        return self._spent_s < self._turn_s and self._made < self._steps
 
     def spend(self, seconds: float) -> None:
-        """Count what a step took."""
+        """Count a step, and what it took."""
         self._spent_s += seconds
+        self._made += 1
 
 
 class TlsStream(Stream):
