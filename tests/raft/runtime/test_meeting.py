@@ -96,7 +96,7 @@ def test_of_two_calls_at_once_exactly_one_comes_to_its_end(tmp_path: Path, seed:
         peer = hosts[name]._transport._peers[other]
         if peer.retry is not None:  # the side that would wait to be called does not
             peer.retry.cancel()
-            hosts[name]._transport._call(peer)
+            hosts[name]._transport._due(peer)
         for _ in range(rng.randrange(3)):
             loops[rng.choice("ab")].run_turn(0)
     connected, moves = 0, rng.randrange(12)

@@ -20,6 +20,7 @@ class Wire(threading.Thread):
     """Passes bytes between a caller and `port`; connections there at `cut` stay, and carry nothing.
 
     to, back  which directions of theirs are cut
+    hold      a new connection carries nothing
     """
 
     def __init__(self, port: int) -> None:
@@ -29,8 +30,9 @@ class Wire(threading.Thread):
         self.port = self.listener.getsockname()[1]
         self.pairs: dict[socket.socket, socket.socket] = {}
         self.mute: set[socket.socket] = set()
+        self.held: set[socket.socket] = set()
         self.calls: list[socket.socket] = []
-        self.ended = False
+        self.ended = self.hold = False
         self.lock = threading.Lock()
         self.start()
 
@@ -41,6 +43,11 @@ class Wire(threading.Thread):
                     self.mute.add(caller)
                 if back and caller in self.pairs:
                     self.mute.add(self.pairs[caller])
+
+    def speak(self) -> None:
+        """End the cuts of the connections that are not on hold."""
+        with self.lock:
+            self.mute &= self.held
 
     def run(self) -> None:
         while not self.ended:
@@ -54,6 +61,9 @@ class Wire(threading.Thread):
             called = socket.create_connection(("127.0.0.1", self.target))
             self.pairs[caller], self.pairs[called] = called, caller
             self.calls.append(caller)
+            if self.hold:
+                self.held |= {caller, called}
+                self.mute |= {caller, called}
             return
         other = self.pairs.get(sock)
         if other is None:

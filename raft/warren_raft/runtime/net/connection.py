@@ -47,7 +47,7 @@ class ConnectionOwner(Protocol):
         ...
 
     def admit(self, connection: PeerConnection, hello: Hello) -> None:
-        """Handle a Hello on the acceptor; raises CrossedCalls when this side's call continues."""
+        """Handle the proof of a call; raises CrossedCalls when this side's call continues."""
         ...
 
     def judge(self, hello: Hello) -> None:
@@ -279,7 +279,6 @@ class PeerConnection:
                 )
             self._send(codec.PROOF, prove(self._owner.key, "initiator", self._own, hello))
             return
-        self._owner.admit(self, hello)
         self.node = hello.node
         self._send(codec.HELLO, self._own)
 
@@ -293,6 +292,7 @@ class PeerConnection:
             self._established()
             return
         check_proof(proof, key, "initiator", other, own)
+        self._owner.admit(self, other)
         self._owner.judge(other)
         self.boot_id = other.boot_id
         self._send(codec.PROOF, prove(key, "acceptor", other, own))

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from warren_raft.messages import AnyRaftMessage
 from warren_raft.runtime.config import Address, HostConfig
 from warren_raft.runtime.loop import Listener, Loop, LoopTimer
+from warren_raft.runtime.net.call_table import Act, Calls, CallState, Event
 from warren_raft.runtime.net.connection import PeerConnection
 from warren_raft.runtime.net.dial import Connector
 from warren_raft.runtime.net.handshake import (
@@ -96,12 +97,13 @@ class TransportOwner(Protocol):
 class _Peer:
     """The transport's state of one peer.
 
-    address   the configured address; told: the one that it advertises, if different
-    first     this node's name sorts before the peer's
-    calling   this side's call, in its handshake; called: the peer's, in its handshake
-    renewing  the established connection is silent: another one is attempted
-    Invariant: at most one of connector, calling and retry is set, and none beside a connection
-    unless renewing
+    address    the configured address; told: the one that it advertises, if different
+    first      this node's name sorts before the peer's
+    calls      what is attempted now, and whether `connection` is established, see `call_table`
+    retry, connector, calling, called
+               of the attempt: the timer, the call without a socket, this side's call in its
+               handshake, the peer's
+    Invariant: exactly the one that belongs to `calls.attempt` is set, once the acts are done
     """
 
     __slots__ = (
@@ -109,12 +111,12 @@ class _Peer:
         "called",
         "calling",
         "calls",
+        "calls_made",
         "connection",
         "connector",
         "delay_ms",
         "first",
         "node",
-        "renewing",
         "retry",
         "said",
         "told",
@@ -125,20 +127,32 @@ class _Peer:
         self.address = address
         self.told: Address | None = None
         self.first = first
-        self.calls = 0
+        self.calls = Calls(first)
+        self.calls_made = 0
         self.connection: PeerConnection | None = None
         self.calling: PeerConnection | None = None
         self.called: PeerConnection | None = None
         self.connector: Connector | None = None
         self.retry: LoopTimer | None = None
         self.delay_ms = delay_ms
-        self.renewing = False
         self.said = ""
 
     def next_address(self) -> Address:
         """Return the address to call next: the configured and the advertised one alternate."""
-        self.calls += 1
-        return self.address if self.told is None or self.calls % 2 else self.told
+        self.calls_made += 1
+        return self.address if self.told is None or self.calls_made % 2 else self.told
+
+    def check(self) -> None:
+        """Check the invariants."""
+        self.calls.check()
+        attempt = self.calls.attempt
+        for what, parts in (
+            (CallState.WAITING, self.retry),
+            (CallState.CONNECTING, self.connector),
+            (CallState.CALLING, self.calling),
+            (CallState.CALLED, self.called),
+        ):
+            assert (parts is not None) == (attempt is what), (self.node, attempt, what)
 
 
 class Transport:
@@ -148,7 +162,8 @@ class Transport:
     once and repeatedly; the other one calls if it has not been called for a while: the first may
     not know its address yet, or not know it at all. When both call, the first one's call continues:
     1. It accepts no call of the peer while its own is in the handshake.  2. It starts no call while
-    the peer's is.  So one of the two completes, and the second side's attempt is dropped.
+    the peer's is.  So one of the two completes, and the second side's attempt is dropped. A call
+    counts as the peer's from its Proof on: a stranger's Hello in the peer's name changes nothing.
     """
 
     def __init__(self, config: HostConfig, loop: Loop, boot_id: int, owner: TransportOwner) -> None:
@@ -195,16 +210,11 @@ class Transport:
         peer = self._peers.get(node)
         if peer is None:
             peer = self._known(node, address)
-            if peer.first:
-                self._call(peer)
-            else:
-                self._call_later(peer)
+            self._step(peer, Event.DUE if peer.first else Event.LOST)
         elif peer.address != address:
             peer.address = address
-            peer.calls = 0
-            if peer.connection is None and peer.calling is None:
-                self._drop_call(peer)
-                self._call(peer)
+            peer.calls_made = 0
+            self._step(peer, Event.MOVED)
 
     def _known(self, node: NodeId, address: Address) -> _Peer:
         first = self.config.node < node
@@ -219,6 +229,8 @@ class Transport:
             return
         up = peer.connection is not None
         self._hang_up(peer)
+        for stranger in [each for each in self._strangers if each.node == node]:
+            stranger.stream.abort()  # its handshake, once complete, would make it a peer again
         if up:
             log.info("%s: %s is no longer a peer", self.config.node, node)
             self._down(node)
@@ -228,11 +240,11 @@ class Transport:
         self._owner.on_down(node)
 
     def _drop_call(self, peer: _Peer) -> None:
-        """Abort this side's attempt to reach the peer."""
+        """Abort this side's attempt to reach the peer, and no longer regard the peer's."""
         for attempt in (peer.connector, peer.retry):
             if attempt is not None:
                 attempt.cancel()
-        peer.connector = peer.retry = None
+        peer.connector = peer.retry = peer.called = None
         calling, peer.calling = peer.calling, None
         if calling is not None:
             calling.stream.abort()
@@ -305,64 +317,67 @@ class Transport:
         that the first, if it notices, calls.
         """
         peer = self._peers.get(node)
-        if peer is None or peer.connection is None or self._closed:
-            return
-        if not peer.first:
-            peer.connection.stream.abort(TimeoutError("silent for too long"))
-        elif not peer.renewing:
-            peer.renewing = True
-            self._call(peer)
+        if peer is not None:
+            self._step(peer, Event.SUSPECTED)
 
     def heard_again(self, node: NodeId) -> None:
         """Stop renewing: the connection is no longer silent."""
         peer = self._peers.get(node)
-        if peer is None or not peer.renewing or peer.connection is None:
-            return
-        peer.renewing = False
-        if peer.calling is None:
-            self._drop_call(peer)
+        if peer is not None:
+            self._step(peer, Event.HEARD)
 
     # ------------------------------------------------------------ calling
 
-    def _call(self, peer: _Peer) -> None:
-        peer.retry = None
-        if self._closed or (peer.connection is not None and not peer.renewing):
+    def _step(self, peer: _Peer, event: Event, lost: bool = False, refused: bool = False) -> None:
+        """Note what has happened, and do what follows from it, see `call_table`."""
+        if self._closed:
             return
-        if peer.first and peer.called is not None:
-            return  # see the class: if the peer's call fails, this side calls
-        assert peer.connector is None and peer.calling is None, peer.node
+        for act in peer.calls.step(event):
+            if act is Act.DROP:
+                self._drop_call(peer)
+            elif act is Act.CONNECT:
+                self._connect(peer)
+            elif act is Act.WAIT:
+                self._wait(peer, lost, refused)
+            elif act is Act.REFUSE:
+                raise CrossedCalls(f"node {peer.node!r} is being called")
+            elif peer.connection is not None:  # Act.END
+                peer.connection.stream.abort(TimeoutError("silent for too long"))
+
+    def _connect(self, peer: _Peer) -> None:
         peer.connector = Connector(
             self._loop,
             peer.next_address(),
             self.config.handshake_ms_max,
-            lambda outcome: self._called(peer, outcome),
+            lambda outcome: self._connected(peer, outcome),
         )
 
-    def _called(self, peer: _Peer, outcome: socket.socket | OSError) -> None:
+    def _connected(self, peer: _Peer, outcome: socket.socket | OSError) -> None:
         peer.connector = None
         if isinstance(outcome, OSError):
             self._say(peer, f"cannot connect: {outcome.strerror or outcome}")
-            self._call_later(peer)
+            self._step(peer, Event.FAILED)
             if outcome.errno == errno.ECONNREFUSED:
                 self._owner.on_refused(peer.node)
             return
-        peer.calling = PeerConnection(self, self._loop, outcome, peer.node)
+        if peer.calls.step(Event.CONNECTED) == (Act.GREET,):
+            peer.calling = PeerConnection(self, self._loop, outcome, peer.node)
+        else:
+            outcome.close()
 
-    def _call_later(self, peer: _Peer, at_most: bool = False, lost: bool = False) -> None:
-        if self._closed or peer.retry is not None or self._peers.get(peer.node) is not peer:
-            return
-        if peer.connector is not None or peer.calling is not None:
-            return  # in progress already, beside the connection that has just ended
-        if peer.connection is not None and not peer.renewing:
-            return  # the old one is no longer silent
-        delay = self.config.reconnect_ms_max if at_most or not peer.first else peer.delay_ms
+    def _wait(self, peer: _Peer, lost: bool, refused: bool) -> None:
+        delay = self.config.reconnect_ms_max if refused or not peer.first else peer.delay_ms
         if lost and not peer.first:
             # If the peer's process has ended, its machine refuses at once (`on_refused`): a second
             # side that waited to be called would find out after disconnect_grace_ms only. If the
             # first is up, it has called by then.
             delay = 2 * self.config.reconnect_ms_min
         peer.delay_ms = min(delay * 2, self.config.reconnect_ms_max)
-        peer.retry = self._loop.call_later(delay, lambda: self._call(peer))
+        peer.retry = self._loop.call_later(delay, lambda: self._due(peer))
+
+    def _due(self, peer: _Peer) -> None:
+        peer.retry = None
+        self._step(peer, Event.DUE)
 
     def _say(self, peer: _Peer, what: str) -> None:
         if what != peer.said:  # one line for a peer that stays unreachable, not one per attempt
@@ -396,12 +411,11 @@ class Transport:
     def admit(self, connection: PeerConnection, hello: Hello) -> None:
         """See ConnectionOwner."""
         peer = self._peers.get(hello.node)
-        if peer is None or not peer.first:
+        if peer is None:
             return
-        if peer.calling is not None:
-            raise CrossedCalls(f"node {hello.node!r} is being called")
-        self._drop_call(peer)
-        peer.called = connection
+        self._step(peer, Event.PROVEN)
+        if peer.calls.attempt is CallState.CALLED:
+            peer.called = connection
 
     def greeting(self, to: NodeId) -> Hello:
         """See ConnectionOwner."""
@@ -427,9 +441,8 @@ class Transport:
         peer.told = told if told != peer.address else None
         if connection in (peer.calling, peer.called):
             peer.calling = peer.called = None
-        self._drop_call(peer)
-        peer.renewing = False
-        peer.calls = 0
+        self._step(peer, Event.ESTABLISHED)
+        peer.calls_made = 0
         self._said.pop(hello.node, None)
         old, peer.connection = peer.connection, connection
         if old is not None:
@@ -475,7 +488,7 @@ class Transport:
         peer = self._peers.get(connection.node) if connection.node is not None else None
         if peer is not None and connection is peer.called:
             peer.called = None
-            self._call_later(peer)
+            self._step(peer, Event.FAILED)
         if peer is None or connection not in (peer.connection, peer.calling):
             if error is not None and not isinstance(error, (OSError, CrossedCalls)):
                 self._say_of_stranger(connection, error)
@@ -488,10 +501,10 @@ class Transport:
         if connection is peer.connection:
             peer.connection = None
             self._say(peer, f"connection lost: {error or 'closed by the peer'}")
-            self._call_later(peer, lost=True)
+            self._step(peer, Event.LOST, lost=True)
             self._down(peer.node)
         else:
             peer.calling = None
             if error is not None or peer.first:  # else both called; the other call continues
                 self._say(peer, f"no connection: {error or 'closed by the peer'}")
-            self._call_later(peer, at_most=refused)
+            self._step(peer, Event.FAILED, refused=refused)
