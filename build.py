@@ -111,12 +111,6 @@ def nemesis(options: argparse.Namespace) -> int:
     return run_module("nemesis.run", options, suite.with_tests(environment.environment()))
 
 
-def soak(options: argparse.Namespace) -> int:
-    """Run nodes under a steady load; fails if their memory grows: --minutes N --rate N."""
-    prepare()
-    return run_module("soak.run", options, suite.with_tests(environment.environment()))
-
-
 def federation(options: argparse.Namespace) -> int:
     """Run federated clusters under faults and check their history: --clusters N --minutes N."""
     prepare()
@@ -282,7 +276,6 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "demo-repeat": demo_repeat,
     "clean": clean,
     "nemesis": nemesis,
-    "soak": soak,
     "federation": federation,
     "structure": structure,
     "mutate": mutate,
@@ -310,7 +303,6 @@ PASSES_ON = (
     "bench",
     "sim",
     "nemesis",
-    "soak",
     "federation",
     "mutate",
     "fuzz",

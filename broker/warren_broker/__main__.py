@@ -6,7 +6,6 @@ import argparse
 import gc
 import logging
 import os
-import pwd
 import signal
 import sys
 import threading
@@ -14,8 +13,7 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from warren_broker import VERSION, config, logs
-from warren_broker.cluster import allocator
+from warren_broker import config, logs
 from warren_broker.cluster.boot_definitions import DefinitionsUnusable
 from warren_broker.node import Node
 from warren_broker.server import service_manager
@@ -57,9 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR")
     )
-    parser.add_argument("--version", action="version", version=f"warren {VERSION}")
     options = parser.parse_args(arguments)
-    allocator.use_one_arena()  # before the first thread
     logs.set_up(options.log_level)
     try:
         settings = config.load(options.config)
@@ -71,7 +67,6 @@ def main(arguments: list[str] | None = None) -> int:
         log.info("limit of open files raised from %d to %d", before, now)
     # Many short passes, few threads: the WAL's thread must get the interpreter soon after its sync.
     sys.setswitchinterval(0.0005)
-    allocator.give_back_regularly()
     gc.set_threshold(*COLLECT_AFTER)
     gc.freeze()  # modules and settings are permanent: no collection need scan them
     try:
@@ -121,7 +116,7 @@ def run(node: Node) -> int:
             os.environ[STARTS_REFUSED] = str(refused + 1)
             time.sleep(SPACE_POLL_S * 2 ** min(refused, START_DOUBLED_MAX))
             _begin_anew()
-        log.error("cannot start: %s%s", error, _remedy(error))
+        log.error("cannot start: %s", error)
         return EXIT_FAILED
     except StorageError as error:
         log.error("cannot start: %s", error)
@@ -160,38 +155,6 @@ def run(node: Node) -> int:
         return EXIT_FAILED
     node.stopped()
     return 0
-
-
-def _remedy(error: OSError) -> str:
-    """Return what to do about a failure of the operating system, to go behind its text."""
-    own = _name_of_user(os.geteuid())
-    if isinstance(error, IsADirectoryError):
-        return f": a directory is where the node keeps a file; move {error.filename} away"
-    if not isinstance(error, PermissionError):
-        return ""
-    if error.filename is None:
-        return ": a port below 1024 needs the capability CAP_NET_BIND_SERVICE; take a higher one"
-    path = Path(os.fsdecode(error.filename))
-    there = next((one for one in (path, *path.parents) if _exists(one)), Path("/"))
-    owner = _name_of_user(there.stat().st_uid)
-    return (
-        f": this process runs as user {own}, and {there} is {owner}'s; start it as {owner}, or "
-        f"`chown -R {own}` the directory"
-    )
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except PermissionError:
-        return False
-
-
-def _name_of_user(number: int) -> str:
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return str(number)
 
 
 def _note_outdated(node: Node, reason: str) -> None:

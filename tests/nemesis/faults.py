@@ -19,6 +19,12 @@ PAUSE_SHORT_S = (0.2, 1.6)
 SLOW_S = (4.0, 10.0)
 FLAP_ON_S = 0.1
 FLAP_OFF_S = (0.1, 0.6)
+STUTTERS = 6
+SILENT_S = (0.8, 2.6)
+"""From just below the time after which a node is suspected to the time after which it is called
+again beside the silent connection."""
+SPEAKS_S = (0.01, 0.3)
+"""Less than a handshake takes on a busy machine, or a little more."""
 
 
 Act: TypeAlias = Callable[[int], None]
@@ -123,6 +129,18 @@ def pause_follower(scene: Scene) -> None:
     _pause(scene, scene.other(scene.leader()), PAUSE_LONG_S)
 
 
+def stutter(scene: Scene) -> None:
+    """A node sleeps until it is suspected and called again, wakes for a moment, sleeps again."""
+    node = scene.any()
+    scene.say(f"node-{node} stutters")
+    scene.hit(node)
+    for _ in range(STUTTERS):
+        scene.nodes.pause(node)
+        scene.wait(SILENT_S)
+        scene.nodes.resume(node)
+        scene.wait(SPEAKS_S)
+
+
 def pause_kill(scene: Scene) -> None:
     """A leader suspects a node and dies as that wakes up: no other node ever took it for silent."""
     leader = scene.leader()
@@ -193,6 +211,19 @@ def half_isolate(scene: Scene) -> None:
     scene.heal()
 
 
+def stutter_link(scene: Scene) -> None:
+    """A link carries nothing, or nothing in one direction, then for a moment, then nothing."""
+    node, peer = _link(scene)
+    pairs = scene.chance.choice((((node, peer),), ((peer, node),), ((node, peer), (peer, node))))
+    scene.say(f"the link between node-{node} and node-{peer} stutters")
+    for _ in range(STUTTERS):
+        for pair in pairs:
+            scene.network.cut(*pair)
+        scene.wait(SILENT_S)
+        scene.heal()
+        scene.wait(SPEAKS_S)
+
+
 def slow_link(scene: Scene) -> None:
     """What a node sends, to peers and clients, waits and is dropped."""
     node = scene.any()
@@ -226,6 +257,7 @@ LOCAL: dict[str, Callable[[Scene], None]] = {
     "pause-leader": pause_leader,
     "pause-follower": pause_follower,
     "pause-kill": pause_kill,
+    "stutter": stutter,
 }
 PARTITIONS: dict[str, Callable[[Scene], None]] = {
     "cut-leader": cut_leader,
@@ -235,6 +267,7 @@ PARTITIONS: dict[str, Callable[[Scene], None]] = {
     "half-isolate": half_isolate,
     "slow-link": slow_link,
     "lossy-link": lossy_link,
+    "stutter-link": stutter_link,
 }
 FAULTS = {**LOCAL, **MEMBERS, **PARTITIONS, **DISKS, **FILES}
 

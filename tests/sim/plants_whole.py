@@ -37,6 +37,7 @@ from warren_raft.machine import GroupSpec
 from warren_raft.runtime.group import Group
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.linearizable_reads import LinearizableReads
+from warren_raft.runtime.net import call_table
 from warren_raft.runtime.peer_write_marks import PeerWriteMarks
 from warren_raft.runtime.snapshots import Transfers
 from warren_raft.storage import recovery, rewrite, wal
@@ -59,6 +60,12 @@ def wal_answers_before_the_sync() -> list[Replacement]:
         self.process.after_sync(lambda: self._writer.write(batch))
 
     return [(SimulatedWal, "put", put_hastily)]
+
+
+def a_renewal_begins_a_second_call() -> list[Replacement]:
+    """A silent peer that spoke during a renewal's handshake is called again beside that call."""
+    pair = call_table.CallState.CALLING, call_table.Event.SUSPECTED
+    return [(call_table, "FIRST", {**call_table.FIRST, pair: call_table.CONNECT_NOW})]
 
 
 def every_second_sync_is_skipped() -> list[Replacement]:
@@ -466,6 +473,7 @@ def a_read_does_not_wait_for_its_index() -> list[Replacement]:
 PLANTS = (
     by_name(
         wal_answers_before_the_sync,
+        a_renewal_begins_a_second_call,
         every_second_sync_is_skipped,
         directory_not_synced_after_a_rename,
         a_file_that_is_written_over_keeps_its_salt,

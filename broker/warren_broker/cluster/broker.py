@@ -144,7 +144,6 @@ class Broker:
             self.leader_queries,
             self.placement,
             self.maintenance,
-            self.resource_alarms,
         )
         return MemberService(
             self.cluster,

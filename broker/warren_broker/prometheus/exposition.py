@@ -13,13 +13,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from warren_broker import VERSION
 from warren_broker.certificate_ends import CertificateEnd, first_ends
-from warren_broker.cluster.allocator import Allocated, allocated
 from warren_broker.cluster.led_queues import MemberCounts
 from warren_broker.cluster.process_facts import disk_free_bytes, open_files, resident_bytes
 from warren_broker.config import AlarmSettings
 from warren_broker.counters import FAMILIES
+from warren_broker.management.queue_service import BROKER_VERSION
 from warren_broker.message_stats import COUNTED
 from warren_broker.prometheus.detailed import PREFIX, chosen
 from warren_broker.prometheus.readings import (
@@ -87,7 +86,6 @@ class ProcessReading:
     open_files_max: int
     disk_free_bytes: int
     certificates: list[CertificateEnd]
-    allocated: Allocated | None
 
     @classmethod
     def taken(cls, data_dir: Path, certificates: Iterable[Path]) -> ProcessReading:
@@ -98,7 +96,6 @@ class ProcessReading:
             resource.getrlimit(resource.RLIMIT_NOFILE)[0],
             disk_free_bytes(data_dir),
             first_ends(certificates),
-            allocated(),
         )
 
 
@@ -145,7 +142,7 @@ class _Readings(Collector):
     def _identity(self) -> Iterator[Metric]:
         build = {
             "product_name": "Warren",
-            "product_version": VERSION,
+            "product_version": BROKER_VERSION,
             "prometheus_client_version": version("prometheus-client"),
         }
         identity = {
@@ -178,13 +175,6 @@ class _Readings(Collector):
             ("alarms_free_disk_space_watermark", "1: disk alarm", "disk" in reading.alarms),
         ):
             yield GaugeMetricFamily(PREFIX + name, said, value=int(value))
-        memory = GaugeMetricFamily(
-            "warren_allocator_bytes", "What the C library's allocator holds", labels=["part"]
-        )
-        if process.allocated is not None:
-            for part, size in process.allocated._asdict().items():
-                memory.add_metric([part], size)
-        yield memory
 
     def _certificates(self) -> Iterator[Metric]:
         ends = GaugeMetricFamily(

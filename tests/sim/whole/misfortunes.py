@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 from sim.planned import Striking
 from sim.whole.copies import OlderCopy
 from sim.whole.policymakers import hand_over
+from sim.whole.wire import SUSPECTED_AFTER_BEATS
 
 if TYPE_CHECKING:
     from sim.whole.process import Machine, Process
+    from sim.whole.wire import Link
     from sim.whole.world import World
 
 BEHIND_CUT_SHARE = 0.2
@@ -24,12 +26,14 @@ JUMPS_MS = (-5_000, -300, 300, 5_000, 20_000)
 class Misfortunes(Striking):
     """A stream of faults until `stop`.
 
-    copies  the number of directories replaced by older copies
+    copies         the number of directories replaced by older copies
+    stutter_to_ms  something stutters until then: two at once would be one long silence
     """
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.copies = 0
+        self.stutter_to_ms = 0
 
     def begin(self) -> None:
         """Schedule the first fault."""
@@ -228,6 +232,54 @@ class Misfortunes(Striking):
             sender = self.rng.choice(link.ends)
             self.world.wire.cut(link, self.rng.choice((50, 700, 2_000)), sender)
 
+    def stutter(self) -> None:
+        """Silence a connection, or a node, for as long as it takes to be suspected or to be called
+        again; let it speak for a moment, amid a handshake perhaps; and again."""
+        wire, rng = self.world.wire, self.rng
+        name = self.anybody().name
+        links = wire.links_of(name)
+        if links and rng.random() < 0.5:
+            links = [rng.choice(links)]
+        ways = {link: rng.choice((None, name, link.peer(name))) for link in links}
+        at_ms = 0
+        for silent_ms, speaks_ms in self._stuttering():
+            for link, sender in ways.items():
+                self.world.agenda.after(at_ms, self._silence, link, sender)
+                self.world.agenda.after(at_ms + silent_ms, wire.speak, link)
+            at_ms += silent_ms + speaks_ms
+
+    def _silence(self, link: Link, sender: str | None) -> None:
+        if not self.stopped:
+            self.world.wire.silence(link, sender)
+
+    def doze(self) -> None:
+        """Pause a process, let it run for a few turns, pause it again, and so on."""
+        process = (self.leader() if self.rng.random() < 0.3 else self.anybody()).running
+        at_ms = 0
+        if process is not None:
+            for silent_ms, speaks_ms in self._stuttering():
+                self.world.agenda.after(at_ms, self._doze, process, silent_ms)
+                at_ms += silent_ms + speaks_ms
+
+    def _doze(self, process: Process, for_ms: int) -> None:
+        if not self.stopped:
+            process.stands_still(for_ms)
+
+    def _stuttering(self) -> list[tuple[int, int]]:
+        """How long something is silent, and speaks, again and again; nothing: something does."""
+        if self.world.agenda.now_ms < self.stutter_to_ms:
+            return []
+        rng, beat_ms = self.rng, self.world.profile.heartbeat_ms
+        # It is suspected after so many beats, and called again after twice as many.
+        silent_ms = int(SUSPECTED_AFTER_BEATS * beat_ms * rng.choice((1.2, 2.4, 2.4)))
+        speaks_ms = rng.choice((1, 1, 3, 40, 200))
+        turns = [
+            (silent_ms + rng.randrange(beat_ms), speaks_ms + rng.randrange(speaks_ms))
+            for _ in range(rng.choice((3, 5)))
+        ]
+        self.stutter_to_ms = self.world.agenda.now_ms + sum(map(sum, turns))
+        return turns
+
     def isolate(self) -> None:
         """Isolate one node for a while."""
         name = (self.leader() if self.rng.random() < 0.5 else self.anybody()).name
@@ -245,9 +297,10 @@ class Misfortunes(Striking):
 
     def reset(self) -> None:
         """Break a connection."""
-        links = [link for link in self.world.wire.links.values() if link.live]
+        wire = self.world.wire
+        links = [link for link in wire.links.values() if wire.connected(link)]
         if links:
-            self.world.wire.broken(self.rng.choice(links))
+            wire.broken(self.rng.choice(links))
 
     # ------------------------------------------------------------------ disks
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -12,14 +12,16 @@ from sim.checkers import require
 from sim.whole.process import Process
 from sim.whole.sync import NoThreading, SimulatedBackgroundWriter, SimulatedWal
 from sim.whole.windows import shrunk
-from sim.whole.wire import SimulatedTransport
+from sim.whole.wire import SimulatedConnector, SimulatedListener
 from warren_broker.metadata import passwords
 from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.codec import MalformedEntry, decode_submission
 from warren_broker.queue.machine import QueueMachine
 from warren_broker.queue.state import QueueState
 from warren_raft.machine import Applied, Meta
-from warren_raft.runtime import host as host_module
+from warren_raft.messages import AnyRaftMessage
+from warren_raft.runtime.net import transport as transport_module
+from warren_raft.runtime.net.transport import Transport
 from warren_raft.storage import log_store as log_store_module
 from warren_raft.storage import wal as wal_module
 
@@ -54,28 +56,55 @@ def machines(world: World) -> list[tuple[Any, str, Any]]:
     return [(QueueContext, "dead_letter", heard), (QueueMachine, "apply", applying)]
 
 
+def running(world: World, is_it: Callable[[Process], bool]) -> Process:
+    """The process of which that is true."""
+    return next(
+        machine.running
+        for machine in world.processes.values()
+        if machine.running is not None and is_it(machine.running)
+    )
+
+
+def network(world: World) -> list[tuple[Any, str, Any]]:
+    """Let the product's transport use the simulated network, and report what it sends."""
+
+    def at(loop: Any) -> Process:
+        return running(world, lambda process: process.loop is loop)
+
+    def connector(loop: Any, *args: Any) -> SimulatedConnector:
+        return SimulatedConnector(at(loop), *args)
+
+    def listener(loop: Any, *args: Any) -> SimulatedListener:
+        return SimulatedListener(at(loop), *args)
+
+    send_raft = Transport.send_raft
+
+    def sending(
+        self: Transport, node: str, batch: Sequence[AnyRaftMessage], now: bool = False
+    ) -> bool:
+        if self.up(node):
+            for message in batch:
+                world.checkers.sent(at(self._loop), message)
+        return send_raft(self, node, batch, now)
+
+    return [
+        (transport_module, "Connector", connector),
+        (transport_module, "Listener", listener),
+        (Transport, "send_raft", sending),
+    ]
+
+
 @contextmanager
 def outside(world: World) -> Iterator[None]:
     """Install the substitutes while the context lasts."""
 
-    def running(is_it: Any) -> Process:
-        return next(
-            machine.running
-            for machine in world.processes.values()
-            if machine.running is not None and is_it(machine.running)
-        )
-
-    def transport(config: Any, loop: Any, boot_id: int, owner: Any) -> SimulatedTransport:
-        made = world.wire.transports[config.node] = SimulatedTransport(world, config, owner)
-        return made
-
     def wal(files: Any, *args: Any, **named: Any) -> SimulatedWal:
-        process = running(lambda process: process.machine.files is files)
+        process = running(world, lambda process: process.machine.files is files)
         process.wal = SimulatedWal(process, files, *args, **named)
         return process.wal
 
     def background_writer(post: Any, path: Any) -> SimulatedBackgroundWriter:
-        process = running(lambda process: process.loop.post == post)
+        process = running(world, lambda process: process.loop.post == post)
         process.background_writer = SimulatedBackgroundWriter(
             process.after_sync, lambda: world.checkers.rewritten(process), post, path
         )
@@ -93,7 +122,7 @@ def outside(world: World) -> Iterator[None]:
         logging.disable(logging.CRITICAL)
         stack.callback(logging.disable, logging.NOTSET)
         for where, name, by in (
-            (host_module, "Transport", transport),
+            *network(world),
             (log_store_module, "Wal", wal),
             (log_store_module, "BackgroundWriter", background_writer),
             (wal_module, "threading", NoThreading),

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from sim.checkers import Violation, require
 from sim.whole.files import MemoryFiles
 from sim.whole.sync import SimulatedBackgroundWriter, SimulatedWal
+from sim.whole.wire import SUSPECTED_AFTER_BEATS, Socket, Watch
 from warren_broker.cluster.broker import Broker
 from warren_broker.config import Limits, Listen, NodeConfig, Queues
 from warren_raft.errors import StorageError
 from warren_raft.machine import Applied, Meta
 from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.host import Host, MessageHandler
-from warren_raft.runtime.loop import Loop
+from warren_raft.runtime.loop import READ, Loop
 from warren_raft.runtime.observer import Observer
 from warren_raft.storage import synced_mark
 from warren_raft.storage.errors import DirectoryOutdated, WriteFailed
@@ -48,7 +49,14 @@ KEPT = ("/lock", "/node.json")
 
 
 class SimulatedLoop(Loop):
-    """A loop that looks at no descriptors: a poster wakes it up by other means."""
+    """A loop that looks at no descriptors: a poster wakes it up by other means, and so do the
+    sockets of the simulated network."""
+
+    def register(self, fd: Any, *calls: Any, **named: Any) -> Any:
+        """See Loop."""
+        if isinstance(fd, Socket):
+            return Watch(self, fd, *calls, READ)
+        return super().register(fd, *calls, **named)
 
     def post(self, call: Callable[[], None]) -> None:
         """See Loop."""
@@ -215,6 +223,7 @@ class Machine:
         assert process is not None
         process.dead = True
         process.loop.close()
+        self.world.wire.died(self.name, silent=False)
         self.files.crash()
 
     def lose_disk(self) -> None:
@@ -386,7 +395,7 @@ class Process:
                 data_dir=DATA_DIR,
                 raft=world.profile.config,
                 heartbeat_ms=world.profile.heartbeat_ms,
-                suspect_after_ms=5 * world.profile.heartbeat_ms,
+                suspect_after_ms=SUSPECTED_AFTER_BEATS * world.profile.heartbeat_ms,
                 wal_file_bytes=world.profile.wal_file_bytes,
                 memtable_bytes=world.profile.memtable_bytes,
                 snapshot_entries_min=world.profile.snapshot_entries_min,
@@ -479,6 +488,9 @@ class Process:
         except WriteFailed as error:
             self.machine.write_failed(error)
             return
+        except DirectoryOutdated as error:
+            self.machine.outdated(error)
+            return
         if wait_ms is not None:
             self.wake(self.world.agenda.now_ms + wait_ms)
 
@@ -487,6 +499,8 @@ class Process:
             self.loop.run_turn(0)
             if self.dead:
                 return None
+            for peer in self.host._transport._peers.values():
+                peer.check()
             wait_ms = self.loop._wait_ms(None)
             if wait_ms != 0 and not self.loop._posted:
                 return wait_ms

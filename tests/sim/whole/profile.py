@@ -144,7 +144,6 @@ class Profile:
     retained_bytes_max: int
     memtable_bytes: int
     write_here: bool
-    codec: bool
     windows: windows.Windows
     config: RaftConfig
     policies: bool = False
@@ -240,7 +239,6 @@ def draw(rng: Random) -> Profile:
         retained_bytes_max=rng.choice((0, 1_000, 1 << 20)),
         memtable_bytes=rng.choice((500, 1 << 20)),
         write_here=rng.random() < 0.25,
-        codec=rng.random() < 0.3,
         windows=windows.draw(rng, drawn.lives),
         config=_config(rng),
     )

@@ -23,6 +23,8 @@ FAULTS = (
     "half_cut",
     "isolate",
     "half_isolate",
+    "stutter",
+    "doze",
     "reset",
     "transfer",
     "slow_disk",
@@ -54,9 +56,10 @@ OLDER = ("old_directory", "old_newest_file")
 DAMAGE = ("rot", "misdirect")
 LIVES = "many_lives"
 BEHIND = "disk_behind"
-LIVES_SHARE, FEW_SHARE, BEHIND_SHARE = 0.25, 0.4, 0.2
+STUTTERS = ("stutter", "doze")
+LIVES_SHARE, FEW_SHARE, BEHIND_SHARE, STUTTER_SHARE = 0.25, 0.4, 0.2, 0.07
 """Of the worlds whose disks are all well: about life after life of a node; of a few kinds only;
-about a disk that lacks what its node has applied."""
+about a disk that lacks what its node has applied; about links and nodes that stutter."""
 OLDER_SHARE, DAMAGE_SHARE, LOSS_SHARE = 0.35, 0.25, 0.2
 """Of the worlds with an unlucky node: what they are about."""
 
@@ -91,6 +94,8 @@ class Swarm:
 def draw(rng: Random, nodes: int, unlucky: bool) -> Swarm:
     """Those of one world; unlucky: it has a node whose disk may be lost or damaged."""
     kind = rng.random()
+    if not unlucky and nodes >= 3 and kind >= 1 - STUTTER_SHARE:
+        return Swarm(STUTTERS, rng.choice(STUTTERS))
     if not unlucky:
         if kind < LIVES_SHARE and nodes >= 3:
             return Swarm((LIVES, *_few(rng, FAULTS, 3)), LIVES)

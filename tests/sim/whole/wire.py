@@ -1,43 +1,45 @@
-"""The connections between simulated nodes: in order, at most once, broken and made again."""
+"""The network between simulated nodes: what the product's own transport takes for sockets.
+
+A connection carries bytes in order, as TCP does; it is reset, or carries nothing any more without
+a word. Handshakes, calls, frames and renewals are the product's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import collections
+import errno
+import os
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from warren_raft import messages as raft_messages
-from warren_raft.runtime.config import Address, HostConfig
-from warren_raft.runtime.net.handshake import SecondProcess
-from warren_raft.storage.errors import DirectoryOutdated, WriteFailed
+from warren_raft.runtime.loop import READ, Loop, LoopTimer, WatchedSocket
+from warren_raft.runtime.net.dial import Outcome
 
 if TYPE_CHECKING:
     from sim.whole.process import Process
     from sim.whole.world import World
 
+SUSPECTED_AFTER_BEATS = 5
+"""A node suspects a peer that it has not heard for so many intervals of heartbeats."""
+SYN_AGAIN_MS = 200
+"""So long a caller waits that had no answer, until it asks again."""
+LAG_MS_MAX = 2_000
+"""After a cut a connection may stay silent for so long: TCP doubles its pause each time."""
+TOLD_MS_MAX = 30
+
 
 class Link:
-    """One pair of nodes.
+    """The way between two nodes.
 
-    live     bytes travel; epoch counts the connections, what belongs to an older one is lost
-    believes which of the two still takes it for established
-    cut      the ends of which no bytes get through; one end only: a half-open way
-    stalled  while it is cut: what was sent, in order
-    spoke    the node that has sent something since its last heartbeat
-    told     on this connection: the last write of the log that each end has told of
+    cut       the ends of which no bytes get through; one end only: a half-open way
+    stalled   while it is cut: what was sent, in order
     """
 
     def __init__(self, one: str, other: str) -> None:
         self.ends = (one, other)
-        self.live = False
-        self.epoch = 0
-        self.believes = {one: False, other: False}
         self.cut = {one: False, other: False}
         self.cut_for_good = False
-        self.stalled: list[tuple[str, Callable[[Process], None]]] = []
-        self.free_at = {one: 0, other: 0}
-        self.spoke = {one: False, other: False}
-        self.told = {one: 0, other: 0}
-        self.read_ms = {one: 0, other: 0}
+        self.stalled: list[tuple[Socket, bytes | Exception]] = []
 
     @property
     def blocked(self) -> bool:
@@ -49,8 +51,221 @@ class Link:
         return self.ends[0] if self.ends[1] == name else self.ends[1]
 
 
+class Ended(Exception):
+    """The other side has sent its last byte."""
+
+
+class Socket:
+    """One end of a connection, as `Stream` uses a socket; the system takes all that is sent.
+
+    lost     nothing gets through any more, in either direction
+    inbox    received and not read: bytes, in the end why there are no more
+    free_at  when what is sent next arrives at the earliest
+    """
+
+    family = None
+
+    def __init__(self, process: Process, link: Link, wire: Wire) -> None:
+        self.process = process
+        self.name = process.name
+        self.link = link
+        self.wire = wire
+        self.peer: Socket
+        self.inbox: collections.deque[bytes | Exception] = collections.deque()
+        self.watch: Watch | None = None
+        self.closed = self.lost = False
+        self.free_at = 0
+
+    # What `Stream` and `Transport` call.
+
+    def setblocking(self, flag: bool) -> None:
+        """It never blocks."""
+
+    def setsockopt(self, *option: int) -> None:
+        """Its buffers are as large as they need be."""
+
+    def getsockopt(self, *option: int) -> int:
+        """No error."""
+        return 0
+
+    def fileno(self) -> int:
+        """Low enough to be accepted."""
+        return 0
+
+    def getpeername(self) -> tuple[str, int]:
+        """The other node's address."""
+        return self.wire.world.addresses[self.peer.name], 0
+
+    def sendmsg(self, buffers: Iterable[Any]) -> int:
+        """See socket."""
+        return self.send(b"".join(buffers))
+
+    def send(self, data: bytes) -> int:
+        """See socket."""
+        if self.inbox and isinstance(self.inbox[-1], OSError):
+            raise self.inbox[-1]
+        self.wire.carry(self, data)
+        return len(data)
+
+    def recv(self, size: int) -> bytes:
+        """See socket."""
+        if not self.inbox:
+            raise BlockingIOError
+        first = self.inbox[0]
+        if isinstance(first, Ended):
+            return b""
+        if isinstance(first, Exception):
+            raise first
+        if len(first) > size:
+            self.inbox[0] = first[size:]
+        else:
+            self.inbox.popleft()
+        return first[:size]
+
+    def recv_into(self, room: memoryview) -> int:
+        """See socket."""
+        data = self.recv(len(room))
+        room[: len(data)] = data
+        return len(data)
+
+    def shutdown(self, how: int) -> None:
+        """See socket; no peer is told so while it is to be sent more."""
+        self.wire.carry(self, Ended())
+
+    def close(self) -> None:
+        """See socket."""
+        if not self.closed:
+            self.closed = True
+            self.watch = None
+            self.wire.carry(self, Ended())
+            self.wire.forget(self)
+
+    # What the network calls.
+
+    def arrived(self, item: bytes | Exception) -> None:
+        """Hand it to the process, which reads it in its next turn."""
+        self.inbox.append(item)
+        self.process.inject(self.ready)
+
+    def ready(self) -> None:
+        """Let the process read once, as its loop would; what it leaves comes in the next turn."""
+        watch = self.watch
+        if watch is None or not self.inbox or not watch.events & READ:
+            return
+        try:
+            watch.readable()
+        except Exception as error:
+            if watch.on_error is None:
+                raise
+            watch.on_error(error)
+        if self.watch is not None and self.inbox:
+            self.process.inject(self.ready)
+
+
+class Watch(WatchedSocket):
+    """A socket that a loop watches."""
+
+    def __init__(self, loop: Loop, sock: Socket, *calls: Any) -> None:
+        super().__init__(loop, 0, *calls)
+        self.sock = sock
+        sock.watch = self
+        if sock.inbox:
+            sock.process.inject(sock.ready)
+
+    def watch(self, events: int) -> None:
+        """See WatchedSocket."""
+        self.events = events
+        self.sock.process.inject(self.sock.ready)
+
+    def close(self) -> None:
+        """See WatchedSocket."""
+        self.sock.watch = None
+
+
+class SimulatedListener:
+    """A node's port for peers; see `loop.Listener`."""
+
+    def __init__(
+        self, process: Process, address: tuple[str, int], on_accept: Callable[[Any, Any], None]
+    ) -> None:
+        self.process = process
+        self.port = address[1]
+        self.on_accept = on_accept
+        self.wire = process.world.wire
+        self.wire.listeners[process.name] = self
+
+    def accept(self, sock: Socket) -> None:
+        """Pass it on, or close it."""
+        if self.wire.listeners.get(self.process.name) is self:
+            self.on_accept(sock, sock.getpeername())
+        else:
+            sock.close()
+
+    def close(self) -> None:
+        """See Listener."""
+        if self.wire.listeners.get(self.process.name) is self:
+            del self.wire.listeners[self.process.name]
+
+
+class SimulatedConnector:
+    """One attempt to connect; see `dial.Connector`."""
+
+    def __init__(
+        self, process: Process, address: tuple[str, int], timeout_ms: int, done: Outcome
+    ) -> None:
+        self.process = process
+        self.wire = process.world.wire
+        self.to = self.wire.node_at(address[0])
+        self.done: Outcome | None = done
+        self.timer: LoopTimer = process.loop.call_later(timeout_ms, self._timed_out)
+        self._ask()
+
+    def cancel(self) -> None:
+        """See Connector."""
+        self.done = None
+        self.timer.cancel()
+
+    def _ask(self) -> None:
+        if self.done is None or self.process.dead:
+            return
+        wire, agenda = self.wire, self.process.world.agenda
+        if wire.of(self.process.name, self.to).blocked or self.to in wire.off:
+            agenda.after(SYN_AGAIN_MS, self._ask)
+        else:
+            agenda.after(wire.latency_ms(), self._asked)
+
+    def _asked(self) -> None:
+        if self.done is None or self.process.dead:
+            return
+        agenda, listener = self.process.world.agenda, self.wire.listeners.get(self.to)
+        if listener is None:
+            refused = OSError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+            agenda.after(self.wire.latency_ms(), self._answer, refused)
+            return
+        caller, called = self.wire.connect(self.process, listener.process)
+        listener.process.inject(lambda: listener.accept(called))
+        agenda.after(self.wire.latency_ms(), self._answer, caller)
+
+    def _answer(self, outcome: Any) -> None:
+        self.process.inject(lambda: self._finish(outcome))
+
+    def _timed_out(self) -> None:
+        self._finish(OSError(errno.ETIMEDOUT, "no answer to the attempt to connect"))
+
+    def _finish(self, outcome: Any) -> None:
+        done, self.done = self.done, None
+        self.timer.cancel()
+        if done is not None:
+            done(outcome)
+        elif isinstance(outcome, Socket):
+            outcome.close()
+
+
 class Wire:
-    """All links of a world."""
+    """All links of a world, and the connections on them.
+
+    off  machines without power: they answer nothing
+    """
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -59,8 +274,9 @@ class Wire:
         self.links = {
             frozenset((a, b)): Link(a, b) for at, a in enumerate(names) for b in names[at + 1 :]
         }
-        self.carried = 0
-        self.transports: dict[str, SimulatedTransport] = {}
+        self.listeners: dict[str, SimulatedListener] = {}
+        self.sockets: dict[str, list[Socket]] = {name: [] for name in names}
+        self.off: set[str] = set()
 
     def of(self, one: str, other: str) -> Link:
         """The link of two nodes."""
@@ -70,334 +286,123 @@ class Wire:
         """Every link of a node, in a fixed order."""
         return [link for link in self.links.values() if name in link.ends]
 
+    def node_at(self, address: str) -> str:
+        """The node with that address."""
+        return next(name for name, host in self.world.addresses.items() if host == address)
+
+    def latency_ms(self) -> int:
+        """How long something is on its way."""
+        low, high = self.world.profile.latency_ms
+        return low + int(self.rng.random() * (high + 1 - low))
+
+    def connected(self, link: Link) -> list[Socket]:
+        """The sockets of the first end of a link."""
+        one, other = link.ends
+        return [sock for sock in self.sockets[one] if sock.peer.name == other]
+
     # ------------------------------------------------------------------ carrying
 
-    def send(self, sender: str, link: Link, act: Callable[[Process], None]) -> None:
-        """`act` on the other end, later; lost when the connection is."""
-        link.spoke[sender] = True
-        if not link.live:
+    def connect(self, caller: Process, called: Process) -> tuple[Socket, Socket]:
+        """Make a connection."""
+        link = self.of(caller.name, called.name)
+        ends = Socket(caller, link, self), Socket(called, link, self)
+        for end, other in zip(ends, reversed(ends), strict=True):
+            end.peer = other
+            self.sockets[end.name].append(end)
+        return ends
+
+    def forget(self, sock: Socket) -> None:
+        """It is closed."""
+        if sock in self.sockets[sock.name]:
+            self.sockets[sock.name].remove(sock)
+
+    def carry(self, sender: Socket, item: bytes | Exception) -> None:
+        """Bring it to the other end, after what was sent before."""
+        if sender.lost:
             return
-        if link.cut[sender]:
-            link.stalled.append((sender, act))
+        if sender.link.cut[sender.name]:
+            sender.link.stalled.append((sender, item))
             return
-        self.world.agenda.at(
-            self.arrives(sender, link), self.arrive, link, link.epoch, link.peer(sender), act
-        )
+        at_ms = self.world.agenda.now_ms + self.latency_ms()
+        sender.free_at = at_ms = max(at_ms, sender.free_at)
+        self.world.agenda.at(at_ms, self._arrive, sender.peer, item)
 
-    def arrives(self, sender: str, link: Link) -> int:
-        """When what is sent now is there: after what was sent before."""
-        low, high = self.world.profile.latency_ms
-        at_ms = self.world.agenda.now_ms + low + int(self.rng.random() * (high + 1 - low))
-        link.free_at[sender] = at_ms = max(at_ms, link.free_at[sender])
-        return at_ms
-
-    def beat(self, sender: str, link: Link) -> None:
-        """A sign of life, and how far the log is, where nothing else was sent that says so."""
-        spoke, link.spoke[sender] = link.spoke[sender], False
-        if not link.live or link.cut[sender]:
+    def _arrive(self, to: Socket, item: bytes | Exception) -> None:
+        if to.lost or to.name in self.off:
             return
-        news = self.news(sender, link)
-        if news is not None:
-            self.send(sender, link, news)
-        elif not spoke:
-            to = link.peer(sender)
-            self.world.agenda.at(self.arrives(sender, link), self.heard, link, link.epoch, to)
+        if not to.process.dead and not to.closed:
+            to.arrived(item)
+        elif isinstance(item, bytes):
+            self.reset(to.peer)  # there is no such connection, says the other machine
 
-    def news(self, sender: str, link: Link) -> Callable[[Process], None] | None:
-        """How far the sender's log is, for the other end to hear; None: it knows."""
-        host = self.transports[sender].owner
-        write = host.position()
-        if write == link.told[sender]:
-            return None
-        link.told[sender] = write
-        disk, boot_id = host.disk, host.boot_id
-        return lambda process: process.host.on_position(sender, disk, write, boot_id)
-
-    def heard(self, link: Link, epoch: int, to: str) -> None:
-        """It is there; nothing else happens with it."""
-        process = self.world.processes[to].running
-        if epoch == link.epoch and process is not None:
-            if self.world.agenda.now_ms < process.paused_until:
-                process.inject(lambda: self.read(link, epoch, process, lambda process: None))
-            else:
-                link.read_ms[to] = self.world.agenda.now_ms
-
-    def arrive(self, link: Link, epoch: int, to: str, act: Callable[[Process], None]) -> None:
-        """At the other end."""
-        process = self.world.processes[to].running
-        if epoch == link.epoch and process is not None:
-            self.carried += 1
-            process.inject(lambda: self.read(link, epoch, process, act))
-
-    def read(
-        self, link: Link, epoch: int, process: Process, act: Callable[[Process], None]
-    ) -> None:
-        """The process takes it off the socket; a reset since has dropped it."""
-        if epoch == link.epoch:
-            link.read_ms[process.name] = process.clock.monotonic_ms()
-            act(process)
-
-    # ------------------------------------------------------------------ connecting
-
-    def connect_later(self, link: Link, delay_ms: int | None = None) -> None:
-        """Try to connect."""
-        if delay_ms is None:
-            delay_ms = self.rng.randrange(5, 80)
-        self.world.agenda.after(delay_ms, self.connect, link)
-
-    def connect(self, link: Link) -> None:
-        """Both ends are there, and nothing is in the way: a new connection."""
-        ends = [self.world.processes[name].running for name in link.ends]
-        if link.live or None in ends or not self.known(link):
-            return
-        if link.blocked or self.judged(link) is not None:
-            self.connect_later(link, 200)
-            return
-        link.live = True
-        link.epoch += 1
-        link.stalled.clear()
-        link.told = dict.fromkeys(link.ends, 0)
-        epoch = link.epoch
-        for process, other in zip(ends, reversed(ends), strict=True):
-            process.inject(
-                lambda process=process, other=other: self.up(link, epoch, process, other)
-            )
-
-    def known(self, link: Link) -> bool:
-        """One of the two would call the other."""
-        one, other = link.ends
-        return other in self.transports[one].peers or one in self.transports[other].peers
-
-    def judged(self, link: Link) -> str | None:
-        """Why one of the two will not have the other; None: they will."""
-        for name in link.ends:
-            own, other = self.transports[name], self.transports[link.peer(name)]
-            try:
-                reason = own.owner.judge(other.owner.greeting(name))
-            except DirectoryOutdated as error:
-                reason = str(error)
-                self.world.processes[name].outdated(error)
-            except SecondProcess as error:
-                # The process before it has died, and this end has not heard so yet.
-                reason = str(error)
-            except WriteFailed as error:
-                self.world.processes[name].write_failed(error)
-                return str(error)
-            if reason is not None:
-                self.world.note("refused", name, link.peer(name), reason)
-                return str(reason)
-        return None
-
-    def hang_up(self, name: str, peer: str) -> None:
-        """One end is to have nothing to do with the other any more."""
-        link = self.of(name, peer)
-        if link.believes[name]:
-            link.believes[name] = False
-            if link.live:
-                self.broken(link)
-            self.transports[name].owner.on_down(peer)
-
-    def up(self, link: Link, epoch: int, process: Process, other: Process) -> None:
-        """One end hears that the connection stands."""
-        if epoch != link.epoch:
-            return
-        if link.believes[process.name]:
-            process.host.on_down(other.name)
-        link.believes[process.name] = True
-        link.read_ms[process.name] = process.clock.monotonic_ms()
-        self.transports[process.name].met(other.name)
-        address = other.host.config.listen
-        process.host.on_met(other.host.greeting(process.name), address)
-        process.host.on_up(other.name, other.boot_id)
+    def reset(self, sock: Socket) -> None:
+        """Tell one end that the connection is gone; what it has not read is."""
+        sock.lost = sock.peer.lost = True
+        if not sock.closed and not sock.process.dead:
+            sock.inbox.clear()
+            sock.arrived(ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)))
 
     def broken(self, link: Link, silent: bool = False) -> None:
-        """End the connection; `silent`: no side is told, only heartbeats can show it."""
-        link.live = False
-        link.epoch += 1
+        """End the connections; `silent`: no side is told, only heartbeats can show it."""
         link.stalled.clear()
-        for name in link.ends:
-            process = self.world.processes[name].running
-            if process is not None and not silent and not link.cut[link.peer(name)]:
-                delay = self.rng.randrange(30)
-                self.world.agenda.after(delay, self.tell_down, link, link.epoch, process)
-        if not silent:
-            self.connect_later(link)
-
-    def tell_down(self, link: Link, epoch: int, process: Process) -> None:
-        """One end is told that it ended."""
-        if epoch == link.epoch:
-            process.inject(lambda: self.down(link, epoch, process))
-
-    def down(self, link: Link, epoch: int, process: Process) -> None:
-        """Tell one end that it ended, and, calling again, whether a process listens there."""
-        if epoch != link.epoch or not link.believes[process.name]:
-            return
-        link.believes[process.name] = False
-        other = link.peer(process.name)
-        process.host.on_down(other)
-        if process.name < other and self.world.processes[other].running is None:
-            process.host.on_refused(other)
+        for sock in self.connected(link):
+            for end in (sock, sock.peer):
+                end.lost = True
+                if not silent and not link.cut[end.peer.name]:
+                    self.world.agenda.after(self.rng.randrange(TOLD_MS_MAX), self.reset, end)
 
     def died(self, name: str, silent: bool) -> None:
-        """A node's process is gone."""
-        for link in self.links_of(name):
-            link.believes[name] = False
-            self.broken(link, silent)
+        """A node's process has ended; `silent`: with its machine."""
+        self.listeners.pop(name, None)
+        if silent:
+            self.off.add(name)
+        sockets, self.sockets[name] = self.sockets[name], []
+        for sock in sockets:
+            sock.closed = True
+            if silent:
+                continue
+            if self.rng.random() < 0.5:
+                self.carry(sock, ConnectionResetError(errno.ECONNRESET, "after the last byte"))
+            elif not sock.lost and not sock.link.cut[name]:
+                self.world.agenda.after(self.rng.randrange(TOLD_MS_MAX), self.reset, sock.peer)
 
     def began(self, name: str) -> None:
         """A node's process is there."""
-        for link in self.links_of(name):
-            link.live = False
-            link.believes[name] = False
-            self.connect_later(link)
-
-    def renew(self, link: Link, epoch: int, process: Process) -> None:
-        """One end has heard nothing for long: the side that calls does so beside the old
-        connection, the other one ends it."""
-        if epoch != link.epoch or process.dead or not link.believes[process.name]:
-            return
-        if process.name > link.peer(process.name):
-            self.broken(link, silent=True)
-            broken = link.epoch
-            process.inject(lambda: self.down(link, broken, process))
-            self.connect_later(link)
-        elif link.blocked:
-            self.world.agenda.after(200, self.renew, link, epoch, process)
-        else:
-            self.broken(link, silent=True)
-            self.connect_later(link)
+        self.off.discard(name)
 
     # ------------------------------------------------------------------ cutting
 
     def cut(self, link: Link, for_ms: int, sender: str | None = None) -> None:
         """Nothing gets through for a while, or nothing from `sender`; then it does, late, or the
         connection is gone."""
+        self.silence(link, sender)
+        self.world.agenda.after(for_ms, self.heal, link)
+
+    def silence(self, link: Link, sender: str | None) -> None:
+        """Let nothing through, or nothing from `sender`."""
         for name in link.ends:
             link.cut[name] = link.cut[name] or sender in (None, name)
-        self.world.agenda.after(for_ms, self.heal, link)
 
     def heal(self, link: Link) -> None:
         """The way is free again."""
         if not link.blocked or link.cut_for_good:
             return
-        link.cut = dict.fromkeys(link.ends, False)
-        stalled, link.stalled = link.stalled, []
-        if not link.live:
-            self.connect_later(link)
-        elif self.rng.random() < 0.5:
+        dice = self.rng.random()
+        if dice < 0.5:
+            link.cut = dict.fromkeys(link.ends, False)
             self.broken(link)
         else:
-            for sender, act in stalled:
-                self.send(sender, link, act)
+            self.speak(link, self.rng.randrange(LAG_MS_MAX) if dice < 0.7 else 0)
 
-
-class SimulatedTransport:
-    """What a host takes for its transport."""
-
-    def __init__(self, world: World, config: HostConfig, owner: Any) -> None:
-        self.world = world
-        self.owner = owner
-        self.name = config.node
-        self.port = config.listen[1]
-        self.peers: list[str] = []
-        self.wire = world.wire
-
-    def start(self) -> None:
-        """The world connects."""
-
-    def close(self) -> None:
-        """The world knows."""
-
-    def add_peer(self, node: str, address: Address) -> None:
-        """Call it from now on."""
-        if node not in self.peers:
-            self.peers.append(node)
-            link = self.wire.of(self.name, node)
-            if not link.live:
-                self.wire.connect_later(link)
-
-    def met(self, node: str) -> None:
-        """Take the caller for a peer."""
-        if node not in self.peers:
-            self.peers.append(node)
-
-    def remove_peer(self, node: str) -> None:
-        """End the connection, call it no more."""
-        if node in self.peers:
-            self.peers.remove(node)
-            self.wire.hang_up(self.name, node)
-
-    def up(self, node: str) -> bool:
-        """This end takes the connection for established; there is none to oneself."""
-        return node != self.name and self.wire.of(self.name, node).believes[self.name]
-
-    def send_raft(
-        self, node: str, batch: Sequence[raft_messages.AnyRaftMessage], now: bool = False
-    ) -> bool:
-        """As bytes when the world says so."""
-        if not self.up(node):
-            return False
-        sender, given = self.name, list(batch)
-        process = self.world.processes[sender].running
-        assert process is not None
-        for message in given:
-            self.world.checkers.sent(process, message)
-        if self.world.profile.codec:
-            given = [raft_messages.decode(raft_messages.encode(message)) for message in given]
-        link = self.wire.of(sender, node)
-        news = self.wire.news(sender, link) if link.live else None
-
-        def received(process: Process) -> None:
-            if news is not None:  # of the write that the messages rest on
-                news(process)
-            process.host.on_raft(sender, given)
-
-        self.wire.send(sender, link, received)
-        return False
-
-    def send_message(self, node: str, buffers: Sequence[Any]) -> bool:
-        """An application message."""
-        if not self.up(node):
-            return False
-        sender, body = self.name, b"".join(buffers)
-        self.wire.send(
-            sender,
-            self.wire.of(sender, node),
-            lambda process: process.host.on_message(sender, memoryview(body)),
-        )
-        return True
-
-    def tell_condition(self, node: str | None, condition: int) -> None:
-        """With the next heartbeat's luck."""
-        sender = self.name
-        for peer in self.peers if node is None else [node]:
-            if self.up(peer):
-                self.wire.send(
-                    sender,
-                    self.wire.of(sender, peer),
-                    lambda process: process.host.on_condition(sender, condition),
-                )
-
-    def backlog_bytes(self, node: str) -> int:
-        """The kernel takes everything."""
-        return 0
-
-    def renew(self, node: str) -> None:
-        """The connection has been silent for long."""
-        link = self.wire.of(self.name, node)
-        process = self.world.processes[self.name].running
-        assert process is not None
-        self.wire.renew(link, link.epoch, process)
-
-    def heard_again(self, node: str) -> None:
-        """What was begun beside the old connection replaces it: a reset is harmless."""
-
-    def heartbeat(self) -> list[tuple[str, int]]:
-        """A sign of life on every connection; when each peer was last heard."""
-        heard = []
-        for node in self.peers:
-            link = self.wire.of(self.name, node)
-            if link.believes[self.name]:
-                self.wire.beat(self.name, link)
-                heard.append((node, link.read_ms[self.name]))
-        return heard
+    def speak(self, link: Link, lag_ms: int = 0) -> None:
+        """The way is free, and what was sent meanwhile comes; at the earliest after lag_ms."""
+        if link.cut_for_good:
+            return
+        link.cut = dict.fromkeys(link.ends, False)
+        stalled, link.stalled = link.stalled, []
+        until_ms = self.world.agenda.now_ms + lag_ms
+        for sock in self.connected(link):
+            for end in (sock, sock.peer):
+                end.free_at = max(end.free_at, until_ms)
+        for sock, item in stalled:
+            self.carry(sock, item)
