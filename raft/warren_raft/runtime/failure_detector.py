@@ -63,6 +63,11 @@ class FailureDetector:
         peer = self._peers.get(node)
         return peer is not None and peer.suspected
 
+    def silent_since_ms(self, node: NodeId) -> int | None:
+        """Return when a suspected peer was heard last, or watched first; None: not suspected."""
+        peer = self._peers.get(node)
+        return peer.heard_ms if peer is not None and peer.suspected else None
+
     def gone(self, node: NodeId) -> bool:
         """Return whether its port has refused a connection since its last message."""
         peer = self._peers.get(node)

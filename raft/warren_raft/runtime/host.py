@@ -469,6 +469,10 @@ class Host:
         """Return whether that peer is suspected; this node itself never is."""
         return self._peers.suspected(node)
 
+    def silent_since_ms(self, node: NodeId) -> int | None:
+        """Return when a suspected peer was heard last, by the loop's clock; None: not suspected."""
+        return self._peers.silent_since_ms(node)
+
     def gone(self, node: NodeId) -> bool:
         """Return whether it is suspected and its port refuses connections."""
         return self._peers.gone(node)

@@ -78,6 +78,10 @@ class Peers:
         """Return whether a peer is suspected."""
         return self._detector.suspected(node)
 
+    def silent_since_ms(self, node: NodeId) -> int | None:
+        """Return when a suspected peer was heard last, by the loop's clock; None: not suspected."""
+        return self._detector.silent_since_ms(node)
+
     def gone(self, node: NodeId) -> bool:
         """Return whether a peer is suspected and its port refuses connections."""
         return self._detector.gone(node)

@@ -209,6 +209,9 @@ class ModelHost:
     def connected(self, node: str) -> bool:
         return frozenset((self.node_id, node)) in self.universe.connections
 
+    def silent_since_ms(self, node: str) -> int | None:
+        return 0 if self.suspected(node) else None
+
     def suspected(self, node: str) -> bool:
         return node in self.hanging or (node != self.node_id and not self.connected(node))
 

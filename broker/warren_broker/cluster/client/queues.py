@@ -11,6 +11,7 @@ from warren_broker.cluster.client.queue_client import GroupClient
 from warren_broker.cluster.client.uplink import Uplink
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
+from warren_broker.cluster.lost_majority import lost_majority
 from warren_broker.cluster.request_timeouts import RequestTimeouts
 from warren_broker.kernel import Selection, assemble
 from warren_broker.metadata.records import QueueRecord
@@ -228,8 +229,8 @@ class QueueClients:
             return errors.home_node_down(queue.name, queue.vhost, durable, queue.home)
         return errors.Unavailable(
             f"{errors.named('queue', queue.name, queue.vhost)} did not answer within "
-            f"{self._timeouts.timeout_ms} ms: most of its members {', '.join(queue.nodes)} are "
-            f"out of reach; start them, or try again{self.cluster.remark}"
+            f"{self._timeouts.timeout_ms} ms: {lost_majority(self.cluster, queue.nodes)}"
+            f"{self.cluster.remark}"
         )
 
     def _deleted(self, queue: QueueRecord) -> None:
