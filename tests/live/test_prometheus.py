@@ -23,7 +23,7 @@ from live.conftest import eventually
 from tests.patience import PATIENCE_S
 from warren.admin import Admin
 from warren.local import LocalCluster
-from warren_broker.prometheus.endpoint import CONNECTION_S_MAX, SCRAPERS_MAX
+from warren_broker.prometheus.endpoint import CONNECTION_S_MAX, SCRAPERS_PER_ADDRESS_MAX
 
 pytestmark = pytest.mark.live
 
@@ -401,10 +401,16 @@ def test_what_is_no_scrape_is_answered_and_harms_nothing(cluster: LocalCluster) 
         def ended() -> int:
             return len(select.select(idle, [], [], 0)[0])
 
-        eventually(lambda: ended() >= 40 - SCRAPERS_MAX, "threads are bounded")
+        eventually(lambda: ended() >= 40 - SCRAPERS_PER_ADDRESS_MAX, "threads are bounded")
         threading.Event().wait(0.2)  # for what must not end
         left = 40 - ended()
-        assert left == SCRAPERS_MAX or time.monotonic() > begun + CONNECTION_S_MAX
+        assert left == SCRAPERS_PER_ADDRESS_MAX or time.monotonic() > begun + CONNECTION_S_MAX
+        with socket.socket() as other:
+            other.bind(("127.0.0.2", 0))
+            other.connect(address(cluster, 0))
+            other.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            other.settimeout(PATIENCE_S)
+            assert b"200" in other.recv(100), "another address is served meanwhile"
         with connect(cluster) as connection:
             channel = connection.channel()
             channel.confirm_delivery()

@@ -29,6 +29,7 @@ class Strangers:
 
     connections  of both ports for clients
     logins       over AMQP; a wrong one is under way until its answer, a second later
+    reported     the counts of the HTTP API's process, which has its own
     """
 
     def __init__(self, loop: Loop, limits: Limits) -> None:
@@ -44,6 +45,7 @@ class Strangers:
             AddressShares(share, places, waiting, PATIENCE_MS),
             limits.handshake_timeout_ms,
         )
+        self.reported: dict[str, tuple[int, int, int, int]] = {}
         self.logins = AddressTurns(
             "logins",
             loop,
@@ -55,7 +57,7 @@ class Strangers:
     def counts(self) -> dict[str, tuple[int, int, int, int]]:
         """Return of each the numbers with a place, waiting, refused and evicted."""
         turns = {"connections": self.connections, "logins": self.logins}
-        return {what: one.counts() for what, one in turns.items()}
+        return {**{what: one.counts() for what, one in turns.items()}, **self.reported}
 
 
 class WaitingLogin:

@@ -14,6 +14,7 @@ import msgspec
 
 from warren_broker.http_api import routes
 from warren_broker.http_api.calls import Credentials, HttpCall
+from warren_broker.http_api.doors import HttpLogins
 from warren_broker.http_api.frames import ApiJob, NodeAsk
 from warren_broker.http_api.listing import columns_of, cut_columns, has_pages, paged
 from warren_broker.http_api.node_link import LOGIN_DELAY_S, NodeLink
@@ -58,6 +59,7 @@ class HttpApplication:
         settings = ManagementSettings.model_validate(job.settings)
         self._prefix = settings.path_prefix
         self._body_bytes_max = settings.http.max_body_size
+        self.logins = HttpLogins(settings.http.logins_per_address_max)
         interval_s = settings.collect_statistics_interval / 1000
         rated = settings.rates_mode == "basic"
         self._sampling = Sampling(interval_s, rated)
@@ -94,7 +96,7 @@ class HttpApplication:
             return HttpReply(200, NO_BODY, {"allow": options_of(routes.ROUTES, segments)})
         _check_origin(method, headers)
         credentials = _credentials(headers, _peer(scope))
-        tags = await self._logged_in(credentials)
+        tags = await self._logged_in(credentials, scope)
         answering, names = found_route(routes.ROUTES, method, segments)
         query = _query(scope["query_string"])
         body = b"" if method in ("GET", "HEAD") else await self._body(headers, receive)
@@ -123,18 +125,25 @@ class HttpApplication:
             shown = paged(shown, query)
         return HttpReply(200, cut_columns(shown, columns_of(query)), reply.headers)
 
-    async def _logged_in(self, who: Credentials) -> tuple[str, ...]:
+    async def _logged_in(self, who: Credentials, scope: Scope) -> tuple[str, ...]:
         """Return the tags of the user; raises HttpRefusal."""
-        asked = NodeAsk(0, who.peer, who.user, who.password, "GET", "/whoami", login=True)
-        reply = await self._link.ask(asked)
+        login = await self.logins.enter(str((scope["client"] or ("",))[0]))
+        try:
+            asked = NodeAsk(0, who.peer, who.user, who.password, "GET", "/whoami", login=True)
+            reply = await self._link.ask(asked)
+            if reply.condition and reply.status == 401:
+                await asyncio.sleep(LOGIN_DELAY_S)
+                raise login_failed()
+        finally:
+            self.logins.turns.end(login)
         if not reply.condition:
+            newcomer = scope.get("state", {}).get("newcomer")
+            if newcomer is not None:
+                newcomer.logged_in()
             return tuple(reply.body["tags"])
         if reply.status == 403:
             raise not_authorised("Not management user")
-        if reply.status != 401:
-            raise refusal_of(reply, True)
-        await asyncio.sleep(LOGIN_DELAY_S)
-        raise login_failed()
+        raise refusal_of(reply, True)
 
     async def _body(self, headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
         """Return the whole body; raises HttpRefusal for one that is too large or too slow."""

@@ -7,13 +7,16 @@ from typing import Any, Final
 
 import h11
 import msgspec
+from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from warren_broker.http_api.doors import HttpNewcomer
 
 HEADERS_BYTES_MAX: Final = 32 * 1024
 HEADERS_PIECE_BYTES: Final = 4 * 1024
 """h11 looks at its limit when headers are not complete yet, so they come to it in such pieces:
 in one piece it takes headers of any size."""
-HTTP_CONNECTIONS_MAX: Final = 512
 HEADERS_S: Final = 15.0
 """From the first byte of a request, or the connection's begin, to the end of its headers."""
 REQUEST_S: Final = 150.0
@@ -31,13 +34,16 @@ class BoundedConnection(H11Protocol):
     _limit: asyncio.TimerHandle | None = None
     _limit_s = 0.0
 
+    def __init__(self, newcomer: HttpNewcomer, config: Config, server_state: ServerState) -> None:
+        """newcomer: told of the end; the application tells it of a login."""
+        super().__init__(config=config, server_state=server_state, app_state={"newcomer": newcomer})
+        self._newcomer = newcomer
+
     def connection_made(self, transport: Any) -> None:
-        """Begin, unless there are too many connections."""
+        """Begin."""
         super().connection_made(transport)
-        if len(self.connections) > HTTP_CONNECTIONS_MAX:
-            self._end(503, "service_unavailable", f"{HTTP_CONNECTIONS_MAX} connections are open")
-        else:
-            self._limit_to(HEADERS_S)
+        self._newcomer.protocol = self
+        self._limit_to(HEADERS_S)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes of a request."""
@@ -65,6 +71,14 @@ class BoundedConnection(H11Protocol):
         """Forget the timer."""
         self._limit_to(0.0)
         super().connection_lost(exc)
+        self._newcomer.ended()
+
+    def turn_away(self, reason: str) -> None:
+        """End, as others wait for the place of a connection without a login."""
+        if self.cycle is None or self.cycle.response_complete:
+            self._end(503, "service_unavailable", reason)
+        else:
+            self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP request, or one with too large headers."""

@@ -18,6 +18,8 @@ _LENGTH: Final = struct.Struct(">I")
 API_FRAME_BYTES_MAX: Final = 512 << 20
 HIDDEN_CONDITION: Final = "warren:vhost-hidden"
 """Condition of a refusal: there may be such a vhost, which the user may not enter."""
+REPORT_METHOD: Final = "REPORT"
+"""Method of a frame that is no request: what clients without a login take of the process."""
 ASKS_MAX: Final = 64
 """Requests under way at once."""
 

@@ -25,6 +25,7 @@ from warren_broker.config import NodeConfig
 from warren_broker.counters import HTTP_LABEL
 from warren_broker.http_api.frames import (
     HIDDEN_CONDITION,
+    REPORT_METHOD,
     ApiJob,
     ApiListener,
     FrameReader,
@@ -287,10 +288,11 @@ class HttpApi:
 
     def _received(self, data: bytes) -> None:
         for frame in self._reader.feed(data):
-            stream = self._stream
-            _Asking(
-                self._broker, self._connection, decode_ask(frame), partial(_reply, stream)
-            ).begin()
+            ask = decode_ask(frame)
+            if ask.method == REPORT_METHOD:
+                self._broker.strangers.reported = ask.body
+                continue
+            _Asking(self._broker, self._connection, ask, partial(_reply, self._stream)).begin()
 
 
 def _reply(stream: Stream | None, reply: NodeReply) -> None:

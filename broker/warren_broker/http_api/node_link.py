@@ -12,6 +12,7 @@ import msgspec
 from warren_broker.errors import FrameError
 from warren_broker.http_api.frames import (
     ASKS_MAX,
+    REPORT_METHOD,
     ApiJob,
     FrameReader,
     NodeAsk,
@@ -71,6 +72,10 @@ class NodeLink:
                         waiting.set_result(reply)
         except (ConnectionError, FrameError):
             return
+
+    def report(self, counts: dict[str, tuple[int, int, int, int]]) -> None:
+        """Tell the node what it shows in its metrics; no answer comes."""
+        self._writer.write(encode_frame(NodeAsk(0, "", "", "", REPORT_METHOD, "", counts)))
 
     async def ask(self, asked: NodeAsk) -> NodeReply:
         """Return the node's answer; raises HttpRefusal."""

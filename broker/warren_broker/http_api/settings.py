@@ -72,6 +72,12 @@ class HttpBounds(_ManagementTable):
     max_body_size: int = Field(
         20_000_000, ge=1_000, le=100_000_000, description="of a request, in bytes"
     )
+    unauthenticated_per_address_max: int = Field(
+        64, ge=1, le=256, description="connections without a login of one address, or IPv6 /64"
+    )
+    logins_per_address_max: int = Field(
+        32, ge=1, description="logins of one address at once; a wrong one takes a second"
+    )
 
 
 class ManagementSettings(_ManagementTable):

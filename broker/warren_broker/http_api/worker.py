@@ -26,11 +26,13 @@ from warren_broker.http_api.bounded_connection import (
     IDLE_S,
     BoundedConnection,
 )
+from warren_broker.http_api.doors import HttpDoors
 from warren_broker.http_api.node_link import NodeLink, end
 from warren_broker.http_api.settings import HttpSsl, ManagementSettings
 
 log = logging.getLogger("warren_broker.http_api")
 API_NICENESS: Final = 5
+API_REPORT_S: Final = 1.0
 CERTIFICATES_S: Final = 10.0
 """Interval in which changed certificates are read."""
 
@@ -57,20 +59,33 @@ async def serve(node: socket.socket) -> None:
     settings = ManagementSettings.model_validate(link.job.settings)
     state = ServerState()
     state.default_headers = [(b"server", b"Warren")]
-    loop = asyncio.get_running_loop()
-    reading = []
+    doors = HttpDoors(
+        lambda newcomer: BoundedConnection(newcomer, config, state),
+        settings.http.unauthenticated_per_address_max,
+    )
+    reading = [asyncio.ensure_future(_report(link, doors, application))]
     for port, fd in zip(settings.ports(), link.job.sockets, strict=True):
         context = None
         if isinstance(port, HttpSsl):
             context = port.context()
             reading.append(asyncio.ensure_future(_read_again(port, context)))
-        await loop.create_server(
-            lambda: BoundedConnection(config=config, server_state=state, app_state={}),
-            sock=socket.socket(fileno=fd),
-            ssl=context,
-        )
+        doors.listen(socket.socket(fileno=fd), context)
     gc.freeze()
     await link.run(frames)
+
+
+async def _report(link: NodeLink, doors: HttpDoors, application: HttpApplication) -> None:
+    """Tell the node, for its metrics, what clients without a login take here."""
+    told: dict[str, tuple[int, int, int, int]] = {}
+    while True:
+        now = {
+            "http_connections": doors.turns.counts(),
+            "http_logins": application.logins.turns.counts(),
+        }
+        if now != told:
+            link.report(now)
+            told = now
+        await asyncio.sleep(API_REPORT_S)
 
 
 async def _read_again(port: HttpSsl, context: ssl.SSLContext) -> None:

@@ -6,6 +6,7 @@ import ipaddress
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as GatherTimeout
@@ -26,11 +27,16 @@ from warren_broker.config import NodeConfig
 from warren_broker.prometheus import exposition
 from warren_broker.prometheus.exposition import ScrapeView
 from warren_broker.prometheus.readings import Gathering, NodeReading
+from warren_raft.address_shares import AddressShares
 from warren_raft.runtime.loop import Loop
 
 log = logging.getLogger(__name__)
 SCRAPERS_MAX = 16
-"""Connections at once, one thread each; further ones are closed at once."""
+"""Connections at once, one thread each."""
+SCRAPERS_PER_ADDRESS_MAX = 8
+SCRAPE_PATIENCE_MS = 6_000
+"""How long a connection keeps its place when another one needs it: longer than a scrape takes. One
+that needs a place and gets none is closed at once."""
 CONNECTION_S_MAX = 15.0
 """A connection is closed after this time, whatever it does."""
 GATHER_S_MAX = 5.0
@@ -86,7 +92,12 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], handler: Callable[..., Any]) -> None:
         if ipaddress.ip_address(address[0]).version == 6:
             self.address_family = socket.AF_INET6
-        self._free = threading.BoundedSemaphore(SCRAPERS_MAX)
+        # A connection that has lost its place still has its thread for a moment.
+        self._free = threading.BoundedSemaphore(2 * SCRAPERS_MAX)
+        self._lock = threading.Lock()
+        self._places: AddressShares[socket.socket] = AddressShares(
+            SCRAPERS_PER_ADDRESS_MAX, SCRAPERS_MAX, 1, SCRAPE_PATIENCE_MS
+        )
         super().__init__(address, handler)
 
     def server_bind(self) -> None:
@@ -97,26 +108,54 @@ class _Server(ThreadingHTTPServer):
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection on a thread of its own, if one is free.
+        """Serve a connection on a thread of its own, if it can have a place.
 
         Where no thread can be started, the caller ends the connection (`handle_error`).
         """
-        if not self._free.acquire(blocking=False):
-            log.warning("metrics: %s refused, %d connections", client_address, SCRAPERS_MAX)
+        if not self._enter(request, str(client_address[0])):
+            log.warning(
+                "metrics: %s refused, %d connections, of which one address may have %d",
+                client_address,
+                self._places.held,
+                SCRAPERS_PER_ADDRESS_MAX,
+            )
             self.shutdown_request(request)
             return
         try:
             super().process_request(request, client_address)
         except BaseException:
-            self._free.release()  # which the thread would have done
+            self._leave(request)  # which the thread would have done
             raise
+
+    def _enter(self, request: socket.socket, host: str) -> bool:
+        """Return whether a connection has a place; what has one for too long may lose it."""
+        if not self._free.acquire(blocking=False):
+            return False
+        now_ms = int(time.monotonic() * 1000)
+        with self._lock:
+            self._places.tick(now_ms, 0)
+            self._places.wait(request, host, now_ms)
+            started = self._places.start(now_ms)
+            if started is None:
+                self._places.end(request)
+        if started is None:
+            self._free.release()
+            return False
+        if started.evicted is not None:
+            _cut(started.evicted)
+        return True
+
+    def _leave(self, request: socket.socket) -> None:
+        with self._lock:
+            self._places.end(request)
+        self._free.release()
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Serve a connection for at most CONNECTION_S_MAX."""
         try:
             self._serve(request, client_address)
         finally:
-            self._free.release()
+            self._leave(request)
 
     def _serve(self, request: Any, client_address: Any) -> None:
         limit = threading.Timer(CONNECTION_S_MAX, _cut, (request,))

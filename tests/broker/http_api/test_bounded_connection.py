@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -12,8 +13,9 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from tests.patience import PATIENCE_S
-from warren_broker.http_api import bounded_connection
+from warren_broker.http_api import bounded_connection, doors
 from warren_broker.http_api.bounded_connection import HEADERS_BYTES_MAX, BoundedConnection
+from warren_broker.http_api.doors import HttpDoors
 
 Client = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -46,16 +48,13 @@ def with_server(client: Client) -> None:
         config.load()
         state = ServerState()
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(
-            lambda: BoundedConnection(config=config, server_state=state, app_state={}),
-            "127.0.0.1",
-            0,
-        )
-        port = server.sockets[0].getsockname()[1]
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        await asyncio.wait_for(client(reader, writer), PATIENCE_S)
-        writer.close()
-        server.close()
+        accepting = HttpDoors(lambda newcomer: BoundedConnection(newcomer, config, state), 64)
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            accepting.listen(listening, None)
+            reader, writer = await asyncio.open_connection(*listening.getsockname())
+            await asyncio.wait_for(client(reader, writer), PATIENCE_S)
+            writer.close()
+            loop.remove_reader(listening)
 
     asyncio.run(run())
 
@@ -140,7 +139,7 @@ def test_an_answer_that_does_not_come_ends_the_connection(monkeypatch: Any) -> N
 
 
 def test_connections_are_bounded(monkeypatch: Any) -> None:
-    monkeypatch.setattr(bounded_connection, "HTTP_CONNECTIONS_MAX", 0)
+    monkeypatch.setattr(doors, "HTTP_CONNECTIONS_MAX", 0)
 
     async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         status, body = await answer(reader)

@@ -15,13 +15,15 @@ import pytest
 from tests.patience import PATIENCE_S
 from warren_broker.prometheus import endpoint
 from warren_broker.prometheus.endpoint import SCRAPERS_MAX, _Handler, _Server
+from warren_broker.prometheus.exposition import ScrapeView
 
 
 @pytest.fixture
 def server() -> Iterator[_Server]:
     """A server that answers every scrape alike."""
-    metrics: Any = SimpleNamespace(text=lambda per_object: b"# metrics\n")
-    made = _Server(("127.0.0.1", 0), partial(_Handler, metrics, {"/metrics": False}))
+    metrics: Any = SimpleNamespace(text=lambda view: b"# metrics\n")
+    paths = {"/metrics": ScrapeView("aggregated", False)}
+    made = _Server(("127.0.0.1", 0), partial(_Handler, metrics, paths))
     thread = threading.Thread(target=made.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     yield made
