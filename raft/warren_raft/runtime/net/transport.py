@@ -31,6 +31,8 @@ from warren_raft.types import NodeId
 log = logging.getLogger("warren.raft")
 
 STRANGERS_MAX = 256
+STARTING_MS = 10_000
+"""Of a node in which a peer that cannot be reached is no warning."""
 """Accepted connections that are not authenticated yet; more are closed at once."""
 
 
@@ -135,7 +137,7 @@ class _Peer:
         self.connector: Connector | None = None
         self.retry: LoopTimer | None = None
         self.delay_ms = delay_ms
-        self.said = ""
+        self.said: tuple[int, str] | None = None
 
     def next_address(self) -> Address:
         """Return the address to call next: the configured and the advertised one alternate."""
@@ -177,6 +179,7 @@ class Transport:
         self._peers: dict[NodeId, _Peer] = {}
         self._strangers: list[PeerConnection] = []
         self._said: OrderedDict[NodeId, str] = OrderedDict()
+        self._starts_until_ms = loop.clock.monotonic_ms() + STARTING_MS
         self._listener: Listener | None = None
         self._bound = SocketBound(for_clients=False)
         self._closed = False
@@ -355,7 +358,10 @@ class Transport:
     def _connected(self, peer: _Peer, outcome: socket.socket | OSError) -> None:
         peer.connector = None
         if isinstance(outcome, OSError):
-            self._say(peer, f"cannot connect: {outcome.strerror or outcome}")
+            # While a cluster starts, not all its nodes are there: no warning, unless it lasts.
+            starting = self._loop.clock.monotonic_ms() < self._starts_until_ms
+            level = logging.INFO if starting else logging.WARNING
+            self._say(peer, f"cannot connect: {outcome.strerror or outcome}", level)
             self._step(peer, Event.FAILED)
             if outcome.errno == errno.ECONNREFUSED:
                 self._owner.on_refused(peer.node)
@@ -379,12 +385,12 @@ class Transport:
         peer.retry = None
         self._step(peer, Event.DUE)
 
-    def _say(self, peer: _Peer, what: str) -> None:
-        if what != peer.said:  # one line for a peer that stays unreachable, not one per attempt
-            peer.said = what
-            log.warning(
-                "%s: peer %s at %s:%s: %s", self.config.node, peer.node, *peer.address, what
-            )
+    def _say(self, peer: _Peer, what: str, level: int = logging.WARNING) -> None:
+        said = level, what
+        if said != peer.said:  # one line for a peer that stays unreachable, not one per attempt
+            peer.said = said
+            where = (self.config.node, peer.node, *peer.address)
+            log.log(level, "%s: peer %s at %s:%s: %s", *where, what)
 
     def _say_of_stranger(self, connection: PeerConnection, error: Exception) -> None:
         node = connection.hello.node if connection.hello is not None else ""
@@ -449,7 +455,7 @@ class Transport:
             old.stream.abort()
             self._down(peer.node)
         peer.delay_ms = self.config.reconnect_ms_min
-        peer.said = ""
+        peer.said = None
         log.info("%s: connected with %s", self.config.node, peer.node)
         self._owner.on_met(hello, told)
         self._owner.on_up(peer.node, connection.boot_id)

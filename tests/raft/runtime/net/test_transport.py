@@ -303,3 +303,23 @@ def test_a_peer_that_does_not_read_is_cut_off_at_the_bound(tmp_path: Path) -> No
     assert "down" in cluster.observers["a"].kinds()
     cluster.until(lambda: a.connected("b"))  # and called again
     cluster.close()
+
+
+def test_a_peer_that_is_only_starting_is_no_warning_unless_it_lasts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "warren.raft")
+    loop = Loop()
+    one = made(loop, tmp_path, "a", reconnect_ms_min=1, reconnect_ms_max=5)
+    with socket.socket() as taken:  # bound, and not listening
+        taken.bind(("127.0.0.1", 0))
+        one.add_peer("b", taken.getsockname())
+
+        def levels() -> list[int]:
+            return [r.levelno for r in caplog.records if "cannot connect" in r.getMessage()]
+
+        until(loop, lambda: levels() == [logging.INFO])
+        one._transport._starts_until_ms = 0
+        until(loop, lambda: len(levels()) > 1)
+        assert levels() == [logging.INFO, logging.WARNING]
+    one.stop()
