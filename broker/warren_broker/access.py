@@ -84,8 +84,7 @@ class Access(msgspec.Struct, frozen=True):
                     )
             return
         held = self.view.topic_permissions(self.vhost, self.user, exchange)
-        for key in routing_keys:
-            permissions.check_topic(held, permission, key, exchange, self.vhost, self.user)
+        permissions.check_topic(held, permission, routing_keys, exchange, self.vhost, self.user)
 
     def stay(self) -> None:
         """Raise AccessRefused when the user may no longer be in the vhost.

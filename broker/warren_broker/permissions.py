@@ -1,14 +1,10 @@
-"""Permissions: regular expressions over names, and users' tags.
-
-Patterns are matched by the automaton of `name_patterns`, in time proportional to a name's length.
-Those that it does not support can no longer be set; the ones that are stored keep working with
-Python's engine, which takes exponential time for some of them.
-"""
+"""Permissions: regular expressions over names (`name_patterns`), and users' tags."""
 
 from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Literal, Protocol, TypeAlias
 
@@ -17,9 +13,10 @@ import msgspec
 from warren_broker import errors
 from warren_broker.name_patterns import BadPattern, NameMatcher, Pattern
 
-MATCHERS_KEPT_MAX = 512
-"""Patterns for which the automaton is kept."""
-STATES_KEPT_PER_PATTERN = 500
+MATCHERS_KEPT_MAX = 128
+"""Patterns that are kept compiled: with what each may take (PROGRAM_BYTES_MAX), 32 MiB."""
+ANSWERS_KEPT_MAX = 4096
+"""Answers that are kept, each with a name and a pattern: some MB."""
 
 Permission: TypeAlias = Literal["configure", "write", "read"]
 """A permission on a resource."""
@@ -64,33 +61,24 @@ ALL = Permissions(configure=".*", write=".*", read=".*")
 """All permissions."""
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=ANSWERS_KEPT_MAX)
 def _found(pattern: str, name: str) -> bool:
-    matcher = _matcher(pattern or NEVER)
-    if isinstance(matcher, re.Pattern):
-        return matcher.search(name) is not None
-    return matcher is not None and matcher.first(name) is not None
+    return _matcher(pattern or NEVER).first(name) is not None
 
 
 @lru_cache(maxsize=MATCHERS_KEPT_MAX)
-def _matcher(pattern: str) -> NameMatcher | re.Pattern[str] | None:
-    """Return what finds the pattern; None: it is found nowhere, because it is none."""
+def _matcher(pattern: str) -> NameMatcher:
     try:
         # The bound in bytes is for what is set: names put into a topic's pattern come on top of it.
-        made = Pattern(pattern, re.UNICODE, bytes_max=sys.maxsize)
-        return NameMatcher([made], STATES_KEPT_PER_PATTERN)
-    except BadPattern:
-        pass
-    try:
-        return re.compile(pattern)  # stored before such patterns were refused
-    except (re.error, OverflowError, RecursionError):
-        return None  # metadata refuses such patterns; any other source allows nothing
+        return NameMatcher([Pattern(pattern, bytes_max=sys.maxsize)])
+    except BadPattern:  # refused when it is set; one of another version allows nothing
+        return NameMatcher([])
 
 
 def check_pattern(pattern: str, vhost: str, user: str) -> None:
     """Raise BadPattern unless a pattern can be set, with the names that a topic's one may get."""
-    Pattern(pattern, re.UNICODE)
-    Pattern(topic_pattern(pattern, vhost, user), re.UNICODE, bytes_max=sys.maxsize)
+    Pattern(pattern)
+    Pattern(topic_pattern(pattern, vhost, user), bytes_max=sys.maxsize)
 
 
 def topic_pattern(pattern: str, vhost: str, user: str) -> str:
@@ -126,21 +114,22 @@ def check_any(
 def check_topic(
     permissions: Permissions | None,
     permission: Permission,
-    routing_key: str,
+    routing_keys: Iterable[str],
     exchange: str,
     vhost: str,
     user: str,
 ) -> None:
-    """Raise AccessRefused unless the topic permissions of that exchange allow the routing key.
+    """Raise AccessRefused unless the topic permissions of that exchange allow the routing keys.
 
     permissions  None: none are set, everything is allowed; `{vhost}` and `{username}` in a pattern
                  are replaced by their values
     """
     if permissions is None:
         return
-    pattern: str = getattr(permissions, permission)
-    if not _found(topic_pattern(pattern, vhost, user), routing_key):
-        raise topic_refused(permission, routing_key, exchange, vhost, user)
+    pattern = topic_pattern(getattr(permissions, permission), vhost, user)
+    for key in dict.fromkeys(routing_keys):
+        if not _found(pattern, key):
+            raise topic_refused(permission, key, exchange, vhost, user)
 
 
 def topic_refused(

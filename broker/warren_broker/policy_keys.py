@@ -184,10 +184,7 @@ def check_policy(
             f"priority should be a number from -{POLICY_PRIORITY_MAX} to {POLICY_PRIORITY_MAX}, "
             f"actually was {priority}"
         )
-    try:
-        Pattern(pattern)
-    except BadPattern as error:
-        raise validation_failed(f"pattern {error}") from error
+    check_pattern(pattern)
     if apply_to not in APPLY_TO:
         raise validation_failed(
             f"apply-to '{apply_to}' unrecognised; should be one of: 'queues', 'classic_queues', "
@@ -212,6 +209,14 @@ def check_policy(
     problem = mirror_keys.problem_with(definition, texts)
     if problem is not None:
         raise validation_failed(problem)
+
+
+def check_pattern(pattern: str, what: str = "pattern") -> None:
+    """Raise InvalidArgument unless a pattern can be matched; for the submitter."""
+    try:
+        Pattern(pattern)
+    except BadPattern as error:
+        raise validation_failed(f"{what} {error}") from error
 
 
 def _check_value(key: PolicyKey, value: Any) -> None:
@@ -243,10 +248,7 @@ def _check_federation(definition: Definition, apply_to: str) -> None:
     if len(given) > 1:
         raise validation_failed(f"cannot specify {' and '.join(given)} together: give one of them")
     if given[0] == "federation-upstream-pattern":
-        try:
-            Pattern(definition[given[0]])
-        except BadPattern as error:
-            raise validation_failed(f"{given[0]} {error}") from error
+        check_pattern(definition[given[0]], given[0])
 
 
 def erlang(value: Any) -> str:

@@ -18,8 +18,6 @@ from warren_broker.name_patterns import Pattern
 _SIZE_UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 TIME_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 ALL_STATES: Final = "all"
-PATTERN_CLASSES: Final = re.UNICODE
-"""What a class like `\\w` contains in a queuePattern: as in the broker's list of queues."""
 _TRUE: Final = ("true", "1", "yes", "on")
 _FALSE: Final = ("false", "0", "no", "off")
 FIRST: Final = "first"
@@ -94,7 +92,7 @@ def parse_names(text: str) -> tuple[str, ...]:
 
 def parse_pattern(text: str) -> str:
     """Parse a regular expression over names; BadPattern is a ValueError."""
-    Pattern(text, PATTERN_CLASSES)
+    Pattern(text)
     return text
 
 

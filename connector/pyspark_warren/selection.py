@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from pyspark_warren.conditions import naming_queue
 from pyspark_warren.errors import OptionError
-from pyspark_warren.option_values import PATTERN_CLASSES
 from pyspark_warren.options import Options
 from pyspark_warren.port import BrokerPort
 from pyspark_warren.share import SELECTED_MAX
@@ -27,7 +26,7 @@ class Selection:
         self._pattern = options.queue_pattern
         self._matcher: NameMatcher | None = None
         if self._pattern:
-            self._matcher = NameMatcher([Pattern(self._pattern, PATTERN_CLASSES)])
+            self._matcher = NameMatcher([Pattern(self._pattern)])
 
     @property
     def by_pattern(self) -> bool:

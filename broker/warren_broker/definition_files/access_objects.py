@@ -198,6 +198,7 @@ def _plan_grant(
     try:
         check_patterns(grant)
     except InvalidArgument as refusal:
-        plan.note(name, "", f"left out: {refusal.detail}")
+        # Left out, one for a topic exchange would allow everything there.
+        plan.refuse(name, refusal)
         return
     plan.add(kind, name, PutGrant(grant))

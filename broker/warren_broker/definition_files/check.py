@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from warren_broker import errors
@@ -83,10 +84,14 @@ def _tried(plan: ImportPlan) -> CheckedImport:
         count[outcome] = count.get(outcome, 0) + 1
         if len(named[outcome]) < NAMES_SHOWN_MAX:
             named[outcome].append(step.name)
-    try:
-        check_administrators(copy)
-    except errors.Refusal as refusal:
-        plan.problems.append(refusal.detail)
+    checks = [partial(check_administrators, copy)]
+    for scope in copy.scopes.values():
+        checks += [partial(scope.policies.check_patterns, operator) for operator in (False, True)]
+    for check in checks:
+        try:
+            check()
+        except errors.Refusal as refusal:
+            plan.problems.append(refusal.detail)
     plan.finish()
     report = ImportReport(
         False,

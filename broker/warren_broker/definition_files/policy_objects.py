@@ -13,7 +13,7 @@ from warren_broker.definition_files.import_plan import ImportPlan, checked_size
 from warren_broker.metadata.commands import PutParameter, SetPolicy
 from warren_broker.metadata.records import Parameter, Policy
 from warren_broker.parameter_values import COMPONENTS, SHOVEL, check_json, check_parameter
-from warren_broker.policy_keys import APPLY_TO, KEYS, check_policy
+from warren_broker.policy_keys import APPLY_TO, KEYS, check_pattern, check_policy
 from warren_broker.shovel.definition import parse_shovel
 
 POLICY_COMPONENTS: Final = {"operator_policy": True, "policy": False}
@@ -54,6 +54,7 @@ def _plan_policy(plan: ImportPlan, vhost: str, entry: PolicyEntry, operator: boo
         checked_size(kind, entry.name)
         given = table(entry.definition)
         check_json(given)
+        check_pattern(entry.pattern)
     except errors.Refusal as refusal:
         plan.refuse(name, refusal)
         return

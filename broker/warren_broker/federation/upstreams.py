@@ -8,13 +8,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from warren_broker.arguments import NAME_BYTES_MAX
 from warren_broker.errors import InvalidArgument
 from warren_broker.metadata.records import Exchange, Parameter
 from warren_broker.metadata.state import Scope
-from warren_broker.name_patterns import NameMatcher, Pattern
+from warren_broker.name_patterns import BadPattern, NameMatcher, Pattern
 from warren_broker.parameter_values import FEDERATION_UPSTREAM, FEDERATION_UPSTREAM_SET
 from warren_broker.policy_keys import FEDERATION_KEYS
 from warren_broker.shovel.definition import parse_shovel
@@ -59,8 +60,7 @@ def upstreams_of(parameters: Parameters, policy: Mapping[str, Any]) -> list[Upst
     if key == "federation-upstream":
         chosen: list[tuple[str, Mapping[str, Any]]] = [(asked, {})]
     elif key == "federation-upstream-pattern":
-        matcher = NameMatcher([Pattern(asked)])
-        chosen = [(name, {}) for name in every if matcher.first(name) is not None]
+        chosen = [(name, {}) for name in _matching(asked, tuple(sorted(every)))]
     else:
         of_set = parameters.get((FEDERATION_UPSTREAM_SET, asked))
         if of_set is not None:
@@ -73,6 +73,15 @@ def upstreams_of(parameters: Parameters, policy: Mapping[str, Any]) -> list[Upst
             value = {**parameters[FEDERATION_UPSTREAM, name].value, **more}
             found[name] = Upstream(name, value)
     return [found[name] for name in sorted(found)]
+
+
+@lru_cache(maxsize=16)  # asked for each queue under a policy; names have at most 255 KB
+def _matching(pattern: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        matcher = NameMatcher([Pattern(pattern)])
+    except BadPattern:
+        return ()  # refused when it is set; one of another version applies to nothing
+    return tuple(name for name in names if matcher.first(name) is not None)
 
 
 def transfer_of(upstream: Upstream, queue: str, own_uri: str) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from warren_broker.http_api import routes
-from warren_broker.http_api.calls import Credentials, HttpCall
+from warren_broker.http_api.calls import Credentials, HttpCall, in_turns
 from warren_broker.http_api.doors import HttpLogins
 from warren_broker.http_api.frames import ApiJob, NodeAsk
-from warren_broker.http_api.listing import columns_of, cut_columns, has_pages, paged
+from warren_broker.http_api.listing import columns_of, has_pages, paged, shown
 from warren_broker.http_api.node_link import LOGIN_DELAY_S, NodeLink
 from warren_broker.http_api.replies import (
     NO_BODY,
@@ -118,12 +118,12 @@ class HttpApplication:
         reply = await answering(call)
         if method not in ("GET", "HEAD") or reply.status != 200:
             return reply
-        shown = reply.body
-        if isinstance(shown, list):
+        body = reply.body
+        if isinstance(body, list):
             if not has_pages(segments):
                 query.pop("page", None)
-            shown = paged(shown, query)
-        return HttpReply(200, cut_columns(shown, columns_of(query)), reply.headers)
+            body = await in_turns(paged(body, query))
+        return HttpReply(200, await in_turns(shown(body, columns_of(query))), reply.headers)
 
     async def _logged_in(self, who: Credentials, scope: Scope) -> tuple[str, ...]:
         """Return the tags of the user; raises HttpRefusal."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -22,12 +22,14 @@ from warren_broker.http_api.replies import (
 )
 from warren_broker.http_api.sampling import Sampling
 from warren_broker.management.statistic_values import DEFAULT_EXCHANGE
+from warren_broker.turns import Turns, Work
 from warren_raft.undecodable import NESTING_LEVELS_MAX, UNDECODABLE, nested_deeper
 
 TEXTS_OF_BOOLEANS: Final = {"true": True, "false": False}
 NO_OBJECT: Final = (b"", b"null", b"undefined")
 """Bodies that RabbitMQ takes for an empty object."""
 QUEUES_PER_ASK: Final = 500
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +229,14 @@ def exchange_name(segment: str) -> str:
 async def gathered(*asked: Any) -> list[Any]:
     """Return the results of several asks that are under way at once."""
     return list(await asyncio.gather(*asked))
+
+
+async def in_turns(work: Work[R]) -> R:
+    """Return what some work returns; other requests have their turns meanwhile."""
+    turns = Turns(work)
+    while not turns.turn():
+        await asyncio.sleep(0)
+    return turns.result
 
 
 def done(reply: NodeReply) -> HttpReply:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from warren_broker.http_api.replies import HttpRefusal, bad_request
 from warren_broker.name_patterns import BadPattern, NameMatcher, Pattern
+from warren_broker.turns import Work, filtered
 
 PAGE_SIZE: Final = 100
 PAGE_SIZE_MAX: Final = 500
 PAGE_MAX: Final = 1 << 31
 FILTER_CHARACTERS_MAX: Final = 1024
 DEFAULT_SORTS: Final = ("vhost", "name")
+ITEM_STEPS: Final = 4_000
+"""Steps of ranking or cutting an item: of a turn, 500 take all."""
 
-Item = dict[str, Any]
-Column = tuple[str, ...]
+Item: TypeAlias = dict[str, Any]
+Columns: TypeAlias = dict[str, Any]
+"""Keys that are shown, each with the columns of what is below it, or with None: all of that."""
 
 
 WITH_PAGES: Final = (
@@ -75,11 +78,21 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def columns_of(query: Mapping[str, str]) -> list[Column] | None:
-    """Return the columns that a query asks for, each a path of keys; None: all."""
+def columns_of(query: Mapping[str, str]) -> Columns | None:
+    """Return the columns that a query asks for; None: all."""
     if "columns" not in query:
         return None
-    return [tuple(part for part in one.split(".") if part) for one in query["columns"].split(",")]
+    found: Columns = {}
+    for one in query["columns"].split(","):
+        *above, last = [part for part in one.split(".") if part] or [""]
+        at: Any = found
+        for part in above:
+            at = at.setdefault(part, {})
+            if at is None:
+                break  # a shorter one shows all of it
+        else:
+            at[last] = None
+    return found
 
 
 def sorts_of(query: Mapping[str, str]) -> tuple[str, ...]:
@@ -88,19 +101,24 @@ def sorts_of(query: Mapping[str, str]) -> tuple[str, ...]:
     return (*given, *(one for one in DEFAULT_SORTS if one not in given))
 
 
-def paged(items: list[Item], query: Mapping[str, str]) -> Any:
+def paged(items: list[Item], query: Mapping[str, str]) -> Work[Any]:
     """Return the items sorted, or the page that is asked for with its numbers; raises HttpRefusal.
 
-    Columns are not cut yet: `cut_columns`.
+    Columns are not cut yet: `shown`.
     """
-    sorts = sorts_of(query)
-    items = sorted(items, key=lambda item: tuple(_rank(_value(item, key)) for key in sorts))
+    paging = paging_of(query)
+    sorts = [key.split(".") for key in sorts_of(query)]
+    ranked = []
+    for item in items:
+        ranked.append((tuple(_rank(_value(item, keys)) for keys in sorts), item))
+        yield ITEM_STEPS
+    ranked.sort(key=lambda one: one[0])
+    items = [item for _, item in ranked]
     if query.get("sort_reverse") == "true":
         items.reverse()
-    paging = paging_of(query)
     if paging is None:
         return items
-    chosen = _named(items, paging)
+    chosen = yield from _named(items, paging)
     first = (paging.page - 1) * paging.page_size
     if first > len(chosen):
         raise HttpRefusal(
@@ -121,7 +139,7 @@ def paged(items: list[Item], query: Mapping[str, str]) -> Any:
     }
 
 
-def _named(items: list[Item], paging: Paging) -> list[Item]:
+def _named(items: list[Item], paging: Paging) -> Work[list[Item]]:
     """Return the items with the text in their names, or matched by it, whatever the case."""
     if not paging.name:
         return items
@@ -129,15 +147,23 @@ def _named(items: list[Item], paging: Paging) -> list[Item]:
     if not paging.use_regex:
         return [item for item in items if wanted in str(item.get("name", "")).lower()]
     try:
-        matcher = NameMatcher([Pattern(paging.name, re.UNICODE | re.IGNORECASE)])
+        matcher = NameMatcher([Pattern(paging.name, ignore_case=True)])
     except BadPattern as error:
         raise bad_request(f"name={paging.name!r} {error}") from error
-    return [item for item in items if matcher.first(str(item.get("name", ""))) is not None]
+    return (
+        yield from filtered(
+            items,
+            lambda item: matcher.first(str(item.get("name", ""))) is not None,
+            lambda item: matcher.cost(str(item.get("name", ""))),
+        )
+    )
 
 
-def _value(item: Any, key: str) -> Any:
-    for part in key.split("."):
-        item = item.get(part, 0) if isinstance(item, Mapping) else 0
+def _value(item: Any, keys: Sequence[str]) -> Any:
+    for key in keys:
+        if not isinstance(item, Mapping):
+            return 0
+        item = item.get(key, 0)
     return item
 
 
@@ -156,19 +182,29 @@ def _rank(value: Any) -> tuple[Any, ...]:
     return (5, str(value))
 
 
-def cut_columns(value: Any, columns: Sequence[Column] | None) -> Any:
+def shown(value: Any, columns: Columns | None) -> Work[Any]:
     """Return a value with these columns alone, in lists and in pages of them, too."""
     if columns is None:
         return value
     if isinstance(value, list):
+        found = []
+        for item in value:
+            found.append(cut_columns(item, columns))
+            yield ITEM_STEPS
+        return found
+    if isinstance(value, Mapping) and "items" in value and "page_count" in value:
+        return {**value, "items": (yield from shown(value["items"], columns))}
+    return cut_columns(value, columns)
+
+
+def cut_columns(value: Any, columns: Columns) -> Any:
+    """Return a value with these columns alone; each of its keys is looked up once."""
+    if isinstance(value, list):
         return [cut_columns(item, columns) for item in value]
     if not isinstance(value, Mapping):
         return value
-    if "items" in value and "page_count" in value:
-        return {**value, "items": cut_columns(value["items"], columns)}
-    found = {}
-    for key, item in value.items():
-        deeper = [column[1:] for column in columns if column[:1] == (key,)]
-        if deeper:
-            found[key] = item if () in deeper else cut_columns(item, deeper)
-    return found
+    return {
+        key: item if columns[key] is None else cut_columns(item, columns[key])
+        for key, item in value.items()
+        if key in columns
+    }

@@ -7,7 +7,15 @@ from functools import partial
 from typing import Any, Final
 
 from warren_broker.http_api.binding_routes import bindings_of, shown_binding
-from warren_broker.http_api.calls import HttpCall, argument_table, boolean, done, gathered, path_of
+from warren_broker.http_api.calls import (
+    HttpCall,
+    argument_table,
+    boolean,
+    done,
+    gathered,
+    in_turns,
+    path_of,
+)
 from warren_broker.http_api.consumer_routes import consumers_of
 from warren_broker.http_api.listing import columns_of, paged, paging_of, sorts_of
 from warren_broker.http_api.messages import get_messages
@@ -95,7 +103,7 @@ def _needs_counts(call: HttpCall) -> bool:
     if call.query.get("disable_stats") == "true":
         return call.query.get("enable_queue_totals") == "true"
     columns = columns_of(call.query)
-    return columns is None or any(column and column[0] not in BASIC for column in columns)
+    return columns is None or not BASIC.issuperset(filter(None, columns))
 
 
 async def _sampled(call: HttpCall, shown: dict[str, Any], ranges: Ranges) -> dict[str, Any]:
@@ -151,10 +159,11 @@ async def _listed(call: HttpCall, vhost: str | None) -> HttpReply:
     if not few and (paging_of(call.query) is None or not ranges):
         return HttpReply(200, await _with_statistics(call, shown, ranges))
     if not few:  # sorted by what the statistics give
-        page = paged(await _with_statistics(call, shown), call.query)
+        listed = await _with_statistics(call, shown)
+        page = await in_turns(paged(listed, call.query))
         page["items"] = await _with_statistics(call, page["items"], ranges)
         return HttpReply(200, page)
-    page = paged(shown, call.query)
+    page = await in_turns(paged(shown, call.query))
     if counts:
         page["items"] = await gathered(*(_counted(call, one, alive) for one in page["items"]))
     if statistics:

@@ -38,7 +38,7 @@ def wants(call: HttpCall, key: str) -> bool:
     if call.query.get("disable_stats") == "true":
         return False
     columns = columns_of(call.query)
-    return columns is None or any(column[:1] == (key,) for column in columns)
+    return columns is None or key in columns
 
 
 def wants_statistics(call: HttpCall, keys: Iterable[str] = STATISTICS_KEYS) -> bool:

@@ -91,7 +91,9 @@ def _get(asker: Asker, request: m.GetPolicyRequest, answer: Answer) -> None:
 def _put(asker: Asker, request: m.PutPolicyRequest, answer: Answer) -> None:
     policy = request.policy
     _check_tag(asker, policy.operator, policy.vhost, "set")
-    known = policy.name in _scope(asker, policy.vhost).policies.of(policy.operator)
+    policies = _scope(asker, policy.vhost).policies
+    policies.check_patterns(policy.operator, policy)
+    known = policy.name in policies.of(policy.operator)
     definition = quoted(msgspec.json.encode(policy.definition).decode())
     what = (
         f"set {_kind(policy.operator)} {quoted(policy.name)} in vhost {quoted(policy.vhost)}: "

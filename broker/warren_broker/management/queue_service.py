@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import re
 from bisect import bisect_right
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -37,6 +36,7 @@ from warren_broker.name_patterns import NameMatcher, Pattern
 from warren_broker.queue import commands
 from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.relays import KEPT_MS
+from warren_broker.turns import filtered, in_turns
 
 log = logging.getLogger(__name__)
 BROKER_VERSION = "0.1.0"
@@ -211,38 +211,45 @@ def _reply_queue(asker: Asker, name: str) -> QueueInfo:
     )
 
 
-@lru_cache(maxsize=16)
-def _matcher(pattern: str) -> NameMatcher:
-    """Return the matcher of a pattern; the states that it has computed serve the next request."""
-    return NameMatcher([Pattern(pattern, re.UNICODE)])
-
-
 def _list_queues(asker: Asker, request: requests.ListQueuesRequest, answer: Answer) -> None:
     """Answer the queues by name; without counts if no leader answers within LIST_PATIENCE_MS."""
-    queues = _listed(asker, request)
-    if request.counts:
-        _count_listed(asker, queues, answer)
-    else:
-        answer(requests.QueueList(tuple(_info(asker, queue, None) for queue in queues)))
 
+    def listed(queues: list[QueueRecord]) -> None:
+        if len(queues) > QUEUES_LISTED_MAX:
+            answer(_too_many())
+        elif request.counts:
+            _count_listed(asker, queues, answer)
+        else:
+            answer(requests.QueueList(tuple(_info(asker, queue, None) for queue in queues)))
 
-def _listed(asker: Asker, request: requests.ListQueuesRequest) -> list[QueueRecord]:
-    """Return the queues that are asked for; raises InvalidArgument for too many."""
     if request.name:
         found = asker.broker.definitions.state.queue(asker.vhost, request.name)
-        return [] if found is None else [found]
+        listed([] if found is None else [found])
+        return
+    if request.count > QUEUES_LISTED_MAX:
+        raise _too_many()
     queues = MetadataView(asker.broker.definitions.state).queues(asker.vhost)
     if request.after:
         queues = queues[bisect_right(queues, request.after, key=lambda queue: queue.name) :]
-    if request.pattern:
-        found_in = _matcher(request.pattern).first
-        queues = [queue for queue in queues if found_in(queue.name) is not None]
-    if max(request.count, 0 if request.count else len(queues)) > QUEUES_LISTED_MAX:
-        raise errors.InvalidArgument(
-            f"{request.count or len(queues)} queues in one answer, {QUEUES_LISTED_MAX} fit; "
-            f"ask for /queues?count={QUEUES_LISTED_MAX}, then with &after= and the last name"
-        )
-    return queues[: request.count] if request.count else queues
+    most = request.count or QUEUES_LISTED_MAX + 1
+    if not request.pattern:
+        listed(queues[:most])
+        return
+    matcher = NameMatcher([Pattern(request.pattern)])
+    work = filtered(
+        queues,
+        lambda queue: matcher.first(queue.name) is not None,
+        lambda queue: matcher.cost(queue.name),
+        most,
+    )
+    in_turns(asker.broker.cluster.loop.call_later, work, asker.guard(listed))
+
+
+def _too_many() -> errors.InvalidArgument:
+    return errors.InvalidArgument(
+        f"more than {QUEUES_LISTED_MAX} queues in one answer: ask for "
+        f"/queues?count={QUEUES_LISTED_MAX}, then with &after= and the last name"
+    )
 
 
 def _count_listed(asker: Asker, queues: list[QueueRecord], answer: Answer) -> None:

@@ -8,7 +8,6 @@ refusal's class. `dispatch` finds the resource of a path; the `*_service` module
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Annotated, Any, ClassVar, Generic, TypeAlias, TypeVar
@@ -248,7 +247,7 @@ def argument_table(value: dict[Any, Any]) -> dict[str, Any]:
 def checked_pattern(key: str, value: str) -> str:
     """Return a pattern over names that can be matched; raise InvalidArgument."""
     try:
-        Pattern(value, re.UNICODE)
+        Pattern(value)
     except BadPattern as error:
         raise InvalidArgument(f"{key}={value!r} {error}; '.*' is found everywhere") from error
     return value

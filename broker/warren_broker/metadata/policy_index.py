@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 from warren_broker.arguments import Kind
+from warren_broker.errors import PreconditionFailed
 from warren_broker.metadata.records import Arguments, Policy, QueueRecord
 from warren_broker.name_patterns import BadPattern, NameMatcher, Pattern
 from warren_broker.policy_keys import (
@@ -17,6 +19,9 @@ from warren_broker.policy_keys import (
 )
 from warren_broker.queue.config import QueueConfig
 
+POLICY_STEPS_MAX: Final = 50_000
+"""Instructions of the patterns of a vhost's policies in all (`Pattern.steps`), and of as many of
+its operator policies: what each byte of the name of a queue may cost when they have changed."""
 FOUND_KEPT_MAX: Final = 50_000
 """Objects remembered with their policies until the policies change; beyond it all are forgotten."""
 
@@ -39,7 +44,7 @@ NO_POLICY: Final = EffectivePolicy()
 class _Ranked:
     """The policies for one kind of object, the one that wins first, with their patterns."""
 
-    __slots__ = ("_matcher", "_policies")
+    __slots__ = ("_policies", "matcher")
 
     def __init__(self, policies: list[Policy]) -> None:
         self._policies: list[Policy] = []
@@ -50,13 +55,11 @@ class _Ranked:
             except BadPattern:
                 continue  # refused when it is set; one of another version applies to nothing
             self._policies.append(policy)
-        self._matcher = NameMatcher(patterns)
+        self.matcher = NameMatcher(patterns)
 
     def first(self, name: str) -> Policy | None:
         """Return the policy that applies to the object of that name."""
-        if not self._policies:
-            return None
-        at = self._matcher.first(name)
+        at = self.matcher.first(name)
         return None if at is None else self._policies[at]
 
 
@@ -130,11 +133,41 @@ class PolicyIndex:
             self._found[kind, name] = found
         return found
 
+    def cost(self, name: str, kind: Kind) -> int:
+        """Return the steps that `of_queue` took at most; see `turns`."""
+        ranked = self._ranked.get(kind, ())
+        return sum(one.matcher.cost(name) for one in ranked)
+
+    def check_patterns(self, operator: bool, new: Policy | None = None) -> None:
+        """Raise PreconditionFailed when the patterns are too large in all; for submitters.
+
+        new  a policy that is to be set
+        """
+        policies = dict(self.of(operator))
+        if new is not None:
+            policies[new.name] = new
+        steps = sum(_steps(policy.pattern) for policy in policies.values())
+        if steps > POLICY_STEPS_MAX:
+            vhost = next(iter(policies.values())).vhost
+            raise PreconditionFailed(
+                f"the patterns of the {len(policies)} {'operator ' if operator else ''}policies of "
+                f"vhost '{vhost}' are too large: {steps:,} instructions in all, "
+                f"{POLICY_STEPS_MAX:,} is the most; use simpler patterns, without large repeats"
+            )
+
     def check(self, vhost: str) -> None:
         """Assert that every policy is filed under its name."""
         for operator in (False, True):
             for name, policy in self.of(operator).items():
                 assert (policy.vhost, policy.name, policy.operator) == (vhost, name, operator)
+
+
+@lru_cache(maxsize=4096)
+def _steps(pattern: str) -> int:
+    try:
+        return Pattern(pattern).steps
+    except BadPattern:
+        return 0
 
 
 def _for(kind: str, policy: Policy) -> bool:

@@ -272,6 +272,18 @@ def test_what_cannot_be_honoured_is_named(given: dict[str, Any], name: str, key:
     assert "beside" in world.state.global_parameters
 
 
+def test_patterns_that_cannot_be_matched_refuse_the_import() -> None:
+    policy = {"vhost": "/", "name": "p", "pattern": "a(?!b)", "definition": {"max-length": 1}}
+    told = refusal(World(), {"policies": [policy]})
+    assert "policy 'p' in vhost '/'" in told and "pattern has a look-around" in told
+    large = {**policy, "pattern": "a.{240}[cd]"}
+    many = [{**large, "name": f"p{at}"} for at in range(60)]
+    assert "the patterns of the 60 policies of vhost '/'" in refusal(World(), {"policies": many})
+    grant = {"user": "guest", "vhost": "/", "configure": "", "write": r"(a)\1", "read": ""}
+    told = refusal(World(), {"permissions": [grant]})
+    assert "permission pattern write='(a)\\\\1' has a back reference" in told
+
+
 def test_parameters_and_policies_of_federation_are_imported() -> None:
     world = World()
     value = {"uri": ["amqp://a", "amqp://b"], "max-hops": 1}

@@ -8,6 +8,7 @@ import pytest
 
 from broker.management.world import ManagementWorld
 from warren_broker.metadata import commands
+from warren_broker.metadata.policy_index import POLICY_STEPS_MAX
 
 LIMIT = {"pattern": "^q", "definition": {"max-length": 5}, "priority": -2, "apply-to": "queues"}
 
@@ -103,3 +104,20 @@ def test_a_policymaker_sets_policies_of_the_vhosts_that_it_may_enter() -> None:
     assert world.ask("PUT", "/policies/%2F/p", LIMIT)[0] == 201
     assert [one["vhost"] for one in world.ask("GET", "/policies")[1]] == ["/"]
     assert World("watch").ask("PUT", "/policies/%2F/p", LIMIT)[0] == 403
+
+
+def test_the_patterns_of_a_vhost_have_a_size_in_all() -> None:
+    """A thousand policies, each with a large pattern, made every queue's name cost seconds."""
+    world = World("pol")
+    large = {**LIMIT, "pattern": "a.{240}[cd]"}
+    made = 0
+    while (answer := world.ask("PUT", f"/policies/%2F/p{made}", large))[0] == 201:
+        made += 1
+        assert made * 1_000 <= POLICY_STEPS_MAX
+    status, refused = answer
+    assert (status, made > 10) == (409, True)
+    told = refused["detail"]
+    assert f"the patterns of the {made + 1} policies of vhost '/' are too large" in told
+    assert f"{POLICY_STEPS_MAX:,} is the most" in told
+    assert world.ask("PUT", "/policies/%2F/p0", LIMIT)[0] == 204, "a smaller one in place of one"
+    assert world.ask("PUT", f"/policies/%2F/p{made}", large)[0] == 201

@@ -17,10 +17,12 @@ from warren_broker.cluster.leader.letter_forwarder import warn_of_fallback
 from warren_broker.metadata.commands import Barrier
 from warren_broker.queue.commands import Configure
 from warren_broker.queue.config import QueueConfig
+from warren_broker.turns import WORK_STEPS_PER_TURN
 from warren_raft.types import METADATA_GROUP
 
 QUEUES_PER_PASS: Final = 500
-"""Queues compared before the loop does other work."""
+"""Queues compared before the loop does other work; fewer, where their policies' patterns take many
+steps."""
 
 
 class PolicyFollower:
@@ -33,7 +35,7 @@ class PolicyFollower:
     answered when this node has applied whatever was answered before; only what differs then is
     proposed. Replayed by tests/broker/cluster/leader/test_policy_follower.py
 
-    _waiting    groups to compare, in passes of QUEUES_PER_PASS
+    _waiting    groups to compare, in passes
     _differing  groups that wait for the next barrier
     _proposed   the settings last proposed to a group since this node leads it: what its state will
                 be. 1. A policy is set, its command proposed.  2. The policy is cleared before the
@@ -72,9 +74,16 @@ class PolicyFollower:
             self._pass()
 
     def _pass(self) -> None:
-        for group in list(self._waiting)[:QUEUES_PER_PASS]:
+        left = WORK_STEPS_PER_TURN
+        while self._waiting and left > 0:
+            group = next(iter(self._waiting))
             del self._waiting[group]
             self._compare(group)
+            queue = self._definitions.state.groups.get(group)
+            left -= WORK_STEPS_PER_TURN // QUEUES_PER_PASS
+            if queue is not None:
+                policies = self._definitions.policies(queue.vhost)
+                left -= policies.cost(queue.name, queue.config.kind)
         if self._waiting:
             self._cluster.loop.call_later(0, self._pass)
 

@@ -10,7 +10,6 @@ asked.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal
@@ -32,6 +31,7 @@ from warren_broker.management import membership as values
 from warren_broker.metadata import commands
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.name_patterns import BadPattern, NameMatcher, Pattern
+from warren_broker.turns import filtered, in_turns
 from warren_raft.core.quorum import majority
 
 log = logging.getLogger(__name__)
@@ -272,19 +272,23 @@ class MemberService:
                 raise errors.InvalidArgument(
                     f"strategy {strategy!r} is unknown; give 'all' or 'even'"
                 )
-            matches = _matching(vhost_pattern, queue_pattern)
             self.nodes.check_fit(node)
+            self._matching(vhost_pattern, queue_pattern, partial(self._grow, node, strategy, done))
         except errors.Refusal as refusal:
             done(refusal)
-            return
+
+    def _grow(
+        self,
+        node: str,
+        strategy: Literal["all", "even"],
+        done: Answer,
+        matching: Sequence[QueueRecord],
+    ) -> None:
         found = [
             queue
-            for queue in self._quorum_queues()
-            if node not in queue.nodes
-            and matches(queue)
-            and (strategy == "all" or len(queue.nodes) % 2 == 0)
+            for queue in matching
+            if node not in queue.nodes and (strategy == "all" or len(queue.nodes) % 2 == 0)
         ]
-
         loop = self._cluster.loop
         patience = loop.now_ms + LEADERLESS_MS
 
@@ -353,6 +357,21 @@ class MemberService:
 
         ask()
 
+    def _matching(
+        self, vhost_pattern: str, queue_pattern: str, then: Callable[[list[QueueRecord]], None]
+    ) -> None:
+        """Call `then` with the quorum queues with vhosts and names that contain the patterns.
+
+        raises  InvalidArgument
+        """
+        vhosts, names = _matcher("vhost", vhost_pattern), _matcher("queue", queue_pattern)
+        work = filtered(
+            list(self._quorum_queues()),
+            lambda queue: None not in (vhosts.first(queue.vhost), names.first(queue.name)),
+            lambda queue: vhosts.cost(queue.vhost) + names.cost(queue.name),
+        )
+        in_turns(self._cluster.loop.call_later, work, then)
+
     def _quorum_queues(self) -> Iterator[QueueRecord]:
         return (queue for queue in self._definitions.state.queues() if queue.replicated)
 
@@ -390,23 +409,19 @@ class MemberService:
     def rebalance(self, vhost_pattern: str, queue_pattern: str, done: Answer) -> None:
         """Spread the leaders of matching quorum queues over the nodes; answer Rebalanced."""
         try:
-            matches = _matching(vhost_pattern, queue_pattern)
             if self._leader_transfer.count:
                 raise errors.PreconditionFailed(
                     f"{self._leader_transfer.count} leaderships are being handed over already; try "
                     "again when they have arrived"
                 )
+            self._matching(vhost_pattern, queue_pattern, partial(self._rebalance, done))
         except errors.Refusal as refusal:
             done(refusal)
-            return
 
+    def _rebalance(self, done: Answer, matching: Sequence[QueueRecord]) -> None:
         def asked(led: Led) -> None:
             leaders = {group: name for name, one in led.items() for group in one.led}
-            queues = {
-                queue.group: queue
-                for queue in self._quorum_queues()
-                if queue.group in leaders and matches(queue)
-            }
+            queues = {queue.group: queue for queue in matching if queue.group in leaders}
             leaders = {group: leaders[group] for group in queues}
             fit = [name for name in self._definitions.nodes() if self._placement.fit(name)]
             candidates = {group: queue.nodes for group, queue in queues.items()}
@@ -448,15 +463,11 @@ def _why_not(member: Any) -> str:
     return "it lost its disk" if member.lost else "it is still catching up"
 
 
-def _matching(vhost_pattern: str, queue_pattern: str) -> Callable[[QueueRecord], bool]:
-    """Return whether a queue's vhost and name contain the patterns; raises InvalidArgument."""
-    compiled = []
-    for what, pattern in (("vhost", vhost_pattern), ("queue", queue_pattern)):
-        try:
-            compiled.append(NameMatcher([Pattern(pattern, re.UNICODE)]))
-        except BadPattern as error:
-            raise errors.InvalidArgument(
-                f"{what} pattern {pattern!r} {error}; '.*' matches everything"
-            ) from error
-    vhosts, names = compiled
-    return lambda queue: None not in (vhosts.first(queue.vhost), names.first(queue.name))
+def _matcher(what: str, pattern: str) -> NameMatcher:
+    """Return what finds an operator's pattern; raises InvalidArgument."""
+    try:
+        return NameMatcher([Pattern(pattern)])
+    except BadPattern as error:
+        raise errors.InvalidArgument(
+            f"{what} pattern {pattern!r} {error}; '.*' matches everything"
+        ) from error

@@ -12,11 +12,13 @@ from broker.cluster.membership.clusters import anybody, begun, declare
 from broker.cluster.universe import Universe
 from warren_broker.cluster.leader.policy_follower import PolicyFollower
 from warren_broker.metadata.commands import AnyCommand, Barrier, ClearPolicy, SetPolicy
+from warren_broker.metadata.policy_index import PolicyIndex
 from warren_broker.metadata.records import Policy
 from warren_broker.queue.commands import Configure
 from warren_broker.queue.config import QueueConfig
 
 GROUP = 7
+QUEUE = SimpleNamespace(vhost="/", name="q", config=SimpleNamespace(kind="quorum"))
 
 
 def limit(count: int, name: str = "p") -> SetPolicy:
@@ -128,17 +130,21 @@ class Alone:
         self.known = self.applied
         self.commands: list[Any] = []
         self.barriers: list[Any] = []
+        self.index = PolicyIndex()
+        self.compared = 0
+        self.turns: list[Any] = []
         self.definitions: Any = SimpleNamespace(
             ready=True,
-            state=SimpleNamespace(groups={GROUP: SimpleNamespace(vhost="/")}),
-            config=lambda queue: self.known,
+            state=SimpleNamespace(groups={GROUP: QUEUE}),
+            policies=lambda vhost: self.index,
+            config=self.config,
             submit=self.submit,
             on_policies=[],
             on_ready=[],
         )
         self.cluster: Any = SimpleNamespace(
             on_led=[],
-            loop=None,
+            loop=SimpleNamespace(call_later=lambda after, call: self.turns.append(call)),
             effects=SimpleNamespace(
                 led={GROUP}, command=lambda group, command: self.commands.append(command)
             ),
@@ -152,6 +158,11 @@ class Alone:
     def submit(self, command: Any, done: Any, forever: bool) -> None:
         assert command == Barrier() and forever
         self.barriers.append(done)
+
+    def config(self, queue: Any) -> QueueConfig:
+        self.compared += 1
+        self.index.of_queue(queue.name, "quorum")
+        return self.known
 
     def changed(self, max_length: int | None) -> QueueConfig:
         """The policies known here change."""
@@ -195,3 +206,26 @@ def test_a_queue_that_differs_while_a_barrier_is_under_way_waits_for_the_next() 
     assert len(world.barriers) == 1, "what was asked after the first barrier needs another one"
     world.answer()
     assert len(world.commands) == 1 and not world.barriers
+
+
+def test_fewer_queues_are_compared_in_a_turn_where_patterns_take_many_steps() -> None:
+    """Five hundred queues were compared in one turn, whatever the policies' patterns cost."""
+    names = [f"q{at}" + "xa" * 120 for at in range(40)]
+    for pattern, turns in (("^q", 1), ("a.{240}[cd]", 10)):
+        world = Alone()
+        world.index = PolicyIndex(
+            user={f"p{at}": Policy("/", f"p{at}", pattern, {"max-length": 5}) for at in range(3)}
+        )
+        groups = {
+            at: SimpleNamespace(vhost="/", name=name, config=SimpleNamespace(kind="quorum"))
+            for at, name in enumerate(names)
+        }
+        world.definitions.state.groups = groups
+        world.cluster.effects.led = set(groups)
+        world.definitions.on_policies[0](("/",))
+        took = 1
+        while world.turns:
+            took += 1
+            world.turns.pop()()
+        assert (took >= turns, world.compared) == (True, len(names))
+        assert took == 1 or turns > 1
