@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from warren_broker import config, logs
+from warren_broker import VERSION, config, logs
 from warren_broker.cluster.boot_definitions import DefinitionsUnusable
 from warren_broker.node import Node
 from warren_broker.server import service_manager
@@ -55,6 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR")
     )
+    parser.add_argument("--version", action="version", version=f"warren {VERSION}")
     options = parser.parse_args(arguments)
     logs.set_up(options.log_level)
     try:

@@ -102,6 +102,13 @@ class ConnectionLost(Unavailable):
     """A connection ended during a request; it is not known whether that was carried out."""
 
 
+class NothingListens(WarrenError):
+    """Every address of a cluster refuses connections: no node runs there, or another port is meant.
+
+    Raised only where a call is not to wait for one.
+    """
+
+
 class NoNodeReached(Unavailable):
     """No node has accepted this connection before the deadline: nothing was asked."""
 

@@ -16,7 +16,7 @@ from python.fake_broker import FakeCluster, FakeNode
 from tests.patience import PATIENCE_S, TooSlow, with_time_enough
 from warren.cli import output, unanswered
 from warren.cli.app import app
-from warren.errors import ConnectionLost, NoNodeReached, StillUnderWay
+from warren.errors import ConnectionLost, NoNodeReached, NothingListens, StillUnderWay
 from warren_broker import errors
 from warren_broker.management import members
 from warren_broker.management import queues as resource
@@ -53,10 +53,10 @@ def run(monkeypatch: pytest.MonkeyPatch, hosts: str, *words: str, limit_s: float
 
 
 VERBS = (
-    ("definitions", "export", "never-written.json"),
+    ("--wait", "definitions", "export", "never-written.json"),
     ("definitions", "import", "definitions.json"),
     ("queues", "sync", "q"),
-    ("queues", "list"),
+    ("queues", "list", "--wait"),
     ("nodes", "drain", "w-1", "--wait"),
 )
 
@@ -77,6 +77,30 @@ def test_a_command_without_a_node_says_so_and_gives_up_with_the_address(
         done.stderr,
     )
     assert not Path("never-written.json").exists()
+
+
+@pytest.mark.parametrize("words", [("queues", "list"), ("definitions", "export", "a.json")])
+def test_one_that_only_reads_says_at_once_that_all_addresses_refuse(
+    words: tuple[str, ...], refusing: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run(monkeypatch, refusing, *words, limit_s=PATIENCE_S)
+    assert isinstance(done.exception, NothingListens)
+    said = f"cannot connect to {refusing}: Connection refused (--wait: wait for a node)"
+    assert str(done.exception) == said
+
+
+def test_one_address_that_does_not_refuse_is_waited_for(refusing: str) -> None:
+    other = ("127.0.0.1", 1)
+    host, _, port = refusing.rpartition(":")
+    refused = ConnectionLost("refused")
+    refused.__cause__ = ConnectionRefusedError()
+    with unanswered.UnansweredNote([(host, int(port)), other]) as note:
+        note.unreached((host, int(port)), refused)
+        note.unreached((host, int(port)), refused)
+        note.unreached(other, ConnectionLost("no route"))
+        with pytest.raises(NothingListens, match="refused; refused"):
+            note.unreached(other, refused)
 
 
 def test_one_that_was_reached_is_waited_for_as_long_as_the_command_says(

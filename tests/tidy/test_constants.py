@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Iterator
 
 from tidy import house
-from warren_broker.management.queue_service import BROKER_VERSION
+from warren_broker import VERSION
 
 OWN = {
     "FORMAT": "each file format counts its own versions",
@@ -59,7 +59,7 @@ def test_a_constant_has_one_owner() -> None:
 
 def test_the_broker_says_the_version_of_its_package() -> None:
     project = tomllib.loads((house.ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    assert project["project"]["version"] == BROKER_VERSION
+    assert project["project"]["version"] == VERSION
 
 
 def test_the_checksum_has_one_owner() -> None:

@@ -144,6 +144,7 @@ class Broker:
             self.leader_queries,
             self.placement,
             self.maintenance,
+            self.resource_alarms,
         )
         return MemberService(
             self.cluster,

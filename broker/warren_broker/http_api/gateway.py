@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from warren_broker import errors
+from warren_broker import VERSION, errors
 from warren_broker.access import Access
 from warren_broker.amqp091.requests import TokenAccepted
 from warren_broker.amqp10.caller import Asker
@@ -36,7 +36,6 @@ from warren_broker.http_api.frames import (
 )
 from warren_broker.http_api.settings import HttpSsl
 from warren_broker.management.dispatch import parse_request, render_result
-from warren_broker.management.queue_service import BROKER_VERSION
 from warren_broker.server.connection_faults import guarded_call
 from warren_broker.server.login import check_login, name_of
 from warren_broker.server.management_handlers import MANAGEMENT_HANDLERS
@@ -186,7 +185,7 @@ class HttpApi:
         ]
         self._job = ApiJob(
             node=settings.node,
-            version=BROKER_VERSION,
+            version=VERSION,
             default_queue_type=settings.queues.default_type,
             listeners=(*listeners, *own),
             sockets=tuple(sock.fileno() for sock in self._sockets),

@@ -8,14 +8,13 @@ from typing import Any
 
 import msgspec
 
-from warren_broker import errors
+from warren_broker import VERSION, errors
 from warren_broker.amqp10.caller import Answer, Asker
 from warren_broker.definition_files.check import NAMES_SHOWN_MAX
 from warren_broker.definition_files.document import parse
 from warren_broker.definition_files.export import export
 from warren_broker.management import definitions as m
 from warren_broker.management.definition_values import GlobalParameterInfo, ParameterInfo
-from warren_broker.management.queue_service import BROKER_VERSION
 from warren_broker.management.resource import Listed, Put
 from warren_broker.metadata import commands as metadata
 from warren_broker.metadata.runtime_parameters import cluster_name
@@ -31,7 +30,7 @@ def _export(asker: Asker, request: m.ExportRequest, answer: Answer) -> None:
     asker.access.must_be("administrator", "export definitions")
     state = asker.broker.definitions.state
     cluster = cluster_name(state, asker.broker.settings.cluster)
-    found = export(state, cluster, BROKER_VERSION, request.vhost)
+    found = export(state, cluster, VERSION, request.vhost)
     notes = found.notes[:NAMES_SHOWN_MAX]
     if len(found.notes) > len(notes):
         notes = (*notes, f"… and {len(found.notes) - len(notes):,} more")

@@ -153,6 +153,7 @@ class NodeInfo(msgspec.Struct, frozen=True):
     leaders      queues that it leads, as far as the answering node knows
     local_queues queues on this node alone (classic, exclusive, transient)
     moving       quorum queues with a member on it that is being added or removed
+    alarms       resources that it is low on: "disk", "memory"
     """
 
     name: str
@@ -165,6 +166,7 @@ class NodeInfo(msgspec.Struct, frozen=True):
     leaders: int
     local_queues: int
     moving: int
+    alarms: tuple[str, ...] = ()
 
 
 class Moving(QueueName, frozen=True):

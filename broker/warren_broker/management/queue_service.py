@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from warren_broker import errors
+from warren_broker import VERSION, errors
 from warren_broker.amqp10.caller import Answer, Asker
 from warren_broker.cluster.client.direct_replies import node_of
 from warren_broker.cluster.client.reads import ReadFailed
@@ -39,7 +39,6 @@ from warren_broker.queue.relays import KEPT_MS
 from warren_broker.turns import filtered, in_turns
 
 log = logging.getLogger(__name__)
-BROKER_VERSION = "0.1.0"
 LIST_PATIENCE_MS = 1_000
 RELAYS_SHOWN_MAX = 20
 """Relays shown of a queue, those with most messages: a client may name as many as it likes."""
@@ -151,7 +150,7 @@ def _overview(asker: Asker, request: requests.GetOverviewRequest, answer: Answer
     )
     own = settings.cluster
     shown = cluster_name(asker.broker.definitions.state, own)
-    answer(requests.Overview(settings.node, own, BROKER_VERSION, nodes, cluster_name=shown))
+    answer(requests.Overview(settings.node, own, VERSION, nodes, cluster_name=shown))
 
 
 # ------------------------------------------------------------------ queues

@@ -13,12 +13,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from warren_broker import VERSION
 from warren_broker.certificate_ends import CertificateEnd, first_ends
 from warren_broker.cluster.led_queues import MemberCounts
 from warren_broker.cluster.process_facts import disk_free_bytes, open_files, resident_bytes
 from warren_broker.config import AlarmSettings
 from warren_broker.counters import FAMILIES
-from warren_broker.management.queue_service import BROKER_VERSION
 from warren_broker.message_stats import COUNTED
 from warren_broker.prometheus.detailed import PREFIX, chosen
 from warren_broker.prometheus.readings import (
@@ -142,7 +142,7 @@ class _Readings(Collector):
     def _identity(self) -> Iterator[Metric]:
         build = {
             "product_name": "Warren",
-            "product_version": BROKER_VERSION,
+            "product_version": VERSION,
             "prometheus_client_version": version("prometheus-client"),
         }
         identity = {

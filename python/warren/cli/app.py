@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
+from warren.cli import output
 from warren.cli.claims import claims
+from warren.cli.command_line import CommandLine
 from warren.cli.connections import connections
 from warren.cli.definitions import definitions
 from warren.cli.federation import federation
@@ -22,9 +26,11 @@ from warren.cli.shovels import shovel
 from warren.cli.sinks import sinks
 from warren.cli.users import users
 from warren.cli.vhosts import vhosts
+from warren_broker import VERSION
 
 app = typer.Typer(
     name="warren",
+    cls=CommandLine,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -52,5 +58,35 @@ GROUPS = {
 }
 for _name, _group in GROUPS.items():
     app.add_typer(_group, name=_name)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        output.say(f"warren {VERSION}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool,
+    typer.Option(
+        "--version", is_eager=True, callback=_show_version, help="print the version, and exit"
+    ),
+]
+WaitForNode = Annotated[
+    bool,
+    typer.Option(
+        "--wait",
+        help="with a command that only reads: wait for a node to listen, as scripts want that "
+        "start nodes; else a port that refuses is reported at once",
+    ),
+]
+
+
+@app.callback()
+def options(version: Version = False, wait: WaitForNode = False) -> None:
+    """Take what stands before the command's words."""
+    del version, wait  # their callback, and `waits_not`
+
+
 app.command("publish")(publish)
 app.command("migrate")(migrate)

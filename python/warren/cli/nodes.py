@@ -136,6 +136,7 @@ def _state(node: NodeInfo) -> str:
     words = ["running" if node.running else "down"]
     words += ["in maintenance"] if node.drained else []
     words += ["being forgotten"] if node.forgetting else []
+    words += [f"{resource} alarm" for resource in node.alarms]
     return ", ".join(words)
 
 

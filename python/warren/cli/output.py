@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any, TypeAlias
 
 import msgspec
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 
@@ -36,15 +36,17 @@ def listing(
 ) -> None:
     """Print one JSON document, or a table with a row for each of them.
 
-    columns  by title; a sequence: attributes that are their columns' titles
+    columns  by title, the most important first; a sequence: attributes that are their columns'
+             titles. An attribute's title is its name in JSON, too
     """
     if json:
         as_json(found)
         return
     if not isinstance(columns, Mapping):
         columns = {each: each for each in columns}
+    titles = [of if isinstance(of, str) else title for title, of in columns.items()]
     shown = [attrgetter(each) if isinstance(each, str) else each for each in columns.values()]
-    table("", tuple(columns), [[value(one) for value in shown] for one in found])
+    table("", titles, [[value(one) for value in shown] for one in found])
 
 
 def until(at: str, left_ms: str) -> Column:
@@ -75,14 +77,99 @@ def one(found: Any, json: bool, show: Callable[[Any], None]) -> None:
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print a table; integer columns are right-aligned."""
+    """Print a table; integer columns are right-aligned.
+
+    On a terminal it is as wide as that: columns are left out from the right, which is said, then
+    the longest texts lose their middle. Elsewhere it has neither boxes nor line breaks.
+    """
+    texts = [[_text(cell) for cell in row] for row in rows]
+    numbers = [bool(rows) and all(_is_number(row[i]) for row in rows) for i in range(len(columns))]
+    if not _OUT.is_terminal:
+        _print_plain(title, columns, texts, numbers)
+        return
+    shown, widths = fitted(columns, texts, _OUT.width)
     made = Table(title=escape(title) or None)
-    for i, column in enumerate(columns):
-        number = bool(rows) and all(isinstance(row[i], int) for row in rows)
-        made.add_column(column, justify="right" if number else "left", overflow="fold")
-    for row in rows:
-        made.add_row(*(escape(_text(cell)) for cell in row))  # a name may look like markup
+    for i in range(shown):
+        justify: JustifyMethod = "right" if numbers[i] else "left"
+        made.add_column(_broken(columns[i], widths[i]), justify=justify, no_wrap=True)
+    for row in texts:
+        cells = (shortened(text, widths[i]) for i, text in enumerate(row[:shown]))
+        made.add_row(*map(escape, cells))  # a name may look like markup
     _OUT.print(made)
+    if shown < len(columns):
+        note(f"left out for want of width: {', '.join(columns[shown:])}; --json has everything")
+
+
+BORDERS = 3
+"""Characters of a table between two columns; the whole has one more."""
+TEXT_WIDTH_MIN = 12
+NAME_WIDTH_MIN = 24
+"""Characters that a text, and one of the first column, keeps before a column is left out for it."""
+
+
+def fitted(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], width: int
+) -> tuple[int, list[int]]:
+    """Return how many columns fit, the first ones, and the width of each.
+
+    At least one is shown, however narrow the terminal.
+    """
+    wanted = [
+        max([_header_width(column), *(max(map(len, row[i].split("\n"))) for row in rows)])
+        for i, column in enumerate(columns)
+    ]
+    shown = len(columns)
+    while shown > 1 and _least(wanted[:shown]) > width:
+        shown -= 1
+    widths = wanted[:shown]
+    while sum(widths) + BORDERS * shown + 1 > width and max(widths) > 1:
+        widths[widths.index(max(widths))] -= 1
+    return shown, widths
+
+
+def _least(wanted: Sequence[int]) -> int:
+    texts = sum(min(each, TEXT_WIDTH_MIN) for each in wanted[1:])
+    return min(wanted[0], NAME_WIDTH_MIN) + texts + BORDERS * len(wanted) + 1
+
+
+def _header_width(column: str) -> int:
+    return max(map(len, _broken(column, 1).split("\n")))
+
+
+def _broken(column: str, width: int) -> str:
+    """Break a title behind its underlines and spaces where it is wider than its column."""
+    if len(column) <= width:
+        return column
+    return column.replace("_", "_\n").replace(" ", "\n")
+
+
+def shortened(text: str, width: int) -> str:
+    """Return a text without its middle if it is wider."""
+    if len(text) <= width:
+        return text
+    if width < 3:
+        return text[:width]
+    head = width // 2
+    return f"{text[:head]}…{text[len(text) - (width - head - 1) :]}"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _print_plain(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[bool]
+) -> None:
+    if title:
+        say(title)
+    table_rows = [list(columns), *rows] if any(columns) else list(rows)
+    widths = [max((len(row[i]) for row in table_rows), default=0) for i in range(len(columns))]
+    for row in table_rows:
+        cells = (
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, numbers, strict=True)
+        )
+        say("  ".join(cells).rstrip())
 
 
 def facts(title: str, values: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import typer
 
+from warren.cli.command_line import waits_not
 from warren.cli.unanswered import UnansweredNote
 from warren.connection import Connection
 from warren.errors import UsageError
@@ -43,10 +44,15 @@ Queue = Annotated[str, typer.Argument(help="the queue's name")]
 def connect(uri: str | None) -> Iterator[Connection]:
     """Connect to the cluster of that address, or to the default one, and say what does not answer.
 
-    raises  NoNodeReached: no node has accepted the connection within the timeout of one request
+    raises  NoNodeReached: no node has accepted the connection within the timeout of one request;
+            NothingListens: the command only reads, and every address refuses
     """
     address, name = address_of(uri), f"warren cli {os.getpid()}"
-    with UnansweredNote() as note, Connection(address, name=name, attempts=note) as connection:
+    refusing = address.hosts if waits_not() else ()
+    with (
+        UnansweredNote(refusing) as note,
+        Connection(address, name=name, attempts=note) as connection,
+    ):
         yield connection
 
 

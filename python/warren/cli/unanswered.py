@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from threading import RLock, Timer
 
 from warren.cli import output
 from warren.connection import Host
-from warren.errors import WarrenError
+from warren.errors import NothingListens, WarrenError
 
 NOTE_S = 2.0
 """A restart of a node is over by then; what lasts longer is said."""
@@ -19,9 +20,14 @@ class UnansweredNote:
     It is told by the thread that waits in a socket, and speaks in one of its own: an address that
     neither accepts nor refuses gives that thread nothing to do. When an answer comes after all,
     that is said, too.
+
+    refusing  the cluster's addresses: NothingListens is raised as soon as all of them refuse;
+              empty: they are tried until the command's time is over
     """
 
-    def __init__(self) -> None:
+    def __init__(self, refusing: Iterable[Host] = ()) -> None:
+        self._listens_not: dict[Host, str] = {}
+        self._refusing = frozenset(refusing)
         self._lock = RLock()
         self._timer: Timer | None = None
         self._why: dict[Host, str] = {}
@@ -55,6 +61,12 @@ class UnansweredNote:
         """It cannot be connected to."""
         with self._lock:
             self._why[host] = str(failure)
+            if isinstance(failure.__cause__, ConnectionRefusedError):
+                self._listens_not[host] = str(failure)
+            if self._refusing and self._refusing <= self._listens_not.keys():
+                self._disarm()
+                said = "; ".join(self._listens_not.values())
+                raise NothingListens(f"{said} (--wait: wait for a node)")
 
     def failed(self, host: Host, failure: WarrenError, ends: float) -> None:
         """A request has failed: until it has an answer, a connection alone is none."""

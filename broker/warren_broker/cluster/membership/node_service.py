@@ -13,6 +13,7 @@ from warren_broker.cluster.membership.maintenance import Maintenance
 from warren_broker.cluster.membership.placement import Placement
 from warren_broker.cluster.membership.status import Facts, LeaderQueries, Led, member
 from warren_broker.cluster.messages import GroupFacts
+from warren_broker.cluster.resource_alarms import ResourceAlarms
 from warren_broker.management import membership as values
 from warren_broker.metadata import commands
 from warren_broker.metadata.records import ClusterNode, QueueRecord
@@ -37,12 +38,14 @@ class NodeService:
         leader_queries: LeaderQueries,
         placement: Placement,
         maintenance: Maintenance,
+        alarms: ResourceAlarms,
     ) -> None:
         self._cluster = cluster
         self._definitions = definitions
         self._leader_queries = leader_queries
         self._placement = placement
         self._maintenance = maintenance
+        self._alarms = alarms
 
     # ------------------------------------------------------------ status
 
@@ -149,6 +152,7 @@ class NodeService:
             leaders=sum(1 for queue in queues if queue.replicated and queue.group in leads),
             local_queues=sum(1 for queue in queues if not queue.replicated and name in queue.nodes),
             moving=len(self._moving(name, unsettled)),
+            alarms=tuple(sorted(self._alarms.by_node().get(name, ()))),
         )
 
     def _metadata_role(self, name: str, led: Led) -> values.Role:
