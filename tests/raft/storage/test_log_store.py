@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import pytest
 from tests.raft.storage.kit import WAIT_S, Disk, vote, wal_files
 from warren_raft.storage.errors import LogDamaged, WriteFailed
 from warren_raft.storage.files import Files
-from warren_raft.storage.memtable import ENTRY_OVERHEAD_BYTES
+from warren_raft.storage.group_log import GroupLog
+from warren_raft.storage.memtable import ENTRY_OVERHEAD_BYTES, Memtable
 from warren_raft.types import Entry, EntryKind, HardState
 
 
@@ -31,6 +33,25 @@ def test_old_entries_are_read_from_the_disk(tmp_path: Path) -> None:
     assert sorted(again.group(1).log.entries) == [16, 17, 18, 19, 20]
     assert len(again.contents()[1][1]) == 20
     again.close()
+
+
+@pytest.mark.parametrize("size", [40, 100, 600, 1100])
+def test_what_the_memtable_counts_is_what_its_entries_take(size: int) -> None:
+    memtable, logs = Memtable(4 << 20), [GroupLog(group) for group in range(12)]
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        number = 0
+        while memtable.bytes_held + size + ENTRY_OVERHEAD_BYTES <= memtable.bytes_max:
+            number += 1
+            log, time_ms = logs[number % len(logs)], 1_700_000_000_000 + number
+            entry = Entry(1_000 + number, 1, EntryKind.COMMAND, time_ms, bytes(size))
+            log.hold(entry)
+            memtable.add(log, entry)
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert 0.9 * taken < memtable.bytes_held < 1.1 * taken, (taken, memtable.bytes_held)
 
 
 def test_damage_found_while_reading_is_named(tmp_path: Path) -> None:

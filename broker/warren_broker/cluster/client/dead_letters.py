@@ -162,7 +162,7 @@ class DeadLetters:
     ) -> None:
         index, first, last = run
         cluster = self._queues.cluster
-        block = cluster.stored.get(queue.group, index)
+        block = cluster.stored.get(queue.group, index, last)
         now_s = cluster.loop.clock.epoch_ms() // 1000
         letters = Letters(queue, config, self._properties_max)
         notes = {ordinal: pairs for at, ordinal, pairs in effect.annotations if at == index}

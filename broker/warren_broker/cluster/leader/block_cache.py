@@ -21,7 +21,10 @@ from warren_raft.storage.errors import EntryDamaged
 
 log = logging.getLogger(__name__)
 SMALL_BYTES_MAX = 8 << 10
-"""An entry up to this size is read again rather than decoded and kept, where `entries` is asked."""
+"""A block up to this size is decoded again rather than kept, where its last message is taken.
+
+`entries` leaves it to the caller altogether.
+"""
 ReadData: TypeAlias = Callable[[int, Iterable[int]], Iterator[bytes | EntryDamaged]]
 """Reads the entries of a group: see `GroupStore.read_data`."""
 
@@ -40,17 +43,33 @@ class BlockCache:
         self.bytes_held = 0
         self.bytes_max = bytes_max
 
-    def get(self, group: int, index: int, data: bytes | None = None) -> Block:
+    def get(self, group: int, index: int, last: int, data: bytes | None = None) -> Block:
         """Return the block of that entry; raises what reading the log raises.
 
+        A small one is dropped, or not even kept, with its last message: most are not needed again.
+        1. A client publishes one message at a time.  2. Each is delivered, and acknowledged.
+        3. Kept, they would fill the cache, with sixteen times of a short message for each.
+        A larger one is kept: for a message that is delivered again and again, all of it would be.
+
+        last  the last message wanted
         data  the entry's, if the caller has it
         """
         key = (group, index)
         found = self._blocks.get(key)
         if found is not None:
-            self._blocks.move_to_end(key)
-            return found[0]
-        return self.put(group, index, self._entry(group, index) if data is None else data)
+            block, size = found
+            if last + 1 >= block.count and size <= SMALL_BYTES_MAX + BLOCK_OVERHEAD_BYTES:
+                self._forget(key)
+            else:
+                self._blocks.move_to_end(key)
+            return block
+        if data is None:
+            data = self._entry(group, index)
+        block = _decoded(data)
+        size = _bytes_of(block, data)
+        if last + 1 < block.count or size > SMALL_BYTES_MAX + BLOCK_OVERHEAD_BYTES:
+            self._keep(key, block, size)
+        return block
 
     def read(self, group: int, index: int) -> Block:
         """Return the block of an entry as `get`, but keep it only if it was kept already.
@@ -102,7 +121,7 @@ class BlockCache:
         last  the last message requested
         """
         try:
-            return self.get(group, index, data)
+            return self.get(group, index, last, data)
         except BlockError as error:
             log.error("entry %d of group %d: its block cannot be read: %s", index, group, error)
             count = last + 1
@@ -112,15 +131,16 @@ class BlockCache:
     def put(self, group: int, index: int, data: bytes) -> Block:
         """Decode and cache the block of an entry with these bytes."""
         block = _decoded(data)
-        self._forget((group, index))
-        # A block is a view of its entry, all of which it keeps; a compressed one of a copy.
-        size = max(len(data), len(block.buffer)) + BLOCK_OVERHEAD_BYTES
-        self._blocks[(group, index)] = (block, size)
+        self._keep((group, index), block, _bytes_of(block, data))
+        return block
+
+    def _keep(self, key: tuple[int, int], block: Block, size: int) -> None:
+        self._forget(key)
+        self._blocks[key] = (block, size)
         self.bytes_held += size
         while self.bytes_held > self.bytes_max and len(self._blocks) > 1:
             _, (_, size) = self._blocks.popitem(last=False)
             self.bytes_held -= size
-        return block
 
     def drop_group(self, group: int) -> None:
         """Drop the blocks of a deleted group."""
@@ -144,6 +164,11 @@ def _is_small(data: bytes) -> bool:
         return False
     start = block_offset(data)
     return len(data) >= start + HEADER_BYTES and data[start + 7] == CODEC_NONE
+
+
+def _bytes_of(block: Block, data: bytes) -> int:
+    """Return the memory of a block: a view of its entry, all of which it keeps, or of a copy."""
+    return max(len(data), len(block.buffer)) + BLOCK_OVERHEAD_BYTES
 
 
 def _decoded(data: bytes) -> Block:

@@ -142,7 +142,7 @@ class LetterForwarder:
         if one.faulty:
             return None
         try:
-            block = cluster.stored.get(self._group, letter.entry)
+            block = cluster.stored.get(self._group, letter.entry, letter.ordinal)
             block.body(letter.ordinal)
             return block
         except BlockError as error:

@@ -70,7 +70,7 @@ class World:
             on_peer_down=[],
             counters=Counters(),
             leader_of=lambda group: "a",
-            stored=SimpleNamespace(get=lambda group, index: blocks[index]),
+            stored=SimpleNamespace(get=lambda group, index, last: blocks[index]),
         )
         self.cluster.set_aside = self.aside = SetAsideCounts(self.cluster)
         self.published: list[tuple[bytes, properties.Properties]] = []

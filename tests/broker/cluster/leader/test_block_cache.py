@@ -45,7 +45,7 @@ def damage(index: int) -> EntryDamaged:
 def test_a_block_that_is_put_again_is_counted_once() -> None:
     log = Log({1: entry(b"x" * 1000), 2: entry(b"y" * 2000)})
     cache = BlockCache(log.read)
-    cache.get(GROUP, 1)
+    cache.put(GROUP, 1, log.entries[1])  # type: ignore[arg-type]
     held = cache.bytes_held
     for _ in range(5):
         cache.put(GROUP, 1, log.entries[1])  # type: ignore[arg-type]
@@ -77,20 +77,19 @@ def test_what_is_counted_is_what_the_blocks_take(body: int, packed: bool) -> Non
 
 def test_single_messages_do_not_take_many_times_the_bound() -> None:
     bound = 100 * BLOCK_OVERHEAD_BYTES
-    log = Log({index: entry(b"x") for index in range(1000)})
-    cache = BlockCache(log.read, bound)
-    for index in log.entries:
-        cache.get(GROUP, index)
+    cache = BlockCache(Log({}).read, bound)
+    for index in range(1000):
+        cache.put(GROUP, index, entry(b"x"))
         cache.check()
     assert len(cache._blocks) < 100
-    cache.get(GROUP, 5_000, entry(b"x" * 10 * bound))  # one block is kept, however large
+    cache.get(GROUP, 5_000, 0, entry(b"x" * 10 * bound))  # one block is kept, however large
     assert len(cache._blocks) == 1
     cache.check()
 
 
 def test_the_count_holds_after_any_calls() -> None:
     random = Random(4)
-    log = Log({index: entry(b"x" * random.randint(0, 20_000)) for index in range(40)})
+    log = Log({index: entry(b"x" * random.randint(0, 20_000), b"y") for index in range(40)})
     cache = BlockCache(log.read, 100_000)
     for _ in range(2000):
         index, group = random.randrange(40), random.randrange(3)
@@ -104,7 +103,7 @@ def test_the_count_holds_after_any_calls() -> None:
         elif random.random() < 0.02:
             cache.drop_group(group)
         else:
-            cache.get(group, index)
+            cache.get(group, index, random.randrange(2))
         cache.check()
 
 
@@ -121,8 +120,7 @@ def test_entries_are_read_together_and_come_in_order() -> None:
         }
     )
     cache = BlockCache(log.read)
-    cache.get(GROUP, 4)
-    log.reads.clear()
+    cache.put(GROUP, 4, log.entries[4])  # type: ignore[arg-type]
     found = list(cache.entries(GROUP, range(1, 7)))
     assert log.reads == [[1, 2, 3], [5, 6]]
     assert [isinstance(each, Block) for each in found] == [False, True, False, True, True, False]
@@ -151,7 +149,27 @@ def test_a_damaged_entry_is_raised_at_its_place() -> None:
     assert next(found) == log.entries[1]
     with pytest.raises(EntryDamaged):
         next(found)
-    for read in (cache.get, cache.read):
-        with pytest.raises(EntryDamaged):
-            read(GROUP, 2)
+    with pytest.raises(EntryDamaged):
+        cache.get(GROUP, 2, 0)
+    with pytest.raises(EntryDamaged):
+        cache.read(GROUP, 2)
     assert cache.bytes_held == 0
+
+
+def test_what_is_delivered_is_not_kept() -> None:
+    log = Log({1: entry(b"1"), 2: entry(b"1", b"2", b"3"), 3: entry(b"x" * SMALL_BYTES_MAX)})
+    cache = BlockCache(log.read)
+    for get in (cache.get, cache.for_delivery):
+        assert bytes(get(GROUP, 1, 0).body(0)) == b"1"
+        assert not cache.bytes_held
+        for last in (0, 1):
+            get(GROUP, 2, last)
+            assert len(cache._blocks) == 1, "more of it will be delivered"
+        assert bytes(get(GROUP, 2, 2).body(2)) == b"3"
+        assert not cache.bytes_held
+        cache.check()
+    assert log.reads == [[1], [2]] * 2, "its pieces are decoded once"
+    for _ in range(5):
+        cache.get(GROUP, 3, 0)
+    assert log.reads[4:] == [[3]], "a message that comes again and again is not read each time"
+    cache.check()

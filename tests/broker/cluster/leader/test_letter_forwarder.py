@@ -95,7 +95,7 @@ class World:
         self.timers.append(timer)
         return timer
 
-    def stored(self, group: int, index: int) -> Block:
+    def stored(self, group: int, index: int, last: int) -> Block:
         if self.unreadable:
             raise BlockError("wrongly compressed")
         if self.damaged:
