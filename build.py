@@ -111,6 +111,12 @@ def nemesis(options: argparse.Namespace) -> int:
     return run_module("nemesis.run", options, suite.with_tests(environment.environment()))
 
 
+def soak(options: argparse.Namespace) -> int:
+    """Run nodes under a steady load; fails if their memory grows: --minutes N --rate N."""
+    prepare()
+    return run_module("soak.run", options, suite.with_tests(environment.environment()))
+
+
 def federation(options: argparse.Namespace) -> int:
     """Run federated clusters under faults and check their history: --clusters N --minutes N."""
     prepare()
@@ -276,6 +282,7 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "demo-repeat": demo_repeat,
     "clean": clean,
     "nemesis": nemesis,
+    "soak": soak,
     "federation": federation,
     "structure": structure,
     "mutate": mutate,
@@ -303,6 +310,7 @@ PASSES_ON = (
     "bench",
     "sim",
     "nemesis",
+    "soak",
     "federation",
     "mutate",
     "fuzz",

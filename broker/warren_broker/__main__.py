@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from warren_broker import VERSION, config, logs
+from warren_broker.cluster import allocator
 from warren_broker.cluster.boot_definitions import DefinitionsUnusable
 from warren_broker.node import Node
 from warren_broker.server import service_manager
@@ -57,6 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"warren {VERSION}")
     options = parser.parse_args(arguments)
+    allocator.use_one_arena()  # before the first thread
     logs.set_up(options.log_level)
     try:
         settings = config.load(options.config)
@@ -68,6 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
         log.info("limit of open files raised from %d to %d", before, now)
     # Many short passes, few threads: the WAL's thread must get the interpreter soon after its sync.
     sys.setswitchinterval(0.0005)
+    allocator.give_back_regularly()
     gc.set_threshold(*COLLECT_AFTER)
     gc.freeze()  # modules and settings are permanent: no collection need scan them
     try:

@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from warren_broker import VERSION
 from warren_broker.certificate_ends import CertificateEnd, first_ends
+from warren_broker.cluster.allocator import Allocated, allocated
 from warren_broker.cluster.led_queues import MemberCounts
 from warren_broker.cluster.process_facts import disk_free_bytes, open_files, resident_bytes
 from warren_broker.config import AlarmSettings
@@ -86,6 +87,7 @@ class ProcessReading:
     open_files_max: int
     disk_free_bytes: int
     certificates: list[CertificateEnd]
+    allocated: Allocated | None
 
     @classmethod
     def taken(cls, data_dir: Path, certificates: Iterable[Path]) -> ProcessReading:
@@ -96,6 +98,7 @@ class ProcessReading:
             resource.getrlimit(resource.RLIMIT_NOFILE)[0],
             disk_free_bytes(data_dir),
             first_ends(certificates),
+            allocated(),
         )
 
 
@@ -175,6 +178,13 @@ class _Readings(Collector):
             ("alarms_free_disk_space_watermark", "1: disk alarm", "disk" in reading.alarms),
         ):
             yield GaugeMetricFamily(PREFIX + name, said, value=int(value))
+        memory = GaugeMetricFamily(
+            "warren_allocator_bytes", "What the C library's allocator holds", labels=["part"]
+        )
+        if process.allocated is not None:
+            for part, size in process.allocated._asdict().items():
+                memory.add_metric([part], size)
+        yield memory
 
     def _certificates(self) -> Iterator[Metric]:
         ends = GaugeMetricFamily(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import logging
 from collections.abc import Callable
 from pathlib import Path
 
+from warren_broker.cluster import allocator
 from warren_broker.cluster.process_facts import disk_free_bytes, resident_bytes
 from warren_broker.cluster.resource_alarms import DISK, ResourceAlarms
 from warren_broker.config import AlarmSettings
@@ -19,10 +19,7 @@ log = logging.getLogger(__name__)
 def release_memory() -> None:
     """Return memory to the system: run the garbage collector and trim the allocator."""
     gc.collect()
-    try:
-        ctypes.CDLL(None).malloc_trim(0)
-    except (OSError, AttributeError):
-        return  # another C library
+    allocator.give_back()
 
 
 class Alarms:
