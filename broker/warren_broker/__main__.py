@@ -6,6 +6,7 @@ import argparse
 import gc
 import logging
 import os
+import pwd
 import signal
 import sys
 import threading
@@ -120,7 +121,7 @@ def run(node: Node) -> int:
             os.environ[STARTS_REFUSED] = str(refused + 1)
             time.sleep(SPACE_POLL_S * 2 ** min(refused, START_DOUBLED_MAX))
             _begin_anew()
-        log.error("cannot start: %s", error)
+        log.error("cannot start: %s%s", error, _remedy(error))
         return EXIT_FAILED
     except StorageError as error:
         log.error("cannot start: %s", error)
@@ -159,6 +160,38 @@ def run(node: Node) -> int:
         return EXIT_FAILED
     node.stopped()
     return 0
+
+
+def _remedy(error: OSError) -> str:
+    """Return what to do about a failure of the operating system, to go behind its text."""
+    own = _name_of_user(os.geteuid())
+    if isinstance(error, IsADirectoryError):
+        return f": a directory is where the node keeps a file; move {error.filename} away"
+    if not isinstance(error, PermissionError):
+        return ""
+    if error.filename is None:
+        return ": a port below 1024 needs the capability CAP_NET_BIND_SERVICE; take a higher one"
+    path = Path(os.fsdecode(error.filename))
+    there = next((one for one in (path, *path.parents) if _exists(one)), Path("/"))
+    owner = _name_of_user(there.stat().st_uid)
+    return (
+        f": this process runs as user {own}, and {there} is {owner}'s; start it as {owner}, or "
+        f"`chown -R {own}` the directory"
+    )
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except PermissionError:
+        return False
+
+
+def _name_of_user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
 
 
 def _note_outdated(node: Node, reason: str) -> None:

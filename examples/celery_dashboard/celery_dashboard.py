@@ -13,6 +13,7 @@ whatever is killed and started again. A batch that runs again writes the same pa
 
 from __future__ import annotations
 
+import argparse
 import html
 import os
 import subprocess
@@ -30,6 +31,8 @@ from pyspark.sql.streaming import StreamingQuery
 from warren import Admin, Connection
 from warren.local import LocalCluster
 
+QUIET = ("spark.ui.showConsoleProgress", "false")
+"""Spark draws no bars across the output."""
 RESULT = "task string, state string, seconds double, finished double"
 TASKS = 300
 PAUSE_S = 0.5
@@ -145,10 +148,14 @@ def results(uri: str) -> int:
 
 def main(arguments: Sequence[str]) -> int:
     """Read the results that there are into the page, or run the demonstration."""
-    directory = Path(arguments[0]).resolve()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("directory", type=Path, help="of the page and the checkpoint")
+    directory = parser.parse_args(arguments).directory.resolve()
     directory.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName("celery-dashboard")
+    builder = SparkSession.builder.appName("celery-dashboard").config(*QUIET)
     # The state has few rows; Spark's default is 200 partitions.
     spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
     if "WARREN_URI" in os.environ:

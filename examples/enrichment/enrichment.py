@@ -14,6 +14,7 @@ payments to read.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
@@ -31,6 +32,10 @@ from warren.local import LocalCluster
 SOURCE, ENRICHED, DEAD = "payments", "payments-enriched", "payments-dead"
 PAYMENT = "payment bigint, customer string, cents bigint"
 CUSTOMERS = [("c1", "Ada", "GB"), ("c2", "Blaise", "FR"), ("c3", "Carl", "DE")]
+
+
+QUIET = ("spark.ui.showConsoleProgress", "false")
+"""Spark draws no bars across the output."""
 
 
 def customers(spark: SparkSession) -> DataFrame:
@@ -111,9 +116,13 @@ def broker() -> Iterator[str]:
 
 def main(arguments: Sequence[str]) -> int:
     """Read the queue until it is empty, and print how much is in the other two."""
-    (directory,) = map(Path, arguments)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("directory", type=Path, help="of the checkpoint")
+    directory = parser.parse_args(arguments).directory
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    spark = SparkSession.builder.appName("enrichment").getOrCreate()
+    spark = SparkSession.builder.appName("enrichment").config(*QUIET).getOrCreate()
     with broker() as uri:
         start(spark, uri, directory).awaitTermination()
         with Connection(uri) as connection:

@@ -15,6 +15,7 @@ its own, which is overwritten, and the SQL transaction that inserts a batch reco
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import os
@@ -32,6 +33,8 @@ from pyspark.sql.streaming import StreamingQuery
 from warren import Admin, Connection, Producer
 from warren.local import LocalCluster
 
+QUIET = ("spark.ui.showConsoleProgress", "false")
+"""Spark draws no bars across the output."""
 ORDER = "order bigint, customer string, cents bigint"
 RUN = "sql.streaming.queryId"
 """Spark's local property with the id of the query, which stands in its checkpoint."""
@@ -130,11 +133,17 @@ def broker() -> Iterator[str]:
 
 def main(arguments: Sequence[str]) -> int:
     """Read the queue until it is empty, and print what the two outputs hold."""
-    directory = Path(arguments[0])
-    database = arguments[1] if len(arguments) > 1 else str(directory / "orders.sqlite")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("directory", type=Path, help="of the Parquet files and the checkpoint")
+    parser.add_argument("database", nargs="?", help="default: orders.sqlite in the directory")
+    given = parser.parse_args(arguments)
+    directory = given.directory
+    database = given.database or str(directory / "orders.sqlite")
     directory.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    spark = SparkSession.builder.appName("etl").getOrCreate()
+    spark = SparkSession.builder.appName("etl").config(*QUIET).getOrCreate()
     with broker() as uri:
         start(spark, uri, directory, database).awaitTermination()
     print("Parquet:", spark.read.parquet(str(directory / "orders")).count(), "orders")

@@ -114,6 +114,8 @@ def start(spark: SparkSession, uri: str, directory: Path) -> StreamingQuery:
 
 def main() -> int:
     """Run until told to stop, or until the query fails."""
+    if len(sys.argv) < 2 or not (os.environ.get("FLIGHTS_URI") or sys.argv[2:]):
+        sys.exit(f"usage: {sys.argv[0]} URI DIRECTORY (the URI may be in FLIGHTS_URI)")
     uri, directory = os.environ.get("FLIGHTS_URI") or sys.argv[1], Path(sys.argv[-1])
     spark = session()
     jvm = spark.sparkContext._jvm

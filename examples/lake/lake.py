@@ -13,6 +13,7 @@ routing key. DIRECTORY may be a URI that Spark and pyarrow know, such as s3://la
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Sequence
@@ -21,6 +22,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
+QUIET = ("spark.ui.showConsoleProgress", "false")
+"""Spark draws no bars across the output."""
 VARIABLE = "RABBITMQ_PASSWORD"
 
 
@@ -54,9 +57,18 @@ def start(spark: SparkSession, uri: str, queue: str, directory: str) -> Streamin
 
 def main(arguments: Sequence[str]) -> int:
     """Read the queue until it is empty, and print the number of events per day and kind."""
-    directory, queue = arguments
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("directory", help="a path, or a URI that Spark and pyarrow know")
+    parser.add_argument("queue")
+    given = parser.parse_args(arguments)
+    missing = [name for name in ("RABBITMQ_URI", VARIABLE) if name not in os.environ]
+    if missing:
+        parser.error(f"the environment has no {' and no '.join(missing)}")
+    directory, queue = given.directory, given.queue
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    spark = SparkSession.builder.appName("lake").getOrCreate()
+    spark = SparkSession.builder.appName("lake").config(*QUIET).getOrCreate()
     start(spark, os.environ["RABBITMQ_URI"], queue, directory).awaitTermination()
     spark.read.parquet(f"{directory}/events").groupBy("day", "kind").count().show()
     return 0

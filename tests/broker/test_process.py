@@ -104,3 +104,34 @@ def test_a_file_that_waits_for_space_is_told_of_ever_less(
     calls.pop()()
     assert (tmp_path / READY_FILE).exists() and not calls
     assert caplog.text.count("there is space again for") == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "names_a_file", "said"),
+    [
+        (errno.EACCES, True, "this process runs as user "),
+        (errno.EPERM, True, "`chown -R "),
+        (errno.EACCES, False, "CAP_NET_BIND_SERVICE"),
+        (errno.EISDIR, True, "move "),
+    ],
+)
+def test_a_start_that_is_not_permitted_says_what_to_do(
+    number: int,
+    names_a_file: bool,
+    said: str,
+    made: Node,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Before: `[Errno 13] Permission denied`, and nothing more."""
+    path = (str(tmp_path / "missing" / "log"),) if names_a_file else ()
+
+    def refused() -> None:
+        raise OSError(number, os.strerror(number), *path)
+
+    monkeypatch.setattr(made, "start", refused)
+    assert process.run(made) == process.EXIT_FAILED
+    assert said in caplog.text and os.strerror(number) in caplog.text
+    if number == errno.EACCES and names_a_file:
+        assert f"{tmp_path} is " in caplog.text, "the nearest that exists, with its owner"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,9 @@ import pytest
 
 from tests.warm_nodes import COLD_NODES
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "client.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "client.md"
+EXAMPLES = ROOT / "examples"
 
 
 @pytest.mark.live
@@ -25,3 +29,13 @@ def test_the_page_runs_from_top_to_bottom(monkeypatch: pytest.MonkeyPatch) -> No
     finally:
         if "cluster" in names:
             names["cluster"].stop()
+
+
+@pytest.mark.parametrize(
+    "name", ["celery_dashboard/celery_dashboard", "enrichment/enrichment", "etl/etl", "lake/lake"]
+)
+def test_an_example_without_arguments_says_its_usage(name: str) -> None:
+    """They ended with an IndexError or a ValueError."""
+    path = EXAMPLES / f"{name}.py"
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and done.stderr.startswith("usage: "), done.stderr

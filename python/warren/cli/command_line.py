@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple
 
-import typer
 from typer.core import TyperGroup
 
 READS: Final = frozenset(
@@ -32,7 +31,7 @@ class Ordered(NamedTuple):
 class CommandLine(TyperGroup):
     """The command itself: it takes the options of its commands, and gives them these."""
 
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments after putting them into the order that their commands expect."""
         found = ordered(self, args)
         reads = bool(found.command) and found.command[-1] in READS
