@@ -225,3 +225,31 @@ def test_switching_the_strategy_off_drops_what_waits(cluster: LocalCluster) -> N
         assert warnings(cluster, *said) == 1
         assert not kept()
         admin.clear_policy("/", "switch")
+
+
+@pytest.mark.parametrize("missing", ["queue", "room"])
+def test_letters_go_on_soon_after_their_target_appears_or_has_room(missing: str) -> None:
+    """They waited for the next retry, three minutes by default."""
+    with LocalCluster(nodes=1) as cluster, connect(cluster, 0) as connection:  # no other retry time
+        channel = connection.channel()
+        channel.confirm_delivery()
+        target = {"x-queue-type": "quorum", "x-max-length": 5, "x-overflow": "reject-publish"}
+        if missing == "room":
+            channel.queue_declare("target", durable=True, arguments=target)
+            for _ in range(5):
+                publish(channel, "target", b"first")
+        arguments = {**LETTERS, "x-dead-letter-routing-key": "target"}
+        channel.queue_declare("source", durable=True, arguments=arguments)
+        for number in range(5):
+            publish(channel, "source", b"%d" % number)
+        reject(channel, "source", 5)
+        with Connection(cluster.node_address(0)) as operator:
+            admin = Admin(operator)
+            become(admin, "source", (5, 0, 0, 5))
+            eventually(lambda: "dead letters of queue" in cluster.log(0), "they wait")
+            if missing == "room":
+                channel.queue_purge("target")
+            else:
+                channel.queue_declare("target", durable=True, arguments=target)
+            become(admin, "source", (0, 0, 0, 0))
+        assert sorted(bodies(channel, "target")) == [b"%d" % number for number in range(5)]

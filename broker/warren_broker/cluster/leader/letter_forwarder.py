@@ -32,6 +32,8 @@ from warren_raft.storage.errors import EntryDamaged
 log = logging.getLogger(__name__)
 FORWARDED_BYTES_MAX: Final = 32 << 20
 """Bytes of a queue's letters that are under way at once; one letter may be larger."""
+PROBE_MS: Final = 1_000
+PROBE_MS_MAX: Final = 10_000
 LOGGED_MAX: Final = 100
 """Different reasons for which letters wait that are logged per queue and leader."""
 
@@ -43,7 +45,8 @@ class Underway:
     size_bytes  of its body and properties
     unsettled   queues that have it and have not answered
     confirmed   queues that have confirmed it
-    waits       it was refused or not routed: it is tried again after the retry interval
+    waits       it was refused or not routed: it is tried again, see `LetterForwarder`
+    why         for which it waits: letters with the same reason wait for the same thing
     faulty      it cannot be made into a letter: it stays in its queue, set aside once
     """
 
@@ -52,6 +55,7 @@ class Underway:
     unsettled: set[str] = field(default_factory=set)
     confirmed: set[str] = field(default_factory=set)
     waits: bool = False
+    why: tuple[str, ...] = ()
     faulty: bool = False
 
 
@@ -61,6 +65,11 @@ class LetterForwarder:
     It takes letters in their order, at most `prefetch` at once. It keeps no bodies: a letter is
     made again from the log for each attempt, with the same properties, since reason and time of the
     death are in the queue's state.
+
+    Of the letters that wait, one for each reason is tried after PROBE_MS, then ever later up to
+    PROBE_MS_MAX: 1. A queue that has refused has room again, or an exchange, queue or binding that
+    was missing appears.  2. The next probe is confirmed.  3. All that wait for the same are tried
+    at once. All others are tried after the retry interval.
 
     Invariants: letters up to `_cursor` were taken; of these, `_underway` has those that are not
     settled, and `_proposed` the numbers of letters in the proposals to remove letters that were not
@@ -77,6 +86,8 @@ class LetterForwarder:
         self._proposed: deque[int] = deque()
         self._bytes = 0
         self._timer: LoopTimer | None = None
+        self._probe_ms = PROBE_MS
+        self._waited_ms = 0
         self._logged: set[tuple[str, ...]] = set()
 
     # ------------------------------------------------------------ events
@@ -106,9 +117,21 @@ class LetterForwarder:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._waited_ms = 0
         if self._leads():
             self._forward([one for one in self._underway.values() if one.waits])
             self.wake()
+
+    def _due(self, waited_ms: int) -> None:
+        """Forward one letter for each reason to wait; all of them after the retry interval."""
+        self._timer = None
+        self._waited_ms += waited_ms
+        self._probe_ms = min(2 * self._probe_ms, PROBE_MS_MAX)
+        if self._waited_ms >= self._owner.retry_ms:
+            self.retry()
+        elif self._leads():
+            waiting = [one for one in self._underway.values() if one.waits]
+            self._forward(list({one.why: one for one in reversed(waiting)}.values()))
 
     def gone(self, effect: LettersGone) -> None:
         """Note that letters were removed from the queue's state."""
@@ -171,10 +194,19 @@ class LetterForwarder:
         if not config.keeps_letters or exchange is None:
             return
         if exchange and definitions.exchange(queue.vhost, exchange) is None:
+            for one in attempted:
+                one.why = ("exchange", exchange)
             self._log_once(("exchange", exchange), "exchange %r does not exist", exchange)
         else:
             self._make(queue, config, attempted)
         self._settle_and_arm(attempted)
+
+    def _forward_waiting(self, attempted: list[Underway]) -> None:
+        if self._leads():
+            known = self._underway
+            self._forward(
+                [one for one in attempted if known.get(one.letter.place) is one and one.waits]
+            )
 
     def _make(self, queue: QueueRecord, config: QueueConfig, attempted: list[Underway]) -> None:
         """Make the letters and publish them, in tables of bounded size."""
@@ -241,7 +273,8 @@ class LetterForwarder:
                 )
                 why = f"it would die in {cycles[i]!r} again" if i in cycles else "no queue is bound"
                 said = "exchange %r with routing key %r: %s"
-                self._log_once(("route", exchange, key, why), said, exchange, key, why)
+                one.why = ("route", exchange, key, why)
+                self._log_once(one.why, said, exchange, key, why)
 
         def confirmed(number: int, ok: bool, refused: list[int] | None) -> None:
             name, selection = parts[number].name, parts[number].selection
@@ -250,7 +283,7 @@ class LetterForwarder:
             for i in selection:
                 rows[i].unsettled.discard(name)
                 if i in denied:
-                    rows[i].waits = True
+                    rows[i].waits, rows[i].why = True, ("queue", name)
                 else:
                     rows[i].confirmed.add(name)
             if denied:
@@ -270,7 +303,9 @@ class LetterForwarder:
         """Propose to remove what is confirmed; arm the timer for what waits."""
         if not self._leads():
             return
+        loop = self._owner.queues.cluster.loop
         done: list[Letter] = []
+        ended: set[tuple[str, ...]] = set()
         for one in attempted:
             place = one.letter.place
             if one.unsettled or self._underway.get(place) is not one:
@@ -280,13 +315,19 @@ class LetterForwarder:
             del self._underway[place]
             self._bytes -= one.size_bytes
             done.append(one.letter)
+            ended.add(one.why)
         if done:
             self._proposed.append(len(done))
             command = SettleLetters(_ranges(done))
             self._owner.queues.cluster.effects.command(self._group, command)
-        if self._timer is None and any(one.waits for one in self._underway.values()):
-            loop = self._owner.queues.cluster.loop
-            self._timer = loop.call_later(self._owner.retry_ms, self.retry)
+        waiting = [one for one in self._underway.values() if one.waits]
+        again = [one for one in waiting if one.why and one.why in ended]
+        if again:
+            self._probe_ms = PROBE_MS
+            loop.call_soon(lambda: self._forward_waiting(again))
+        if self._timer is None and waiting:
+            delay_ms = min(self._probe_ms, self._owner.retry_ms)
+            self._timer = loop.call_later(delay_ms, lambda: self._due(delay_ms))
 
     # ------------------------------------------------------------ what an operator should know
 
@@ -301,10 +342,9 @@ class LetterForwarder:
             return
         self._logged.add(key)
         log.warning(
-            "dead letters of queue %s wait, and are tried again every %d ms: %s; this is not "
-            "logged again",
+            "dead letters of queue %s wait, and are tried again until they are taken: %s; this is "
+            "not logged again",
             self._owner.queues.cluster.set_aside.name(self._group),
-            self._owner.retry_ms,
             text % args,
         )
 
