@@ -17,6 +17,8 @@ from tools import console, debian, spark_archive
 from tools.environment import LOGS, ROOT, STATE, environment, java_environment, python
 
 SIM_SEEDS = 300
+"""The suite's worlds are always the same: its verdict depends on the commit alone. Those of the
+long tests, as of `build.py sim`, are other ones each day."""
 SIM_WHOLE_SEEDS = 150
 """Of whole nodes: a world is nine times as large. As many more are among the long tests."""
 DEMO_FRACTION = "0.1"
@@ -266,7 +268,7 @@ class Suite:
         if self.only is None:
             made[:0] = self.checks()  # early: they are quick, and often fail
         if self.only is None and not self.fast:
-            sim = [str(python()), "-m", "sim.run", "--seeds", str(SIM_SEEDS)]
+            sim = [str(python()), "-m", "sim.run", "--start", "0", "--seeds", str(SIM_SEEDS)]
             made += [
                 Section(f"simulation, {SIM_SEEDS} seeds", sim, with_tests(environment())),
                 whole_worlds(0),
@@ -293,7 +295,7 @@ class Suite:
             )
             for folder, files in long_files().items()
         ]
-        return made if self.only is not None else [*made, whole_worlds(SIM_WHOLE_SEEDS)]
+        return made if self.only is not None else [*made, whole_worlds(None)]
 
     def checks(self) -> list[Section]:
         """Return the sections of house rules and linters."""
@@ -394,9 +396,10 @@ class Suite:
         return 0 if worked else 1
 
 
-def whole_worlds(start: int) -> Section:
-    """Return the section that simulates whole nodes from that seed on."""
-    seeds = ["--start", str(start), "--seeds", str(SIM_WHOLE_SEEDS)]
+def whole_worlds(start: int | None) -> Section:
+    """Return the section that simulates whole nodes from that seed on; None: from the day's."""
+    first = [] if start is None else ["--start", str(start)]
+    seeds = [*first, "--seeds", str(SIM_WHOLE_SEEDS)]
     return Section(
         f"simulation of whole nodes, {SIM_WHOLE_SEEDS} seeds",
         [str(python()), "-m", "sim.run", "--whole", *seeds],

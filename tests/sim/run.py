@@ -1,4 +1,7 @@
-"""Simulated worlds: `python -m sim.run --seeds 5000`, or one with `--seed N`."""
+"""Simulated worlds: `python -m sim.run --seeds 5000`, or one with `--seed N`.
+
+The first seed follows from the date unless it is given, so that each day's worlds are new ones.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +23,7 @@ from sim import plants
 from sim.world import World
 
 BATCH = 25
+SEEDS_A_DAY = 1_000_000
 FIRST_WORLDS = Path(__file__).with_name("first_worlds.json")
 """By kind and planted bug: a world in which it is found, so that a test need not search for it."""
 TRACE_LINES = 40
@@ -239,11 +244,16 @@ def every_plant(kinds: tuple[Kind, ...], options: argparse.Namespace) -> int:
     return 1 if missed else 0
 
 
+def of_the_day(day: date) -> int:
+    """Return the first seed of a day: 2026-11-29 has those from 20261129000000 on."""
+    return int(f"{day:%Y%m%d}") * SEEDS_A_DAY
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return 0 when every seed was clean."""
     parser = argparse.ArgumentParser(prog="build.py sim", description=__doc__)
     parser.add_argument("--seeds", type=int, default=300, help="how many (300)")
-    parser.add_argument("--start", type=int, default=0, help="the first (0)")
+    parser.add_argument("--start", type=int, help="the first (another one each day)")
     parser.add_argument("--seed", type=int, help="this one only, told in detail")
     parser.add_argument("--whole", action="store_true", help="whole nodes instead of the core")
     parser.add_argument("--trace", action="store_true", help="with --seed: all of its story")
@@ -259,6 +269,11 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"no bug {options.plant!r}; choose one of {', '.join(kind.plants())}")
     if options.seed is not None:
         return replay(options.seed, kind, options.trace)
+    if options.start is None:
+        # Planted bugs are sought from 0 on, where the recorded ones are found.
+        planted = options.plants or options.plant
+        options.start = 0 if planted else of_the_day(datetime.now(tz=UTC).date())
+        print(f"seeds from {options.start} on; again: --start {options.start}", flush=True)
     if options.record:
         return record((CORE, WHOLE), options.seeds)
     if options.plants:

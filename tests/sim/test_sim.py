@@ -8,6 +8,7 @@ import subprocess
 import sys
 import warnings
 from collections import Counter
+from datetime import date
 from pathlib import Path
 from random import Random
 
@@ -15,7 +16,17 @@ import pytest
 
 from sim.plants import PLANTS
 from sim.plants_whole import PLANTS as PLANTS_WHOLE
-from sim.run import FIRST_WORLDS, Kind, first_world, main, run_batch, run_seed, search
+from sim.run import (
+    FIRST_WORLDS,
+    SEEDS_A_DAY,
+    Kind,
+    first_world,
+    main,
+    of_the_day,
+    run_batch,
+    run_seed,
+    search,
+)
 from sim.whole.profile import draw
 from sim.whole.swarm import BEHIND, DAMAGE, LIVES, OLDER, UNLUCKY
 from sim.whole.world import World
@@ -162,3 +173,10 @@ def test_a_failure_prints_the_command_that_shows_it_again(
     seed = said.rsplit("--seed ", 1)[1].split()[0]
     assert main(["--seed", seed, "--plant", "vote-not-persisted"]) == 1
     assert main(["--seed", seed]) == 0
+
+
+def test_each_day_has_other_worlds_and_says_which(capsys: pytest.CaptureFixture[str]) -> None:
+    assert of_the_day(date(2026, 11, 29)) == 20261129000000
+    assert main(["--seeds", "1", "--jobs", "1"]) == 0
+    first = int(capsys.readouterr().out.split()[2])
+    assert of_the_day(date(2026, 1, 1)) < first and first % SEEDS_A_DAY == 0

@@ -73,8 +73,10 @@ class Carriage:
         """Messages of one block, with their names."""
         if self.ended or self.process.dead:
             return
+        taker, order = (self.process.boot_id, consumer), self.owner.world.checkers.order
         for k in range(delivery.last - delivery.first + 1):
             body = bytes(block.body(delivery.first + k))
+            order.received(self.book, taker, delivery.first_msg_id + k, delivery, body)
             self.book.carry(body, delivery.index, delivery.acquired_count)
             number = delivery.number + k
             require(delivery.number > 0 and number not in self.ledger, "a name is wrong", number)

@@ -146,8 +146,11 @@ class Subscription:
             self.next_msg_id += 1
             if self.sieve is not None:
                 require(passes(self.sieve, body), "its filter does not match", self.sieve, body)
-            self.book.deliver(body, delivery.index, delivery.acquired_count)
-            self.book.check_annotation(body, notes.get(msg_id))
+            taker = (self.process.boot_id, consumer)
+            world.checkers.order.received(self.book, taker, msg_id, delivery, body)
+            acquired = delivery.acquired_count
+            self.book.deliver(body, delivery.index, acquired, taker)
+            self.book.check_annotation(body, notes.get(msg_id), acquired)
             if delivery.acquired_count == 0 and not self.book.plan.fed:
                 self.in_order(body, block.priority(at))
             if self.no_ack:
@@ -155,7 +158,6 @@ class Subscription:
             else:
                 # A steady one beats any timeout, or a message could be redelivered forever.
                 work_ms = STEADY_WORK_MS if self.owner.steady else world.profile.work_ms
-                acquired = delivery.acquired_count
                 self.owner.later(self.process, work_ms, self.done, msg_id, body, acquired)
         if self.no_ack:
             self.owner.later(self.process, 50, self.flow)
@@ -308,7 +310,9 @@ class Getter(OneAtATime):
                 broker.consuming.session_down(session, False)
                 return
             delivery, body = reply.delivery, bytes(reply.block.body(reply.delivery.first))
-            book.deliver(body, delivery.index, delivery.acquired_count)
+            taker, order = (process.boot_id, consumer), self.world.checkers.order
+            order.received(book, taker, delivery.first_msg_id, delivery, body)
+            book.deliver(body, delivery.index, delivery.acquired_count, taker)
             if no_ack:
                 book.settle(body, delivery.acquired_count)
             done = commands.Settle(consumer, ((delivery.first_msg_id, delivery.first_msg_id),))

@@ -10,6 +10,9 @@ from sim.checkers import require
 from sim.whole.profile import DEAD, DUE, STORE, QueuePlan
 from warren_broker.queue.ranges import Run
 
+Taker = tuple[str | int, int] | str
+"""What took a message: a process and its consumer, a reader and its claim, or the relay."""
+
 
 class Book:
     """The books of one queue.
@@ -19,10 +22,12 @@ class Book:
     refused    those that were refused
     seen       body -> index of the entry it was delivered, or claimed, from
     delivered  body -> the highest acquired count it was delivered with
+    takers     (body, index of its entry, acquired count) -> the one that took it then
     settled    body -> the acquired count of the delivery whose settle was answered
     carried    body -> the acquired count with which a relay got it, for which it is kept
     annotated  body -> the acquired count with which a consumer has annotated it, as was answered
     buried     (index, ordinal) -> why the queue dead-lettered or dropped it, and when
+    given_up   body -> how often it was taken before that
     rejected   bodies that a consumer has rejected
     claims     (reader, number) -> runs, as first answered
     claimed    body -> the newest claim it was in, its acquired count there
@@ -42,6 +47,7 @@ class Book:
         self.refused: dict[bytes, bool] = {}
         self.seen: dict[bytes, int] = {}
         self.delivered: dict[bytes, int] = {}
+        self.takers: dict[tuple[bytes, int, int], Taker] = {}
         self.settled: dict[bytes, int] = {}
         self.registers: dict[str, list[str]] = {}
         self.started: dict[int, int] = {}
@@ -50,7 +56,7 @@ class Book:
         self.annotated: dict[bytes, int] = {}
         self.rejected: dict[bytes, bool] = {}
         self.buried: dict[tuple[int, int], tuple[str, int]] = {}
-        self.given_up: dict[bytes, str] = {}
+        self.given_up: dict[bytes, int] = {}
         self.claims: dict[tuple[str, int], tuple[Run, ...]] = {}
         self.claimed: dict[bytes, tuple[tuple[str, int], int]] = {}
         self.released: dict[tuple[str, int], bool] = {}
@@ -113,26 +119,51 @@ class Book:
         known = self.seen.setdefault(body, index)
         require(known == index, "enqueued twice", self.group, body, known, index)
 
-    def deliver(self, body: bytes, index: int, acquired: int) -> None:
-        """Check a delivery, with its count of earlier acquisitions."""
+    def take(self, body: bytes, index: int, acquired: int, taker: Taker) -> None:
+        """Check that nothing else took the message when it had been acquired so often."""
+        known = self.takers.setdefault((body, index, acquired), taker)
+        require(known == taker, "taken by two at once", self.group, body, acquired, known, taker)
+
+    def deliver(self, body: bytes, index: int, acquired: int, taker: Taker) -> None:
+        """Check a delivery, with its count of earlier acquisitions; perhaps a late one.
+
+        1. A message is delivered to a consumer on another node, and is slow on the wire.  2. Its
+        time is up; another consumer gets it, and settles it; or it is dead-lettered.  3. The first
+        delivery arrives. So the counts decide, not the order of arrival, as in `claim`; and that
+        the log gave it to this consumer with this count, see `Order.received`.
+        Replayed by tests/sim/test_books.py
+        """
         self.deliveries += 1
         before = self.seen.get(body)
         self.see(body, index)
+        owner = self.claimed.get(body)
+        newest = max(self.delivered.get(body, -1), -1 if owner is None else owner[1])
         require(
-            acquired > 0 or before is None or self.plan.fed,
+            acquired > 0 or before is None or newest > 0 or self.plan.fed,
             "delivered again as if for the first time",
             self.group,
             body,
         )
         require(
-            body not in self.settled or self.plan.takes_back or self.plan.fed,
+            acquired < self.settled.get(body, acquired + 1)
+            or self.plan.takes_back
+            or self.plan.fed,
             "delivered after its settle was answered",
             self.group,
             body,
         )
-        owner = self.claimed.get(body)
-        require(owner is None or self.elsewhere(owner[0]), "delivered while claimed", body, owner)
-        require(body not in self.given_up, "delivered after it was given up", body)
+        require(
+            owner is None or acquired < owner[1] or self.elsewhere(owner[0]),
+            "delivered while claimed",
+            body,
+            owner,
+        )
+        require(
+            acquired < self.given_up.get(body, acquired + 1),
+            "delivered after it was given up",
+            body,
+        )
+        self.take(body, index, acquired, taker)
         with_relay = self.carried.get(body, acquired)
         require(acquired <= with_relay, "given to another while a relay has it", body, acquired)
         self.delivered[body] = max(acquired, self.delivered.get(body, 0))
@@ -146,7 +177,7 @@ class Book:
             self.see(body, index)
             return
         self.carried[body] = acquired
-        self.deliver(body, index, acquired)
+        self.deliver(body, index, acquired, "relay")
 
     def settle(self, body: bytes, acquired: int) -> None:
         """The settle of a consumer that still is one was answered.
@@ -159,21 +190,30 @@ class Book:
         """Record that the queue has annotated a message with its acquired count."""
         self.annotated[body] = max(acquired, self.annotated.get(body, 0))
 
-    def check_annotation(self, body: bytes, acquired: int | None) -> None:
-        """Check that a delivery has the newest annotation that was answered, or a newer one."""
-        known = self.annotated.get(body)
-        if known is not None and not self.plan.fed and not self.plan.takes_back:
+    def check_annotation(self, body: bytes, noted: int | None, acquired: int) -> None:
+        """Check that a delivery has the newest annotation that was answered, or a newer one.
+
+        noted     the acquired count that is its annotation; None: it has none
+        acquired  its own: one that was on its way before the annotation was made has it not
+        """
+        known = self.annotated.get(body, acquired)
+        if known < acquired and not self.plan.fed and not self.plan.takes_back:
             require(
-                acquired is not None and acquired >= known,
+                noted is not None and noted >= known,
                 "an annotation is lost",
                 self.group,
                 body,
                 known,
-                acquired,
+                noted,
             )
 
-    def bury(self, index: int, ordinal: int, body: bytes, reason: str, time_ms: int) -> None:
-        """Record that a member dead-letters or drops a message; all members must agree."""
+    def bury(
+        self, index: int, ordinal: int, body: bytes, reason: str, time_ms: int, takes: int
+    ) -> None:
+        """Record that a member dead-letters or drops a message; all members must agree.
+
+        takes  how often the message was taken before
+        """
         if self.plan.keeps:
             self.ledger.kept[body] = True
         elif (
@@ -191,7 +231,7 @@ class Book:
             body,
             reason,
         )
-        self.given_up[body] = reason
+        self.given_up[body] = takes
 
     def elsewhere(self, claim: tuple[str, int]) -> bool:
         """Return whether a claim's messages may be elsewhere: it was released or has expired."""
@@ -247,6 +287,7 @@ class Book:
                 older = owner if before < acquired else name
                 given_back = before != acquired and self.elsewhere(older)
                 require(given_back, "in two claims", body, owner, name)
+            self.take(body, index, acquired, name)
             if acquired >= before:
                 self.claimed[body] = (name, acquired)
 

@@ -26,6 +26,7 @@ from warren_broker.queue.state import Consumer, QueueState
 from warren_raft.machine import Applied
 
 if TYPE_CHECKING:
+    from sim.whole.ledger import Book
     from sim.whole.world import World
 
 Message = tuple[int, int, int, int]
@@ -57,7 +58,8 @@ def expanded(runs: Any) -> list[Message]:
 class Before:
     """What matters of a queue's state before an entry that gives messages back.
 
-    holds  (uplink, consumer) -> msg_id -> what it holds; of consumers that acknowledge
+    holds  (uplink, consumer) -> msg_id -> what it holds; one without acknowledgements returns what
+           never left for its client
     ages   (uplink, consumer) -> its age, its session
     lives  uplink -> the node whose life it is, its number
     """
@@ -88,7 +90,7 @@ def before(state: QueueState, submission: Submission, now: int) -> Before | None
     uplink = state.uplinks.get(submission.uplink)
     if submission.uplink and (uplink is None or submission.seq != uplink.last_seq + 1):
         return None
-    every = [one for one in state.all_consumers() if not (one.no_ack or one.relay)]
+    every = [one for one in state.all_consumers() if not one.relay]
     return Before(
         expanded(state.order.returned),
         {one.key: _held(one) for one in every},
@@ -218,6 +220,28 @@ class Order:
         known = self.said.setdefault((group, uplink, consumer, msg_id), message)
         require(known == message, "a delivery changed", group, consumer, msg_id, known, message)
         return known is message
+
+    def received(
+        self,
+        book: Book,
+        taker: tuple[int, int],
+        msg_id: int,
+        delivery: commands.Delivery,
+        body: bytes,
+    ) -> None:
+        """Check that a client gets the message that the log gave to its consumer under that id.
+
+        taker  its process, its consumer
+        """
+        if book.plan.volatile:
+            return
+        said = self.said.get((book.group, *taker, msg_id))
+        require(said is not None, "no such delivery", book.group, taker, msg_id, delivery)
+        assert said is not None
+        index, ordinal, *counts = said
+        known = (index, *counts, self.world.checkers.bodies[book.group, index][ordinal])
+        found = (delivery.index, delivery.delivery_count, delivery.acquired_count, body)
+        require(known == found, "another delivery", book.group, taker, msg_id, known, found)
 
     def _delivered(
         self, group: int, applied: Applied

@@ -47,9 +47,9 @@ class Registrar(Person):
             return
         if self.world.calm:
             drained = [name for name, node in state.nodes.items() if node.drained]
+            self.finished = not drained
             if not drained:
                 self.asked = None
-                self.finished = True
                 return
             self.world.note("revive", drained[0])
             process.broker.membership.nodes.revive(

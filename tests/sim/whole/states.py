@@ -100,7 +100,8 @@ class States:
             for ordinal in range(first, last + 1):
                 body = bodies[ordinal]
                 if book is not None:
-                    book.bury(index, ordinal, body, reason, now)
+                    takes = self.world.checkers.order.taken.get((group, index, ordinal), 0)
+                    book.bury(index, ordinal, body, reason, now, takes)
                 if reason == "expired" and book is not None:
                     self.was_due(group, index, body, now)
 

@@ -9,6 +9,7 @@ from typing import Any
 from sim.checkers import Violation, require
 from sim.trace import Traced
 from sim.whole.awaiters import RESULTS, Awaiter
+from sim.whole.calm import Calm
 from sim.whole.carriers import Carrier
 from sim.whole.checkers import Checkers
 from sim.whole.consumers import Consumer, Getter
@@ -34,11 +35,6 @@ from warren_raft.types import METADATA_GROUP
 
 BATCHES = 2
 """Of each sink."""
-CALM_MS = 120_000
-"""In so much time without misfortunes everything that was promised is kept.
-
-Nodes with a window of one submission need 80 s (seed 1170).
-"""
 HUNG_MS = 5_000
 """A sync that takes longer has cost its node every leadership."""
 IDLE_MS = 6_000
@@ -202,10 +198,11 @@ class World(Traced):
 
     def until(self, what: str, holds: Any) -> None:
         """Run on until it holds, but not for ever."""
-        limit = self.agenda.now_ms + CALM_MS
+        began, calm = self.agenda.now_ms, Calm(self)
         while not holds():
-            if self.agenda.now_ms >= limit:
-                raise Violation(f"not after {CALM_MS} ms of calm: {what}; {self.describe()}")
+            if calm.is_over():
+                took = self.agenda.now_ms - began
+                raise Violation(f"not after {took} ms of calm: {what}; {self.describe()}")
             self.agenda.run_until(self.agenda.now_ms + LOOK_AGAIN_MS)
 
     def declared(self) -> bool:
@@ -278,8 +275,14 @@ class World(Traced):
         self.agenda.drop(lambda act: hasattr(getattr(act, "__self__", None), "again"))
 
     def kept(self) -> bool:
-        """Return whether nothing is drained and no node is half out."""
-        return all(one.finished for one in self.people if isinstance(one, Registrar))
+        """Return whether nothing is drained and no node is half out.
+
+        What was answered with `Unavailable` may come yet: see `are_followed`.
+        """
+        registrars = [one for one in self.people if isinstance(one, Registrar)]
+        return all(one.finished for one in registrars) and (
+            not registrars or self.answered(METADATA_GROUP)
+        )
 
     def awaited(self) -> bool:
         """Return whether every client has its results, and the queues for them are deleted."""
@@ -324,9 +327,12 @@ class World(Traced):
                 return False
         return bool(self.profile.bad) or self.answered()
 
-    def answered(self) -> bool:
-        """Whatever a node has submitted to a group that exists was applied, and it knows."""
-        groups = self.groups()
+    def answered(self, only: int | None = None) -> bool:
+        """Whatever a node has submitted to a group that exists was applied, and it knows.
+
+        only  look at that group
+        """
+        groups = self.groups() if only is None else [only]
         return not any(
             client.uplink.unanswered or client.uplink.waiting
             for machine in self.present().values()

@@ -1,0 +1,70 @@
+"""Worlds in which the product did right, and the simulation once said otherwise."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sim.run import Kind, run_seed
+from sim.whole.calm import CALM_MS, STALLED_MS, Calm
+from sim.whole.ledger import Ledger
+from sim.whole.profile import QueuePlan
+
+BLAMELESS = {
+    "a policy is set after the answer was that it is unavailable": 5550059,
+    "a late delivery after its message was given to another": 71000370,
+    "a consumer without acknowledgements gives back what never left": 80001136,
+}
+SLOW = {"a trip for each message through a window of one": 71000212}
+EACH_MS = 500
+
+
+def world(*narrow: str, messages: int = 400) -> Any:
+    """Return what `Calm` sees of a world with those windows and unsettled messages."""
+    ledger = Ledger(False)
+    book = ledger.of(1, QueuePlan("plain"))
+    book.publish([b"%d" % at for at in range(messages)])
+    profile = SimpleNamespace(
+        windows=tuple(("module", name, 1) for name in narrow), latency_ms=(0, 120), sync_ms=(1, 3)
+    )
+    return SimpleNamespace(agenda=SimpleNamespace(now_ms=0), profile=profile, ledger=ledger)
+
+
+def time_of(world: Any, each_ms: int) -> int:
+    """Return when the time of a world is over that settles a message in so many milliseconds."""
+    calm, book = Calm(world), world.ledger.books[1]
+    bodies = list(book.sent)
+    while not calm.is_over():
+        world.agenda.now_ms += each_ms
+        if bodies:
+            book.settle(bodies.pop(), 0)
+    return int(world.agenda.now_ms)
+
+
+@pytest.mark.parametrize("what", sorted(BLAMELESS))
+def test_a_world_that_is_clean(what: str) -> None:
+    assert run_seed(BLAMELESS[what], Kind(whole=True)).failure is None
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("what", sorted(SLOW))
+def test_a_slow_world_that_is_clean(what: str) -> None:
+    assert run_seed(SLOW[what], Kind(whole=True)).failure is None
+
+
+def test_a_world_with_a_narrow_window_has_a_trip_for_each_message() -> None:
+    assert time_of(world("UNANSWERED_MAX"), EACH_MS) == CALM_MS + 400 * 2 * (120 + 3) + 100
+
+
+def test_a_world_without_one_has_no_more_time() -> None:
+    assert time_of(world("PIECE_BYTES"), EACH_MS) == CALM_MS
+
+
+def test_a_world_that_stands_still_has_no_more_time() -> None:
+    still = world("UNANSWERED_MAX", messages=400)
+    still.ledger.books[1].sent.clear()
+    assert time_of(still, EACH_MS) == CALM_MS
+    ended = world("NODE_WINDOW_BYTES", messages=240)
+    assert time_of(ended, EACH_MS) == 240 * EACH_MS + STALLED_MS
