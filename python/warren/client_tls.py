@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from warren.errors import ConnectionLost, DeadlinePassed, TlsError, UsageError
 from warren.uri import ClientTls
+from warren_raft.tls_contexts import client_side
 
 SEND_BYTES_MAX = 256 << 10
 """Bytes that are encrypted at once."""
@@ -77,12 +78,8 @@ def client_context(tls: ClientTls) -> ssl.SSLContext:
                 pass
         except OSError as error:
             raise UsageError(f"cannot read {option}={path!r}: {error.strerror}") from error
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if not tls.verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    elif tls.ca_file is None:
+    context = client_side(checks=tls.verify)
+    if tls.verify and tls.ca_file is None:
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
     if tls.ca_file is not None:
         try:

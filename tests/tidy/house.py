@@ -19,6 +19,7 @@ FLOORS: dict[str, int] = {
     "warren_raft.core": 1,
     "warren_raft.storage": 2,
     "warren_raft.runtime": 3,
+    "warren_raft.tls_contexts": 3,
     "warren_broker": 0,
     "warren_broker.kernel": 0,
     "warren_broker.kernel.build_kernel": 5,
@@ -112,6 +113,7 @@ FLOORS: dict[str, int] = {
     "warren_broker.server": 4,
     "warren_broker.address_turns": 3,
     "warren_broker.config": 3,
+    "warren_broker.open_secrets": 3,
     "warren_broker.certificate_ends": 3,
     "warren_broker.prometheus": 4,
     "warren_broker.prometheus.settings": 3,
@@ -174,6 +176,8 @@ MAY_IMPORT = {
     "pyspark_warren": {"pyspark_warren", "warren", "warren_broker"},
 }
 """Which package may know which; of warren_broker the client side may know floor 0 only."""
+SHARED = ("warren_raft.tls_contexts",)
+"""Modules that every package may know: what is the same for nodes and clients, by one owner."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ import asyncio
 import base64
 import binascii
 import math
-import ssl
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -39,6 +38,7 @@ from warren_broker.http_api.replies import (
 )
 from warren_broker.pika_connections import blocking_connection
 from warren_broker.pika_properties import MessageProperties
+from warren_raft.tls_contexts import client_side
 
 THREADS: Final = 8
 TAKEN_MAX: Final = 10_000
@@ -51,6 +51,7 @@ ACK_MODES: Final = (
     "reject_requeue_true",
     "reject_requeue_false",
 )
+
 ENCODINGS: Final = ("auto", "base64")
 NUMBERS: Final = {"delivery_mode": 2, "priority": 255, "timestamp": (1 << 63) - 1}
 _POOL: Final = ThreadPoolExecutor(THREADS, thread_name_prefix="messages")
@@ -246,8 +247,7 @@ def _parameters(call: HttpCall, vhost: str) -> pika.ConnectionParameters:
     who = call.credentials
     context = None
     if scheme == "amqps":  # to this node itself: its certificate names another address
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context = client_side(checks=False)
     return pika.ConnectionParameters(
         host=host,
         port=port,

@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from warren_raft.tls_contexts import server_side
+
 
 class _ManagementTable(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
@@ -56,8 +58,7 @@ class HttpSsl(_ManagementTable):
 
     def context(self) -> ssl.SSLContext:
         """Return the context of the port; raises OSError, ssl.SSLError for unusable files."""
-        made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        made.minimum_version = ssl.TLSVersion.TLSv1_2
+        made = server_side()
         made.load_cert_chain(self.certfile, self.keyfile, self.password)
         if self.verify == "verify_peer":
             made.load_verify_locations(self.cacertfile)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from warren_raft.errors import UsageError
+from warren_raft.tls_contexts import client_side, server_side
 
 log = logging.getLogger("warren.raft")
 Made = TypeVar("Made")
@@ -50,16 +51,8 @@ class TlsFiles:
 
 
 def server_context(files: TlsFiles) -> ssl.SSLContext:
-    """Return the context of the side that is called; raises CertificatesUnusable.
-
-    TLS 1.2 and 1.3, with the ciphers that Python allows a server (forward secrecy, AES or ChaCha20,
-    no SHA-1). There is neither renegotiation nor resumption: a resumed connection would not be
-    checked against certificates that have been replaced.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.options |= ssl.OP_NO_TICKET
-    context.num_tickets = 0
-    return _load(context, files)
+    """Return the context of the side that is called; raises CertificatesUnusable."""
+    return _load(server_side(), files)
 
 
 def peer_context(files: TlsFiles) -> ssl.SSLContext:
@@ -67,9 +60,7 @@ def peer_context(files: TlsFiles) -> ssl.SSLContext:
 
     Names are not checked: a peer's name is proven by the cluster's secret (`handshake`).
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    return _load(context, files)
+    return _load(client_side(checks=False), files)
 
 
 def checking_context(cacertfile: str | Path | None) -> ssl.SSLContext:
@@ -85,7 +76,7 @@ def checking_context(cacertfile: str | Path | None) -> ssl.SSLContext:
     authority counts as a root (VERIFY_X509_PARTIAL_CHAIN). After an update of Python a node would
     no longer reach what it reached before.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context = client_side()
     if cacertfile:
         context.load_verify_locations(cacertfile)
     else:
@@ -94,8 +85,6 @@ def checking_context(cacertfile: str | Path | None) -> ssl.SSLContext:
 
 
 def _load(context: ssl.SSLContext, files: TlsFiles) -> ssl.SSLContext:
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     for path in files.paths():
         try:
             path.read_bytes()
