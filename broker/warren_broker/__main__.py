@@ -18,6 +18,7 @@ from warren_broker import VERSION, config, logs
 from warren_broker.cluster import allocator
 from warren_broker.cluster.boot_definitions import DefinitionsUnusable
 from warren_broker.node import Node
+from warren_broker.open_secrets import open_secrets
 from warren_broker.server import service_manager
 from warren_broker.token_keys import KeysUnusable
 from warren_raft.errors import StorageError
@@ -66,6 +67,13 @@ def main(arguments: list[str] | None = None) -> int:
     except config.ConfigError as error:
         print(f"warren: {error}", file=sys.stderr)
         return EXIT_USAGE
+    for key in open_secrets(options.config):
+        log.warning(
+            "%s can be read by every user of this machine, and has %s: chmod 600 it, or 640 with "
+            "the group of the node's user",
+            options.config,
+            key,
+        )
     before, now = open_files.raise_limit()
     if before != now:
         log.info("limit of open files raised from %d to %d", before, now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ from warren.ports import ReservedPorts
 from warren.whole_file import write_whole
 
 STATE_FILE = "cluster.json"
+SECRET_FILE = "secret"
+"""With the secret that the cluster's nodes share."""
 PEERS_PORT_OFFSET = 20_000
 """RabbitMQ's ports: 5672 for clients, 25672 between nodes."""
 PORT_MAX = 65_535 - PEERS_PORT_OFFSET
@@ -113,12 +116,23 @@ def new_nodes(
     return tuple(nodes)
 
 
+def cluster_secret(directory: Path) -> str:
+    """Return the secret of the cluster in a directory; made for it, and for its owner to read.
+
+    One for all clusters is no secret: each user of the machine could join each of them.
+    """
+    path = directory / SECRET_FILE
+    if not path.exists():
+        write_whole(path, secrets.token_hex(32).encode(), sync=False)
+    return path.read_text(encoding="utf-8").strip()
+
+
 def write_config(node: LocalNode, nodes: Sequence[LocalNode], settings: Mapping[str, Any]) -> None:
     """Write the node's TOML file; see `warren_broker.config`."""
     values: dict[str, Any] = {
         "node": node.name,
         "cluster": "local",
-        "secret": "local",
+        "secret": cluster_secret(Path(nodes[0].directory).parent),
         "data_dir": str(node.data_dir),
         "listen": {"amqp": f"127.0.0.1:{node.amqp_port}", "peers": node.peers_address},
         "peers": {each.name: each.peers_address for each in nodes},
@@ -129,7 +143,8 @@ def write_config(node: LocalNode, nodes: Sequence[LocalNode], settings: Mapping[
     lines: list[str] = []
     _table(lines, "", values)
     text = "\n".join(lines).lstrip() + "\n"
-    write_whole(node.config_file, text.encode(), mode=0o666, sync=False)
+    write_whole(node.config_file, text.encode(), sync=False)
+    node.config_file.chmod(0o600)  # also one that an earlier version has written
 
 
 def _table(lines: list[str], path: str, values: Mapping[str, Any]) -> None:

@@ -82,6 +82,24 @@ def test_a_configuration_is_what_the_broker_reads(tmp_path: Path) -> None:
         write_config(nodes[0], nodes, {"x": [1]})
 
 
+def test_each_cluster_has_a_secret_of_its_own_that_its_owner_reads(tmp_path: Path) -> None:
+    """It was the same everywhere: any user of the machine could join, and read the definitions."""
+    found = []
+    for place in (tmp_path / "a", tmp_path / "b"):
+        place.mkdir()
+        nodes = new_nodes((0, 1), place, ReservedPorts())
+        for node in nodes:
+            node.config_file.write_text("secret = 'local'")
+            node.config_file.chmod(0o644)
+            write_config(node, nodes, {})
+        first, second = (load(node.config_file, {}).secret for node in nodes)
+        assert first == second and len(first) == 64
+        files = [place / "secret", *(node.config_file for node in nodes)]
+        assert [file.stat().st_mode & 0o777 for file in files] == [0o600] * 3
+        found.append(first)
+    assert len(set(found)) == 2
+
+
 def test_nodes_come_and_go_and_no_name_is_used_twice(tmp_path: Path) -> None:
     cluster = LocalCluster(2, tmp_path, settings={"default_user": "boss"})
     assert [n.name for n in cluster.nodes] == ["node-0", "node-1"]

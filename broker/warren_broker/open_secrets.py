@@ -1,0 +1,31 @@
+"""Secrets in a configuration that every user of the machine can read."""
+
+from __future__ import annotations
+
+import stat
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+_SECRETS: Final = ("secret", "default_pass", "anonymous_login_pass", "password")
+_URIS: Final = ("src-uri", "dest-uri")
+"""Keys of static shovels, with passwords perhaps."""
+
+
+def open_secrets(path: Path | None) -> list[str]:
+    """Return the keys of a file with secrets that every user may read; none of a closed file.
+
+    A group may read it: that is how the service's user gets to a file of root.
+    """
+    if path is None or not path.stat().st_mode & stat.S_IROTH:
+        return []
+    return sorted(_named("", tomllib.loads(path.read_text(encoding="utf-8"))))
+
+
+def _named(table: str, values: dict[str, Any]) -> Iterator[str]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _named(f"{table}{key}.", value)
+        elif key in _SECRETS or (key in _URIS and "@" in str(value)):
+            yield f"{table}{key}"
