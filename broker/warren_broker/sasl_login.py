@@ -70,7 +70,9 @@ def credentials(options: LoginOptions, mechanism: str, response: bytes) -> tuple
         return options.external, ""
     try:
         if mechanism == "PLAIN":
-            _, user, password = response.split(b"\0")
+            instead, user, password = response.split(b"\0")
+            if instead not in (b"", user):
+                raise ValueError("a login acts as its own user, and as no other")
             return user.decode(), password.decode()
         size = len(response).to_bytes(4, "big")
         table = fields.FieldReader(size + response).table()

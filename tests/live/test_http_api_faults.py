@@ -227,6 +227,18 @@ def test_hostile_requests_are_refused_and_nothing_ends(cluster: LocalCluster) ->
     assert "Traceback" not in cluster.log(0)
 
 
+def test_a_request_with_two_lengths_is_the_last_of_its_connection(cluster: LocalCluster) -> None:
+    """A proxy that goes by the other length would see a request in its body: another client's."""
+    address = api_address(cluster, 0)
+    smuggled = b"GET /api/whoami HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    data = (
+        b"PUT /api/queues/%2F/q HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    )
+    answer = sent(address, data + smuggled)
+    assert answer.count(b"HTTP/1.1 ") == 1 and b"connection: close" in answer.lower()
+
+
 def test_large_headers_are_refused_also_in_one_piece(cluster: LocalCluster) -> None:
     http, address = http_client(cluster), api_address(cluster, 0)
     http.get("/whoami")

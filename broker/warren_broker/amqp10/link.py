@@ -251,7 +251,7 @@ def takes_answers_of_warren(link: Link) -> bool:
 
 
 def _is_of_former_client(link: Link) -> bool:
-    if link.session.connection.remote_properties:
+    if read_map("properties of open", lambda: link.session.connection.remote_properties):
         return False
     return _FORMER_LINK_NAME.fullmatch(link.name or "") is not None
 

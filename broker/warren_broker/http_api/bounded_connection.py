@@ -13,6 +13,7 @@ from uvicorn.server import ServerState
 
 from warren_broker.http_api.doors import HttpNewcomer
 
+CLOSE_HEADER: Final = (b"connection", b"close")
 HEADERS_BYTES_MAX: Final = 32 * 1024
 HEADERS_PIECE_BYTES: Final = 4 * 1024
 """h11 looks at its limit when headers are not complete yet, so they come to it in such pieces:
@@ -55,6 +56,17 @@ class BoundedConnection(H11Protocol):
             at += HEADERS_PIECE_BYTES
         super().data_received(data[at:])
         self._request_begun()
+
+    def handle_events(self) -> None:
+        """Take what has arrived; a request with two lengths is the last one of its connection.
+
+        A proxy that goes by the other length would take a part of the body for the next request, of
+        another client (RFC 9112, 6.1).
+        """
+        super().handle_events()
+        names = [name for name, _ in self.headers or ()]
+        if b"content-length" in names and b"transfer-encoding" in names:
+            self.headers.append(CLOSE_HEADER)
 
     def _request_begun(self) -> None:
         under_way = self.cycle is not None and not self.cycle.response_complete
@@ -106,7 +118,7 @@ class BoundedConnection(H11Protocol):
             headers = [
                 (b"content-type", b"application/json"),
                 (b"content-length", str(len(body)).encode()),
-                (b"connection", b"close"),
+                CLOSE_HEADER,
             ]
             for event in (
                 h11.Response(status_code=status, headers=headers),

@@ -64,3 +64,12 @@ def test_amqplain_is_a_table_of_0_9_1() -> None:
     assert (server.state, server.user, server.password) == (SaslState.DECIDING, "ann", "pw")
     for cut in range(len(table)):
         assert sasl_server(None, "AMQPLAIN", table[:cut]).state is SaslState.FAILED
+
+
+def test_a_user_acts_as_itself_and_as_no_other() -> None:
+    """The first part of PLAIN's response, another user to act as, was ignored."""
+    for instead, state in ((b"", SaslState.DECIDING), (b"ann", SaslState.DECIDING)):
+        assert sasl_server(None, "PLAIN", instead + b"\0ann\0pw").state is state
+    for response in (b"root\0ann\0pw", b"ann", b"\0ann", b"\0ann\0pw\0"):
+        server = sasl_server(None, "PLAIN", response)
+        assert server.state is SaslState.FAILED and not server.user

@@ -40,6 +40,17 @@ def check_attach(link: Link) -> None:
             _check(f"{name} of the {end}", field(terminus))
 
 
+def link_name(link: Link) -> str:
+    """Return the name in an attach; raises SyntaxRefused for null or no string, UnicodeDecodeError.
+
+    The engine pairs links by name, and the node their consumers: it cannot be answered.
+    """
+    name = link.name
+    if name is None:
+        raise SyntaxRefused("an attach without a name: every link has one, a string")
+    return str(name)
+
+
 def check_open(connection: Connection) -> None:
     """Raise SyntaxRefused when the properties of an open that came cannot be decoded."""
     _check("properties of open", lib.pn_connection_remote_properties(connection._impl))
