@@ -18,7 +18,7 @@ from warren_broker.amqp091.wire import properties
 from warren_broker.kernel import CC, USER_ID, MessageTable, first_other_user
 from warren_broker.permissions import HeldPermissions, Kind, Permission, Tag
 from warren_broker.routing.sender_selected import further_keys
-from warren_broker.token_rights import TokenRights
+from warren_broker.token_rights import HeldRights
 
 IMPERSONATOR = "impersonator"
 """The tag of users that may publish under any user_id."""
@@ -30,14 +30,14 @@ class Access(msgspec.Struct, frozen=True):
     The rights are looked up at each check, so that a change of permissions holds for the next
     operation.
 
-    rights  of a login with a token: they alone count, whatever user has that name; None: those that
-            the definitions give the user
+    rights  of a login with a token, or of a link: they alone count, whatever user has that name;
+            None: those that the definitions give the user
     """
 
     view: requests.BrokerView
     vhost: str
     user: str
-    rights: TokenRights | None = None
+    rights: HeldRights | None = None
 
     # ------------------------------------------------------------ rights
 

@@ -148,7 +148,7 @@ class Node:
         self._serve_http()
         self._admission = ClientEviction(self.loop, broker.definitions, self.listener)
         self.broker.maintenance.on_drained.append(self._drained)
-        self.broker.start()
+        self.broker.start(tuple(port for _, port in self._listeners()))
         self.resource_alarms.listen(self.listener.blocked)
         self.alarms.start()
         self._write(LISTENING_FILE)
@@ -246,7 +246,12 @@ class Node:
         limits = self.settings.limits
         message_bytes_max = limits.message_size_max + limits.frame_max  # a body, and its properties
         for each in (self.broker.shovels, self.broker.federation, self.broker.exchange_links):
-            each.start(*own, message_bytes_max)
+            each.start(*own, message_bytes_max, self._listeners())
+
+    def _listeners(self) -> tuple[tuple[str, int], ...]:
+        """Return hosts and ports for clients."""
+        addresses = (self.amqp_address, self.amqps_address)
+        return tuple(parse_address(one) for one in addresses if one != NO_ADDRESS)
 
     def _own_address(self) -> tuple[str, str, int] | None:
         """Return scheme, host and port where this machine reaches the node; None: nowhere."""

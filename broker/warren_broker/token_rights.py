@@ -9,12 +9,12 @@ up in its token alone: a user of the same name in the definitions has nothing to
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, TypeVar
+from typing import ClassVar, Final, Protocol, TypeVar
 from urllib.parse import unquote_plus
 
 import msgspec
 
-from warren_broker.permissions import Permission
+from warren_broker.permissions import HeldPermissions, Permission
 
 Key = TypeVar("Key")
 Kept = TypeVar("Kept")
@@ -93,6 +93,31 @@ class VhostRights:
                 yield scope
 
 
+class HeldRights(Protocol):
+    """What a login says of its user: a token, or a link of this node (`cluster.link_logins`).
+
+    expires_ms  in milliseconds since 1970; None: it does not end
+    of_link     it is a link of this node, not a token
+    """
+
+    of_link: ClassVar[bool]
+
+    @property
+    def user(self) -> str: ...
+
+    @property
+    def tags(self) -> tuple[str, ...]: ...
+
+    @property
+    def expires_ms(self) -> int | None: ...
+
+    def permissions(self, vhost: str) -> HeldPermissions | None:
+        """Return the permissions in a vhost; None: the user may not enter it."""
+
+    def allows_key(self, permission: Permission, vhost: str, exchange: str, key: str) -> bool:
+        """Return whether that is allowed for a routing key of a topic exchange."""
+
+
 class TokenRights:
     """A user by its token.
 
@@ -100,6 +125,7 @@ class TokenRights:
     """
 
     __slots__ = ("_vhosts", "expires_ms", "scopes", "tags", "user")
+    of_link: ClassVar[bool] = False
 
     def __init__(
         self,

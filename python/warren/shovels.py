@@ -116,7 +116,8 @@ class ShovelCalls:
     ) -> str:
         """Begin to move what is in a queue now to another queue of its vhost; a repeat joins in.
 
-        uri       of the shovel: it logs in with that URI's user; without a host, at its own node
+        uri       of the shovel: without a host it is its own node; without a user, it acts for the
+                  caller's user
         wait      seconds for its end, then StillUnderWay
         progress  called with the shovel's state until its end; None: it is not known
 

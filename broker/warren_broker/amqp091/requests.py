@@ -21,7 +21,7 @@ from warren_broker.arguments import Kind
 from warren_broker.errors import Refusal
 from warren_broker.permissions import Permissions
 from warren_broker.queue.commands import ConsumerId, Delivery, MsgIds, SessionId
-from warren_broker.token_rights import TokenRights
+from warren_broker.token_rights import HeldRights
 
 if TYPE_CHECKING:
     from warren_broker.block.block import Block
@@ -60,9 +60,9 @@ class ConsumerRequest(ClientRequest, frozen=True, kw_only=True):
 
 
 class TokenAccepted(msgspec.Struct, frozen=True):
-    """The password was a token: the user is the one that it names."""
+    """The login was a token, or a link of this node: the user is the one that it names."""
 
-    rights: TokenRights
+    rights: HeldRights
 
 
 class AuthenticateRequest(AnsweredRequest, frozen=True, kw_only=True):

@@ -29,7 +29,7 @@ from warren_broker.errors import Refusal
 from warren_broker.kernel import AckRun, FrameScanner, MessageTable, PublishRun, format_confirms
 from warren_broker.queue.commands import ConsumerId, Delivery, SessionId
 from warren_broker.queue.limits import NO_ACK_WINDOW, WINDOW_BYTES
-from warren_broker.token_rights import TokenRights
+from warren_broker.token_rights import HeldRights
 
 Then: TypeAlias = Callable[[Any], None]
 """Called with a result that is no Refusal."""
@@ -408,7 +408,7 @@ class ConnectionState:
         self.ids = ids
         self.phase = "header"
         self.user = ""
-        self.rights: TokenRights | None = None
+        self.rights: HeldRights | None = None
         self.vhost = ""
         self.client_properties: dict[str, Any] = {}
         self.capabilities: frozenset[str] = frozenset()

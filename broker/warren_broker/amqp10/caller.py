@@ -15,7 +15,7 @@ from warren_broker.management.resource import Performed, Result
 from warren_broker.metadata import commands as metadata
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue.commands import AnyCommand, Refused
-from warren_broker.token_rights import TokenRights
+from warren_broker.token_rights import HeldRights
 from warren_raft.quoting import quoted
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class Asker:
     user: str
     connection: int
     guard: Callable[[Callable[..., Any]], Callable[..., None]]
-    rights: TokenRights | None = None
+    rights: HeldRights | None = None
     in_parts: bool = True
 
     @property

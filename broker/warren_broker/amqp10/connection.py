@@ -48,7 +48,7 @@ from warren_broker.amqp10.replies_link import RepliesLink
 from warren_broker.amqp10.sender import PiecesLink
 from warren_broker.amqp10.wire.deliveries import Frames, handle_of, holds_transfer
 from warren_broker.amqp10.wire.engine import CHANNEL_MAX, OUTPUT_BYTES, Engine
-from warren_broker.amqp10.wire.fields import check_attach, check_open, read_map
+from warren_broker.amqp10.wire.fields import check_attach, check_open, link_name, read_map
 from warren_broker.amqp10.wire.link_flows import LinkFlows
 from warren_broker.amqp10.wire.proton import (
     Condition,
@@ -73,6 +73,7 @@ from warren_broker.kernel import MessageTable
 from warren_broker.management.resource import Token
 from warren_broker.queue import commands
 from warren_broker.sasl_login import Logins
+from warren_broker.shovel.uris import OWN_CLUSTER
 
 VHOST_PREFIX = "vhost:"
 DEFAULT_VHOST = "/"
@@ -391,9 +392,8 @@ class Connection10:
         hostname = connection.remote_hostname or ""
         self.client = {"container": str(connection.remote_container or "")}
         told = read_map("properties of open", lambda: connection.remote_properties)
-        for key, value in told.items():
-            if str(key) in ("product", "version"):
-                self.client[str(key)] = str(value)
+        shown = ("product", "version", OWN_CLUSTER)
+        self.client |= {str(key): str(told[key]) for key in told if str(key) in shown}
         self.vhost = (
             hostname[len(VHOST_PREFIX) :] if hostname.startswith(VHOST_PREFIX) else DEFAULT_VHOST
         )
@@ -446,7 +446,7 @@ class Connection10:
 
     def _link_opened(self, event: Event) -> None:
         link: Link = event.link
-        name = link.name  # one that is not UTF-8 ends the connection now, and no use of it later
+        name = link_name(link)  # what is no name ends the connection now, and no use of it later
         try:
             if len(self._links) >= LINKS_MAX:
                 raise ResourceError(f"{LINKS_MAX} links are open on this connection; detach some")

@@ -18,6 +18,7 @@ from typing import Any
 from warren_broker import errors
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.importing import DefinitionImports
+from warren_broker.cluster.link_logins import BY_OPERATOR
 from warren_broker.definition_files.document import Document, joined, parse
 
 log = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ class BootDefinitions:
             done()
             return
         try:
-            checked = self._imports.check(self._document)
+            checked = self._imports.check(self._document, importer=BY_OPERATOR)
         except errors.Refusal as refusal:
             raise self._unusable(refusal) from None
 

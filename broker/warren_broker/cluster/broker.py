@@ -37,6 +37,7 @@ from warren_broker.cluster.leader.leader_effects import LeaderCallbacks
 from warren_broker.cluster.leader.letter_forwarder import LetterForwarders, warn_of_fallback
 from warren_broker.cluster.leader.policy_follower import PolicyFollower
 from warren_broker.cluster.led_queues import NodeTotalsReader
+from warren_broker.cluster.link_logins import LinkLogins
 from warren_broker.cluster.logins import NodeLogins
 from warren_broker.cluster.membership.absences import Absences
 from warren_broker.cluster.membership.auto_grow import AutoGrow
@@ -88,12 +89,12 @@ class Broker:
         timeout_ms = settings.limits.operation_timeout_ms
         self.definitions = Definitions(cluster, timeout_ms, settings.bootstrap)
         self.clients = ClientLimits(cluster, self.definitions)
-        self.logins = NodeLogins(self.definitions, self.clients, tokens)
+        self.links = LinkLogins(cluster, self.definitions, settings.loopback_users)
+        self.logins = NodeLogins(self.definitions, self.clients, tokens, self.links)
         self.strangers = Strangers(loop, settings.limits)
         totals = NodeTotalsReader(cluster, self.definitions, self.clients, settings)
-        interval_ms = settings.management.collect_statistics_interval
         clients: dict[int, DescribedClient] = {}
-        sampled = (clients, settings.data_dir, interval_ms)
+        sampled = (clients, settings.data_dir, settings.management.collect_statistics_interval)
         self.queue_sampler = sampler = QueueSampler(cluster, self.definitions, *sampled)
         self.connections = Connections(cluster, self.definitions, totals, sampler, clients)
         self.joining = Joining(cluster, self.definitions, settings.peers)
@@ -158,10 +159,10 @@ class Broker:
         )
 
     def _transfers(self, name: str) -> tuple[FederationLinks, ExchangeLinks, Shovels]:
-        queues = FederationLinks(self.cluster, self.definitions, name)
-        exchanges = ExchangeLinks(self.cluster, self.definitions, name)
+        of_node = (self.cluster, self.definitions, name, self.links)
+        queues, exchanges = FederationLinks(*of_node), ExchangeLinks(*of_node)
         static = {key: one.value() for key, one in self.settings.shovels.items()}
-        shovels = Shovels(self.cluster, self.definitions, name, static, queues, exchanges)
+        shovels = Shovels(*of_node, static, queues, exchanges)
         return queues, exchanges, shovels
 
     def _cluster(self, loop: Loop, make_host: MakeHost) -> Cluster:
@@ -211,11 +212,15 @@ class Broker:
             return imports, None
         return imports, BootDefinitions(self.definitions, imports, path, skip)
 
-    def start(self) -> None:
-        """Find the cluster and join it; the host has been started."""
+    def start(self, ports: tuple[int, ...] = ()) -> None:
+        """Find the cluster and join it; the host has been started.
+
+        ports  on which this node listens for clients
+        """
+        self.links.ports = ports
         configured = self.settings.peers.get(self.settings.node)
         load = None if self.boot_definitions is None else self.boot_definitions.load
-        self.joining.start(own_address(self.cluster.host.address, configured), load)
+        self.joining.start(own_address(self.cluster.host.address, configured), load, ports)
 
     # ------------------------------------------------------------ lookups (BrokerView)
 

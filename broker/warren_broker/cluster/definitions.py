@@ -10,8 +10,6 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import re
-import secrets
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -26,7 +24,6 @@ from warren_broker.cluster.definition_barrier import DefinitionBarrier
 from warren_broker.cluster.lost_majority import lost_majority
 from warren_broker.cluster.membership.local_members import LocalMembers
 from warren_broker.cluster.request_timeouts import RequestTimeouts
-from warren_broker.federation.upstreams import federated_exchanges
 from warren_broker.metadata import commands, passwords
 from warren_broker.metadata.changes import (
     DefinitionEvent,
@@ -44,7 +41,7 @@ from warren_broker.metadata.incarnations import is_over
 from warren_broker.metadata.machine import MetadataMachine
 from warren_broker.metadata.policy_index import NO_POLICY, EffectivePolicy, PolicyIndex
 from warren_broker.metadata.records import QueueRecord, User, Vhost
-from warren_broker.metadata.state import REPLIES_KEPT_MAX, MetadataState, Scope
+from warren_broker.metadata.state import REPLIES_KEPT_MAX, MetadataState
 from warren_broker.permissions import Permissions
 from warren_broker.queue.config import QueueConfig
 from warren_broker.routing.absent import AbsentNodes
@@ -58,13 +55,6 @@ from warren_raft.runtime.loop import LoopStage
 from warren_raft.types import METADATA_GROUP
 
 log = logging.getLogger(__name__)
-OWN_USER = "federation-link"
-"""How the user begins as which this node's own processes log in; it is in no definitions."""
-OWN_TAGS = ("impersonator",)
-"""Of that user: messages that a link fetches may keep the user that has published them."""
-OWN_QUEUES = r"^amq\.gen-"
-"""It has queues of its own that show where a link leads."""
-
 SUBMISSIONS_MAX = 16
 """Maximum number of unanswered submissions to the metadata group."""
 GROUPS_AT_ONCE = 100
@@ -103,7 +93,6 @@ class Definitions:
         self._cluster = cluster
         self._timeouts = RequestTimeouts(cluster.loop, timeout_ms)
         self._bootstrap = bootstrap
-        self.own_login = (f"{OWN_USER}-{secrets.token_hex(8)}", secrets.token_hex(32))
         self._machine = MetadataMachine()
         self._state = self._machine.init()
         self._arrived: list[tuple[int, Done, Any]] = []
@@ -138,18 +127,25 @@ class Definitions:
         self.topology = Topology(self._state.scopes, self._routing_node)
         cluster.handlers[messages.MetadataReplied] = self._on_replied
 
-    def start(self, peers: tuple[str, ...], address: str, load: Load | None = None) -> None:
+    def start(
+        self,
+        peers: tuple[str, ...],
+        address: str,
+        load: Load | None = None,
+        ports: tuple[int, ...] = (),
+    ) -> None:
         """Find out how to take part in the group, and join it; the host has been started.
 
         peers    nodes that may know the leader; address: where they reach this one
         load     loads definitions before this node is ready; None: there are none to load
+        ports    on which this one listens for clients
         """
         self._load = load
         host = self._cluster.host
         node, boot_id = host.node_id, host.boot_id
         uplink = metadata_uplink(boot_id, node, self._cluster.in_flight)
         self._cluster.open_client(METADATA_GROUP, peers, uplink)
-        self._say_started(commands.NodeStarted(node, boot_id, host.disk, address, numbered=True))
+        self._say_started(commands.NodeStarted(node, boot_id, host.disk, address, True, ports))
         host.formation(self._formed)
 
     def _formed(self, formation: BootstrapPlan) -> None:
@@ -487,9 +483,7 @@ class Definitions:
         return state
 
     def authenticate(self, user: str, password: str) -> bool:
-        """Return whether that is the user's password, or the node's own login."""
-        if user == self.own_login[0]:
-            return secrets.compare_digest(password.encode(), self.own_login[1].encode())
+        """Return whether that is the user's password."""
         known = self.state.users.get(user)
         return known is not None and passwords.matches(password, known.password_hash)
 
@@ -515,9 +509,6 @@ class Definitions:
 
     def permissions(self, vhost: str, user: str) -> Permissions | None:
         """See `BrokerView`."""
-        if user == self.own_login[0]:
-            scope = self.state.scopes.get(vhost)
-            return None if scope is None else _own_rights(scope)
         grant = self.state.grants.get((vhost, user, None))
         return Permissions(grant.configure, grant.write, grant.read) if grant else None
 
@@ -528,8 +519,6 @@ class Definitions:
 
     def tags(self, user: str) -> tuple[str, ...]:
         """See `BrokerView`."""
-        if user == self.own_login[0]:
-            return OWN_TAGS
         found = self.state.users.get(user)
         return found.tags if found is not None else ()
 
@@ -539,12 +528,6 @@ class Definitions:
         if found is None:
             return None
         return "quorum" if found.arguments.get("x-queue-type") == "quorum" else "classic"
-
-
-def _own_rights(scope: Scope) -> Permissions:
-    """Return what links may do: publish to queues by their names, and to federated exchanges."""
-    names = ["amq.default", *(exchange.name for exchange in federated_exchanges(scope))]
-    return Permissions(configure=OWN_QUEUES, write=f"^({'|'.join(map(re.escape, names))})$")
 
 
 def metadata_uplink(boot_id: int, node: str, in_flight: InFlight) -> Uplink:

@@ -77,9 +77,14 @@ class DefinitionImports:
         self._definitions = definitions
         self._around = around
 
-    def check(self, document: Document, vhost: str | None = None) -> CheckedImport:
-        """Check what is in a file; raises Refusal with all that is wrong."""
-        return check_import(document, self._definitions.state, self._around(), vhost)
+    def check(
+        self, document: Document, vhost: str | None = None, importer: str | None = None
+    ) -> CheckedImport:
+        """Check what is in a file; raises Refusal with all that is wrong.
+
+        importer  the user that imports, links run as that one; see `records.Parameter`
+        """
+        return check_import(document, self._definitions.state, self._around(), vhost, importer)
 
     def submit(
         self,

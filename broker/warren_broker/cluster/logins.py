@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
 
 from warren_broker import errors
 from warren_broker.amqp091 import requests
 from warren_broker.certificate_login import EXTERNAL
 from warren_broker.cluster.client_limits import ClientLimits
 from warren_broker.cluster.definitions import Definitions
+from warren_broker.cluster.link_logins import LinkLogins
 from warren_broker.permissions import HeldPermissions
 from warren_broker.token_logins import Found, TokenLogins
-from warren_broker.token_rights import TokenRights
+from warren_broker.token_rights import HeldRights, TokenRights
 
 log = logging.getLogger(__name__)
 Answer: TypeAlias = Callable[[Any], None]
+OWN_LINK: Final = (
+    "the URI leads to the cluster of the shovel or link itself, where it acts for the user that "
+    "has set it: leave the host out, as in amqp:///VHOST"
+)
 
 
 class NodeLogins:
     """What decides on logins, and on the vhosts that users enter.
 
     tokens  None: no token logs in
+    links   logins of this node's shovels and federation links
     """
 
     def __init__(
@@ -30,10 +36,12 @@ class NodeLogins:
         definitions: Definitions,
         clients: ClientLimits,
         tokens: TokenLogins | None,
+        links: LinkLogins,
     ) -> None:
         self._definitions = definitions
         self._clients = clients
         self._tokens = tokens
+        self._links = links
 
     def authenticate(self, user: str, password: str, mechanism: str, done: Answer) -> None:
         """Answer RequestDone, TokenAccepted or LoginRefused; Unavailable without definitions.
@@ -42,7 +50,10 @@ class NodeLogins:
         """
 
         def check() -> None:
-            if mechanism == EXTERNAL:  # TLS has verified the certificate that names the user
+            if mechanism != EXTERNAL and self._links.knows(user):
+                rights = self._links.log_in(user, password)
+                done(requests.TokenAccepted(rights) if rights else errors.login_refused(mechanism))
+            elif mechanism == EXTERNAL:  # TLS has verified the certificate that names the user
                 decide(user in self._definitions.state.users)
             else:
                 self._rights(password, by_token)
@@ -67,7 +78,7 @@ class NodeLogins:
             ),
         )
 
-    def renew(self, held: TokenRights, vhost: str, secret: str, done: Answer) -> None:
+    def renew(self, held: HeldRights, vhost: str, secret: str, done: Answer) -> None:
         """Answer TokenAccepted for the next token of a connection, or a Refusal.
 
         It must be of the same user, and let that user stay in the vhost: what the connection has
@@ -93,7 +104,7 @@ class NodeLogins:
         self._rights(secret, found)
 
     def open_vhost(
-        self, vhost: str, user: str, done: Answer, rights: TokenRights | None = None
+        self, vhost: str, user: str, done: Answer, rights: HeldRights | None = None
     ) -> None:
         """Answer whether the user may enter the vhost: RequestDone or a Refusal.
 
@@ -115,13 +126,18 @@ class NodeLogins:
         done: Answer,
         *,
         manages: bool = False,
-        rights: TokenRights | None = None,
+        rights: HeldRights | None = None,
+        properties: Mapping[str, Any] | None = None,
     ) -> None:
         """Do as `open_vhost` for a connection, which is counted until it is gone.
 
         channels  returns how many channels it has open
         manages   it can change limits, if its user is an administrator: none keeps that one out
+        properties  what the client says of itself
         """
+        if self._links.is_own(properties or {}):
+            done(errors.NotAllowed(OWN_LINK))
+            return
 
         def counted(refusal: errors.Refusal | None) -> None:
             # The user or the vhost may have been deleted while other nodes were asked.
@@ -142,7 +158,7 @@ class NodeLogins:
 
         self.open_vhost(vhost, user, permitted, rights)
 
-    def _held(self, vhost: str, user: str, rights: TokenRights | None) -> HeldPermissions | None:
+    def _held(self, vhost: str, user: str, rights: HeldRights | None) -> HeldPermissions | None:
         if rights is None:
             return self._definitions.permissions(vhost, user)
         return rights.permissions(vhost)

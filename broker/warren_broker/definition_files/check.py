@@ -41,16 +41,21 @@ class CheckedImport:
 
 
 def check_import(
-    document: Document, state: MetadataState, around: ImportSurroundings, vhost: str | None = None
+    document: Document,
+    state: MetadataState,
+    around: ImportSurroundings,
+    vhost: str | None = None,
+    importer: str | None = None,
 ) -> CheckedImport:
     """Return the commands of an import; raises FileRefused with everything that is wrong.
 
     state  the definitions as they are; not changed
     vhost  to import everything into; None: the vhosts that the objects name
+    importer  the user that imports, see `records.Parameter`
     """
     if vhost is not None and vhost not in state.scopes:
         raise errors.NotFound(f"no vhost '{vhost}': create it before the import")
-    plan = ImportPlan(document, state, around, vhost)
+    plan = ImportPlan(document, state, around, vhost, importer)
     for place, key in document.unknown:
         plan.note(place, key, "left out: unknown key")
     plan_vhosts(plan)

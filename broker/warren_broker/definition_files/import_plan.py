@@ -67,6 +67,7 @@ class ImportPlan:
     refused.
 
     vhost   to import all objects into, whatever vhost they name; None: the one that they name
+    importer  the user that imports, see `records.Parameter`
     seen    the objects met, by kind and identity
     vhosts, users  those of the file
     limits  those of vhosts and users met, by kind and name
@@ -76,6 +77,7 @@ class ImportPlan:
     state: MetadataState
     around: ImportSurroundings
     vhost: str | None = None
+    importer: str | None = None
     steps: list[Step] = field(default_factory=list)
     not_honoured: list[NotHonoured] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)

@@ -10,11 +10,11 @@ from warren_broker import errors
 from warren_broker.definition_files.access_objects import VHOST_LIMITS
 from warren_broker.definition_files.document import PolicyEntry, table
 from warren_broker.definition_files.import_plan import ImportPlan, checked_size
+from warren_broker.federation.upstreams import link_ends
 from warren_broker.metadata.commands import PutParameter, SetPolicy
 from warren_broker.metadata.records import Parameter, Policy
-from warren_broker.parameter_values import COMPONENTS, SHOVEL, check_json, check_parameter
+from warren_broker.parameter_values import COMPONENTS, check_json, check_parameter
 from warren_broker.policy_keys import APPLY_TO, KEYS, check_pattern, check_policy
-from warren_broker.shovel.definition import parse_shovel
 
 POLICY_COMPONENTS: Final = {"operator_policy": True, "policy": False}
 """Components of the parameters that RabbitMQ keeps policies in; True: operator policies."""
@@ -121,7 +121,8 @@ def plan_parameters(plan: ImportPlan) -> None:
         if entry.component not in COMPONENTS:
             plan.note(name, "", f"left out: no component '{entry.component}'")
         else:
-            _plan_parameter(plan, name, Parameter(vhost, entry.component, entry.name, entry.value))
+            given = (entry.component, entry.name, entry.value)
+            _plan_parameter(plan, name, Parameter(vhost, *given, plan.importer))
     for name, entry in plan.each_once("global_parameters", "global parameter"):
         if entry.name.startswith(INTERNAL):
             plan.note(name, "", "left out: internal to the cluster that exported it")
@@ -139,12 +140,12 @@ def _plan_parameter(plan: ImportPlan, name: str, parameter: Parameter) -> None:
     except errors.Refusal as refusal:
         plan.problems.append(f"{name}: {_one_line(refusal)}")
         return
-    if parameter.component == SHOVEL and parameter.vhost:
+    if parameter.vhost:
         try:
-            parse_shovel(parameter.vhost, parameter.name, parameter.value)
+            link_ends(parameter)
         except errors.Refusal as refusal:
             plan.note(name, "", f"kept, and it cannot run: {_one_line(refusal)}")
-    elif not parameter.vhost:
+    else:
         plan.note(name, "", KEPT)
     kind = "parameters" if parameter.vhost else "global_parameters"
     plan.add(kind, name, PutParameter(parameter))

@@ -15,6 +15,7 @@ import msgspec
 from warren_broker.arguments import plain
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
+from warren_broker.cluster.link_logins import LinkLogins
 from warren_broker.federation.exchange_rules import MAX_HOPS
 from warren_broker.federation.link_job import described_link, link_job
 from warren_broker.federation.upstreams import (
@@ -41,9 +42,12 @@ class ExchangeLinks(Supervisor):
     """Runs a process for each upstream of each federated exchange that is this node's."""
 
     watch_ms = BINDINGS_MS
+    federates = True
 
-    def __init__(self, cluster: Cluster, definitions: Definitions, cluster_name: str) -> None:
-        super().__init__(cluster, definitions, cluster_name)
+    def __init__(
+        self, cluster: Cluster, definitions: Definitions, cluster_name: str, logins: LinkLogins
+    ) -> None:
+        super().__init__(cluster, definitions, cluster_name, logins)
         self._told_bindings: dict[Key, object] = {}
 
     # ------------------------------------------------------------ which ones
@@ -74,14 +78,13 @@ class ExchangeLinks(Supervisor):
                         "upstream": upstream.value,
                     }
                     key = (vhost, f"{exchange.name}\0{upstream.name}")
-                    yield key, Parameter(vhost, EXCHANGE_LINK, upstream.name, value)
+                    yield key, Parameter(vhost, EXCHANGE_LINK, upstream.name, value, upstream.user)
 
     # ------------------------------------------------------------ running one
 
     def _transfer(self, parameter: Parameter) -> dict[str, Any]:
-        user, password = self._definitions.own_login
         vhost, exchange = parameter.vhost, parameter.value["exchange"]
-        own_uri = f"amqp://{user}:{password}@/{quote(vhost, safe='')}"
+        own_uri = f"amqp:///{quote(vhost, safe='')}"
         upstream = Upstream(parameter.name, parameter.value["upstream"])
         for_whom = f"{self._cluster_name}:{vhost}:{exchange}"
         return exchange_transfer_of(upstream, exchange, for_whom, own_uri)

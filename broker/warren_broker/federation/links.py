@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
+from warren_broker.cluster.link_logins import LinkLogins
 from warren_broker.federation.link_job import described_link, link_job
 from warren_broker.federation.upstreams import (
     Upstream,
@@ -45,9 +46,12 @@ class FederationLinks(Supervisor):
     """Runs a process for each upstream of each federated queue that is led here."""
 
     watch_ms = DEMAND_MS
+    federates = True
 
-    def __init__(self, cluster: Cluster, definitions: Definitions, cluster_name: str) -> None:
-        super().__init__(cluster, definitions, cluster_name)
+    def __init__(
+        self, cluster: Cluster, definitions: Definitions, cluster_name: str, logins: LinkLogins
+    ) -> None:
+        super().__init__(cluster, definitions, cluster_name, logins)
         self._told_demand: dict[Key, tuple[object, bool]] = {}
 
     # ------------------------------------------------------------ which ones
@@ -70,7 +74,7 @@ class FederationLinks(Supervisor):
             for upstream in self._upstreams(queue):
                 value = {"queue": queue.name, "group": group, "upstream": upstream.value}
                 key = (queue.vhost, f"{queue.name}\0{upstream.name}")
-                found[key] = Parameter(queue.vhost, LINK, upstream.name, value)
+                found[key] = Parameter(queue.vhost, LINK, upstream.name, value, upstream.user)
         return found
 
     def _upstreams(self, queue: QueueRecord) -> list[Upstream]:
@@ -82,8 +86,7 @@ class FederationLinks(Supervisor):
     # ------------------------------------------------------------ running one
 
     def _transfer(self, parameter: Parameter) -> dict[str, Any]:
-        user, password = self._definitions.own_login
-        own_uri = f"amqp://{user}:{password}@/{quote(parameter.vhost, safe='')}"
+        own_uri = f"amqp:///{quote(parameter.vhost, safe='')}"
         upstream = Upstream(parameter.name, parameter.value["upstream"])
         return transfer_of(upstream, parameter.value["queue"], own_uri)
 

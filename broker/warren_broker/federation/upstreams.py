@@ -16,9 +16,9 @@ from warren_broker.errors import InvalidArgument
 from warren_broker.metadata.records import Exchange, Parameter
 from warren_broker.metadata.state import Scope
 from warren_broker.name_patterns import BadPattern, NameMatcher, Pattern
-from warren_broker.parameter_values import FEDERATION_UPSTREAM, FEDERATION_UPSTREAM_SET
+from warren_broker.parameter_values import FEDERATION_UPSTREAM, FEDERATION_UPSTREAM_SET, SHOVEL
 from warren_broker.policy_keys import FEDERATION_KEYS
-from warren_broker.shovel.definition import parse_shovel
+from warren_broker.shovel.definition import ShovelEnd, parse_shovel
 
 EVERY_UPSTREAM: Final = "all"
 """The set of all upstreams of a vhost, which needs no parameter."""
@@ -36,10 +36,15 @@ Parameters = Mapping[tuple[str, str], Parameter]
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """An upstream with what its set overrides; value: keys of `federation-upstream`."""
+    """An upstream with what its set overrides.
+
+    value  keys of `federation-upstream`
+    user   the user that has set it, see `records.Parameter`
+    """
 
     name: str
     value: Mapping[str, Any]
+    user: str | None = None
 
     def exchange(self, local: str) -> str:
         """Return the upstream's exchange for an exchange of this cluster."""
@@ -70,8 +75,8 @@ def upstreams_of(parameters: Parameters, policy: Mapping[str, Any]) -> list[Upst
     found = {}
     for name, more in chosen:
         if name in every:
-            value = {**parameters[FEDERATION_UPSTREAM, name].value, **more}
-            found[name] = Upstream(name, value)
+            given = parameters[FEDERATION_UPSTREAM, name]
+            found[name] = Upstream(name, {**given.value, **more}, given.user)
     return [found[name] for name in sorted(found)]
 
 
@@ -154,6 +159,17 @@ def federated_exchanges(scope: Scope) -> list[Exchange]:
         and not exchange.internal
         and any(key in scope.policies.of_exchange(name).definition for key in FEDERATION_KEYS)
     ]
+
+
+def link_ends(parameter: Parameter) -> tuple[ShovelEnd, ...]:
+    """Return the ends with the URIs of a valid parameter; none of one that is no link's."""
+    if parameter.component == SHOVEL and parameter.vhost:
+        shovel = parse_shovel(parameter.vhost, parameter.name, parameter.value)
+        return shovel.source, shovel.destination
+    if parameter.component != FEDERATION_UPSTREAM:
+        return ()
+    transfer = transfer_of(Upstream(parameter.name, parameter.value), "q", "amqp://far")
+    return (parse_shovel(parameter.vhost, parameter.name, transfer).source,)
 
 
 def check_upstream(name: str, value: Mapping[str, Any]) -> None:

@@ -13,6 +13,7 @@ from warren_broker.amqp10.caller import Answer, Asker
 from warren_broker.definition_files.check import NAMES_SHOWN_MAX
 from warren_broker.definition_files.document import parse
 from warren_broker.definition_files.export import export
+from warren_broker.federation.upstreams import link_ends
 from warren_broker.management import definitions as m
 from warren_broker.management.definition_values import GlobalParameterInfo, ParameterInfo
 from warren_broker.management.resource import Listed, Put
@@ -20,6 +21,8 @@ from warren_broker.metadata import commands as metadata
 from warren_broker.metadata.runtime_parameters import cluster_name
 from warren_broker.metadata.state import MetadataState
 from warren_broker.metadata.vhost_protection import VHOST_COMPONENT
+from warren_broker.policy_keys import validation_failed
+from warren_broker.shovel.definition import ShovelEnd
 from warren_broker.shovel.uris import without_passwords
 from warren_raft.quoting import quoted
 
@@ -39,7 +42,7 @@ def _export(asker: Asker, request: m.ExportRequest, answer: Answer) -> None:
 
 def _import(asker: Asker, request: m.ImportRequest, answer: Answer) -> None:
     asker.access.must_be("administrator", "import definitions")
-    checked = asker.broker.imports.check(parse(request.data), request.vhost)
+    checked = asker.broker.imports.check(parse(request.data), request.vhost, _setter(asker))
     report = msgspec.structs.replace(checked.report, dry_run=request.dry_run)
     if request.dry_run:
         answer(m.Imported(report))
@@ -108,15 +111,35 @@ def _list_global(asker: Asker, request: m.ListGlobalParametersRequest, answer: A
 
 
 def _put_parameter(asker: Asker, request: m.PutParameterRequest, answer: Answer) -> None:
-    given = request.parameter
+    given = msgspec.structs.replace(request.parameter, user=_setter(asker))
     check_tag(asker, given.vhost, "set")
     state = _state(asker, given.vhost)
+    for end in link_ends(given):
+        _check_end(asker, end)
     if given.vhost:
         known = (given.component, given.name) in state.parameters(given.vhost)
     else:
         known = given.name in state.global_parameters
     what = f"set {_named(given.component, given.vhost, given.name)}"
     asker.change(what, metadata.PutParameter(given), answer, Put(not known))
+
+
+def _setter(asker: Asker) -> str | None:
+    """Return the user that has set a link, which runs as it; None: of a token, which ends."""
+    return asker.user if asker.rights is None else None
+
+
+def _check_end(asker: Asker, end: ShovelEnd) -> None:
+    """Raise InvalidArgument where a URI leads to this cluster, to what the user may not enter."""
+    links = asker.broker.links
+    for uri, login in zip(end.uris, links.of(end, _setter(asker)), strict=True):
+        if not links.places.has(uri):
+            continue  # where a name leads to is found out when the link runs
+        why = links.refusal(login)
+        if not why and asker.access.held_in(login.vhost) is None:
+            why = f'user "{asker.user}" may not connect to vhost "{login.vhost}"'
+        if why:
+            raise validation_failed(why)
 
 
 def _delete_parameter(asker: Asker, request: m.DeleteParameterRequest, answer: Answer) -> None:

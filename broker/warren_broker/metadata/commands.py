@@ -49,6 +49,7 @@ class NodeStarted(MetadataCommand, frozen=True, array_like=True, tag="node_start
     address   where its peers reach it
     numbered  the incarnation gets a number, the log index of this entry (`MetadataState.numbers`);
               False: written by a node of version 2, where incarnations have none
+    ports     on which it listens for clients; none before version 12
     """
 
     node: str
@@ -56,6 +57,7 @@ class NodeStarted(MetadataCommand, frozen=True, array_like=True, tag="node_start
     disk: int = 0
     address: str = ""
     numbered: bool = False
+    ports: tuple[int, ...] = ()
 
 
 class JoinNode(MetadataCommand, frozen=True, array_like=True, tag="join_node"):

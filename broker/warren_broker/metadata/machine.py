@@ -100,8 +100,9 @@ class MetadataMachine:
     gives the same state: the field is absent from it.
     11: vhosts that are protected from deletion (DeleteVhost.unless_protected). A log of version 10
     gives the same state: the field is absent from it, so what its nodes let through is deleted.
-    12: at most two `#` in a topic's binding key (Bind.limited). A log of version 11 gives the same
-    state: the field is absent from it, so a binding with more stays."""
+    12: at most two `#` in a topic's binding key (Bind.limited); parameters know the user that has
+    set them (Parameter.user), nodes the ports of their clients (NodeStarted.ports). A log of
+    version 11 gives the same state: it has none of these fields, so a binding with more stays."""
 
     def init(self) -> MetadataState:
         """Return an empty state; the first leader is asked to propose `Bootstrap`."""

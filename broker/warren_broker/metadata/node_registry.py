@@ -31,7 +31,7 @@ def node_started(context: MetadataContext, command: NodeStarted) -> AnyReply:
         number_life(context, command.node, command.uplink)
     # A late repeat from an older incarnation must not restore the old address.
     if command.disk and context.state.lives.get(command.node) == command.uplink:
-        register(context, command.node, command.disk, command.address, revived=True)
+        register(context, command.node, command.disk, command.address, command.ports)
     return Deleted(tuple(gone))
 
 
@@ -42,11 +42,16 @@ def join_node(context: MetadataContext, command: JoinNode) -> AnyReply:
 
 
 def register(
-    context: MetadataContext, name: str, disk: int, address: str, revived: bool = False
+    context: MetadataContext,
+    name: str,
+    disk: int,
+    address: str,
+    started: tuple[int, ...] | None = None,
 ) -> None:
     """Register the node with that disk and address; refuse the disk of a removed node.
 
-    revived  it has just started: that ends maintenance, as in RabbitMQ
+    started  it has just started, and listens for clients on these ports: that ends maintenance, as
+             in RabbitMQ
 
     A new disk holds nothing of the existing queues; those with their only member on the previous
     disk start again, empty (`_renew`).
@@ -69,11 +74,12 @@ def register(
             f"node '{name}' is being forgotten with the data directory that it had; it can join "
             "with this one when that is done: try again"
         )
-    drained = known is not None and known.drained and not revived
+    drained = known is not None and known.drained and started is None
+    ports = known.ports if known is not None and started is None else started or ()
     if known is not None and known.disk == disk:
-        now = ClusterNode(name, address, disk, known.since_group, drained, known.forgetting)
+        now = ClusterNode(name, address, disk, known.since_group, drained, known.forgetting, ports)
     else:
-        now = ClusterNode(name, address, disk, state.last_group, drained)
+        now = ClusterNode(name, address, disk, state.last_group, drained, ports=ports)
     if now == known:
         return
     state.nodes[name] = now

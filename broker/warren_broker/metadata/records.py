@@ -81,12 +81,15 @@ class Parameter(msgspec.Struct, frozen=True, array_like=True):
     vhost      "": a global parameter, which has no component
     component  such as `shovel`: what the parameter is for
     value      of JSON
+    user       the user that has set it, as which a link runs; "": the operator, by definitions that
+               are loaded at a start; None: a login by token, or written before version 12
     """
 
     vhost: str
     component: str
     name: str
     value: Any
+    user: str | None = None
 
 
 class ExchangeSettings(msgspec.Struct, frozen=True, array_like=True):
@@ -250,6 +253,7 @@ class ClusterNode(msgspec.Struct, frozen=True, array_like=True):
                  what their leaders send it
     drained      in maintenance: no leaders or new members are placed there
     forgetting   being removed from the cluster for good
+    ports        on which it listens for clients
     """
 
     name: str
@@ -258,3 +262,4 @@ class ClusterNode(msgspec.Struct, frozen=True, array_like=True):
     since_group: int = 0
     drained: bool = False
     forgetting: bool = False
+    ports: tuple[int, ...] = ()

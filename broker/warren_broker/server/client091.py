@@ -300,6 +300,7 @@ class Client091(ProtocolClient):
             self._session.state.channels_open,
             guarded_call(self, done),
             rights=self._session.state.rights,
+            properties=self._session.state.client_properties,
         )
 
     def _check_channels(self, request: requests.CheckChannelsRequest) -> None:

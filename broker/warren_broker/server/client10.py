@@ -28,7 +28,7 @@ from warren_broker.server.management_handlers import MANAGEMENT_HANDLERS
 from warren_broker.server.protocol_client import ProtocolClient
 from warren_broker.server.targets10 import Targets10
 from warren_broker.server.views10 import VIEW_HANDLERS
-from warren_broker.token_rights import TokenRights
+from warren_broker.token_rights import HeldRights
 from warren_raft.quoting import quoted
 from warren_raft.runtime.net.stream import Stream
 
@@ -77,7 +77,7 @@ class Client10(ProtocolClient):
         )
         self._targets = Targets10(self._connection, self._carry_out)
         self._ended = False
-        self._rights: TokenRights | None = None
+        self._rights: HeldRights | None = None
         self._paused_ms = self._unread_ms = 0  # since when, and how long, nothing was read
         self._handlers = {
             **_HANDLERS,
@@ -241,7 +241,7 @@ class Client10(ProtocolClient):
         self._log_in_turn(login, self._expiring(done))
 
     def _renew(
-        self, held: TokenRights, request: RenewTokenRequest, answer: Callable[[Any], None]
+        self, held: HeldRights, request: RenewTokenRequest, answer: Callable[[Any], None]
     ) -> None:
         vhost, user = self._connection.vhost, self._connection.user
 
@@ -279,6 +279,7 @@ class Client10(ProtocolClient):
             guarded_call(self, done),
             manages=True,
             rights=self._rights,
+            properties=self._connection.client,
         )
 
     def _answerer(self, request: Any) -> Callable[[Any], None]:

@@ -33,13 +33,13 @@ class ClientEviction:
         # 3. A client of the new user connects: it stays, the first user's are disconnected, also
         # those that have logged in and not opened a vhost yet.
         state = self._definitions.state
-        waiting, own = bool(self._leaving), self._definitions.own_login[0]
+        waiting = bool(self._leaving)
         for connection in self._listener.connections:
             client = connection.client
             if client is None or client.logged_in is None:
                 continue
             user, vhost = client.logged_in
-            gone = user in users or (user not in state.users and user != own)
+            gone = user in users or user not in state.users
             if gone and not client.by_token:
                 self._leaving.setdefault(client, f"user '{user}' is deleted")
             elif vhost and (vhost in vhosts or vhost not in state.scopes):

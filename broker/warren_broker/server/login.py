@@ -47,6 +47,8 @@ def check_login(
             told(result, errors.LoginRefused.why if mechanism != EXTERNAL else _why_not(user))
         elif isinstance(result, errors.Refusal):
             told(result, "")
+        elif isinstance(result, TokenAccepted) and result.rights.of_link:
+            told(result, "")  # it is on this node, wherever its user is; see LinkLogins.refusal
         elif name_of(result, user) in broker.settings.loopback_users and not is_loopback(peer):
             why = "this user can only connect via localhost (loopback_users)"
             told(errors.login_refused(mechanism), why)

@@ -26,7 +26,7 @@ from warren_broker.server.connection_facts import (
 from warren_broker.server.connection_faults import guarded, guarded_call
 from warren_broker.server.connection_log import ConnectionLog
 from warren_broker.server.login import log_in
-from warren_broker.token_rights import TokenRights
+from warren_broker.token_rights import HeldRights
 from warren_raft.runtime.loop import LoopStage, LoopTimer
 from warren_raft.runtime.net.stream import Stream
 from warren_raft.runtime.net.tls import TlsStream
@@ -97,12 +97,12 @@ class ProtocolClient(ABC):
 
         return guarded_call(self, done)
 
-    def _expires(self, rights: TokenRights) -> None:
+    def _expires(self, rights: HeldRights) -> None:
         """End the connection when its token ends, unless the next one comes before."""
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
-        if self._gone:
+        if self._gone or rights.expires_ms is None:
             return
         loop = self._broker.cluster.loop
         left_ms = rights.expires_ms - loop.clock.epoch_ms()

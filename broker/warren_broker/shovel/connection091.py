@@ -83,7 +83,7 @@ class Connection091(pika.SelectConnection):  # type: ignore[misc]
     def __init__(
         self,
         parameters: pika.ConnectionParameters,
-        ioloop: Any,
+        services: IOServices,
         opened: Callable[[Any], None],
         ended: Callable[[Any, Any], None],
     ) -> None:
@@ -94,7 +94,7 @@ class Connection091(pika.SelectConnection):  # type: ignore[misc]
             on_open_callback=opened,
             on_open_error_callback=ended,
             on_close_callback=ended,
-            custom_ioloop=IOServices(ioloop),
+            custom_ioloop=services,
         )
 
     def _create_channel(self, channel_number: int, on_open_callback: Any) -> WatchedChannel:

@@ -16,14 +16,17 @@ from warren_broker import relay_names
 from warren_broker.amqp10.wire.engine import SESSION_WINDOW_BYTES, Engine
 from warren_broker.amqp10.wire.proton import Condition, Event, Link, Session, Terminus, symbol
 from warren_broker.certificate_login import EXTERNAL
+from warren_broker.errors import InvalidArgument
 from warren_broker.pika_connections import IOServices
 from warren_broker.shovel.connection091 import SPEAKS_TLS, TLS_ALERT
-from warren_broker.shovel.endpoint import OwnNode, in_words, tls_of
+from warren_broker.shovel.endpoint import in_words, tls_of
+from warren_broker.shovel.locate import OwnNode, locate
 from warren_broker.shovel.uris import (
     CONNECT_MS,
     LOGIN_ANONYMOUS,
     LOGIN_NONE,
     LOGIN_PLAIN,
+    OWN_CLUSTER,
     ShovelUri,
 )
 
@@ -98,6 +101,7 @@ class Endpoint10:
         self._is_attached = False
         self._services: Any = None
         self._tls: Any = None
+        self._here = False
         self._addresses: list[Any] = []
         self._transport: Any = None
         self._engine: Engine | None = None
@@ -116,26 +120,28 @@ class Endpoint10:
     # ------------------------------------------------------------ connecting
 
     def open(self, ioloop: Any, opened: Callable[[], None]) -> None:
-        """Connect and begin the session; raises InvalidArgument."""
+        """Connect and begin the session."""
         self._opened = opened
-        self._tls = tls_of(self.key, self.uri, self._own)
         self._services = IOServices(ioloop)
         connect_ms = int(self.uri.options.get("connection_timeout", CONNECT_MS))
         self._services.call_later(connect_ms / 1000, self._too_late)
-        host, port = self.uri.host or self._own.host, self.uri.port
-        if not self.uri.host:
-            port = self._own.port
-        self._services.getaddrinfo(host, port, self._resolved, socktype=socket.SOCK_STREAM)
+        locate(self._services, self.uri, self._own, self._located)
 
     def _too_late(self) -> None:
         if not self._is_attached:
             self.fail("it did not answer in time")
 
-    def _resolved(self, found: Any) -> None:
+    def _located(self, found: Any) -> None:
         if isinstance(found, BaseException):
             self.fail(in_words(found))
             return
-        self._addresses = list(found)
+        self._here = found.here
+        self._addresses = list(found.addresses)
+        try:
+            self._tls = tls_of(self.uri, self._own, self._here)
+        except InvalidArgument as refusal:
+            self.fail(refusal.detail)
+            return
         self._try_next()
 
     def _try_next(self) -> None:
@@ -175,14 +181,19 @@ class Endpoint10:
         container = f"{self._name} {os.getpid()}"
         made = Engine(server=False, container=container, idle_timeout_s=idle_ms / 1000)
         connection = made.connection
-        connection.hostname = options.get("hostname", self._hostname())
         connection.properties = {
             symbol("product"): "Warren shovel",
             symbol("connection_name"): self._name,
+            **({} if self._here else {symbol(OWN_CLUSTER): self._own.cluster}),
         }
-        login = options.get("sasl", LOGIN_PLAIN)
-        if login == LOGIN_PLAIN:
-            connection.user, connection.password = uri.user, uri.password
+        if self._here:
+            login, (connection.user, connection.password, vhost) = LOGIN_PLAIN, uri.inside
+            connection.hostname = f"vhost:{vhost}"
+        else:
+            login = options.get("sasl", LOGIN_PLAIN)
+            connection.hostname = options.get("hostname", self._hostname())
+            if login == LOGIN_PLAIN:
+                connection.user, connection.password = uri.user, uri.password
         if login != LOGIN_NONE:
             sasl = made.transport.sasl()
             sasl.allow_insecure_mechs = True
@@ -199,7 +210,7 @@ class Endpoint10:
     def _hostname(self) -> str:
         """Return what the peer is called; RabbitMQ and Warren take a vhost there."""
         uri = self.uri
-        return f"vhost:{uri.vhost}" if uri.names_vhost else uri.host or self._own.host
+        return f"vhost:{uri.vhost}" if uri.names_vhost else uri.host
 
     # ------------------------------------------------------------ the link
 

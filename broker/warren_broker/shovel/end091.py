@@ -11,8 +11,9 @@ from warren_broker.errors import InvalidArgument
 from warren_broker.relay_names import RelayedName, packed
 from warren_broker.shovel.connection091 import ACCESS_REFUSED
 from warren_broker.shovel.definition import ShovelDefinition
-from warren_broker.shovel.endpoint import RESOURCE_LOCKED, Endpoint, OwnNode
+from warren_broker.shovel.endpoint import RESOURCE_LOCKED, Endpoint
 from warren_broker.shovel.ends import Answers
+from warren_broker.shovel.locate import OwnNode
 from warren_broker.shovel.received import Received, Received091
 from warren_broker.shovel.source_consumer import SourceConsumer
 from warren_broker.shovel.stamps import Stamps

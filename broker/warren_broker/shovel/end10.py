@@ -14,8 +14,8 @@ from warren_broker.relay_names import ARGUMENT, RelayedName, name_in_delivered_t
 from warren_broker.shovel.connection10 import Endpoint10
 from warren_broker.shovel.definition import ShovelEnd
 from warren_broker.shovel.end091 import SOURCE_KEY, TARGET_KEY
-from warren_broker.shovel.endpoint import OwnNode
 from warren_broker.shovel.ends import Answers
+from warren_broker.shovel.locate import OwnNode
 from warren_broker.shovel.overrun import Overrun
 from warren_broker.shovel.received import Received, Received10
 from warren_broker.shovel.sections import message_id, passed_on

@@ -31,16 +31,20 @@ from pika.exceptions import (
 
 from warren_broker import relay_names
 from warren_broker.errors import InvalidArgument
+from warren_broker.pika_connections import IOServices
 from warren_broker.shovel.connection091 import ACCESS_REFUSED, Connection091, UnfitPeer
 from warren_broker.shovel.definition import ShovelEnd
+from warren_broker.shovel.locate import FoundAddresses, OwnNode, locate
 from warren_broker.shovel.uris import (
     CONNECT_MS,
     HEARTBEAT_S,
+    OWN_CLUSTER,
     SASL_MECHANISMS,
     VERIFY,
     ShovelUri,
 )
 from warren_raft.runtime.net.certificates import checking_context
+from warren_raft.tls_contexts import client_side
 
 NOT_FOUND: Final = 404
 RESOURCE_LOCKED: Final = 405
@@ -74,28 +78,21 @@ _WORDS: Final[Mapping[type[BaseException], str]] = {
 }
 
 
-class OwnNode:
-    """The node that runs the shovel: where it listens, which is the place of URIs without a host.
+def connection_parameters(uri: ShovelUri, own: OwnNode, name: str, here: bool) -> Any:
+    """Return pika's parameters; raises InvalidArgument for files that cannot be used.
 
-    message_bytes_max  of a message that is passed on over AMQP 1.0
+    here  it leads to the node's own cluster: the node itself is connected, with its own login
     """
-
-    def __init__(self, scheme: str, host: str, port: int, message_bytes_max: int) -> None:
-        self.scheme, self.host, self.port = scheme, host, port
-        self.message_bytes_max = message_bytes_max
-
-
-def connection_parameters(key: str, uri: ShovelUri, own: OwnNode, name: str) -> Any:
-    """Return pika's parameters; raises InvalidArgument for files that cannot be used."""
     connect_s = int(uri.options.get("connection_timeout", CONNECT_MS)) / 1000
     external = uri.options.get("auth_mechanism") == SASL_MECHANISMS[1]
+    user, secret, vhost = uri.inside if here else (uri.user, uri.password, uri.vhost)
     made = pika.ConnectionParameters(
-        host=uri.host or own.host,
-        port=uri.port if uri.host else own.port,
-        virtual_host=uri.vhost,
+        host=own.host if here else uri.host,
+        port=own.port if here else uri.port,
+        virtual_host=vhost,
         credentials=pika.credentials.ExternalCredentials()
-        if external
-        else pika.PlainCredentials(uri.user, uri.password),
+        if external and not here
+        else pika.PlainCredentials(user, secret),
         heartbeat=int(uri.options.get("heartbeat", HEARTBEAT_S)),
         connection_attempts=1,
         socket_timeout=connect_s,
@@ -104,38 +101,32 @@ def connection_parameters(key: str, uri: ShovelUri, own: OwnNode, name: str) -> 
             "connection_name": name,
             "product": "Warren shovel",
             "capabilities": dict.fromkeys(CAPABILITIES, True),
+            **({} if here or not own.cluster else {OWN_CLUSTER: own.cluster}),
         },
     )
-    tls = tls_of(key, uri, own)
+    tls = tls_of(uri, own, here)
     if tls is not None:
         made.ssl_options = pika.SSLOptions(*tls)
     return made
 
 
-def tls_of(key: str, uri: ShovelUri, own: OwnNode) -> tuple[ssl.SSLContext, str] | None:
+def tls_of(uri: ShovelUri, own: OwnNode, here: bool) -> tuple[ssl.SSLContext, str] | None:
     """Return the context and the name in the peer's certificate, None for no TLS.
 
     Raises InvalidArgument for files that cannot be used.
     """
-    if not uri.host and own.scheme != "amqp":
-        return _without_check(), own.host
-    return None if uri.scheme == "amqp" else _tls(key, uri)
+    if here:
+        # It is the process that gave the address.
+        return (client_side(checks=False), own.host) if own.scheme != "amqp" else None
+    return None if uri.scheme == "amqp" else _tls(uri)
 
 
-def _without_check() -> ssl.SSLContext:
-    """Return a context for the node's own port: it is the process that gave the address."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-def _tls(key: str, uri: ShovelUri) -> tuple[ssl.SSLContext, str]:
+def _tls(uri: ShovelUri) -> tuple[ssl.SSLContext, str]:
     given = uri.options
     try:
         context = checking_context(given.get("cacertfile"))
         if given.get("verify", VERIFY[0]) != VERIFY[0]:
-            context = _without_check()
+            context = client_side(checks=False)
         if "certfile" in given:
             context.load_cert_chain(
                 given["certfile"], given.get("keyfile"), given.get("password", "")
@@ -143,7 +134,7 @@ def _tls(key: str, uri: ShovelUri) -> tuple[ssl.SSLContext, str]:
     except (OSError, ValueError) as error:
         names = [given[name] for name in ("cacertfile", "certfile", "keyfile") if name in given]
         raise InvalidArgument(
-            f"{key}: a certificate file of {', '.join(names) or 'the system'} cannot be used on "
+            f"a certificate file of {', '.join(names) or 'the system'} cannot be used on "
             f"this node: {error}"
         ) from error
     return context, given.get("server_name_indication", uri.host)
@@ -227,7 +218,7 @@ class Endpoint:
         self.channel: Any = None
 
     def open(self, ioloop: Any, opened: Callable[[], None]) -> None:
-        """Connect and open the channel; raises InvalidArgument."""
+        """Connect and open the channel."""
 
         def connection_opened(made: Any) -> None:
             if self._given_up:
@@ -245,13 +236,22 @@ class Endpoint:
             self.refuses |= isinstance(reason, ChannelClosedByBroker)
             self._fail_with(closed.connection.cause or reason)
 
+        def located(found: Any) -> None:
+            if self._failed is None:
+                return
+            if isinstance(found, BaseException):
+                self.fail(in_words(found))
+                return
+            try:
+                made = connection_parameters(self.uri, self._own, self._name, found.here)
+            except InvalidArgument as refusal:
+                self.fail(refusal.detail)
+                return
+            services = FoundAddresses(ioloop, found)
+            self._connection = Connection091(made, services, connection_opened, self._closed)
+
         self._ioloop = ioloop
-        self._connection = Connection091(
-            connection_parameters(self.key, self.uri, self._own, self._name),
-            ioloop,
-            connection_opened,
-            self._closed,
-        )
+        locate(IOServices(ioloop), self.uri, self._own, located)
 
     def _fail_with(self, error: Any) -> None:
         self.access_refused |= is_access_refused(error)

@@ -36,7 +36,7 @@ class End(Protocol):
         """Whether the peer gives messages names, and recognises them (`relay_names`)."""
 
     def open(self, ioloop: Any, opened: Callable[[], None]) -> None:
-        """Connect; raises InvalidArgument for files that cannot be used."""
+        """Connect; a failure is reported."""
 
     def fail(self, words: str) -> None:
         """Report a failure, the first one."""

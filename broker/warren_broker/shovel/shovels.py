@@ -16,6 +16,7 @@ import msgspec
 from warren_broker.cluster import messages
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
+from warren_broker.cluster.link_logins import LinkLogins
 from warren_broker.cluster.survey import Answers, Survey
 from warren_broker.errors import Refusal
 from warren_broker.management.shovel_values import (
@@ -50,6 +51,7 @@ class Shovels(Supervisor):
         cluster: Cluster,
         definitions: Definitions,
         cluster_name: str,
+        logins: LinkLogins,
         static: Mapping[str, Any],
         *links: Supervisor,
     ) -> None:
@@ -58,15 +60,22 @@ class Shovels(Supervisor):
         static  shovels of this node's configuration: name -> what a parameter would be
         links   of federation, which are told about in the same answer as shovels
         """
-        super().__init__(cluster, definitions, cluster_name)
+        super().__init__(cluster, definitions, cluster_name, logins)
         self._links = links
         self._static = StaticShovels(static)
         self._survey = Survey(cluster, messages.AskShovels, messages.ShovelsAre)
         cluster.handlers[messages.AskShovels] = self._on_ask
 
-    def start(self, scheme: str, host: str, port: int, message_bytes_max: int) -> None:
+    def start(
+        self,
+        scheme: str,
+        host: str,
+        port: int,
+        message_bytes_max: int,
+        listeners: tuple[tuple[str, int], ...] = (),
+    ) -> None:
         """See Supervisor."""
-        super().start(scheme, host, port, message_bytes_max)
+        super().start(scheme, host, port, message_bytes_max, listeners)
         if self._static.own:
             self._ask_static()
 

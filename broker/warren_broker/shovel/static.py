@@ -31,7 +31,9 @@ class StaticShovels:
     """
 
     def __init__(self, values: Mapping[str, Any]) -> None:
-        self.own = {name: Parameter("", SHOVEL, name, value) for name, value in values.items()}
+        self.own = {
+            name: Parameter("", SHOVEL, name, value, user="") for name, value in values.items()
+        }
         self.digests = {name: _digest(value) for name, value in values.items()}
         self.known = False
         self._elsewhere: dict[str, Mapping[str, str]] = {}

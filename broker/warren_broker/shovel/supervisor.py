@@ -12,6 +12,7 @@ import msgspec
 
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
+from warren_broker.cluster.link_logins import BY_OPERATOR, LinkLogin, LinkLogins
 from warren_broker.management.shovel_values import (
     DONE,
     PAUSED,
@@ -21,7 +22,9 @@ from warren_broker.management.shovel_values import (
     ShovelInfo,
 )
 from warren_broker.metadata.records import Parameter
+from warren_broker.shovel.definition import parse_shovel
 from warren_broker.shovel.process import ShovelProcess, WorkerStatus
+from warren_broker.shovel.uris import ShovelUri
 from warren_raft.quoting import SHOWN_CHARACTERS_MAX
 from warren_raft.types import METADATA_GROUP
 
@@ -41,6 +44,8 @@ RESTART_MS_MAX: Final = 60_000
 
 Key = tuple[str, str]
 """Vhost and name of a shovel."""
+LinkEnd = list[tuple[ShovelUri, LinkLogin]]
+"""URIs of one end, with what each may do if it leads to this cluster."""
 
 
 @dataclass(slots=True)
@@ -50,6 +55,9 @@ class ManagedShovel:
     parameter  as it was found last
     process   None: it has ended; the next one is due at restart_ms, None: not by itself
     finished  its parameter is being removed
+    ends      URIs of source and destination, with what they may do in this cluster
+    basis     what that rested on at the last look
+    names     with which its process logs in at this node
     """
 
     parameter: Parameter
@@ -58,6 +66,9 @@ class ManagedShovel:
     restart_ms: int | None = 0
     failures: int = 0
     finished: bool = False
+    ends: tuple[LinkEnd, ...] = ()
+    basis: Any = None
+    names: tuple[str, ...] = ()
 
 
 def _is_another(known: ManagedShovel, parameter: Parameter) -> bool:
@@ -66,7 +77,7 @@ def _is_another(known: ManagedShovel, parameter: Parameter) -> bool:
     1. A shovel has moved what it was to move, and its parameter is removed.  2. The same one is set
     again before this node looks.  3. Taken for the one that has ended, it would never run.
     """
-    if known.parameter.value != parameter.value:
+    if (known.parameter.value, known.parameter.user) != (parameter.value, parameter.user):
         return True
     return known.finished and known.parameter is not parameter
 
@@ -76,14 +87,19 @@ class Supervisor(ABC):
 
     watch_ms  interval of `watch`, which is called only while anything runs here: a node without
               shovels and links does not wake for them
+    federates  whether the destination of what runs is a federated object of this cluster
     """
 
     watch_ms: int | None = None
+    federates = False
 
-    def __init__(self, cluster: Cluster, definitions: Definitions, cluster_name: str) -> None:
+    def __init__(
+        self, cluster: Cluster, definitions: Definitions, cluster_name: str, logins: LinkLogins
+    ) -> None:
         self._cluster = cluster
         self._definitions = definitions
         self._cluster_name = cluster_name
+        self._logins = logins
         self._own: dict[str, Any] | None = None
         self._here: dict[Key, ManagedShovel] = {}
         self._leader_ms = 0
@@ -123,16 +139,26 @@ class Supervisor(ABC):
         every = [self._cluster.host.node_id, *self._definitions.within_reach()]
         return [node for node in every if node not in known or not known[node].drained]
 
-    def start(self, scheme: str, host: str, port: int, message_bytes_max: int) -> None:
+    def start(
+        self,
+        scheme: str,
+        host: str,
+        port: int,
+        message_bytes_max: int,
+        listeners: tuple[tuple[str, int], ...] = (),
+    ) -> None:
         """Begin; the address is that of this node, for URIs without a host.
 
         message_bytes_max  of a message that is passed on
+        listeners  addresses and ports on which this node listens for clients
         """
         self._own = {
             "scheme": scheme,
             "host": host,
             "port": port,
             "message_bytes_max": message_bytes_max,
+            "cluster": self._cluster.host.cluster_id,
+            "listeners": listeners,
         }
         self._leader_ms = self._now_ms()
         self._look()
@@ -172,6 +198,7 @@ class Supervisor(ABC):
                     continue
                 new -= 1
                 known = self._here[key] = self._described(parameter)
+            self._rest_on_rights(known)
             if not self._is_due(known):
                 continue
             if running >= RUNNING_MAX:
@@ -206,7 +233,8 @@ class Supervisor(ABC):
             log.info("%s is paused", self.named(parameter))
         elif not runs:
             log.error("%s cannot run: %s", self.named(parameter), info.reason)
-        return ManagedShovel(parameter, info, restart_ms=0 if runs else None)
+        ends = self._ends(parameter) if runs else ()
+        return ManagedShovel(parameter, info, restart_ms=0 if runs else None, ends=ends)
 
     def _is_due(self, shovel: ManagedShovel) -> bool:
         if shovel.process is not None or shovel.restart_ms is None or shovel.finished:
@@ -219,11 +247,66 @@ class Supervisor(ABC):
             log.warning("%s waits: %s", self.named(shovel.parameter), WAITS)
             shovel.info = msgspec.structs.replace(shovel.info, state=TERMINATED, reason=WAITS)
 
+    # ------------------------------------------------------------ rights in this cluster
+
+    def _ends(self, parameter: Parameter) -> tuple[LinkEnd, LinkEnd]:
+        """Return the URIs of source and destination, and what each may do in this cluster."""
+        value = self.job(parameter)["value"]
+        shovel = parse_shovel(parameter.vhost, parameter.name, value)
+        source, target = shovel.source, shovel.destination
+        logins = self._logins.of(target, parameter.user)
+        if self.federates:
+            logins = [LinkLogin(BY_OPERATOR, parameter.vhost, federated=True)]
+        return (
+            list(zip(source.uris, self._logins.of(source, parameter.user), strict=True)),
+            list(zip(target.uris, logins, strict=True)),
+        )
+
+    def _rest_on_rights(self, shovel: ManagedShovel) -> None:
+        """Have it begin again when rights have changed since it began, or was refused."""
+        now = [self._logins.basis(login) for end in shovel.ends for _, login in end]
+        before, shovel.basis = shovel.basis, now
+        if before in (None, now) or shovel.finished:
+            return
+        if shovel.process is not None:
+            log.info("%s begins again: permissions have changed", self.named(shovel.parameter))
+        self.end(shovel)
+        shovel.restart_ms = 0
+
+    def _refused(self, shovel: ManagedShovel) -> bool:
+        """Return whether all URIs of an end lead to what its user may not enter."""
+        for end in shovel.ends:
+            places = self._logins.places
+            why = [self._logins.refusal(login) for uri, login in end if places.has(uri)]
+            if len(why) == len(end) and all(why):
+                log.error("%s may not run: %s", self.named(shovel.parameter), why[0])
+                self.end(shovel)
+                shovel.info = msgspec.structs.replace(
+                    shovel.info, state=TERMINATED, reason=why[0], access_refused=True
+                )
+                return True
+        return False
+
+    def _logins_of(self, shovel: ManagedShovel) -> list[list[tuple[str, str, str]]]:
+        """Return new logins of its process, with their vhosts, for each URI of both ends."""
+        given = [
+            [(*self._logins.give(login), login.vhost) for _, login in end] for end in shovel.ends
+        ]
+        shovel.names = tuple(name for end in given for name, _, _ in end)
+        return given
+
     def _run(self, shovel: ManagedShovel) -> bool:
-        """Start its process; False: that has failed, and is tried again later."""
-        cluster = self._cluster_name
-        job = {**self.job(shovel.parameter), "own": self._own, "cluster": cluster}
-        job["relay"] = self._relay(shovel.parameter)
+        """Start its process; False: it may not run, or that has failed and is tried again later."""
+        if self._refused(shovel):
+            return False
+        places = self._logins.places
+        job = {
+            **self.job(shovel.parameter),
+            "own": {**(self._own or {}), "ports": places.ports, "nodes": places.nodes},
+            "cluster": self._cluster_name,
+            "relay": self._relay(shovel.parameter),
+            "logins": self._logins_of(shovel),
+        }
         try:
             shovel.process = ShovelProcess(
                 self._cluster.loop,
@@ -273,6 +356,7 @@ class Supervisor(ABC):
     def end(self, shovel: ManagedShovel) -> None:
         """Stop its process, and start none by itself."""
         shovel.restart_ms = None
+        self._logins.take_back(shovel.names)
         if shovel.process is not None:
             shovel.process.stop()
             shovel.process = None
@@ -280,6 +364,7 @@ class Supervisor(ABC):
     def _failed(self, shovel: ManagedShovel, why: str) -> None:
         """Start another process later: this one has ended by itself, or there was none."""
         shovel.process = None
+        self._logins.take_back(shovel.names)
         delay_ms = min(RESTART_MS << min(shovel.failures, 10), RESTART_MS_MAX)
         shovel.failures += 1
         shovel.restart_ms = self._now_ms() + delay_ms
@@ -290,6 +375,7 @@ class Supervisor(ABC):
     def _drop(self, key: Key, why: str) -> None:
         shovel = self._here.pop(key)
         self.leaving(key, shovel)
+        self._logins.take_back(shovel.names)
         if shovel.process is not None:
             log.info("%s is stopped: %s", self.named(shovel.parameter), why)
             shovel.process.stop()

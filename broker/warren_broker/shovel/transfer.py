@@ -22,9 +22,9 @@ from warren_broker.kernel.section_types import MalformedSections
 from warren_broker.relay_names import RelayedName
 from warren_broker.shovel.definition import ON_CONFIRM, QUEUE_LENGTH, ShovelDefinition, self_feeding
 from warren_broker.shovel.end091 import Source091, Target091
-from warren_broker.shovel.endpoint import OwnNode
 from warren_broker.shovel.ends import Answers, Prepared, SourceEnd, TargetEnd
 from warren_broker.shovel.ledger import ShovelLedger
+from warren_broker.shovel.locate import OwnNode
 from warren_broker.shovel.overrun import Overrun
 from warren_broker.shovel.received import Received, Received091
 from warren_broker.shovel.stamps import Stamps
@@ -200,10 +200,7 @@ class Transfer:
 
     def begin(self) -> None:
         """Connect; the destination first, so that nothing is taken that could not be passed on."""
-        try:
-            self._target.open(self._ioloop, self._target_opened)
-        except InvalidArgument as refusal:
-            self._failed(refusal.detail)
+        self._target.open(self._ioloop, self._target_opened)
 
     def _target_opened(self) -> None:
         if self._link is not None:
@@ -214,10 +211,7 @@ class Transfer:
     def _open_source(self) -> None:
         if self._over:
             return
-        try:
-            self._source.open(self._ioloop, self._source_opened)
-        except InvalidArgument as refusal:
-            self._failed(refusal.detail)
+        self._source.open(self._ioloop, self._source_opened)
 
     def _source_opened(self) -> None:
         if not (self._source.knows_relays and self._target.knows_relays):

@@ -1,16 +1,17 @@
 """The URIs of a shovel's two ends, as RabbitMQ writes them; no text of this module has a password.
 
 `amqp://user:password@host:port/vhost?option=value`. Without a host it is the node that runs the
-shovel, without a path the vhost `/`, over AMQP 1.0 the broker's default vhost. The two protocols
-have different options.
+shovel, as the user that has set it unless the URI names one (`cluster.link_logins`); without a path
+the vhost `/`, over AMQP 1.0 the broker's default vhost. The two protocols have different options.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import parse_qsl, quote, unquote
+from urllib.parse import parse_qsl, quote, unquote, unquote_plus
 
 from warren_broker.certificate_login import EXTERNAL
 from warren_broker.errors import InvalidArgument
@@ -22,6 +23,9 @@ PORTS: Final = {"amqp": 5672, "amqps": 5671}
 HIDDEN: Final = "***"
 """What listings show instead of a password."""
 URIS_MAX: Final = 64
+OWN_CLUSTER: Final = "warren-link-of"
+"""Property of a link's connection to another broker: the id of its own cluster, which refuses it.
+It may have come there by a proxy, or by a port that other nodes have."""
 HEARTBEAT_S: Final = 10
 CONNECT_MS: Final = 15_000
 SASL_MECHANISMS: Final = ("plain", EXTERNAL.lower())
@@ -46,7 +50,7 @@ _OPTIONS: Final = {
 }
 _URI_KEYS: Final = ("uri", "src-uri", "dest-uri")
 _CREDENTIALS: Final = re.compile(r"(?P<user>[a-zA-Z][\w+.-]*://[^/?#:@]*):.*@", re.DOTALL)
-_QUERY_PASSWORD: Final = re.compile(r"(?P<key>[?&]password=)[^&#]*")
+_QUERY_OPTION: Final = re.compile(r"(?P<key>[?&](?P<name>[^=&#]*)=)[^&#]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,8 @@ class ShovelUri:
     host         "": the node that runs the shovel
     options      those of the query, checked; `password` is that of the key file
     names_vhost  whether there is a path
+    names_user   whether there is a user, or it logs in without one
+    inside       name, secret and vhost with which it logs in where it leads to its own cluster
     """
 
     scheme: str
@@ -66,9 +72,11 @@ class ShovelUri:
     password: str = field(default="guest", repr=False)
     options: dict[str, str] = field(default_factory=dict, repr=False)
     names_vhost: bool = True
+    names_user: bool = True
+    inside: tuple[str, str, str] = field(default=("", "", "/"), repr=False)
 
     def __str__(self) -> str:
-        return self.shown(self.user)
+        return self.shown(self.user if self.names_user or self.host else "")
 
     @property
     def place(self) -> tuple[str, int, str]:
@@ -79,8 +87,39 @@ class ShovelUri:
         """Return the URI without its password and options."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         place = f"{host}:{self.port}" if self.host else ""
-        who = f"{quote(user, safe='')}@" if user else ""
-        return f"{self.scheme}://{who}{place}/{quote(self.vhost, safe='')}"
+        login = f"{quote(user, safe='')}@" if user else ""
+        return f"{self.scheme}://{login}{place}/{quote(self.vhost, safe='')}"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlaces:
+    """What leads to the cluster of a node by its name.
+
+    ports  on which the node, and others of its machine, listen for clients
+    nodes  hosts and ports of all nodes; names in small letters
+    """
+
+    ports: tuple[int, ...] = ()
+    nodes: tuple[tuple[str, int], ...] = ()
+
+    def has(self, uri: ShovelUri) -> bool:
+        """Return whether a URI leads to the cluster; names are not resolved, others may, too."""
+        host = uri.host.lower().removesuffix(".")
+        if not host or (host, uri.port) in self.nodes:
+            return True
+        return uri.port in self.ports and is_loopback(host)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host's name or address is one of the machine's own, wherever it is."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None) or address
+    return bool(mapped.is_loopback or mapped.is_unspecified)
 
 
 def parse_shovel_uri(key: str, text: str, protocol: str = AMQP091) -> ShovelUri:
@@ -118,6 +157,7 @@ def parse_shovel_uri(key: str, text: str, protocol: str = AMQP091) -> ShovelUri:
         unquote(password) if colon else "guest",
         _options(key, scheme, query, protocol),
         bool(path),
+        bool(at),
     )
 
 
@@ -140,8 +180,12 @@ def _place(key: str, text: str, default: int) -> tuple[str, int]:
 
 
 def _options(key: str, scheme: str, query: str, protocol: str) -> dict[str, str]:
-    options = dict(parse_qsl(query, keep_blank_values=True))
+    given = parse_qsl(query, keep_blank_values=True)
+    options = dict(given)
     known, numbers = _OPTIONS[protocol], _NUMBERS[protocol]
+    for name in options:
+        if sum(1 for one, _ in given if one == name) > 1:
+            raise InvalidArgument(f"{key} has the option {name[:40]!r} more than once; give one")
     for name, value in options.items():
         if name not in known:
             raise InvalidArgument(
@@ -184,4 +228,10 @@ def _hidden(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     shown = _CREDENTIALS.sub(rf"\g<user>:{HIDDEN}@", value)
-    return _QUERY_PASSWORD.sub(rf"\g<key>{HIDDEN}", shown)
+    return _QUERY_OPTION.sub(_option_shown, shown)
+
+
+def _option_shown(found: re.Match[str]) -> str:
+    """Return an option of a query, as it is decoded: `pass%77ord` is a password, too."""
+    secret = "password" in unquote_plus(found["name"]).lower()
+    return f"{found['key']}{HIDDEN}" if secret else found[0]

@@ -14,6 +14,7 @@ import logging
 import os
 import socket
 import sys
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -23,8 +24,8 @@ from warren_broker import pika_properties
 from warren_broker.errors import Refusal
 from warren_broker.federation.exchange_rules import Bound, ClusterExchange, ExchangeLink
 from warren_broker.management.shovel_values import DONE, RUNNING, STARTING, TERMINATED
-from warren_broker.shovel.definition import ShovelDefinition, parse_shovel
-from warren_broker.shovel.endpoint import OwnNode
+from warren_broker.shovel.definition import ShovelDefinition, ShovelEnd, parse_shovel
+from warren_broker.shovel.locate import OwnNode
 from warren_broker.shovel.process import BINDINGS, FETCH, REMOVE
 from warren_broker.shovel.transfer import LinkOptions, ShovelProgress, Transfer
 from warren_broker.shovel.uris import ShovelUri
@@ -242,6 +243,24 @@ def _blocked(transfer: Transfer | None, unconfirmed: bool) -> str:
     return "blocked" if transfer.blocked or unconfirmed else RUNNING
 
 
+def _with_logins(
+    shovel: ShovelDefinition, source: list[list[str]], destination: list[list[str]]
+) -> ShovelDefinition:
+    """Return the shovel with the logins of its URIs, for those that lead to the node's cluster."""
+
+    def filled(end: ShovelEnd, logins: list[list[str]]) -> ShovelEnd:
+        uris = zip(end.uris, logins, strict=True)
+        return replace(
+            end, uris=tuple(replace(uri, inside=(one[0], one[1], one[2])) for uri, one in uris)
+        )
+
+    return replace(
+        shovel,
+        source=filled(shovel.source, source),
+        destination=filled(shovel.destination, destination),
+    )
+
+
 def _link(job: dict[str, Any]) -> LinkOptions:
     exchange = None
     if "exchange" in job:
@@ -265,6 +284,7 @@ def main(arguments: list[str]) -> int:
         shovel = parse_shovel(job["vhost"], job["name"], job["value"])
     except Refusal as refusal:
         raise AssertionError(f"the node has checked it: {refusal.detail}") from None
+    shovel = _with_logins(shovel, *job["logins"])
     own = OwnNode(**job["own"])
     link = _link(job) if "link" in job else None
     ShovelWorker(shovel, own, job["cluster"], node, link, job["relay"]).run()

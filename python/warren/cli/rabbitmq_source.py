@@ -122,6 +122,7 @@ class RabbitSource:
 
             from warren_broker import pika_connections
             from warren_broker.shovel import endpoint
+            from warren_broker.shovel.locate import OwnNode
         except ImportError:
             raise UsageError(
                 "`warren migrate` needs pika: pip install 'warrenmq[broker]'"
@@ -131,11 +132,11 @@ class RabbitSource:
         self._in_words = endpoint.in_words
         self._is_access_refused = endpoint.is_access_refused
         self._not_found = endpoint.NOT_FOUND
-        own = endpoint.OwnNode(uri.scheme, uri.host, uri.port, message_bytes_max=0)
+        own = OwnNode(uri.scheme, uri.host, uri.port, message_bytes_max=0)
         try:
-            self._parameters = endpoint.connection_parameters("--from", uri, own, "warren migrate")
+            self._parameters = endpoint.connection_parameters(uri, own, "warren migrate", False)
         except Refusal as refusal:
-            raise UsageError(refusal.detail) from None
+            raise UsageError(f"--from: {refusal.detail}") from None
         self._uri = uri
         self._connection: Any = None
         self.ready("")

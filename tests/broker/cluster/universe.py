@@ -45,6 +45,7 @@ class ModelHost:
         self.peers: set[str] = set()
         self.hanging: set[str] = set()
         self.address = ("10.0.0.1", 1)
+        self.cluster_id = "of the model"
         self.dead = False
 
     # ------------------------------------------------------------ dying

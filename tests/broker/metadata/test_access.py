@@ -194,7 +194,8 @@ def test_a_log_of_version_10_gives_the_same_state() -> None:
     state = machine.init()
     for index, entry in enumerate(log, 1):
         machine.apply(Meta(index, 1, 1000), entry, state)
-    assert machine.snapshot(state) == snapshot == machine.snapshot(machine.restore(snapshot))
+    # In a snapshot of today parameters have their users.
+    assert machine.snapshot(state) == machine.snapshot(machine.restore(snapshot))
     assert sorted(state.scopes) == ["/", "kept"] and protected(state, "kept")
 
 

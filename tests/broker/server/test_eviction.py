@@ -37,7 +37,6 @@ class World:
         self.definitions: Any = SimpleNamespace(
             state=SimpleNamespace(users=self.users, scopes=self.scopes),
             on_access=[],
-            own_login=("own", "secret"),
         )
         listener: Any = SimpleNamespace(connections=self.connections)
         loop: Any = SimpleNamespace(call_later=self._later)
@@ -139,7 +138,7 @@ def test_after_a_snapshot_all_are_compared() -> None:
 
 
 def test_the_nodes_own_links_stay_unless_their_vhost_is_deleted() -> None:
-    stays, leaves = Client("own"), Client("own", "w")
+    stays, leaves = Client("link-1", by_token=True), Client("link-2", "w", by_token=True)
     world = World(stays, leaves)
     world.deleted()
     world.fire()

@@ -58,6 +58,14 @@ def test_old_names_mean_the_same_and_new_ones_count_first() -> None:
         ({"src_uri": None}, 'Key "src-uri" not found'),
         ({"src_uri": []}, "src-uri should be a URI or a list of URIs"),
         ({"src_uri": ["amqp://"] * 65}, "src-uri has 65 URIs, 64 is the most"),
+        (
+            {"src_uri": "amqp://h?auth_mechanism=cram"},
+            "src-uri has auth_mechanism='cram'; known are plain, external",
+        ),
+        (
+            {"src_uri": "amqp://h?auth_mechanism=cram&auth_mechanism=plain"},
+            "src-uri has the option 'auth_mechanism' more than once",
+        ),
         ({"src_uri": "http://h"}, "src-uri is not a valid URI: write amqp://"),
         ({"dest_uri": "amqp://h:0"}, "a port from 1 to 65535"),
         ({"dest_uri": "amqp://u:p/w@h"}, "USER:PASSWORD@, percent-encoded"),
@@ -138,6 +146,9 @@ def test_no_listing_has_a_password() -> None:
     assert without_passwords([{"uri": "amqp://u:secret@h"}]) == [{"uri": "amqp://u:***@h"}]
     assert without_passwords({"uri": "amqp://u:secr/et@h"}) == {"uri": "amqp://u:***@h"}
     assert without_passwords({"uri": "amqp://h:5672/v"}) == {"uri": "amqp://h:5672/v"}
+    for option in ("pass%77ord", "%70assword", "pass%77%6frd", "PASSWORD", "password+"):
+        shown = without_passwords({"uri": f"amqps://h/v?verify=x&{option}=secret&certfile=a#f"})
+        assert shown == {"uri": f"amqps://h/v?verify=x&{option}=***&certfile=a#f"}
 
 
 def test_setting_a_shovel_checks_it() -> None:

@@ -12,7 +12,7 @@ from warren_broker.pika_properties import MessageProperties
 from warren_broker.relay_names import RELAYED, RelayedName, packed, split_name
 from warren_broker.shovel.definition import parse_shovel
 from warren_broker.shovel.end091 import Target091
-from warren_broker.shovel.endpoint import OwnNode
+from warren_broker.shovel.locate import OwnNode
 from warren_broker.shovel.received import Received091
 from warren_broker.shovel.stamps import Stamps
 

@@ -13,8 +13,8 @@ from warren_broker.amqp10.wire.engine import Engine
 from warren_broker.pika_properties import MessageProperties
 from warren_broker.shovel.definition import ShovelDefinition, parse_shovel
 from warren_broker.shovel.end10 import BLOCKED_S, Source10, Target10
-from warren_broker.shovel.endpoint import OwnNode
 from warren_broker.shovel.ends import Answers
+from warren_broker.shovel.locate import OwnNode
 from warren_broker.shovel.overrun import KEPT_BYTES
 from warren_broker.shovel.received import Received091, Received10
 from warren_broker.shovel.stamps import Stamps

@@ -12,7 +12,8 @@ from tests.patience import PATIENCE_S
 from tests.resetting_peer import resetting_peer
 from warren_broker.shovel.connection091 import SPEAKS_TLS, TLS_ALERT
 from warren_broker.shovel.connection10 import Endpoint10
-from warren_broker.shovel.endpoint import Endpoint, OwnNode
+from warren_broker.shovel.endpoint import Endpoint
+from warren_broker.shovel.locate import OwnNode
 from warren_broker.shovel.uris import parse_shovel_uri
 
 PROTOCOL_HEADER_BYTES = 8

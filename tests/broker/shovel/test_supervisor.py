@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from warren_broker.cluster.link_logins import LinkLogin
 from warren_broker.federation.exchange_links import ExchangeLinks
 from warren_broker.federation.links import FederationLinks
 from warren_broker.management.shovel_values import DONE, RUNNING, STARTING, TERMINATED, ShovelInfo
 from warren_broker.metadata.records import Parameter
 from warren_broker.shovel import supervisor
+from warren_broker.shovel.definition import ShovelEnd
 from warren_broker.shovel.process import WorkerStatus
 from warren_broker.shovel.shovels import Shovels
 from warren_broker.shovel.supervisor import (
@@ -25,9 +27,39 @@ from warren_broker.shovel.supervisor import (
     ManagedShovel,
     Supervisor,
 )
+from warren_broker.shovel.uris import ClusterPlaces
 from warren_raft.quoting import SHOWN_CHARACTERS_MAX
 
 WANTED = 400
+VALUE = {"src-uri": "amqp://", "src-queue": "a", "dest-uri": "amqp://far", "dest-queue": "b"}
+
+
+class Logins:
+    """Rights as a test has them."""
+
+    def __init__(self) -> None:
+        self.places = ClusterPlaces((5672,))
+        self.why = ""
+        self.right = "held"
+        self.given: set[str] = set()
+        self.last = 0
+
+    def of(self, end: ShovelEnd, setter: str | None) -> list[LinkLogin]:
+        return [LinkLogin(setter, uri.vhost) for uri in end.uris]
+
+    def refusal(self, login: LinkLogin) -> str:
+        return self.why
+
+    def basis(self, login: LinkLogin) -> str:
+        return self.right
+
+    def give(self, login: LinkLogin) -> tuple[str, str]:
+        self.last += 1
+        self.given.add(f"link-{self.last}")
+        return f"link-{self.last}", "secret"
+
+    def take_back(self, names: tuple[str, ...]) -> None:
+        self.given -= set(names)
 
 
 class Process:
@@ -64,7 +96,8 @@ class Links(Supervisor):
         host = SimpleNamespace(cluster_id="c1", node_id="a", leader=lambda group: "a")
         cluster: Any = SimpleNamespace(loop=loop, host=host)
         definitions: Any = SimpleNamespace(ready=True)
-        super().__init__(cluster, definitions, "here")
+        self.logins = Logins()
+        super().__init__(cluster, definitions, "here", self.logins)
         self.names = [f"{i:04}" for i in range(WANTED)]
         self.value = {"of": "all"}
 
@@ -86,7 +119,7 @@ class Links(Supervisor):
         return True, ShovelInfo(vhost="/", name=parameter.name, node=node)
 
     def job(self, parameter: Parameter) -> dict[str, Any]:
-        return {"name": parameter.name}
+        return {"name": parameter.name, "value": VALUE}
 
     def done(self, shovel: ManagedShovel) -> None:
         raise AssertionError("a link does not end")
@@ -192,6 +225,33 @@ def test_processes_that_cannot_be_started_are_tried_again(
     assert set(failed) < set(Process.started) > set(before)
 
 
+def test_one_whose_user_may_not_enter_the_vhost_has_no_process(links: Links) -> None:
+    links.names = []
+    links.look()
+    before = list(Process.started)
+    links.names = ["one"]
+    links.logins.why = 'user "pm" may not connect to vhost "vb"'
+    for _ in range(3):
+        links.look()
+    assert Process.started == before
+    (info,) = links.infos()
+    assert (info.state, info.reason) == (TERMINATED, links.logins.why) and info.access_refused
+    links.logins.why, links.logins.right = "", "given"
+    links.look()
+    assert Process.started == [*before, "one"]
+
+
+def test_one_whose_user_loses_a_right_is_stopped_and_its_login_is_forgotten(links: Links) -> None:
+    links.names = ["0000"]
+    links.look()
+    process: Any = links._here["/", "0000"].process
+    assert process is not None and len(links.logins.given) == 2
+    links.logins.why, links.logins.right = "refused", "taken away"
+    links.look()
+    assert process.stopped and not links.logins.given
+    assert links.in_state(TERMINATED) == ["0000"]
+
+
 class Ending(Links):
     """One that ends by itself; `given` is what is set, the same object until it is set again."""
 
@@ -264,7 +324,7 @@ def test_names_that_differ_behind_200_characters_had_one_relay(
         on_peer_suspected=[],
     )
     more = [{}] if kind is Shovels else []
-    supervised = kind(cluster, SimpleNamespace(), "here", *more)
+    supervised = kind(cluster, SimpleNamespace(), "here", Logins(), *more)
     relays = set()
     for end in "ab":
         vhost, name, of = (

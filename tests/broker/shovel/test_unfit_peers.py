@@ -20,7 +20,8 @@ from warren_broker.shovel import endpoint
 from warren_broker.shovel.connection10 import Endpoint10
 from warren_broker.shovel.definition import parse_shovel
 from warren_broker.shovel.end091 import Source091
-from warren_broker.shovel.endpoint import Endpoint, OwnNode, in_words
+from warren_broker.shovel.endpoint import Endpoint, in_words
+from warren_broker.shovel.locate import OwnNode
 from warren_broker.shovel.overrun import KEPT_BYTES
 from warren_broker.shovel.received import Received, Received091
 from warren_broker.shovel.transfer import LINK_PREFETCHES, LinkOptions, ShovelProgress, Transfer

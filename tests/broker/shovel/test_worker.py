@@ -11,7 +11,7 @@ import pytest
 
 from warren_broker.shovel import worker
 from warren_broker.shovel.definition import parse_shovel
-from warren_broker.shovel.endpoint import OwnNode
+from warren_broker.shovel.locate import OwnNode
 from warren_broker.shovel.worker import DELAY_S_MAX, delay_after
 
 

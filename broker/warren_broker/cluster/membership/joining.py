@@ -42,16 +42,16 @@ class Joining:
         cluster.handlers[messages.Join] = self._on_join
         definitions.on_nodes.append(self._nodes_changed)
 
-    def start(self, address: str, load: Load | None) -> None:
+    def start(self, address: str, load: Load | None, ports: tuple[int, ...]) -> None:
         """Start; the host has been started.
 
         address  where peers reach this node; "": the address from which it connects
-        load     see `Definitions.start`
+        load, ports  see `Definitions.start`
         """
         self._address = address
         host = self._cluster.host
         others = tuple(sorted(name for name in self._told if name != host.node_id))
-        self._definitions.start((*others, host.node_id), address, load)
+        self._definitions.start((*others, host.node_id), address, load, ports)
         self._cluster.loop.call_later(JOIN_INTERVAL_MS, self._ask)
 
     # ------------------------------------------------------------ joining

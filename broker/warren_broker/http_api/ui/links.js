@@ -92,7 +92,7 @@ function shovelActions(view, one) {
 }
 
 function shovelForm(view) {
-  const address = "amqp://user:password@host/vhost; without a host it is this cluster";
+  const address = "amqp://user:password@host/vhost; amqp:///vhost is this cluster, as you";
   const ending = [
     ["never", "never"],
     ["queue-length", "after what is in the queue now"],

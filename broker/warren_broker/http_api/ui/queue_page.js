@@ -144,27 +144,17 @@ function moving(shovel) {
   );
 }
 
-/** Return the URI of this cluster for the shovel; without a user it is guest. */
-function moverUri(vhost, user, password) {
-  const login = user ? `${encodeURIComponent(user)}:${encodeURIComponent(password)}@` : "";
-  return `amqp://${login}/${encodeURIComponent(vhost)}`;
-}
-
 function moveForm(view, vhost, queue) {
   const made = form(view, {
     label: "Move messages",
     key: "move",
     submit: "Move messages",
-    fields: [
-      { name: "to", label: "To the queue", required: true },
-      { name: "user", label: "As user", hint: "of the shovel; empty: guest" },
-      { name: "password", label: "Password", type: "password" },
-    ],
-    run: async ({ to, user, password }) => {
+    fields: [{ name: "to", label: "To the queue", required: true }],
+    run: async ({ to }) => {
       if ((await tryGet(at("queues", vhost, to), { disable_stats: true })) === null) {
         throw new Error(`There is no queue ${to} in vhost ${vhost}: add it first.`);
       }
-      const uri = moverUri(vhost, user, password);
+      const uri = `amqp:///${encodeURIComponent(vhost)}`;
       const value = {
         "src-protocol": "amqp091",
         "src-uri": uri,
@@ -183,8 +173,8 @@ function moveForm(view, vhost, queue) {
     },
   });
   const about =
-    "A shovel moves the messages that are in the queue now, and removes itself. It needs a user " +
-    "with permissions in this vhost; its password is in the definitions until then.";
+    "A shovel moves the messages that are in the queue now, and removes itself. It acts for you, " +
+    "with your permissions in this vhost.";
   return [h("p", {}, about), made];
 }
 
