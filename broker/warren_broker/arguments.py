@@ -4,6 +4,9 @@ Names, types, bounds and the refusals' texts are RabbitMQ's. As there, an argume
 the table is kept, shown, and otherwise ignored. One rule is more liberal: arguments that RabbitMQ
 allows for one kind of queue only (x-max-priority, x-delivery-limit, x-consumer-timeout …) are
 allowed for both here.
+
+A durable queue without a type, by argument or by the default type of its vhost or node, is a
+classic queue in all that a client can see, and has several members.
 """
 
 from __future__ import annotations
@@ -47,6 +50,8 @@ ARGUMENT_DEPTH_MAX: Final = 128
 Check: TypeAlias = Callable[[Any, Mapping[str, Any]], str | None]
 """Takes (value, all arguments), returns what is wrong with it; None: nothing."""
 Kind: TypeAlias = Literal["quorum", "classic"]
+DefaultType: TypeAlias = Literal["replicated", "quorum", "classic"]
+"""What durable queues are that name no type; replicated: classic ones with several members."""
 
 
 # ------------------------------------------------------------------ values
@@ -182,12 +187,6 @@ def _dead_letter_routing_key(value: Any, arguments: Mapping[str, Any]) -> str | 
     return problem
 
 
-def _overflow(value: Any, arguments: Mapping[str, Any]) -> str | None:
-    if value == "reject-publish-dlx":
-        return "reject-publish-dlx is not available; give drop-head or reject-publish"
-    return one_of(("drop-head", "reject-publish"), "invalid_overflow")(value, arguments)
-
-
 def _queue_version(value: Any, arguments: Mapping[str, Any]) -> str | None:
     problem = integer()(value, arguments)
     if problem is None and value not in (1, 2):
@@ -210,8 +209,8 @@ class Argument:
     at        the operation it belongs to
     policy    the policy key with the same meaning; None: there is none
     compared  a declaration that differs in it is not equivalent
-    only      the kind of queue it is for: `quorum` ones are refused for classic queues, `classic`
-              ones for queues declared with x-queue-type=quorum, as in RabbitMQ; None: both
+    only      the kind of queue it is for, and refused for others, as in RabbitMQ; None: both. Where
+              no type is named, one for quorum queues asks for such a queue
     """
 
     name: str
@@ -223,6 +222,7 @@ class Argument:
 
 
 _DURATION: Final = integer(0, DURATION_MS_MAX)
+_OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
 _LOCATORS: Final = ("client-local", "balanced", "random", "least-leaders")
 
 TABLE: Final[tuple[Argument, ...]] = (
@@ -244,7 +244,7 @@ TABLE: Final[tuple[Argument, ...]] = (
     Argument("x-max-in-memory-length", integer(), policy="max-in-memory-length", compared=False),
     Argument("x-max-in-memory-bytes", integer(), policy="max-in-memory-bytes", compared=False),
     Argument("x-max-priority", integer(0, 255)),
-    Argument("x-overflow", _overflow, policy="overflow"),
+    Argument("x-overflow", one_of(_OVERFLOWS, "invalid_overflow"), policy="overflow"),
     Argument("x-single-active-consumer", boolean),
     Argument("x-delivery-limit", integer(None), policy="delivery-limit"),
     Argument("x-consumer-timeout", _DURATION, policy="consumer-timeout"),
@@ -297,13 +297,9 @@ STREAM_ONLY: Final = (
 """Arguments of streams only; refused by name, as RabbitMQ does for its other queue types."""
 
 
-def _check(arguments: Mapping[str, Any], at: str, kind: Kind, explicit: bool, what: str) -> None:
+def _check(arguments: Mapping[str, Any], at: str, kind: Kind, what: str) -> None:
     foreign = STREAM_ONLY if at == "declare" else ("x-stream-offset",)
-    of_others = [
-        row.name
-        for row in TABLE
-        if row.at == at and row.only not in (None, kind) and (explicit or kind == "classic")
-    ]
+    of_others = [row.name for row in TABLE if row.at == at and row.only not in (None, kind)]
     for name in (*of_others, *foreign):
         if name in arguments:
             raise InvalidArgument(
@@ -318,6 +314,11 @@ def _check(arguments: Mapping[str, Any], at: str, kind: Kind, explicit: bool, wh
             raise InvalidArgument(f"invalid type '{word}' for arg '{row.name}' in {what}")
         if problem is not None:
             raise InvalidArgument(f"invalid arg '{row.name}' for {what}: {problem}")
+    if at == "declare" and kind == "quorum" and arguments.get("x-overflow") == _OVERFLOWS[2]:
+        raise InvalidArgument(
+            f"invalid arg 'x-overflow' for {what}: quorum queues have no {_OVERFLOWS[2]}; give "
+            "drop-head or reject-publish"
+        )
 
 
 # ------------------------------------------------------------------ declarations
@@ -326,7 +327,7 @@ def _check(arguments: Mapping[str, Any], at: str, kind: Kind, explicit: bool, wh
 class QueueDefaults(msgspec.Struct, frozen=True):
     """The node's defaults for queue settings; times in milliseconds."""
 
-    kind: Kind = "quorum"
+    kind: DefaultType = "replicated"
     group_size: int = 3
     leader_locator: str = "client-local"
     consumer_timeout_ms: int | None = None
@@ -334,7 +335,7 @@ class QueueDefaults(msgspec.Struct, frozen=True):
 
     def of_type(self, wanted: str) -> QueueDefaults:
         """Return the defaults with that type for durable queues; unchanged unless it is one."""
-        if wanted not in ("quorum", "classic"):
+        if wanted not in ("replicated", "quorum", "classic"):
             return self
         return msgspec.structs.replace(self, kind=wanted)
 
@@ -345,12 +346,15 @@ class QueueDeclaration(msgspec.Struct, frozen=True):
     arguments       as given, as plain values
     group_size      number of nodes that should have a member
     leader_locator  client-local or balanced
+    by_default      its type, which the declaration has not named: that of an argument, or of the
+                    vhost or node; "": it has named it, or there is none
     """
 
     config: QueueConfig
     arguments: dict[str, Any]
     group_size: int
     leader_locator: str
+    by_default: str = ""
 
 
 def queue_declaration(
@@ -366,32 +370,44 @@ def queue_declaration(
     """Check a declaration's flags and arguments.
 
     Raises InvalidArgument, PreconditionFailed. An exclusive queue is never durable, as in RabbitMQ.
-    A durable auto-delete queue is replicated as every durable queue is, unless it asks for a type.
-    RabbitMQ has them as classic queues only: one that asks to be a quorum queue is refused, and
-    arguments of quorum queues are, so that an export can be read there.
+    A durable auto-delete queue is no quorum queue by default, and is refused when it asks to be
+    one: RabbitMQ has them as classic queues only.
     """
     check_name("queue", name)
     given = storable(arguments)
     what = named("queue", name, vhost)
     durable = durable and not exclusive
     asked = given.get("x-queue-type")
-    explicit = asked in ("quorum", "classic")
-    replicable = durable and not exclusive
-    kind: Kind = defaults.kind if replicable else "classic"
-    if explicit:
-        kind = "quorum" if asked == "quorum" else "classic"
-    _check(given, "declare", "classic" if auto_delete and not explicit else kind, explicit, what)
-    if asked == "quorum" and (auto_delete or not replicable):
+    type_of = _type_of(durable, auto_delete, given, defaults.kind)
+    kind: Kind = "quorum" if type_of == "quorum" else "classic"
+    _check(given, "declare", kind, what)
+    if asked == "quorum" and (auto_delete or not durable):
         flaw = "auto-delete" if auto_delete else "exclusive-owner" if exclusive else "non-durable"
         raise PreconditionFailed(f"invalid property '{flaw}' for {what}")
     size = given.get("x-quorum-initial-group-size", defaults.group_size)
     locator = given.get("x-queue-leader-locator", defaults.leader_locator)
+    config = _config(vhost, name, kind, durable, exclusive, auto_delete, given, defaults)
+    config = msgspec.structs.replace(config, replicated=type_of == "replicated")
     return QueueDeclaration(
-        config=_config(vhost, name, kind, durable, exclusive, auto_delete, given, defaults),
+        config=config,
         arguments=given,
-        group_size=size if kind == "quorum" else 1,
+        group_size=size if config.several else 1,
         leader_locator="client-local" if locator == "client-local" else "balanced",
+        by_default=kind if durable and asked != kind and not config.replicated else "",
     )
+
+
+def _type_of(
+    durable: bool, auto_delete: bool, given: Mapping[str, Any], default: DefaultType
+) -> DefaultType:
+    """Return what a queue is by its declaration and the default type."""
+    asked = given.get("x-queue-type")
+    if asked == "quorum" or asked == "classic" or not durable:
+        return "quorum" if asked == "quorum" else "classic"
+    if auto_delete:
+        return "classic" if default == "classic" else "replicated"
+    of_quorum = any(row.only == "quorum" and row.name in given for row in TABLE)
+    return "quorum" if of_quorum and default == "replicated" else default
 
 
 def _config(
@@ -509,12 +525,12 @@ def consume_arguments(
 ) -> ConsumeArguments:
     """Check basic.consume's arguments; raises InvalidArgument.
 
-    kind  `quorum` for a queue explicitly declared so, else `classic`
+    kind  `quorum` for a queue of which that was asked, else `classic`
     """
     if not arguments:
         return ConsumeArguments()
     given: dict[str, Any] = plain(arguments)
-    _check(given, "consume", kind, True, named("queue", queue, vhost))
+    _check(given, "consume", kind, named("queue", queue, vhost))
     return ConsumeArguments(
         given.get("x-priority", 0),
         given.get("x-consumer-timeout"),

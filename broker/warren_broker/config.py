@@ -225,7 +225,11 @@ class ContinuousMembership(_Table):
 class Queues(_Table):
     """Defaults of queues; times in milliseconds."""
 
-    default_type: str = Field("quorum", pattern="^(quorum|classic)$")
+    default_type: str = Field(
+        "replicated",
+        pattern="^(replicated|quorum|classic)$",
+        description="of durable queues that name none; replicated: as classic, on several nodes",
+    )
     quorum_initial_group_size: int = Field(3, ge=1, le=9)
     relaxed_checks_on_redeclaration: bool = Field(
         False, description="a declaration of a classic queue may find a quorum queue"

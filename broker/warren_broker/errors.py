@@ -396,6 +396,11 @@ def lives_on_one_node(name: str, vhost: str, kind: str, node: str) -> Preconditi
     )
 
 
+def no_server_name(kind: str) -> PreconditionFailed:
+    """Return the refusal to name a queue of that type."""
+    return PreconditionFailed(f"Cannot declare a server-named queue for type {kind}")
+
+
 def last_member(name: str, vhost: str, nodes: Iterable[str]) -> PreconditionFailed:
     """Return the refusal to delete the only member."""
     return PreconditionFailed(

@@ -57,7 +57,8 @@ class PolicyKey:
     merge    the effective value of (policy's, operator policy's); None: not allowed in operator
              policies
     field    of QueueConfig that it sets; "": it is looked up where it is needed
-    only     the kind of queue it is for: a policy with it does not apply to others
+    only     the kind of queue it is for: a policy with it does not apply to queues that others
+             have asked to be of another one
     """
 
     name: str
@@ -267,11 +268,17 @@ def erlang(value: Any) -> str:
 # ------------------------------------------------------------------ which object, which value
 
 
-def applies_to_queue(apply_to: str, definition: Definition, kind: Kind) -> bool:
-    """Return whether a policy is for queues of that kind."""
-    if apply_to not in ("all", "queues", f"{kind}_queues"):
+def applies_to_queue(apply_to: str, definition: Definition, kind: str) -> bool:
+    """Return whether a policy is for queues of that kind (`QueueConfig.followed_as`).
+
+    A queue without a type is a classic one, and follows what is asked of it by
+    keys for quorum queues, too.
+    """
+    named = "classic" if kind == "replicated" else kind
+    if apply_to not in ("all", "queues", f"{named}_queues"):
         return False
-    return all(KEYS[key].only in (None, kind) for key in definition if key in KEYS)
+    known = (KEYS[key].only for key in definition if key in KEYS)
+    return kind == "replicated" or all(only in (None, kind) for only in known)
 
 
 def applies_to_exchange(apply_to: str) -> bool:
@@ -334,6 +341,8 @@ def effective_config(
             changed[key.field] = setting(name, definition, given)
     if "overflow" in definition and "x-overflow" in given and config.kind == "classic":
         changed["overflow"] = given["x-overflow"]  # quorum queues take the policy's, these do not
+    if config.kind == "quorum" and changed.get("overflow") == "reject-publish-dlx":
+        changed["overflow"] = "drop-head"  # they do not have it, and take the default
     if "delivery_limit" in changed:
         changed["delivery_limit"] = max(-1, changed["delivery_limit"])
     if any(key.name in definition for key in _RETRY):

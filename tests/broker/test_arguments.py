@@ -39,12 +39,38 @@ def declare(
     "quorum-queues: will declare a quorum queue with up to three members",
     "quorum-queues: Sets the default quorum queue cluster size",
 )
-def test_a_durable_queue_is_a_quorum_queue_by_default() -> None:
-    declaration = declare()
-    assert declaration.config.kind == "quorum"
-    assert declaration.config.delivery_limit == 20
-    assert (declaration.config.priority_max, declaration.config.priority_default) == (31, 4)
-    assert (declaration.group_size, declaration.leader_locator) == (3, "client-local")
+def test_a_durable_queue_is_a_quorum_queue_where_that_is_asked() -> None:
+    asked = (
+        declare({"x-queue-type": "quorum"}),
+        declare(kind="quorum"),
+        declare({"x-dead-letter-strategy": "at-most-once"}),
+    )
+    for declaration in asked:
+        assert declaration.config.kind == "quorum" and not declaration.config.replicated
+        assert declaration.config.delivery_limit == 20
+        assert (declaration.config.priority_max, declaration.config.priority_default) == (31, 4)
+        assert (declaration.group_size, declaration.leader_locator) == (3, "client-local")
+    assert [each.by_default for each in asked] == ["", "quorum", "quorum"]
+
+
+def test_a_durable_queue_of_which_no_type_is_asked_is_classic_with_several_members() -> None:
+    for none in ({}, {"x-queue-type": ""}, {"x-queue-type": "undefined"}):
+        untyped = declare(none)
+        named = declare({"x-queue-type": "classic"})
+        assert untyped.config == replace(named.config, replicated=True)
+        assert untyped.config.delivery_limit == -1
+        assert (untyped.config.priority_max, untyped.config.priority_default) == (0, 0)
+        assert (untyped.group_size, named.group_size, untyped.by_default) == (3, 1, "")
+
+
+def test_a_default_type_is_as_if_it_had_been_named() -> None:
+    named = declare(kind="classic")
+    assert (named.by_default, named.group_size) == ("classic", 1)
+    with pytest.raises(InvalidArgument, match="of queue type rabbit_classic_queue"):
+        declare({"x-dead-letter-strategy": "at-most-once"}, kind="classic")
+    with pytest.raises(InvalidArgument, match="of queue type rabbit_quorum_queue"):
+        declare({"x-queue-mode": "lazy"}, kind="quorum")
+    assert declare(durable=False, kind="quorum").by_default == ""
 
 
 @pytest.mark.parametrize(
@@ -192,8 +218,10 @@ def test_what_cannot_be_is_refused_in_rabbitmqs_words(given: dict[str, Any], pro
 
 
 def test_a_promise_that_would_not_be_kept_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match="not available"):
-        declare({"x-overflow": "reject-publish-dlx"})
+    given = {"x-overflow": "reject-publish-dlx"}
+    assert declare(given).config.overflow == "reject-publish-dlx"
+    with pytest.raises(InvalidArgument, match="quorum queues have no reject-publish-dlx"):
+        declare({"x-queue-type": "quorum", **given})
 
 
 @pytest.mark.parametrize(

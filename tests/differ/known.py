@@ -16,7 +16,7 @@ KNOWN: tuple[Known, ...] = (
     # ------------------------------------------------------------ counts
     Known(
         "| `x-delivery-count`, `x-acquired-count` | quorum | any queue |",
-        "^(?!links[.]).*classic",
+        "^(?!links[.]).*(?:classic|untyped)",
         warren=((rf", {COUNTS}", ""), (rf"{COUNTS}(?:, )?", ""), (r" headers=\{\}", "")),
     ),
     Known(
@@ -29,10 +29,29 @@ KNOWN: tuple[Known, ...] = (
         "",
         rabbitmq=((r"redelivered=True (?=.*x-death)", ""),),
     ),
+    # ------------------------------------------------------------ queues without a type
+    Known(
+        "| declared again with `x-queue-type` '' | 406 |",
+        "^untyped.untyped_equivalence 4[.]",
+        rabbitmq=((ANY, ""),),
+        warren=((OK, ""),),
+    ),
+    Known(
+        "| `x-queue-mode`, `x-queue-version` | no effect | 406 | no effect, and not compared",
+        "^untyped.untyped_equivalence 8[.]",
+        rabbitmq=((ANY, ""),),
+        warren=((OK, ""),),
+    ),
+    Known(
+        "| `x-queue-master-locator` | 541: deprecated |",
+        "^untyped.untyped_arguments 11[.]",
+        rabbitmq=((ANY, ""),),
+        warren=((OK, ""),),
+    ),
     # ------------------------------------------------------------ texts
     Known(
         "**Other texts.** RabbitMQ names the types of inequivalent arguments only where one side",
-        "^declaring.equivalence",
+        "^(?:declaring.|untyped.untyped_)equivalence",
         warren=((rf"received {TYPED} but current is {TYPED}", r"received \1 but current is \2"),),
     ),
     Known(
@@ -129,10 +148,10 @@ KNOWN: tuple[Known, ...] = (
         warren=((r"^Channel.Close 406 .*expected integer, got .*", "accepted"),),
     ),
     Known(
-        "| drop-head, reject-publish; the last is refused |",
+        "the last as an argument of a quorum queue is refused |",
         "^declaring.what_a_quorum_queue_cannot_be 5[.]",
         rabbitmq=((rf"^{OK}", "accepted"),),
-        warren=((r"^Channel.Close 406 .*reject-publish-dlx is not available.*", "accepted"),),
+        warren=((r"^Channel.Close 406 .*quorum queues have no reject-publish-dlx.*", "accepted"),),
     ),
     Known(
         "| delete with if-unused, if-empty | quorum queues: 540 | works for every queue |",
@@ -216,11 +235,6 @@ KNOWN: tuple[Known, ...] = (
         "`implicit_type` says that the declaration had none",
         "^definitions.*exported queues",
         warren=(("implicit_type: True, ", ""),),
-    ),
-    Known(
-        "loses neither messages nor clients with a node, is shown as a quorum queue",
-        "^definitions.*exported queues",
-        warren=(("name: 'plain', type: 'quorum'", "name: 'plain', type: 'classic'"),),
     ),
     Known(
         "Internal exchanges are exported.",

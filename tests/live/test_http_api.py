@@ -86,14 +86,14 @@ def test_a_queue_is_made_shown_and_deleted(
     assert http("PUT", path, given).status == 201
     assert http("PUT", path, {**given, "node": None}).status == 204
     known = admin.queue("made")
-    assert (known.type, known.arguments["x-max-length"]) == ("quorum", 10)
+    assert (known.type, known.arguments["x-max-length"]) == ("classic", 10)
     with connect(cluster, 1) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
         for _ in range(3):
             channel.basic_publish("", "made", b"abc")
     shown = http.get(path)
-    assert (shown["name"], shown["vhost"], shown["type"]) == ("made", "/", "quorum")
+    assert (shown["name"], shown["vhost"], shown["type"]) == ("made", "/", "classic")
     assert shown["arguments"] == {"x-max-length": 10}
     assert set(shown["members"]) == set(shown["online"]) == NODES
     assert shown["node"] == shown["leader"] and shown["state"] == "running"

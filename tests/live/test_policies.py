@@ -39,7 +39,7 @@ def ready(admin: Admin, queue: str) -> int:
 @pytest.fixture
 def declared(channel: Any, queue_name: str) -> str:
     """A durable queue, over a channel with confirms."""
-    channel.queue_declare(queue_name, durable=True)
+    channel.queue_declare(queue_name, durable=True, arguments={"x-queue-type": "quorum"})
     channel.confirm_delivery()
     return queue_name
 
@@ -55,7 +55,9 @@ def test_a_limit_takes_effect_on_a_full_queue_and_ends_with_the_policy(
     shown = admin.queue(declared)
     assert (shown.policy, shown.operator_policy) == ("limit", "")
     assert shown.effective_policy_definition == {"max-length": 4}
-    assert shown.arguments == {}, "a policy is no argument: a redeclaration without it is equal"
+    assert shown.arguments == {"x-queue-type": "quorum"}, (
+        "a policy is no argument: a redeclaration without it is equal"
+    )
     channel.queue_declare(declared, durable=True)
     rule = {"max-length": 6, "overflow": "reject-publish"}
     admin.set_policy("/", "operators", "^.", rule, operator=True)

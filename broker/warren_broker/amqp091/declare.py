@@ -150,7 +150,7 @@ def _server_name(channel: Channel, prefix: object, arguments: dict[str, Any]) ->
     kind = arguments.get("x-queue-type", "classic")
     if kind != "classic":
         word = f"rabbit_{kind}_queue" if kind == "quorum" else kind
-        raise errors.PreconditionFailed(f"Cannot declare a server-named queue for type {word}")
+        raise errors.no_server_name(word)
     if not isinstance(prefix, str):
         raise errors.InvalidArgument(f"x-name-prefix is no string but {type(prefix).__name__}")
     if len(prefix.encode()) > NAME_PREFIX_BYTES_MAX:

@@ -442,7 +442,7 @@ class BrokerView(Protocol):
     def queue_type(self, vhost: str, queue: str) -> Kind | None:
         """Return a queue's declared type; None: there is none.
 
-        `quorum` if it was declared with x-queue-type=quorum, else `classic`.
+        `quorum` if that was asked for, by argument or default type, else `classic`.
         """
 
     def channels_max(self, user: str) -> int | None:

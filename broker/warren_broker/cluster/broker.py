@@ -12,7 +12,14 @@ import msgspec
 
 from warren_broker import errors
 from warren_broker.amqp091 import requests
-from warren_broker.arguments import Kind, QueueDefaults, check_name, queue_declaration, storable
+from warren_broker.arguments import (
+    DefaultType,
+    Kind,
+    QueueDefaults,
+    check_name,
+    queue_declaration,
+    storable,
+)
 from warren_broker.cluster.boot_definitions import BootDefinitions
 from warren_broker.cluster.client.consumers import Consumers
 from warren_broker.cluster.client.dead_letters import DeadLetters
@@ -259,7 +266,7 @@ class Broker:
 
     # ------------------------------------------------------------ queues
 
-    def default_queue_type(self, vhost: str) -> Kind:
+    def default_queue_type(self, vhost: str) -> DefaultType:
         """Return the type of the vhost's durable queues that name none."""
         scope = self.definitions.state.scopes.get(vhost)
         wanted = scope.vhost.default_queue_type if scope is not None else ""
@@ -292,6 +299,8 @@ class Broker:
                 arguments=arguments,
                 defaults=self._defaults.of_type(self.default_queue_type(vhost)),
             )
+            if server_named and checked.config.kind == "quorum":
+                raise errors.no_server_name("rabbit_quorum_queue")
         except errors.Refusal as refusal:
             done(refusal)
             return
@@ -406,7 +415,7 @@ class Broker:
         check_name("exchange", asked.name)
         nodes, leader = None, ""
         if asked.kind in KEEPING_KINDS:
-            nodes = self.placement.members("quorum", self._defaults.group_size)
+            nodes = self.placement.members(self._defaults.group_size)
             leader = self.placement.leader(nodes, self._defaults.leader_locator)
         return metadata.DeclareExchange(
             vhost,
@@ -481,9 +490,8 @@ class Broker:
 def _queue_defaults(settings: Queues) -> QueueDefaults:
     """Return the defaults of declarations."""
     return QueueDefaults(
-        kind="quorum" if settings.default_type == "quorum" else "classic",
         group_size=settings.quorum_initial_group_size,
         leader_locator=settings.leader_locator,
         consumer_timeout_ms=settings.consumer_timeout_ms,
         consumer_disconnected_timeout_ms=settings.consumer_disconnected_timeout_ms,
-    )
+    ).of_type(settings.default_type)

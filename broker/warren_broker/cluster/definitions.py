@@ -501,7 +501,7 @@ class Definitions:
         """Return the policies that a queue follows."""
         if queue.store_of:
             return NO_POLICY
-        return self.policies(queue.vhost).of_queue(queue.name, queue.config.kind)
+        return self.policies(queue.vhost).of_queue(queue.name, queue.config.followed_as)
 
     def config(self, queue: QueueRecord) -> QueueConfig:
         """Return a queue's settings under the policies that are known here."""

@@ -59,7 +59,7 @@ class ImportingNode:
 
     def place_store(self) -> tuple[tuple[str, ...], str]:
         """Return the nodes and the first leader of an exchange's store."""
-        nodes = self._placement.members("quorum", self.defaults.group_size)
+        nodes = self._placement.members(self.defaults.group_size)
         return nodes, self._placement.leader(nodes, BALANCED, self._leaders)
 
     def hash_password(self, password: str) -> str:

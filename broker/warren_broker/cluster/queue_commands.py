@@ -33,12 +33,12 @@ class QueueCommands:
         leaders  see `Placement.leader`
         """
         config = checked.config
-        followed = policies.of_queue(config.name, config.kind).definition
+        followed = policies.of_queue(config.name, config.followed_as).definition
         mirrors = mirror_policy(followed) if config.durable else None
         if mirrors is not None:
             nodes = self._mirrors.initial_members(mirrors)
         else:
-            nodes = self._placement.members(config.kind, checked.group_size)
+            nodes = self._placement.members(checked.group_size)
         leader = self._placement.leader(nodes, leader_locator(checked, followed), leaders)
         initial = policies.apply(config, checked.arguments)
         return DeclareQueue(
@@ -52,4 +52,5 @@ class QueueCommands:
             relaxed=self._relaxed,
             initial=None if initial == config else initial,
             mirrored=mirrors is not None,
+            by_default=checked.by_default,
         )

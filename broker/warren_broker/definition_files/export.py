@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from warren_broker import errors
 from warren_broker.arguments import TABLE
@@ -198,17 +198,28 @@ def _is_exported(queue: QueueRecord, notes: list[str]) -> bool:
     return True
 
 
+_OF_QUORUM: Final = {
+    "x-delivery-limit",
+    "x-consumer-timeout",
+    "x-consumer-disconnected-timeout",
+}
+"""Arguments that RabbitMQ refuses for classic queues, and that all queues have here."""
+
+
 def _queue(queue: QueueRecord, notes: list[str]) -> Document:
     """Return a queue; as in exports of RabbitMQ 4.3 its arguments always name its type.
 
     Without that RabbitMQ would take its own default. `implicit_type` says that the declaration has
-    not named it, for an import here. RabbitMQ has no auto-delete quorum queues, and reads only the
-    argument; an import here reads `type` when the argument is not the declaration's.
+    not named it, for an import here, which reads `type` then. RabbitMQ reads only the argument: it
+    says quorum where RabbitMQ has an argument of the queue for quorum queues only, and not for
+    auto-delete ones, which it does not have.
     """
     name = errors.named("queue", queue.name, queue.vhost)
     kind = queue.config.kind
-    named = "classic" if queue.config.auto_delete else kind
     given = dict(queue.arguments)
+    named = "classic" if queue.config.auto_delete else kind
+    if queue.config.replicated and not queue.config.auto_delete and _OF_QUORUM & given.keys():
+        named = "quorum"
     for row in TABLE:
         if row.name in given and row.only == "classic" and named == "quorum":
             del given[row.name]

@@ -108,7 +108,7 @@ def _plan_queue(plan: ImportPlan, vhost: str, name: str, entry: QueueEntry) -> N
         plan.note(name, "arguments", f"left out: {refusal.detail}")
         return
     size = arguments.get(GROUP_SIZE)
-    if declaration.config.kind == "quorum" and size and size > plan.around.nodes_count:
+    if size and size > plan.around.nodes_count:
         plan.note(
             name,
             f"arguments.{GROUP_SIZE}",
@@ -121,8 +121,14 @@ def _plan_queue(plan: ImportPlan, vhost: str, name: str, entry: QueueEntry) -> N
 def _declaration(
     plan: ImportPlan, vhost: str, entry: QueueEntry, arguments: dict[str, Any]
 ) -> QueueDeclaration:
-    """Check a queue's declaration; a type beside the arguments is that of an export."""
+    """Check a queue's declaration; a type beside the arguments is that of an export.
+
+    An export of this broker says `implicit_type` where the declaration named no type.
+    """
     kind = plan.vhost_record(vhost).default_queue_type
+    exported = entry.type or ""
+    if entry.implicit_type and exported == "classic":
+        exported = "replicated"
     return queue_declaration(
         vhost,
         entry.name,
@@ -130,7 +136,7 @@ def _declaration(
         exclusive=False,
         auto_delete=entry.auto_delete,
         arguments=arguments,
-        defaults=plan.around.defaults.of_type(kind).of_type(entry.type or ""),
+        defaults=plan.around.defaults.of_type(kind).of_type(exported),
     )
 
 

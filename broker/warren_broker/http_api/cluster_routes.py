@@ -256,7 +256,7 @@ async def _in_service(call: HttpCall) -> HttpReply:
 
 
 async def _without_leaders(call: HttpCall) -> HttpReply:
-    """Check that every quorum queue has a leader that this node knows, or those of a pattern."""
+    """Check that this node knows a leader of every queue with members, or those of a pattern."""
     return await _leaderless(call, call.names[0] if call.names else None, "")
 
 
@@ -273,7 +273,7 @@ async def _leaderless(call: HttpCall, vhost: str | None, pattern: str) -> HttpRe
     without = [
         {"name": one["name"], "virtual_host": one["vhost"], "type": one["type"]}
         for one in queues
-        if one["type"] == "quorum" and not one["leader"]
+        if (one["type"] == "quorum" or len(one["replicas"]) > 1) and not one["leader"]
     ]
     if not without:
         return _healthy()

@@ -186,7 +186,7 @@ class HttpApi:
         self._job = ApiJob(
             node=settings.node,
             version=VERSION,
-            default_queue_type=settings.queues.default_type,
+            default_queue_type="quorum" if settings.queues.default_type == "quorum" else "classic",
             listeners=(*listeners, *own),
             sockets=tuple(sock.fileno() for sock in self._sockets),
             settings=settings.management.told(),

@@ -84,7 +84,7 @@ def shown_queue(queue: dict[str, Any], alive: set[str], counts: bool) -> dict[st
         "operator_policy": queue["operator_policy"] or None,
         "effective_policy_definition": queue["effective_policy_definition"],
     }
-    if queue["type"] == "quorum":
+    if queue["type"] == "quorum" or len(members) > 1:
         online = [node for node in members if node in alive]
         limit = queue["delivery_limit"]
         shown |= {

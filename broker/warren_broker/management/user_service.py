@@ -121,7 +121,9 @@ def _vhost(state: MetadataState, name: str) -> Vhost:
 
 
 def _shown_vhost(asker: Asker, vhost: Vhost) -> values.VhostInfo:
-    kind = asker.broker.default_queue_type(vhost.name)
+    kind: str = asker.broker.default_queue_type(vhost.name)
+    if kind == "replicated":
+        kind = "undefined"
     traced = vhost.name in asker.broker.traced_vhosts
     kept = vhost_protection.protected(asker.broker.definitions.state, vhost.name)
     return values.VhostInfo(vhost.name, vhost.description, vhost.tags, kind, traced, kept)

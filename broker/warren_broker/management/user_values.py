@@ -39,7 +39,8 @@ class WhoAmI(msgspec.Struct, frozen=True):
 class VhostInfo(msgspec.Struct, frozen=True):
     """A virtual host.
 
-    default_queue_type  of durable queues that name none: the vhost's, or the node's
+    default_queue_type  of durable queues that name none: the vhost's, or the node's; `undefined`:
+                        they are classic ones with several members
     tracing             whether the node that was asked traces messages in it
     protected_from_deletion  whether it cannot be deleted; None: that was never set, so it can
     """

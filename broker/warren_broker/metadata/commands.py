@@ -290,6 +290,7 @@ class DeclareQueue(MetadataCommand, frozen=True, array_like=True, tag="declare_q
     relaxed            a classic queue is asked for: a quorum queue of that name will do
     initial            settings that a new queue begins with (`QueueRecord.initial`)
     mirrored           `nodes` of a new queue are those of a policy (`QueueRecord.mirrored`)
+    by_default         `QueueDeclaration.by_default`: a new queue has it among its arguments
     """
 
     config: QueueConfig
@@ -302,6 +303,7 @@ class DeclareQueue(MetadataCommand, frozen=True, array_like=True, tag="declare_q
     relaxed: bool = False
     initial: QueueConfig | None = None
     mirrored: bool = False
+    by_default: str = ""
 
 
 class DeleteQueue(MetadataCommand, frozen=True, array_like=True, tag="delete_queue"):

@@ -74,7 +74,7 @@ class MetadataMachine:
     nothing.
     """
 
-    version = 12
+    version = 13
     """2: nodes are registered, queues change members. A log of version 1 gives the same state: it
     has none of those commands, and its NodeStarted names no disk.
     3: incarnations of nodes have numbers; PutVhost; PutUser and DeleteUser may keep the last
@@ -102,7 +102,10 @@ class MetadataMachine:
     gives the same state: the field is absent from it, so what its nodes let through is deleted.
     12: at most two `#` in a topic's binding key (Bind.limited); parameters know the user that has
     set them (Parameter.user), nodes the ports of their clients (NodeStarted.ports). A log of
-    version 11 gives the same state: it has none of these fields, so a binding with more stays."""
+    version 11 gives the same state: it has none of these fields, so a binding with more stays.
+    13: queues without a type (QueueConfig.replicated), and default types among
+    the arguments (DeclareQueue.by_default). A log of version 12 gives the same state: it has
+    neither field, so such a queue stays the quorum queue that it was declared as."""
 
     def init(self) -> MetadataState:
         """Return an empty state; the first leader is asked to propose `Bootstrap`."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
-from warren_broker.arguments import Kind
 from warren_broker.errors import PreconditionFailed
 from warren_broker.metadata.records import Arguments, Policy, QueueRecord
 from warren_broker.name_patterns import BadPattern, NameMatcher, Pattern
@@ -92,8 +91,8 @@ class PolicyIndex:
         self._found.clear()
         self._configs.clear()
 
-    def of_queue(self, name: str, kind: Kind) -> EffectivePolicy:
-        """Return what a queue follows."""
+    def of_queue(self, name: str, kind: str) -> EffectivePolicy:
+        """Return what a queue follows; kind: `QueueConfig.followed_as`."""
         return self._effective(kind, name)
 
     def of_exchange(self, name: str) -> EffectivePolicy:
@@ -113,7 +112,7 @@ class PolicyIndex:
 
     def apply(self, config: QueueConfig, given: Arguments) -> QueueConfig:
         """Return the settings of a queue with that declaration under the policies."""
-        found = self.of_queue(config.name, config.kind)
+        found = self.of_queue(config.name, config.followed_as)
         return effective_config(config, given, found.definition)
 
     def _effective(self, kind: str, name: str) -> EffectivePolicy:
@@ -133,7 +132,7 @@ class PolicyIndex:
             self._found[kind, name] = found
         return found
 
-    def cost(self, name: str, kind: Kind) -> int:
+    def cost(self, name: str, kind: str) -> int:
         """Return the steps that `of_queue` took at most; see `turns`."""
         ranked = self._ranked.get(kind, ())
         return sum(one.matcher.cost(name) for one in ranked)
@@ -173,8 +172,7 @@ def _steps(pattern: str) -> int:
 def _for(kind: str, policy: Policy) -> bool:
     if kind == "exchange":
         return applies_to_exchange(policy.apply_to)
-    found: Kind = "quorum" if kind == "quorum" else "classic"
-    return applies_to_queue(policy.apply_to, policy.definition, found)
+    return applies_to_queue(policy.apply_to, policy.definition, kind)
 
 
 def _both(policy: Policy | None, operator: Policy | None) -> EffectivePolicy:

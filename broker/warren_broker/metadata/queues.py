@@ -35,12 +35,13 @@ def declare_queue(context: MetadataContext, command: DeclareQueue) -> AnyReply:
     check_queue_limit(scope, config.name)
     nodes, leader = placed(context, config.name, config.vhost, command.nodes, command.leader)
     context.state.last_group += 1
+    type_named = {"x-queue-type": command.by_default} if command.by_default else {}
     queue = QueueRecord(
         vhost=config.vhost,
         name=config.name,
         group=context.state.last_group,
         config=config,
-        arguments=command.arguments,
+        arguments={**command.arguments, **type_named},
         nodes=nodes,
         leader=leader,
         owner_uplink=context.uplink if config.exclusive else 0,

@@ -165,7 +165,7 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True):
     """A queue and its placement.
 
     group             id of its Raft group: given out once, never again
-    nodes             its members; one for a classic queue
+    nodes             its members; one for a queue that is classic by name
     leader            preferred first leader
     founders          members that may begin with an empty log and vote; None: all of `nodes`
     leaving           former members; they keep their logs until the group has removed them
@@ -208,10 +208,10 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True):
     def replicated(self) -> bool:
         """Whether its members may be changed; other queues exist only on their node.
 
-        A classic queue is replicated while a policy mirrors it, and until the last member that it
-        had by the policy has left.
+        A queue that is classic by name is replicated while a policy mirrors it, and until the last
+        member that it had by the policy has left.
         """
-        several = self.config.kind == "quorum" or self.mirrored or len(self.carriers) > 1
+        several = self.config.several or self.mirrored or len(self.carriers) > 1
         return several and self.replicable
 
     @property

@@ -147,6 +147,14 @@ class QueueContext:
         return self._version >= 20
 
     @property
+    def active_stays(self) -> bool:
+        """Whether the single active consumer is as in RabbitMQ's classic queues.
+
+        It does not make way for one of higher priority, and basic.get takes messages beside it.
+        """
+        return self._version >= 23 and self.config.kind == "classic"
+
+    @property
     def config(self) -> QueueConfig:
         """The queue's settings."""
         return self.state.config

@@ -312,7 +312,7 @@ def get(context: QueueContext, command: Get) -> AnyReply:
     state, uplink = context.state, context.uplink
     if uplink is None:
         return Refused("invalid", "a get belongs to an uplink: submit with one")
-    if state.config.single_active_consumer:
+    if state.config.single_active_consumer and not context.active_stays:
         return Refused(
             "single_active",
             f"queue {state.config.name!r} has a single active consumer: use basic.consume",

@@ -12,6 +12,7 @@ DEDUPLICATION_WINDOW_MAX: Final = 1_000_000
 """An id takes about 100 bytes of memory, and 16 bytes of every snapshot."""
 DEDUPLICATION_TTL_MS_DEFAULT: Final = 600_000
 
+Overflow: TypeAlias = Literal["drop-head", "reject-publish", "reject-publish-dlx"]
 DeadLetterStrategy: TypeAlias = Literal["at-most-once", "at-least-once"]
 
 
@@ -19,6 +20,8 @@ class QueueConfig(msgspec.Struct, frozen=True):
     """The effective settings of one queue; equal on every member.
 
     All times in milliseconds. None: no limit, or not set.
+    replicated                   a classic queue with the members of a quorum queue: no type was
+                                 asked for
     delivery_limit               -1: none
     consumer_timeout_ms          the queue's own or the node's default
     delayed_retry_type           which messages wait when they come back: all, those that failed
@@ -42,7 +45,7 @@ class QueueConfig(msgspec.Struct, frozen=True):
     consumer_disconnected_timeout_ms: int = 60_000
     max_length: int | None = None
     max_length_bytes: int | None = None
-    overflow: Literal["drop-head", "reject-publish"] = "drop-head"
+    overflow: Overflow = "drop-head"
     message_ttl_ms: int | None = None
     expires_ms: int | None = None
     dead_letter_exchange: str | None = None
@@ -56,6 +59,22 @@ class QueueConfig(msgspec.Struct, frozen=True):
     deduplication: bool = False
     deduplication_window: int = DEDUPLICATION_WINDOW_DEFAULT
     deduplication_ttl_ms: int = DEDUPLICATION_TTL_MS_DEFAULT
+    replicated: bool = False
+
+    @property
+    def followed_as(self) -> str:
+        """What policies take it for: its kind, or `replicated`."""
+        return "replicated" if self.replicated else self.kind
+
+    @property
+    def several(self) -> bool:
+        """Whether it is declared with several members."""
+        return self.replicated or self.kind == "quorum"
+
+    @property
+    def refuses(self) -> bool:
+        """Whether publishes are refused at a length limit; nothing is dropped for them."""
+        return self.overflow != "drop-head"
 
     @property
     def tells_active(self) -> bool:
@@ -67,7 +86,7 @@ class QueueConfig(msgspec.Struct, frozen=True):
         """Whether dead letters stay in the queue until they have been forwarded."""
         return (
             self.dead_letter_strategy == "at-least-once"
-            and self.kind == "quorum"
+            and (self.kind == "quorum" or self.replicated)
             and self.dead_letter_exchange is not None
             and self.overflow == "reject-publish"
         )

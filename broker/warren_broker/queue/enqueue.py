@@ -118,7 +118,7 @@ def enqueue(context: QueueContext, command: Enqueue) -> AnyReply:
         return Refused("invalid", f"entry {index}: only one command of a submission owns its block")
     if config.deduplication:
         return _enqueue_once(context, shape)
-    if config.overflow == "reject-publish" and limits.limited(context):
+    if config.refuses and limits.limited(context):
         return _enqueue_within_limits(context, shape)
     state.contents.add(index, shape)
     make_ready(context, index, shape.count, shape.runs, shape.total)
@@ -145,7 +145,7 @@ def enqueue_relayed(context: QueueContext, command: EnqueueRelayed) -> AnyReply:
     if context.config.deduplication:
         reply = _enqueue_once(context, shape, repeats)
     elif len(repeats) < shape.count:
-        if context.config.overflow == "reject-publish" and limits.limited(context):
+        if context.config.refuses and limits.limited(context):
             reply = _enqueue_within_limits(context, shape, repeats)
         else:
             _enqueue_without(context, shape, repeats)
@@ -185,7 +185,7 @@ def _enqueue_once(context: QueueContext, shape: Shape, repeats: Sequence[int] = 
         duplicates = sorted([*duplicates, *repeats])
     reply: AnyReply = DONE
     if len(duplicates) < shape.count:
-        if config.overflow == "reject-publish" and limits.limited(context):
+        if config.refuses and limits.limited(context):
             reply = _enqueue_within_limits(context, shape, duplicates)
         else:
             _enqueue_without(context, shape, duplicates)
@@ -249,7 +249,7 @@ def _enqueue_within_limits(
     contents = state.contents
     parts = list(_parts(shape, duplicates))
     if limits.overfull(context):
-        return _full(context, shape.count, parts[0][0])
+        return _full(context, shape.count, parts[0][0], parts)
     contents.add(index, shape)
     contents.ready_at(index, context.now, context.config.message_ttl_ms)
     left_out = 0
@@ -263,14 +263,24 @@ def _enqueue_within_limits(
             accepted = end - cut
             if end < shape.count or left_out:
                 contents.drop(index, shape.count - end + left_out)
-            return _full(context, shape.count, accepted)
+            return _full(context, shape.count, accepted, parts)
     if duplicates:
         contents.drop(index, len(duplicates))
     return DONE
 
 
-def _full(context: QueueContext, count: int, accepted: int) -> Refused:
+def _full(
+    context: QueueContext, count: int, accepted: int, parts: Sequence[tuple[int, int, int]]
+) -> Refused:
+    """Refuse the block's messages from `accepted` on; reject-publish-dlx dead-letters them.
+
+    parts  (first, end, lane) of those that are no duplicates
+    """
     config = context.config
+    if config.overflow == "reject-publish-dlx" and config.dead_letter_exchange is not None:
+        for first, end, _ in parts:
+            if end > accepted:
+                context.dead_letter("maxlen", context.index, max(first, accepted), end - 1, 0)
     return Refused(
         "queue_full",
         f"queue {config.name!r} took {accepted} of {count} messages: it holds "

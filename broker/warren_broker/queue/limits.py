@@ -161,10 +161,10 @@ def limited(context: QueueContext) -> bool:
 
 
 def full(context: QueueContext) -> bool:
-    """Return whether a reject-publish queue is full, delayed messages and letters included."""
+    """Return whether a queue that refuses publishes is full, with delayed messages and letters."""
     state, config = context.state, context.config
     count, size_bytes = _waiting(context)
-    return config.overflow == "reject-publish" and _exceeds(
+    return config.refuses and _exceeds(
         config, state.order.count + count + 1, state.ready_bytes + size_bytes + 1
     )
 

@@ -183,7 +183,8 @@ def elect(context: QueueContext) -> None:
     """Elect the single active consumer.
 
     The highest priority wins, then the oldest. An active consumer of lower priority than a waiting
-    one gets nothing more (it is quiescing) and waits again once it has settled everything. A
+    one gets nothing more (it is quiescing) and waits again once it has settled everything; that of
+    a classic queue stays. A
     cancelled one is replaced at once, though it may still settle what it holds. One on a suspected
     node makes way when it holds nothing that it might be working on: at once, or when that has
     been settled or taken back; if its node is back before that, it stays active.
@@ -205,7 +206,7 @@ def elect(context: QueueContext) -> None:
             best = candidate
     if active is None:
         state.active = best
-    elif best is not None and best.priority > active.priority:
+    elif best is not None and best.priority > active.priority and not context.active_stays:
         active.quiescing = active.held_count > 0
         if not active.quiescing:
             state.active = best

@@ -52,6 +52,10 @@ gets a new number here, and the handlers of the old version stay.
     (GiveUpClaim, way "withdraw"). Commands of an older version lack the field, and that way
 22  an operator has what is kept for a relay released (ReleaseRelay). No log of an older version has
     the command
+23  classic queues may have members without a policy (QueueConfig.replicated) and keep dead letters
+    then; what is refused may be dead-lettered (overflow reject-publish-dlx). The settings in an
+    older log have neither. The single active consumer of a classic queue does not make way for one
+    of higher priority, and a get takes messages beside it
 """
 
 from __future__ import annotations
@@ -91,7 +95,7 @@ from warren_broker.queue.relay_commands import EnqueueRelayed, ReleaseRelay
 
 Handler: TypeAlias = Callable[[QueueContext, Any], AnyReply]
 
-VERSION: Final = 22
+VERSION: Final = 23
 
 HANDLERS: Final[Mapping[type, Handler]] = {
     commands.Enqueue: enqueue.enqueue,

@@ -35,6 +35,7 @@ class Around:
             "a",
             numbered=True,
             initial=None if initial == checked.config else initial,
+            by_default=checked.by_default,
         )
 
     def place_store(self) -> tuple[tuple[str, ...], str]:

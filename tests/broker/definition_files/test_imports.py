@@ -87,7 +87,8 @@ def test_an_export_of_rabbitmq_3_10_is_imported() -> None:
     report = load(world, sample("3.10.8"))
     state = world.state
     plain = state.scopes["billing"].queues["app-plain"]
-    assert plain.config.kind == "classic" and plain.arguments == {}
+    assert plain.config.kind == "classic" and not plain.config.replicated
+    assert plain.arguments == {"x-queue-type": "classic"}
     assert state.scopes["billing"].policies.operator["above"].definition == {
         "expires": 1_800_000,
         "max-length": 50_000,
@@ -223,7 +224,7 @@ def test_bindings_of_an_exchange_that_this_node_does_not_have_are_named() -> Non
         ({"queues": [{**QUEUE, "name": "amq.gen-1"}]}, "queue 'amq.gen-1' in vhost '/'", ""),
         ({"queues": [{**QUEUE, "type": "stream"}]}, "queue 'q' in vhost '/'", "type"),
         (
-            {"queues": [{**QUEUE, "arguments": {"x-overflow": "reject-publish-dlx"}}]},
+            {"queues": [{**QUEUE, "arguments": {"x-overflow": "reject-oldest"}}]},
             "queue 'q' in vhost '/'",
             "arguments",
         ),
@@ -386,8 +387,11 @@ def test_a_queue_without_a_type_gets_that_of_its_vhost() -> None:
     world = World()
     vhost = {"name": "v", "metadata": {"default_queue_type": "classic"}}
     load(world, {"vhosts": [vhost], "queues": [{**QUEUE, "vhost": "v"}, QUEUE]})
-    assert world.state.scopes["v"].queues["q"].config.kind == "classic"
-    assert world.state.scopes["/"].queues["q"].config.kind == "quorum"
+    named, unnamed = (world.state.scopes[vhost].queues["q"] for vhost in ("v", "/"))
+    assert (named.config.kind, named.replicated) == ("classic", False)
+    assert named.arguments == {"x-queue-type": "classic"}
+    assert (unnamed.config.kind, unnamed.replicated) == ("classic", True)
+    assert unnamed.arguments == {}
 
 
 # ------------------------------------------------------------------ one vhost
@@ -418,4 +422,4 @@ def test_large_integers_and_deep_values() -> None:
     longest = {"x-long": (1 << 63) - 1, "x-float": 2.5, "x-none": None}
     load(world, {"queues": [{**QUEUE, "arguments": longest}]})
     shown = json.loads(json.dumps(exported(world).document))["queues"][0]["arguments"]
-    assert shown == {**longest, "x-queue-type": "quorum"}
+    assert shown == {**longest, "x-queue-type": "classic"}

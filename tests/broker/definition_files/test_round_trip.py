@@ -77,19 +77,27 @@ def test_arguments_and_implicit_types_are_as_declared() -> None:
             {"x-queue-type": "quorum"},
             {"x-queue-type": "classic", "x-queue-mode": "lazy"},
             {"x-max-length": draw.randint(1, 9), "x-table": {"a": [1, None, {"b": True}]}},
+            {"x-dead-letter-strategy": "at-least-once"},
+            {"x-delivery-limit": 3},
         )
     ):
         world.declare(f"q{number}", arguments=arguments)
+    shown = {one["name"]: one for one in exported(world).document["queues"]}
+    assert [shown[f"q{number}"]["type"] for number in (0, 3, 4, 5)] == [
+        *("classic", "classic", "quorum", "classic")
+    ]
+    assert shown["q5"]["arguments"]["x-queue-type"] == "quorum", "what RabbitMQ takes a limit with"
     world.declare("transient", durable=False)
     world.declare("passing", durable=False, auto_delete=True)
     world.declare("results", auto_delete=True)
     results = exported(world).document["queues"][-2]
-    assert results["name"] == "results" and results["type"] == "quorum"
+    assert results["name"] == "results" and results["type"] == "classic"
     assert results["arguments"] == {"x-queue-type": "classic"}, "what RabbitMQ reads"
     other = round_trip(world)
     for name, queue in world.state.scopes["/"].queues.items():
         there = other.state.scopes["/"].queues[name]
         assert (there.config, there.arguments) == (queue.config, queue.arguments), name
+        assert there.config.replicated == (name in ("q0", "q3", "q5", "results"))
 
 
 def test_an_export_with_the_longest_numbers_was_refused_by_its_import() -> None:
@@ -110,7 +118,7 @@ def test_infinite_numbers_became_null_without_a_word() -> None:
     world = World()
     world.declare("q", arguments={"x-in": [float("inf")], "x-nan": float("nan"), "x-number": 2.5})
     found = exported(world)
-    shown = {"x-in": [None], "x-nan": None, "x-number": 2.5, "x-queue-type": "quorum"}
+    shown = {"x-in": [None], "x-nan": None, "x-number": 2.5, "x-queue-type": "classic"}
     assert found.document["queues"][0]["arguments"] == shown
     assert [note.split("; ")[-1] for note in found.notes] == ["written as null"] * 2
     assert all(note.startswith("queue 'q'") for note in found.notes)
@@ -121,7 +129,7 @@ def test_what_an_export_cannot_hold_is_noted() -> None:
     world.declare("own", exclusive=True)
     world.declare("amq.gen-1", server_named=True)
     world.declare("raw", arguments={"x-raw": b"\xff\x00"})
-    world.declare("lazy", arguments={"x-queue-mode": "lazy"})
+    world.declare("lazy", arguments={"x-queue-mode": "lazy", "x-delivery-limit": 3})
     world.bind("amq.direct", "own", connection=1)
     found = exported(world)
     assert [queue["name"] for queue in found.document["queues"]] == ["lazy", "raw"]

@@ -33,6 +33,7 @@ def world() -> World:
     made = World()
     made.declare("q")
     made.declare("classic", arguments={"x-queue-type": "classic"})
+    made.declare("quorum", arguments={"x-queue-type": "quorum"})
     made.declare("own", exclusive=True)
     return made
 
@@ -169,7 +170,7 @@ def test_good_weights(world: World) -> None:
 def test_what_can_be_bound_to_a_local_random_exchange(world: World) -> None:
     world.exchange("x", "x-local-random")
     refused = (
-        ("q", "", True, "Queue type rabbit_quorum_queue not valid for this exchange type"),
+        ("quorum", "", True, "Queue type rabbit_quorum_queue not valid for this exchange type"),
         ("classic", "k", True, "Non empty binding 'k' key not permitted"),
         ("amq.fanout", "", False, "Destination not found"),
     )
@@ -179,6 +180,7 @@ def test_what_can_be_bound_to_a_local_random_exchange(world: World) -> None:
         assert caught.value.detail == text
     assert not world.state.scopes["/"].bindings
     world.bind("x", "classic")
+    world.bind("x", "q")
     world.bind("x", "own", connection=1)
     # The type of the source alone decides: such an exchange can be a destination.
     world.bind("amq.direct", "x", "k", to_queue=False)

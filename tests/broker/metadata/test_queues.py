@@ -78,7 +78,7 @@ def test_several_in_one_submission_get_groups_of_their_own(world: World) -> None
             "inequivalent arg 'x-max-length' for queue 'q' in vhost '/': "
             "received the value '1' of type 'signedint' but current is none",
         ),
-        ({"arguments": {"x-queue-type": "classic"}}, "inequivalent arg 'x-queue-type'"),
+        ({"arguments": {"x-queue-type": "quorum"}}, "inequivalent arg 'x-queue-type'"),
     ],
 )
 def test_declaring_twice_must_be_equivalent(world: World, changed: dict, text: str) -> None:
@@ -226,12 +226,13 @@ def declare_relaxed(world: World, relaxed: bool, /, **more: object) -> commands.
     return reply
 
 
-@pytest.mark.parametrize("arguments", [{"x-queue-type": "quorum"}, {}], ids=["named", "default"])
+@pytest.mark.parametrize("by", ["x-queue-type", "x-dead-letter-strategy"])
 @pytest.mark.specification("quorum-queues: the equivalence check for x-queue-type can be ignored")
 def test_a_relaxed_check_lets_a_classic_declaration_find_a_quorum_queue(
-    world: World, arguments: dict[str, object]
+    world: World, by: str
 ) -> None:
-    there = world.declare("q", arguments={**arguments, "x-max-length": 5, "x-delivery-limit": 3})
+    asked = {"x-queue-type": "quorum", "x-dead-letter-strategy": "at-most-once"}[by]
+    there = world.declare("q", arguments={by: asked, "x-max-length": 5, "x-delivery-limit": 3})
     with pytest.raises(PreconditionFailed, match="inequivalent arg 'x-queue-type'"):
         declare_relaxed(world, False, **{"x-max-length": 5})
     assert declare_relaxed(world, True, **{"x-max-length": 5}) == commands.QueueIs(there, False)

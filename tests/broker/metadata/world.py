@@ -94,6 +94,7 @@ class World:
             connection,
             server_named,
             numbered,
+            by_default=declaration.by_default,
         )
         return self.do(command, uplink, node).queue
 

@@ -59,6 +59,15 @@ CONFIGS: tuple[dict[str, Any], ...] = (
         "overflow": "reject-publish",
     },
     {"deduplication": True, "deduplication_window": 200, "message_ttl_ms": 90},
+    {
+        "kind": "classic",
+        "replicated": True,
+        "single_active_consumer": True,
+        "priority_max": 0,
+        "max_length": 15,
+        "overflow": "reject-publish-dlx",
+        "dead_letter_exchange": "dlx",
+    },
 )
 
 

@@ -51,7 +51,7 @@ def drawn(chance: Random) -> dict[str, Any]:
     return {
         "max_length": chance.choice((None, None, None, 0, 3, 10, 40)),
         "max_length_bytes": chance.choice((None, None, 50)),
-        "overflow": chance.choice(("drop-head", "reject-publish")),
+        "overflow": chance.choice(("drop-head", "reject-publish", "reject-publish-dlx")),
         "message_ttl_ms": chance.choice((None, None, 0, 20, 200)),
         "delivery_limit": chance.choice((-1, 0, 1, 20)),
         "dead_letter_exchange": chance.choice((None, "dlx")),
@@ -75,7 +75,8 @@ class Members:
     def __init__(self, seed: int) -> None:
         self.chance = chance = Random(seed)
         self.kept: dict[str, Any] = {
-            "kind": chance.choice(("quorum", "quorum", "classic")),
+            "kind": (kind := chance.choice(("quorum", "quorum", "classic"))),
+            "replicated": kind == "classic" and chance.random() < 0.5,
             "single_active_consumer": chance.random() < 0.3,
         }
         settings = config(**self.kept, **drawn(chance))

@@ -318,7 +318,7 @@ class Model:
         active = self.active
         if active is None:
             self.active = best
-        elif best is not None and best.priority > active.priority:
+        elif best is not None and best.priority > active.priority and self.config.kind != "classic":
             active.quiescing = bool(active.held)
             if not active.held:
                 self.active = best

@@ -44,7 +44,7 @@ CONFIGS = st.fixed_dictionaries(
     {
         "max_length": st.sampled_from([None, None, 0, 3, 10]),
         "max_length_bytes": st.sampled_from([50, 10**9, 10**9]),
-        "overflow": st.sampled_from(["drop-head", "reject-publish"]),
+        "overflow": st.sampled_from(["drop-head", "reject-publish", "reject-publish-dlx"]),
         "message_ttl_ms": st.sampled_from([None, None, 0, 20]),
         "delivery_limit": st.sampled_from([-1, 0, 1, 20]),
         "dead_letter_exchange": st.sampled_from([None, "dlx", "dlx"]),
@@ -52,6 +52,7 @@ CONFIGS = st.fixed_dictionaries(
         "single_active_consumer": st.booleans(),
         "consumer_timeout_ms": st.sampled_from([None, None, 30]),
         "kind": st.sampled_from(["quorum", "quorum", "classic"]),
+        "replicated": st.booleans(),
         "priority_max": st.sampled_from([31, 5]),
         "delayed_retry_type": st.sampled_from(["disabled", "all", "all", "failed", "returned"]),
         "delayed_retry_min_ms": st.sampled_from([1, 20]),
@@ -72,6 +73,7 @@ class AgainstModel(RuleBasedStateMachine):
 
     @initialize(settings=CONFIGS, stride=st.sampled_from([1, 300, 1500]))
     def begin(self, settings: dict[str, Any], stride: int) -> None:
+        settings["replicated"] &= settings["kind"] == "classic"
         self.queue = Queue(config(**settings), stride)
         self.model = Model(self.queue.state.config)
         self.model.now = self.queue.now
@@ -116,7 +118,7 @@ class AgainstModel(RuleBasedStateMachine):
         ttls = [t if ttl else None for _, _, t in shape]
         new = self.messages(sizes, prio, ttls)
         reply = self.both(c.Enqueue(), block(len(sizes), sizes, prio, ttls if ttl else None))
-        if self.model.config.overflow == "reject-publish":
+        if self.model.config.refuses:
             accepted = 0
             for message in () if self.model.exceeds(self.model.beside()) else new:
                 self.model.add(message)
@@ -125,6 +127,8 @@ class AgainstModel(RuleBasedStateMachine):
                     self.model.remove(message)
                     break
                 accepted += 1
+            for message in new[accepted:] if self.model.config.overflow != "reject-publish" else ():
+                self.model.bury("maxlen", message)
             assert (reply.accepted if isinstance(reply, c.Refused) else len(new)) == accepted
         else:
             for message in new:

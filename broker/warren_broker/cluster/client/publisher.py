@@ -212,7 +212,7 @@ class Publisher:
             elif names:
                 told = _Told(number, on_confirmed, strict, unknown)
                 self._relay(queue, client, parts[number], told, names)
-            elif policies.config_of(queue).overflow == "reject-publish":
+            elif policies.config_of(queue).refuses:
                 # Part of a block may be refused: it gets its own block, so that ordinals are
                 # positions.
                 own = _OwnBlock(selection, queue.config)

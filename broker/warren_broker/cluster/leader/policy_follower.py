@@ -83,7 +83,7 @@ class PolicyFollower:
             left -= WORK_STEPS_PER_TURN // QUEUES_PER_PASS
             if queue is not None:
                 policies = self._definitions.policies(queue.vhost)
-                left -= policies.cost(queue.name, queue.config.kind)
+                left -= policies.cost(queue.name, queue.config.followed_as)
         if self._waiting:
             self._cluster.loop.call_later(0, self._pass)
 

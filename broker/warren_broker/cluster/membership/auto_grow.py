@@ -77,7 +77,7 @@ class AutoGrow:
 
     def _mirrored(self, queue: QueueRecord) -> bool:
         """Return whether the queue's members follow a mirror policy: that goes before a target."""
-        return self._mirrors.policy(queue) is not None or queue.config.kind == "classic"
+        return self._mirrors.policy(queue) is not None or not queue.config.several
 
     def target(self, queue: QueueRecord) -> int:
         """Return the wanted number of members: the largest of setting, argument and policy.

@@ -55,7 +55,7 @@ class MirrorFollower:
     only the first becomes a queue's leader.  3. It would move the queue, all data of it, there and
     back. What is proposed names the members that it follows from (`ChangeMembers.expected`).
 
-    default_size  members of a quorum queue that names no number
+    default_size  members of a queue that has several and names no number
 
     Invariants: `_open` holds the groups led here that are not known to be as wanted; `_waiting`
     those to be checked in this or the next pass; `_asked` those with an unanswered change.
@@ -150,7 +150,7 @@ class MirrorFollower:
         if found is not None or not queue.mirrored:
             return found
         size = 1
-        if queue.config.kind == "quorum":
+        if queue.config.several:
             size = queue.arguments.get("x-quorum-initial-group-size", self._default_size)
         return MirrorPolicy("exactly", count=size)
 
@@ -175,7 +175,7 @@ class MirrorFollower:
         """
         known, own = self._definitions.nodes(), self._cluster.host.node_id
         if policy.mode == "exactly":
-            return self._placement.members("quorum", policy.count)
+            return self._placement.members(policy.count)
         if policy.mode == "all":
             return known
         running = [node for node in policy.nodes if node in known and self._placement.running(node)]

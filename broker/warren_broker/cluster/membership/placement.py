@@ -59,8 +59,8 @@ class Placement:
             members[machine] += 1
         return sorted(nodes, key=sharing.__getitem__)
 
-    def members(self, kind: str, size: int) -> tuple[str, ...]:
-        """Draw the members of a queue: this node, and if it is not classic random others.
+    def members(self, size: int) -> tuple[str, ...]:
+        """Draw the members of a queue: this node and, where it has several, random others.
 
         Of nodes that share a machine with a member one comes after all that share none, even
         those that are down: two copies on one machine would be lost together. Then fit ones.
@@ -68,7 +68,7 @@ class Placement:
         size  asked for; cut to the number of nodes and to GROUP_SIZE_MAX
         """
         own = self._cluster.host.node_id
-        if kind == "classic":
+        if size == 1:
             return (own,)
         others = list(self._definitions.others())
         self._rng.shuffle(others)

@@ -36,7 +36,7 @@ from warren_raft.runtime.net.stream import Buffer
 from warren_raft.types import EntryKind, Term, TimeMs
 from warren_raft.undecodable import UNDECODABLE
 
-PROTOCOL = 28
+PROTOCOL = 29
 HEARTBEAT, RAFT, MESSAGE = 0, 1, 2
 HELLO, PROOF, WELCOME, REFUSED = 16, 17, 18, 19
 HANDSHAKE_FRAME_BYTES_MAX = 64 << 10

@@ -18,7 +18,7 @@ from warren_broker.queue.commands import Configure
 from warren_broker.queue.config import QueueConfig
 
 GROUP = 7
-QUEUE = SimpleNamespace(vhost="/", name="q", config=SimpleNamespace(kind="quorum"))
+QUEUE = SimpleNamespace(vhost="/", name="q", config=SimpleNamespace(followed_as="quorum"))
 
 
 def limit(count: int, name: str = "p") -> SetPolicy:
@@ -217,7 +217,7 @@ def test_fewer_queues_are_compared_in_a_turn_where_patterns_take_many_steps() ->
             user={f"p{at}": Policy("/", f"p{at}", pattern, {"max-length": 5}) for at in range(3)}
         )
         groups = {
-            at: SimpleNamespace(vhost="/", name=name, config=SimpleNamespace(kind="quorum"))
+            at: SimpleNamespace(vhost="/", name=name, config=SimpleNamespace(followed_as="quorum"))
             for at, name in enumerate(names)
         }
         world.definitions.state.groups = groups

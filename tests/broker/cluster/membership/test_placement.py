@@ -58,8 +58,8 @@ class World:
         return [SimpleNamespace(group=group, leader="") for group in range(len(self.leaders))]
 
     def drawn(self, size: int, times: int = 300) -> Counter[tuple[str, ...]]:
-        """The members of that many quorum queues."""
-        return Counter(self.placement.members("quorum", size) for _ in range(times))
+        """The members of that many queues."""
+        return Counter(self.placement.members(size) for _ in range(times))
 
 
 @pytest.mark.specification("quorum-queues: the set of nodes that will host its members")
@@ -107,8 +107,8 @@ def test_members_that_are_added_are_on_other_machines() -> None:
         assert set(order[3:]) == {"a", "b"} and "e" in order[:2], order
 
 
-def test_a_classic_queue_is_on_this_node() -> None:
-    assert World().placement.members("classic", 3) == ("b",)
+def test_the_only_member_is_on_this_node() -> None:
+    assert World().placement.members(1) == ("b",)
 
 
 @pytest.mark.specification("quorum-queues: client-local: Pick the node")
