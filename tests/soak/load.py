@@ -16,6 +16,7 @@ from pika.adapters.asyncio_connection import AsyncioConnection
 
 from warren.claims import ClaimReader
 from warren.connection import Connection
+from warren_broker.pika_connections import blocking_connection
 
 TICK_S = 0.05
 OPEN_S = 30.0
@@ -29,7 +30,7 @@ LATE = 150
 REJECT_ONE_IN = 20
 CLAIM_MESSAGES = 500
 QUORUM = {"x-queue-type": "quorum"}
-LETTERS = "soak.letters"
+LETTERS, VISITS = "soak.letters", "soak.visit"
 DEAD = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": LETTERS}
 
 
@@ -90,7 +91,7 @@ class Counts:
 
 
 class Load:
-    """All clients, on an event loop in a thread of its own."""
+    """All clients: on an event loop, readers of claims, and one that comes and goes."""
 
     def __init__(self, addresses: list[str], uri: str, rate: float, seed: int) -> None:
         self.counts = Counts()
@@ -106,6 +107,7 @@ class Load:
                 for kind in KINDS
                 if kind.way == "claim"
             ),
+            threading.Thread(target=self._visit, daemon=True),
         ]
         self._declared = threading.Event()
         self._getters: list[asyncio.Future[None]] = []
@@ -259,6 +261,35 @@ class Load:
                 channel.basic_ack(tag)
             else:
                 await asyncio.sleep(TICK_S)
+
+    def _visit(self) -> None:
+        """Once a second a client comes, uses queues of its own, deletes them, and leaves."""
+        self._declared.wait(OPEN_S)
+        visits = 0
+        try:
+            while not self._stop.wait(1.0):
+                host, _, port = self._addresses[visits % len(self._addresses)].rpartition(":")
+                with blocking_connection(pika.ConnectionParameters(host, int(port))) as connection:
+                    visits += 1
+                    self._use_and_delete(connection.channel(), f"{VISITS}.{visits}")
+        except Exception as error:
+            self.counts.problems.append(f"visit {visits} failed: {error!r}")
+            raise
+
+    def _use_and_delete(self, channel: Any, name: str) -> None:
+        channel.confirm_delivery()
+        channel.exchange_declare(name, "topic")
+        own = channel.queue_declare("", exclusive=True).method.queue
+        channel.queue_declare(name, durable=True, arguments=QUORUM)
+        for queue in (name, own):
+            channel.queue_bind(queue, name, "visit.*")
+        channel.basic_publish(name, "visit.1", b"x" * BODY_BYTES[0])
+        self.counts.confirmed[VISITS] += 1
+        for queue in (name, own):
+            method, _, _ = channel.basic_get(queue, auto_ack=True)
+            self.counts.taken[VISITS] += method is not None
+        channel.queue_delete(name)
+        channel.exchange_delete(name)
 
     def _claim(self, queue: str) -> None:
         self._declared.wait(OPEN_S)

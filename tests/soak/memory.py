@@ -55,6 +55,12 @@ def of_process(pid: int) -> Counter[str]:
         return resident(lines)
 
 
+def children(pid: int) -> list[int]:
+    """Return the processes that a process has started."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+
+
 def allocator(data_dir: Path) -> Mapping[str, int]:
     """Return what the node's metrics say of its allocator, by the label `part`."""
     address = json.loads((data_dir / "listening.json").read_text())["prometheus"]

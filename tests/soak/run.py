@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from live.http_client import http_client
 from soak import memory
 from soak.load import KINDS, Load
 from soak.memory import MIB
@@ -30,7 +31,12 @@ FLAT_SHARE = 0.02
 """A node is flat when its memory grows by no more than this share in the measured part."""
 SERVED_SHARE = 0.9
 """Below this share of the wanted rate the load was another one than asked for."""
-SETTINGS = {"prometheus": {"enabled": True, "tcp": {"port": 0}}}
+SETTINGS = {
+    "prometheus": {"enabled": True, "tcp": {"port": 0}},
+    "management": {"enabled": True, "tcp": {"port": 0}},
+}
+ASKED = ("/overview", "/nodes", "/queues", "/connections", "/channels", "/consumers")
+"""What an operator's page asks the HTTP API of a node for at each sample."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +45,13 @@ class Sample:
 
     parts      resident bytes by kind of mapping, see `memory.resident`
     allocator  what the node's metrics say of its allocator
+    beside     resident bytes of the process that serves its HTTP API; not of the result
     """
 
     seconds: float
     parts: Mapping[str, int]
     allocator: Mapping[str, int]
+    beside: int = 0
 
     @property
     def resident(self) -> int:
@@ -120,8 +128,13 @@ class Soak:
         return problems
 
     def _sample(self, node: int, now: float) -> Sample:
-        parts = memory.of_process(self._cluster.pid(node))
-        return Sample(now, parts, memory.allocator(self._cluster.node(node).data_dir))
+        http = http_client(self._cluster, node)
+        for path in ASKED:
+            http.get(path)
+        pid = self._cluster.pid(node)
+        beside = sum(memory.of_process(each).total() for each in memory.children(pid))
+        allocator = memory.allocator(self._cluster.node(node).data_dir)
+        return Sample(now, memory.of_process(pid), allocator, beside)
 
     def _say(self, now: float) -> None:
         counts = self._load.counts
@@ -133,7 +146,7 @@ class Soak:
             last = samples[-1]
             print(
                 f"    {node.name}  {last.resident / MIB:6.1f} MiB = {_mebibytes(last.parts)}; "
-                f"allocator: {_mebibytes(last.allocator)}",
+                f"allocator: {_mebibytes(last.allocator)}; HTTP: {last.beside / MIB:.1f}",
                 flush=True,
             )
 
