@@ -530,6 +530,109 @@ def test_every_page_fits_a_narrow_window_and_everything_has_a_name(ui: Chromium)
     ui.sees("No such page")
 
 
+WIDE_PX = 1_280
+VISIBLE = """(labels) => [...document.querySelectorAll("th")]
+  .filter((one) => labels.includes(one.innerText.replace(/ [▴▾]$/, "").trim()))
+  .map((one) => Math.round(one.getBoundingClientRect().right))"""
+
+
+def test_what_matters_of_a_queue_is_visible_at_1280_pixels_whatever_its_name(
+    ui: Chromium, http: HttpClient
+) -> None:
+    name = "a-very-long-name-of-a-queue." * 9
+    assert http("PUT", f"/queues/{ROOT}/{quoted(name)}", {}).status == 201
+    size = {"width": WIDE_PX, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    ui.send("Emulation.setDeviceMetricsOverride", **size)
+    try:
+        go(ui, "queues")
+        ui.sees(name)
+        labels = ["State", "Ready", "Unacked", "Total", "Consumers", "Leader"]
+        ends = ui.run(f"({VISIBLE})({json.dumps(labels)})")
+        assert len(ends) == len(labels) and max(ends) <= WIDE_PX, ends
+    finally:
+        ui.send("Emulation.clearDeviceMetricsOverride")
+        assert http("DELETE", f"/queues/{ROOT}/{quoted(name)}").status == 204
+
+
+HEADLESS = """[...document.querySelectorAll("table:not(.u-legend)")].filter((one) => {
+  const shown = one.caption.classList.contains("unseen")
+    ? [...document.querySelectorAll("h2")].find((two) => two.innerText === one.caption.textContent)
+    : one.caption;
+  return !shown || shown.offsetHeight < 10 ||
+    [...one.querySelectorAll("th")].some((cell) => !cell.innerText.trim());
+}).map((one) => one.caption.textContent)"""
+
+
+def test_every_table_and_column_has_a_visible_heading(ui: Chromium, http: HttpClient) -> None:
+    value = {"pattern": "^none$", "definition": {"max-length": 1}, "apply-to": "queues"}
+    assert http("PUT", f"/policies/{ROOT}/one", value).status == 201
+    for page in PAGES:
+        go(ui, page)
+        ui.until(REFUSED_NOTHING, f"all parts of {page} are there")
+        assert ui.run(HEADLESS) == [], page
+
+
+def test_forms_and_buttons_that_the_users_tags_forbid_are_absent(
+    browser: Chromium, http: HttpClient
+) -> None:
+    value = {"pattern": "^none$", "definition": {"max-length": 1}, "apply-to": "queues"}
+    assert http("PUT", f"/policies/{ROOT}/one", value).status in (201, 204)
+    add_user(http, "looker", "monitoring")
+    add_user(http, "maker", "policymaker")
+    forms = "[...document.querySelectorAll('[data-form]')].map((one) => one.dataset.form)"
+    texts = "[...document.querySelectorAll('main button')].map((one) => one.textContent)"
+    for user, policies in (("looker", []), ("maker", ["policies"])):
+        log_in(browser, user, "pw")
+        browser.sees("Cluster")
+        assert browser.run(forms) == [], "definitions are an administrator's"
+        assert "Export definitions" not in browser.run(texts)
+        go(browser, "policies")
+        assert browser.run(forms) == policies
+        assert ("Delete" in browser.run(texts)) == bool(policies)
+        go(browser, "shovels")
+        assert browser.run(forms) == (["shovel"] if policies else [])
+        go(browser, "queues")
+        assert browser.run(forms) == ["add-queue"], "its permissions decide, not its tags"
+        if user == "looker":
+            go(browser, "nodes/node-1")
+            assert "Drain" not in browser.run(texts) and "Forget" not in browser.run(texts)
+        go(browser, "")
+        browser.click("Log out")
+        browser.until("document.title.startsWith('Log in')", "the page for the login")
+
+
+def test_the_colours_are_the_systems_or_those_that_the_user_chooses(ui: Chromium) -> None:
+    back = "getComputedStyle(document.body).backgroundColor"
+
+    def choose(theme: str) -> str:
+        ui.run(
+            f"""(() => {{ const chosen = document.querySelector("#theme");
+            chosen.value = "{theme}"; chosen.dispatchEvent(new Event("change")); }})()"""
+        )
+        ui.until(LOADED, "the page again")
+        return str(ui.run(back))
+
+    try:
+        light, dark = choose("light"), choose("dark")
+        assert light == "rgb(255, 255, 255)" != dark
+        ui.reload()
+        ui.sees("Cluster")
+        assert ui.run(back) == dark and ui.run("document.querySelector('#theme').value") == "dark"
+        assert choose("") in (light, dark)
+    finally:
+        ui.run("localStorage.clear()")
+
+
+@pytest.mark.usefixtures("uplot")
+def test_a_rate_is_the_last_point_of_its_chart(ui: Chromium, http: HttpClient) -> None:
+    publish(http, "plain", "counted", 5)
+    go(ui, "")
+    published = """[...document.querySelectorAll("dt")]
+      .find((one) => one.innerText === "Published").nextSibling.innerText"""
+    drawn = f"(/Published ([0-9.]+)/.exec({DESCRIBED}[1]) || [])[1]"
+    ui.until(f"{drawn} && Number.parseFloat({published}) === Number({drawn})", "they are the same")
+
+
 # ------------------------------------------------------------------ faults
 
 

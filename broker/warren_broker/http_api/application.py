@@ -120,7 +120,7 @@ class HttpApplication:
             return reply
         body = reply.body
         if isinstance(body, list):
-            if not has_pages(segments):
+            if not has_pages(segments) and query.get("pagination") != "true":
                 query.pop("page", None)
             body = await in_turns(paged(body, query))
         return HttpReply(200, await in_turns(shown(body, columns_of(query))), reply.headers)

@@ -28,7 +28,8 @@ WITH_PAGES: Final = (
     *(("queues", "*"), ("exchanges", "*"), ("users", "without-permissions")),
     ("connections", "username", "*"),
 )
-"""Paths of lists that `page=` divides; others ignore it, as in RabbitMQ. `*`: any name."""
+"""Paths of lists that `page=` divides; others ignore it, as in RabbitMQ, unless `pagination=true`
+is given, too. `*`: any name."""
 
 
 def has_pages(segments: Sequence[str]) -> bool:

@@ -22,7 +22,7 @@ function remove(view, { text, label, question, path, done, then }) {
     await request("DELETE", path());
     return done;
   };
-  return action(view, { text, label, question, danger: true, run, then });
+  return action(view, { text, label, question, danger: true, run, then, tag: "administrator" });
 }
 
 // ------------------------------------------------------------------ users
@@ -47,6 +47,7 @@ function userForm(view, known) {
   return form(view, {
     label: known === undefined ? "Add a user" : "Change the user",
     key: "user",
+    tag: "administrator",
     submit: known === undefined ? "Add user" : "Change user",
     fields: [
       ...own,
@@ -123,6 +124,7 @@ export function vhostsPage() {
   const add = form(view, {
     label: "Add a vhost",
     key: "vhost",
+    tag: "administrator",
     submit: "Add vhost",
     fields: [
       { name: "name", label: "Name", required: true },
@@ -176,6 +178,7 @@ function limitForm(view, of, name) {
   return form(view, {
     label: "Set a limit",
     key: "limit",
+    tag: "administrator",
     submit: "Set limit",
     fields: [
       { name: "limit", label: "Limit", type: "select", options: names },
@@ -211,10 +214,10 @@ function grants(view, own, given) {
         cell: (one) => link(page(`${asked}s`, one[asked]), one[asked]),
       },
       ...fields.map((field) => ({ label: words(field), cell: (one) => h("code", {}, one[field]) })),
-      { label: "", cell: (one) => clear(view, kind, one) },
+      { label: "Actions", cell: (one) => clear(view, kind, one) },
     ];
     const load = (signal) => get(`${own}/${kind}`, {}, signal);
-    view.live(load, (found) => table(title, columns, found), title);
+    view.live(load, (found) => table(title, columns, found, { titled: true }), title);
     const set = grantForm(view, { kind, title, fields, given, asked });
     view.add(panel(`Set ${title.toLowerCase()}`, set));
   }
@@ -230,6 +233,7 @@ function grantForm(view, { kind, title, fields, given, asked }) {
   return form(view, {
     label: `Set ${title.toLowerCase()}`,
     key: kind,
+    tag: "administrator",
     submit: "Set",
     fields: [
       { name: asked, label, required: true, value: asked === "vhost" ? "/" : "", list },

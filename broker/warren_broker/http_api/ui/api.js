@@ -53,6 +53,14 @@ export async function whoAmI() {
   session.tags = found.tags;
 }
 
+/**
+ * Return whether the user may do what needs a tag; null: any user of the API may. Permissions of
+ * vhosts are the node's to check.
+ */
+export function may(tag) {
+  return !tag || session.tags.includes(tag) || session.tags.includes("administrator");
+}
+
 // ------------------------------------------------------------------ paths
 
 /** Return the path of a resource; the names are encoded. Throws ApiError. */

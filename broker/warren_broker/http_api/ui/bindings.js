@@ -37,7 +37,7 @@ export function bindingColumns(view, ...ends) {
     ...(ends.includes("destination") ? [destination] : []),
     { label: "Routing key", key: "routing_key", cell: (one) => one.routing_key },
     { label: "Arguments", cell: (one) => entries(one.arguments) },
-    { label: "", cell: (one) => (one.source === "" ? null : unbind(view, one)) },
+    { label: "Actions", cell: (one) => (one.source === "" ? null : unbind(view, one)) },
   ];
 }
 

@@ -3,6 +3,7 @@
 import uPlot from "./uplot/uPlot.esm.js";
 import { get } from "./api.js";
 import { h } from "./dom.js";
+import { rateOf } from "./queues_page.js";
 
 const SPAN = "warren-chart-span";
 /** Name, seconds, and seconds between two samples. */
@@ -41,10 +42,10 @@ export const RATES = {
 };
 
 /**
- * Add a section with charts to a page. `lengthsOf` returns the object with the details of lengths
- * from what is at `path`; they stay on the page, and get other data.
+ * Add a section with charts to a page. `load(signal)` returns what was asked for with `sampled`,
+ * `lengthsOf` the object in it with the details of lengths; they stay on the page, and get other data.
  */
-export function addCharts(view, path, lengthsOf) {
+export function addCharts(view, load, lengthsOf) {
   if (!uPlot) {
     view.add(h("p", { class: "quiet-note" }, WITHOUT));
     return;
@@ -52,11 +53,6 @@ export function addCharts(view, path, lengthsOf) {
   useStyles();
   const drawn = [new Chart(LENGTHS, whole), new Chart(RATES, perSecond)];
   const place = h("div", { class: "columns" }, drawn.map((one) => one.figure));
-  const load = async (signal) => {
-    const [, age, incr] = span();
-    const lengths = { lengths_age: age, lengths_incr: incr };
-    return get(path, { ...lengths, msg_rates_age: age, msg_rates_incr: incr }, signal);
-  };
   const render = (found) => {
     const sources = { lengths: lengthsOf(found), message_stats: found.message_stats };
     for (const one of drawn) {
@@ -66,6 +62,21 @@ export function addCharts(view, path, lengthsOf) {
   };
   view.live(load, render, "Charts");
   view.add(h("div", { class: "row" }, chooser(view)));
+}
+
+/** Ask for an object with the samples that the charts show. */
+export function sampled(path, signal) {
+  const [, age, incr] = span();
+  const lengths = { lengths_age: age, lengths_incr: incr };
+  return get(path, { ...lengths, msg_rates_age: age, msg_rates_incr: incr }, signal);
+}
+
+/** Return the rate at the end of the chart of a kind of message_stats; without samples the API's. */
+export function latestRate(object, kind) {
+  const { samples } = (object.message_stats || {})[`${kind}_details`] || {};
+  const points = perSecond([...(samples || [])].reverse());
+  const value = points.length ? points.at(-1)[1] : null;
+  return value === null ? rateOf(object, kind) : `${value.toFixed(1)}/s`;
 }
 
 function chooser(view) {
@@ -163,9 +174,10 @@ class Chart {
   }
 
   options(width) {
-    const styles = getComputedStyle(document.documentElement);
-    const stroke = styles.getPropertyValue("--quiet");
-    const grid = { stroke: styles.getPropertyValue("--line"), width: 1 };
+    // Of elements: the colours' names stand for two, of which the theme takes one.
+    const header = document.querySelector("header");
+    const stroke = getComputedStyle(header.querySelector(".user")).color;
+    const grid = { stroke: getComputedStyle(header).borderBottomColor, width: 1 };
     const lines = this.kind.lines.map(([label], at) => ({
       label,
       stroke: COLOURS[at],

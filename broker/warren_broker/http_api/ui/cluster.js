@@ -1,11 +1,10 @@
 // The cluster and its nodes.
 
 import { at, get, request } from "./api.js";
-import { addCharts } from "./charts.js";
+import { addCharts, latestRate, sampled } from "./charts.js";
 import { count, facts, h, link, mark, page } from "./dom.js";
 import { action, form, panel } from "./form.js";
 import { table } from "./list.js";
-import { rateOf } from "./queues_page.js";
 import { View } from "./view.js";
 
 // ------------------------------------------------------------------ overview
@@ -23,11 +22,11 @@ export function overviewPage() {
   const view = new View("Overview");
   let last = {}; // asked for once: the sections are loaded in their order
   const overview = async (signal) => {
-    last = await get(at("overview"), {}, signal);
+    last = await sampled(at("overview"), signal);
     return last;
   };
   view.live(overview, totals);
-  addCharts(view, at("overview"), (found) => found.queue_totals);
+  addCharts(view, () => last, (found) => found.queue_totals || {});
   view.live((signal) => get(at("nodes"), {}, signal), nodes, "Nodes");
   view.live(() => last, ports, "Listeners");
   view.add(panel("Definitions", definitions(view)));
@@ -51,7 +50,7 @@ function totals(found) {
       ["Messages unacknowledged", count(queues.messages_unacknowledged)],
       ["Messages in all", count(queues.messages)],
     ]),
-    facts(RATES.map(([label, kind]) => [label, rateOf(found, kind)])),
+    facts(RATES.map(([label, kind]) => [label, latestRate(found, kind)])),
     facts(
       ["connections", "channels", "exchanges", "queues", "consumers"].map((kind) => [
         kind[0].toUpperCase() + kind.slice(1),
@@ -74,6 +73,7 @@ function ports(found) {
 function definitions(view) {
   const save = action(view, {
     text: "Export definitions",
+    tag: "administrator",
     run: async () => {
       const found = await request("GET", at("definitions"), { raw: true });
       const data = new Blob([found], { type: "application/json" });
@@ -86,6 +86,7 @@ function definitions(view) {
   const load = form(view, {
     label: "Import definitions",
     key: "import",
+    tag: "administrator",
     submit: "Import",
     fields: [{ name: "text", label: "To import", type: "area", rows: 6, required: true }],
     run: async ({ text }) => {
@@ -131,7 +132,7 @@ function duration(ms) {
 }
 
 function nodes(found) {
-  return table("Nodes", NODE_COLUMNS, found);
+  return table("Nodes", NODE_COLUMNS, found, { titled: true });
 }
 
 function nodeState(node) {
@@ -161,6 +162,7 @@ export function nodePage(name) {
       text,
       question,
       danger,
+      tag: "administrator",
       run: async () => {
         await (verb ? request("POST", `${own}/${verb}`) : request("DELETE", own));
         return done;
@@ -188,6 +190,7 @@ export function nodePage(name) {
   );
   const rebalance = action(view, {
     text: "Rebalance leaders",
+    tag: "administrator",
     question: "Spread the leaders of queues over the nodes?",
     run: async () => {
       await request("POST", at("rebalance", "queues"));

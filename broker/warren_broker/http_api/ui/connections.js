@@ -88,7 +88,7 @@ function overview({ connection, channels }) {
     ["Frame max", count(connection.frame_max)],
     ["Client properties", entries(connection.client_properties)],
   ]);
-  return [about, h("h3", {}, "Channels"), table("Channels", CHANNELS, channels)];
+  return [about, table("Channels", CHANNELS, channels)];
 }
 
 function since(ms) {

@@ -85,7 +85,7 @@ export function exchangePage(vhost, named) {
   ]) {
     const load = (signal) => get(`${own}/bindings/${end}`, {}, signal);
     const columns = bindingColumns(view, other);
-    view.live(load, (found) => table(title, columns, found), title);
+    view.live(load, (found) => table(title, columns, found, { titled: true }), title);
   }
   view.add(panel("Publish a message", publishForm(view, vhost, { exchange: name })));
   if (name !== "") {

@@ -1,5 +1,6 @@
 // Forms, buttons and questions. What the API refuses is said where it was asked for.
 
+import { may } from "./api.js";
 import { h } from "./dom.js";
 import { shownError } from "./view.js";
 
@@ -8,9 +9,12 @@ let numbers = 0;
 /**
  * Return a form. fields: {name, label, type, value, options, required, hint, min, max}; type is
  * text, password, number, checkbox, select, area or json. `run(values)` makes the request, and
- * returns what to say.
+ * returns what to say. There is none for a user without `tag`.
  */
-export function form(view, { label, fields, submit, run, keep, danger, key }) {
+export function form(view, { label, fields, submit, run, keep, danger, key, tag }) {
+  if (!may(tag)) {
+    return null;
+  }
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
   const button = h("button", { type: "submit", class: danger ? "danger" : null }, submit);
   const inputs = fields.map((field) => ({ field, input: inputOf(field) }));
@@ -121,16 +125,22 @@ function json(label, text) {
   return value;
 }
 
-/** Return a part of the page that opens and closes. */
+/** Return a part of the page that opens and closes; null for one with nothing in it. */
 export function panel(title, ...children) {
+  if (children.flat().every((one) => one === null)) {
+    return null;
+  }
   return h("details", { class: "panel" }, h("summary", {}, title), children);
 }
 
 /**
  * Return a button. `question` is asked before; `run` makes the request and returns what to say;
- * `then` is done afterwards instead of a refresh.
+ * `then` is done afterwards instead of a refresh. There is none for a user without `tag`.
  */
-export function action(view, { text, label, question, run, then, danger, key }) {
+export function action(view, { text, label, question, run, then, danger, key, tag }) {
+  if (!may(tag)) {
+    return null;
+  }
   const press = async (event) => {
     if (question && !(await confirmed(question, text))) {
       return;

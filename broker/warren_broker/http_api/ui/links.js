@@ -30,7 +30,7 @@ export function shovelsPage() {
     { label: "Moved", key: "forwarded", number: true, cell: (one) => count(one.forwarded) },
     { label: "Under way", key: "pending", number: true, cell: (one) => count(one.pending) },
     { label: "Left", key: "remaining", number: true, cell: (one) => count(one.remaining) },
-    { label: "", cell: (one) => shovelActions(view, one) },
+    { label: "Actions", cell: (one) => shovelActions(view, one) },
   ];
   listing(view, {
     name: "shovels",
@@ -71,6 +71,7 @@ function shovelActions(view, one) {
       text,
       label: `${text} ${one.name}`,
       key: `${text} ${one.vhost} ${one.name}`,
+      tag: "policymaker",
       question,
       danger: Boolean(question),
       run: async () => {
@@ -100,6 +101,7 @@ function shovelForm(view) {
   return form(view, {
     label: "Add a shovel",
     key: "shovel",
+    tag: "policymaker",
     submit: "Add shovel",
     fields: [
       vhostField(),
@@ -162,7 +164,7 @@ function parameters(view, component, label, word, adds) {
     { label: "Vhost", key: "vhost", cell: (one) => one.vhost },
     { label: "Name", key: "name", cell: (one) => one.name },
     { label: "Definition", cell: (one) => definition(one.value) },
-    { label: "", cell: (one) => drop(view, component, one, word) },
+    { label: "Actions", cell: (one) => drop(view, component, one, word) },
   ];
   const path = () =>
     chosen === null ? at("parameters", component) : at("parameters", component, chosen);
@@ -179,6 +181,7 @@ function parameters(view, component, label, word, adds) {
   const add = form(view, {
     label: `Add an ${word}`,
     key: component,
+    tag: "policymaker",
     submit: `Add ${word}`,
     fields,
     run: async ({ vhost, name, uri, more }) => {
@@ -199,6 +202,7 @@ function drop(view, component, one, word) {
     text: "Delete",
     label: `Delete ${word} ${one.name} of vhost ${one.vhost}`,
     key: `${component} ${one.vhost} ${one.name}`,
+    tag: "policymaker",
     question: `Delete the ${word} ${one.name}?`,
     danger: true,
     run: async () => {

@@ -10,9 +10,10 @@ const kept = new Map();
 /**
  * Return a table. columns: {label, cell(row), key, number, when(row)}; one with `when` is left out
  * unless that holds for a row. A column with `key` can be sorted by, `choice` {sort, reverse} says
- * by what it is, `sorted(key)` is called for another choice.
+ * by what it is, `sorted(key)` is called for another choice. `titled`: the page has the label as a
+ * heading already.
  */
-export function table(label, all, rows, { choice, sorted, empty } = {}) {
+export function table(label, all, rows, { choice, sorted, empty, titled } = {}) {
   if (rows.length === 0) {
     return h("p", { class: "none" }, empty || "None.");
   }
@@ -25,7 +26,8 @@ export function table(label, all, rows, { choice, sorted, empty } = {}) {
     ),
   );
   const head = h("tr", {}, columns.map((one) => heading(one, choice, sorted)));
-  const made = h("table", {}, h("caption", {}, label), h("thead", {}, head), h("tbody", {}, body));
+  const caption = h("caption", { class: titled ? "unseen" : null }, label);
+  const made = h("table", {}, caption, h("thead", {}, head), h("tbody", {}, body));
   return h("div", { class: "wide", role: "region", "aria-label": label, tabindex: "0" }, made);
 }
 
@@ -69,7 +71,7 @@ export function listing(view, { name, label, path, columns, query, filter = true
 }
 
 async function loadPage(path, choice, query, signal) {
-  const asked = { ...query, page: choice.page, page_size: choice.size };
+  const asked = { ...query, page: choice.page, page_size: choice.size, pagination: true };
   if (choice.text) {
     Object.assign(asked, { name: choice.text, use_regex: choice.regex });
   }

@@ -11,6 +11,7 @@ import { policiesPage } from "./policies.js";
 import { queuePage } from "./queue_page.js";
 import { queuesPage } from "./queues_page.js";
 import { chosenVhost, chooseVhost } from "./vhosts.js";
+import { THEMES, chooseTheme, theme } from "./theme.js";
 import { View, INTERVALS_S, interval, setSeconds, shownError } from "./view.js";
 
 /** Paths and their pages, with RabbitMQ's addresses; `menu` has an entry in the menu. */
@@ -106,6 +107,10 @@ function frame() {
     ),
   );
   const refresh = h("select", { id: "interval", on: { change: changeInterval } }, pauses);
+  const looks = THEMES.map(([value, text]) =>
+    h("option", { value, selected: value === theme() }, text),
+  );
+  const look = h("select", { id: "theme", on: { change: changeTheme } }, looks);
   const tags = session.tags.length ? ` (${session.tags.join(", ")})` : "";
   app.replaceChildren(
     h(
@@ -118,6 +123,8 @@ function frame() {
       h("label", { for: "interval" }, "Refresh"),
       refresh,
       h("button", { type: "button", on: { click: () => view.refresh() } }, "Now"),
+      h("label", { for: "theme" }, "Colours"),
+      look,
       h("span", { class: "user" }, session.user + tags),
       h("button", { type: "button", id: "log-out", on: { click: () => end("") } }, "Log out"),
     ),
@@ -140,6 +147,11 @@ function skip(event) {
 function changeInterval(event) {
   setSeconds(Number(event.target.value));
   view.refresh();
+}
+
+function changeTheme(event) {
+  chooseTheme(event.target.value);
+  show(); // charts are drawn in the new colours
 }
 
 function changeVhost(event) {

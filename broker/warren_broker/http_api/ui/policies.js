@@ -26,12 +26,13 @@ function policies(view, kind, label, apply) {
     { label: "Apply to", key: "apply-to", cell: (one) => one["apply-to"] },
     { label: "Definition", cell: (one) => entries(one.definition) },
     { label: "Priority", key: "priority", number: true, cell: (one) => one.priority },
-    { label: "", cell: (one) => drop(view, kind, one) },
+    { label: "Actions", cell: (one) => drop(view, kind, one) },
   ];
   listing(view, { name: kind, label, path: () => inVhost(kind), columns });
   const set = form(view, {
     label: `Add or change: ${label.toLowerCase()}`,
     key: kind,
+    tag: kind === "policies" ? "policymaker" : "administrator",
     submit: "Set policy",
     fields: [
       vhostField(),
@@ -60,6 +61,7 @@ function drop(view, kind, one) {
     text: "Delete",
     label: `Delete ${one.name} of vhost ${one.vhost}`,
     key: `${kind} ${one.vhost} ${one.name}`,
+    tag: kind === "policies" ? "policymaker" : "administrator",
     question: `Delete the policy ${one.name} of vhost ${one.vhost}?`,
     danger: true,
     run: async () => {

@@ -1,13 +1,13 @@
 // One queue: its state, bindings, consumers and messages, and what may be done with it.
 
 import { at, get, request, tryGet } from "./api.js";
-import { addCharts } from "./charts.js";
+import { addCharts, latestRate, sampled } from "./charts.js";
 import { bindForm, bindingColumns } from "./bindings.js";
 import { count, entries, facts, h, link, mark, page } from "./dom.js";
 import { action, form, panel } from "./form.js";
 import { table } from "./list.js";
 import { getForm, publishForm } from "./messages.js";
-import { rateOf, stateOf } from "./queues_page.js";
+import { stateOf } from "./queues_page.js";
 import { View } from "./view.js";
 
 const COUNTS = [
@@ -37,8 +37,13 @@ const RATES = [
 export function queuePage(vhost, name) {
   const view = new View(`Queue ${name}`);
   const own = at("queues", vhost, name);
-  view.live((signal) => get(own, {}, signal), overview, "Overview");
-  addCharts(view, own, (queue) => queue);
+  let last = {}; // asked for once: the sections are loaded in their order
+  const load = async (signal) => {
+    last = await sampled(own, signal);
+    return last;
+  };
+  view.live(load, overview, "Overview");
+  addCharts(view, () => last, (queue) => queue);
   view.live((signal) => mover(vhost, name, signal), moving);
   const bindings = (signal) => get(`${own}/bindings`, {}, signal);
   const columns = bindingColumns(view, "source");
@@ -73,7 +78,7 @@ function overview(queue) {
   ]);
   const told = [...COUNTS, ...RARE_COUNTS.filter(([, key]) => queue[key] > 0)];
   const counts = facts(told.map(([label, key]) => [label, count(queue[key])]));
-  const rates = facts(RATES.map(([label, kind]) => [label, rateOf(queue, kind)]));
+  const rates = facts(RATES.map(([label, kind]) => [label, latestRate(queue, kind)]));
   return [h("div", { class: "columns" }, about, counts, rates), consumers(queue)];
 }
 
@@ -104,7 +109,7 @@ function consumers(queue) {
     { label: "Prefetch", number: true, cell: (one) => count(one.prefetch_count) },
     { label: "Arguments", cell: (one) => entries(one.arguments) },
   ];
-  return [h("h3", {}, "Consumers"), table("Consumers", columns, queue.consumer_details)];
+  return table("Consumers", columns, queue.consumer_details);
 }
 
 // ------------------------------------------------------------------ moving messages
@@ -148,6 +153,7 @@ function moveForm(view, vhost, queue) {
   const made = form(view, {
     label: "Move messages",
     key: "move",
+    tag: "policymaker",
     submit: "Move messages",
     fields: [{ name: "to", label: "To the queue", required: true }],
     run: async ({ to }) => {
@@ -175,7 +181,7 @@ function moveForm(view, vhost, queue) {
   const about =
     "A shovel moves the messages that are in the queue now, and removes itself. It acts for you, " +
     "with your permissions in this vhost.";
-  return [h("p", {}, about), made];
+  return made && [h("p", {}, about), made];
 }
 
 // ------------------------------------------------------------------ the end
