@@ -43,7 +43,8 @@ export const RATES = {
 
 /**
  * Add a section with charts to a page. `load(signal)` returns what was asked for with `sampled`,
- * `lengthsOf` the object in it with the details of lengths; they stay on the page, and get other data.
+ * `lengthsOf` the object in it with the details of lengths; they stay on the page, and get other
+ * data.
  */
 export function addCharts(view, load, lengthsOf) {
   if (!uPlot) {
@@ -71,7 +72,7 @@ export function sampled(path, signal) {
   return get(path, { ...lengths, msg_rates_age: age, msg_rates_incr: incr }, signal);
 }
 
-/** Return the rate at the end of the chart of a kind of message_stats; without samples the API's. */
+/** Return the rate at the end of the chart of a kind of message_stats; without samples, the API's. */
 export function latestRate(object, kind) {
   const { samples } = (object.message_stats || {})[`${kind}_details`] || {};
   const points = perSecond([...(samples || [])].reverse());
