@@ -72,7 +72,7 @@ export function sampled(path, signal) {
   return get(path, { ...lengths, msg_rates_age: age, msg_rates_incr: incr }, signal);
 }
 
-/** Return the rate at the end of the chart of a kind of message_stats; without samples, the API's. */
+/** Return the rate at the end of the chart of a kind of message_stats, or the API's. */
 export function latestRate(object, kind) {
   const { samples } = (object.message_stats || {})[`${kind}_details`] || {};
   const points = perSecond([...(samples || [])].reverse());
