@@ -29,6 +29,8 @@ from warren_broker.metadata.records import Grant, User, Vhost
 from warren_broker.metadata.vhost_protection import PROTECTED, protection
 from warren_broker.metadata.vhosts_and_users import check_patterns
 
+ALL: Final = ".*"
+"""The pattern of everything."""
 VHOST_LIMITS: Final = "vhost-limits"
 """Component of the parameters in which RabbitMQ keeps the limits of vhosts."""
 _METADATA = ("description", "tags", "default_queue_type")
@@ -174,12 +176,21 @@ def _plan_limits(plan: ImportPlan, of: Literal["vhost", "user"], owner: str, giv
 
 
 def plan_permissions(plan: ImportPlan) -> None:
-    """Add permissions and topic permissions, of users of the file or of the cluster."""
+    """Add permissions and topic permissions, of users of the file or of the cluster.
+
+    As in RabbitMQ, the user that imports a vhost that was not there may do everything in it, unless
+    the file says what: otherwise no user could use it.
+    """
     for kind in ("permissions", "topic_permissions"):
         for number, entry in plan.each(kind):
             vhost = plan.vhost_of(kind, number, entry)
             if vhost is not None:
                 _plan_grant(plan, kind, vhost, entry)
+    user = plan.importer
+    for vhost in plan.vhosts if user is not None else ():
+        if vhost not in plan.state.scopes and ("permissions", vhost, user, None) not in plan.seen:
+            name = f"permissions of user '{user}' in vhost '{vhost}'"
+            plan.add("permissions", name, PutGrant(Grant(vhost, user, ALL, ALL, ALL)))
 
 
 def _plan_grant(

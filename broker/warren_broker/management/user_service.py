@@ -13,6 +13,7 @@ from typing import Any
 
 from warren_broker import errors
 from warren_broker.amqp10.caller import PERFORMED, Answer, Asker
+from warren_broker.definition_files.access_objects import ALL
 from warren_broker.management import user_values as values
 from warren_broker.management import users as m
 from warren_broker.management.resource import Listed, Performed, Put, Shown
@@ -25,7 +26,6 @@ from warren_raft.quoting import quoted
 log = logging.getLogger(__name__)
 LISTED_MAX = 5_000
 """Values in one answer: Proton's values hold 65,535 parts."""
-ALL = ".*"
 
 
 def _looking(asker: Asker) -> MetadataState:

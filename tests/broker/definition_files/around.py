@@ -45,10 +45,15 @@ class Around:
         return f"hash of {password}"
 
 
-def load(world: World, document: dict[str, Any] | bytes, vhost: str | None = None) -> ImportReport:
+def load(
+    world: World,
+    document: dict[str, Any] | bytes,
+    vhost: str | None = None,
+    importer: str | None = None,
+) -> ImportReport:
     """Check and import; refusals are raised."""
     data = document if isinstance(document, bytes) else json.dumps(document).encode()
-    checked = check_import(parse(data), world.state, Around(), vhost)
+    checked = check_import(parse(data), world.state, Around(), vhost, importer)
     world.do(ImportDefinitions(checked.commands))
     return checked.report
 

@@ -423,3 +423,21 @@ def test_large_integers_and_deep_values() -> None:
     load(world, {"queues": [{**QUEUE, "arguments": longest}]})
     shown = json.loads(json.dumps(exported(world).document))["queues"][0]["arguments"]
     assert shown == {**longest, "x-queue-type": "classic"}
+
+
+def test_who_imports_a_new_vhost_may_do_everything_in_it_unless_the_file_says_what() -> None:
+    """No user could use it before."""
+    world = World()
+    said = {"user": "guest", "configure": "^c", "write": "^w", "read": "^r"}
+    document = {
+        "vhosts": [{"name": "new"}, {"name": "said"}, {"name": "/"}],
+        "permissions": [{"vhost": "said", **said}],
+    }
+    before = world.state.grants[("/", "guest", None)]
+    load(world, document, importer="guest")
+    grants = world.state.grants
+    patterns = [(one.configure, one.write, one.read) for one in grants.values() if one.vhost != "/"]
+    assert sorted(patterns) == [(".*", ".*", ".*"), ("^c", "^w", "^r")]
+    assert grants[("/", "guest", None)] == before, "it was there"
+    load(world, {"vhosts": [{"name": "booted"}]})
+    assert not [key for key in grants if key[0] == "booted"], "no user imports a file at the start"
