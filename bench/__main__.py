@@ -16,6 +16,7 @@ from bench.commands import commands
 from bench.flame_graphs import FLAMES, index
 from bench.generator import Missing
 from bench.groups import groups
+from bench.hostile import hostile
 from bench.loads import LOADS, loads, page
 from bench.log_writes import log_writes
 from bench.nats import LOADS as NATS_LOADS
@@ -29,6 +30,35 @@ from bench.socket_sends import socket_sends
 
 LOAD_NAMES = {"loads": [each.name for each in LOADS], "nats": [name for name, _ in NATS_LOADS]}
 """Part → the names that `--load` takes for it."""
+
+
+BROKER_PARTS = (
+    "throughput",
+    "amqp10",
+    "loads",
+    "failover",
+    "groups",
+    "commands",
+    "clients",
+    "restart",
+    "memory",
+    "hostile",
+)
+OTHER_PARTS = (
+    "nats",
+    "processes",
+    "raft",
+    "spark",
+    "decoding",
+    "encoding",
+    "staging",
+    "writes",
+    "sends",
+    "prefetch",
+    "singles",
+    "spool",
+    "publish",
+)
 
 
 def spark(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -84,33 +114,7 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     """Return the command line's options; a load that no part has ends the program."""
     parser = argparse.ArgumentParser(prog="build.py bench", description=__doc__)
     default = Plan()
-    brokers_parts = (
-        "throughput",
-        "amqp10",
-        "loads",
-        "failover",
-        "groups",
-        "commands",
-        "clients",
-        "restart",
-        "memory",
-    )
-    others = (
-        "nats",
-        "processes",
-        "raft",
-        "spark",
-        "decoding",
-        "encoding",
-        "staging",
-        "writes",
-        "sends",
-        "prefetch",
-        "singles",
-        "spool",
-        "publish",
-    )
-    names = (*brokers_parts, *others)
+    names = (*BROKER_PARTS, *OTHER_PARTS)
     parser.add_argument(
         "parts",
         nargs="*",
@@ -183,6 +187,7 @@ def main() -> int:
         "clients": lambda: clients(plan),
         "restart": lambda: backlog.restart(plan),
         "memory": lambda: backlog.memory(plan),
+        "hostile": lambda: hostile(plan),
         "raft": lambda: raft(plan),
         "spark": lambda: spark(options),
         "decoding": decoding,

@@ -220,6 +220,10 @@ class RabbitMQ:
         """Evaluate an Erlang expression on the first node; what has no setting is set so."""
         return self._control("eval", expression)
 
+    def more_settings(self, i: int) -> str:
+        """Return lines of one node's rabbitmq.conf that differ between nodes."""
+        return ""
+
     # ------------------------------------------------------------ inside
 
     def _emulator(self, i: int) -> int:
@@ -274,6 +278,7 @@ class RabbitMQ:
             for j in range(self._count)
         )
         text = CONFIG.format(port=self._amqp[i], members=members) + self._settings
+        text += self.more_settings(i)
         (home / "rabbitmq.conf").write_text(text)
         (home / "enabled_plugins").write_text(f"[{','.join(self._plugins)}].\n")
         cookie = self.data / ".erlang.cookie"
