@@ -358,6 +358,16 @@ def test_detailed_metrics_are_chosen_by_family_and_vhost(cluster: LocalCluster) 
     assert refused.value.code == 400 and b"fields" in refused.value.read()
 
 
+def test_the_parts_of_the_memory_add_up_to_the_process(cluster: LocalCluster) -> None:
+    whole, parts = scraped(cluster, 0), scraped(cluster, 0, "/metrics/memory-breakdown")
+    used = [value for (name, _), value in parts.items() if name.startswith("rabbitmq_memory_")]
+    resident = whole["rabbitmq_process_resident_memory_bytes", frozenset()]
+    assert len(used) == 26 and abs(sum(used) - resident) < resident / 4, "of two moments"
+    kinds = [value for (name, _), value in parts.items() if name == "warren_memory_resident_bytes"]
+    assert abs(sum(kinds) - resident) < resident / 4
+    assert not [name for name, _ in parts if "queue_messages" in name]
+
+
 def test_shovels_and_federation_links_are_counted_by_their_status(cluster: LocalCluster) -> None:
     vhost, uri = "/", f"amqp://guest:guest@{cluster.addresses[0]}"
     wrong = uri.replace("guest@", "wrong@")

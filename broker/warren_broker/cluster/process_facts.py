@@ -19,6 +19,23 @@ def resident_bytes() -> int:
         return 0
 
 
+_KINDS = {"RssAnon": "anonymous", "RssFile": "file", "RssShmem": "shared"}
+
+
+def resident_kinds() -> dict[str, int]:
+    """Return this process's resident bytes by what they are of; empty where that is not known."""
+    found = {}
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as lines:
+            for line in lines:
+                name, _, value = line.partition(":")
+                if name in _KINDS:
+                    found[_KINDS[name]] = int(value.split()[0]) << 10
+    except (OSError, IndexError, ValueError):
+        return {}
+    return found
+
+
 def disk_free_bytes(data_dir: Path) -> int:
     """Return what is free on the disk of a folder, for a user; raises OSError."""
     status = os.statvfs(data_dir)

@@ -25,7 +25,7 @@ from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.resource_alarms import ResourceAlarms
 from warren_broker.config import NodeConfig
 from warren_broker.prometheus import exposition
-from warren_broker.prometheus.exposition import ScrapeView
+from warren_broker.prometheus.exposition import MEMORY_BREAKDOWN, ScrapeView
 from warren_broker.prometheus.readings import Gathering, NodeReading
 from warren_raft.address_shares import AddressShares
 from warren_raft.runtime.loop import Loop
@@ -249,6 +249,7 @@ class MetricsEndpoint:
             wanted.path: ScrapeView(whole, wanted.return_per_object_metrics),
             f"{wanted.path}/per-object": ScrapeView("per-object", True),
             f"{wanted.path}/detailed": ScrapeView("detailed", True, groups=()),
+            f"{wanted.path}/{MEMORY_BREAKDOWN}": ScrapeView(MEMORY_BREAKDOWN, False),
         }
         metrics = Metrics(loop, broker, alarms, settings)
         try:

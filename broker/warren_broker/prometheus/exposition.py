@@ -17,11 +17,17 @@ from warren_broker import VERSION
 from warren_broker.certificate_ends import CertificateEnd, first_ends
 from warren_broker.cluster.allocator import Allocated, allocated
 from warren_broker.cluster.led_queues import MemberCounts
-from warren_broker.cluster.process_facts import disk_free_bytes, open_files, resident_bytes
+from warren_broker.cluster.process_facts import (
+    disk_free_bytes,
+    open_files,
+    resident_bytes,
+    resident_kinds,
+)
 from warren_broker.config import AlarmSettings
 from warren_broker.counters import FAMILIES
 from warren_broker.message_stats import COUNTED
 from warren_broker.prometheus.detailed import PREFIX, chosen
+from warren_broker.prometheus.memory_breakdown import memory_families
 from warren_broker.prometheus.readings import (
     LINKS,
     SHOVELS,
@@ -62,6 +68,9 @@ POSITIONS: Final[tuple[tuple[str, str], ...]] = (
 """Name and text of each field of `LogPosition`."""
 
 
+MEMORY_BREAKDOWN: Final = "memory-breakdown"
+
+
 @dataclass(frozen=True, slots=True)
 class ScrapeView:
     """What a scrape asks for.
@@ -88,6 +97,7 @@ class ProcessReading:
     disk_free_bytes: int
     certificates: list[CertificateEnd]
     allocated: Allocated | None
+    resident_kinds: dict[str, int]
 
     @classmethod
     def taken(cls, data_dir: Path, certificates: Iterable[Path]) -> ProcessReading:
@@ -99,6 +109,7 @@ class ProcessReading:
             disk_free_bytes(data_dir),
             first_ends(certificates),
             allocated(),
+            resident_kinds(),
         )
 
 
@@ -127,8 +138,15 @@ class _Readings(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield each family once."""
+        if self._view.endpoint == MEMORY_BREAKDOWN:
+            yield from self._identity()
+            process = self._process
+            known = process.resident_bytes, process.resident_kinds, process.allocated
+            yield from memory_families(*known)
+            return
         groups = self._view.groups
-        return self._all() if groups is None else chosen(self._all(), groups, self._view.vhosts)
+        shown = self._all()
+        yield from shown if groups is None else chosen(shown, groups, self._view.vhosts)
 
     def _all(self) -> Iterator[Metric]:
         yield from self._identity()
