@@ -25,6 +25,7 @@ from warren_broker.amqp10.addresses import ClaimSource, StageTarget, ViewSource
 from warren_broker.amqp10.caller import Asker
 from warren_broker.block.block import FORM_AMQP10, Block, encode
 from warren_broker.cluster.client.reads import ReadFailed
+from warren_broker.cluster.turn_shares import TurnShares
 from warren_broker.counters import Counters
 from warren_broker.kernel import Selection
 from warren_broker.management import claims as claim_resource
@@ -279,6 +280,9 @@ class Broker10(Rights):
             client=lambda queue: SimpleNamespace(with_messages=self._with_messages),
             ask=self._ask,
         )
+        self.publishing = SimpleNamespace(
+            shares=TurnShares(SimpleNamespace(turn=1))  # type: ignore[arg-type]
+        )
         failed = ReadFailed("no claim", False)
         self.reading = SimpleNamespace(
             runs=lambda *given: self._did(given, failed),
@@ -360,6 +364,9 @@ def try10(
     except errors.Refusal as refusal:
         assert not broker.done and not answers
         return refusal
+    if not broker.done and isinstance(answers[0], errors.Refusal):
+        (refused,) = answers
+        return refused
     assert broker.done and len(answers) == 1, (request, answers)
     return None
 

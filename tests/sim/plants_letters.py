@@ -49,14 +49,14 @@ def a_refused_letter_counts_as_confirmed() -> list[Replacement]:
 
 def a_letter_without_a_route_is_settled() -> list[Replacement]:
     """The forwarder settles what no queue is to have."""
-    publish = LetterForwarder._publish
+    send = LetterForwarder._send
 
-    def careless(self: LetterForwarder, letters: Any, rows: Any) -> None:
-        publish(self, letters, rows)
+    def careless(self: LetterForwarder, letters: Any, rows: Any, routed: Any) -> None:
+        send(self, letters, rows, routed)
         for one in rows:
             one.waits = one.waits and bool(one.confirmed)
 
-    return [(LetterForwarder, "_publish", careless)]
+    return [(LetterForwarder, "_send", careless)]
 
 
 def a_new_leader_forwards_no_older_letters() -> list[Replacement]:

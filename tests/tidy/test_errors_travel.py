@@ -7,9 +7,13 @@ import ast
 from tidy import house
 from tidy.ratchet import over
 
-RIMS = {"warren_broker.server.connection_faults", "warren_broker.cluster.leader.set_aside"}
-"""What is caught there ends something: one client's connection, one message's way, as floor 5 ends
-a process."""
+RIMS = {
+    "warren_broker.server.connection_faults",
+    "warren_broker.cluster.leader.set_aside",
+    "warren_broker.cluster.turn_shares",
+}
+"""What is caught there ends something: one client's connection, one message's way, the routing of
+one run, as floor 5 ends a process."""
 
 
 def catches_all(handler: ast.ExceptHandler) -> bool:

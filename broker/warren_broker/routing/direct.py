@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from warren_broker.metadata.records import Binding, BindingKey
 from warren_broker.routing.matcher import CountedDestinations, Destination, RoutedMessage
+from warren_broker.steps import Steps
 
 
 class DirectMatcher:
@@ -23,8 +26,12 @@ class DirectMatcher:
         if not there.counts:
             del self.by_key[binding.routing_key]
 
-    def match(self, message: RoutedMessage, found: dict[Destination, None]) -> None:
-        for routing_key in message.routing_keys:
+    def match(
+        self, message: RoutedMessage, found: dict[Destination, None], steps: Steps
+    ) -> Iterable[None]:
+        for routing_key in message.distinct_keys:
             there = self.by_key.get(routing_key)
             if there is not None:
                 found.update(dict.fromkeys(there.counts))
+            if steps.take(1 if there is None else 1 + len(there.counts)):
+                yield

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from warren_broker.metadata.records import Binding, BindingKey
 from warren_broker.routing.matcher import CountedDestinations, Destination, RoutedMessage
+from warren_broker.steps import Steps
 
 
 class FanoutMatcher:
@@ -20,5 +23,9 @@ class FanoutMatcher:
     def remove(self, key: BindingKey, binding: Binding) -> None:
         self.all.remove(key[:2])
 
-    def match(self, message: RoutedMessage, found: dict[Destination, None]) -> None:
+    def match(
+        self, message: RoutedMessage, found: dict[Destination, None], steps: Steps
+    ) -> Iterable[None]:
         found.update(dict.fromkeys(self.all.counts))
+        steps.take(len(self.all.counts))
+        return ()

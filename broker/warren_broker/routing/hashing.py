@@ -13,6 +13,7 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from warren_broker.routing.matcher import Destination
+from warren_broker.steps import PIECE, Steps, Work
 
 SLOTS_BITS: Final = 17
 SLOTS: Final = 1 << SLOTS_BITS
@@ -96,6 +97,11 @@ def cost(drawn: int) -> int:
     return (64 - top << _FRACTION_BITS) - log + 1
 
 
+def seed_of(destination: Destination) -> int:
+    """Return what a destination draws its numbers from."""
+    return hash_of(list(destination))
+
+
 class WeightedChoice:
     """One destination for each hash, in proportion to weights.
 
@@ -110,26 +116,40 @@ class WeightedChoice:
 
     __slots__ = ("_owners", "_seeds", "destinations", "weights")
 
-    def __init__(self, destinations: tuple[Destination, ...], weights: tuple[int, ...]) -> None:
-        """At least one destination, each once, in an order equal on every node; weights >= 1."""
-        assert destinations and len(destinations) == len(weights), (destinations, weights)
+    def __init__(
+        self,
+        destinations: tuple[Destination, ...],
+        weights: tuple[int, ...],
+        seeds: tuple[int, ...],
+    ) -> None:
+        """At least one destination, each once, in an order equal on every node; weights >= 1.
+
+        seeds  `seed_of` each
+        """
+        assert destinations and len(destinations) == len(weights) == len(seeds), (
+            destinations,
+            weights,
+        )
         self.destinations = destinations
         self.weights = weights
-        self._seeds = tuple(hash_of(list(destination)) for destination in destinations)
+        self._seeds = seeds
         self._owners = array("I", bytes(4 * SLOTS))
 
-    def of(self, hashed: int) -> Destination:
-        """Return the destination of a hash of 64 bits."""
+    def of(self, hashed: int, steps: Steps) -> Work[Destination]:
+        """Find the destination of a hash of 64 bits."""
         slot = hashed >> 64 - SLOTS_BITS
         owner = self._owners[slot]
         if not owner:
-            owner = self._owners[slot] = 1 + self._cheapest((slot + 1) * _GOLDEN & _WORD)
+            cheapest = yield from self._cheapest((slot + 1) * _GOLDEN & _WORD, steps)
+            owner = self._owners[slot] = 1 + cheapest
         return self.destinations[owner - 1]
 
-    def _cheapest(self, salt: int) -> int:
-        """Return the position of the destination with the lowest cost per weight."""
+    def _cheapest(self, salt: int, steps: Steps) -> Work[int]:
+        """Find the position of the destination with the lowest cost per weight."""
         best, best_cost, best_weight, best_drawn = 0, 1, 0, 0  # costs more than anything
         for at, (seed, weight) in enumerate(zip(self._seeds, self.weights, strict=True)):
+            if not at % PIECE and steps.take(min(PIECE, len(self.weights) - at)):
+                yield
             drawn = mixed(salt ^ seed) or 1
             if weight <= best_weight and drawn <= best_drawn:
                 continue  # a lower number costs more: no need to compute how much

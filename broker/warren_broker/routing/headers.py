@@ -7,65 +7,110 @@ present.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from warren_broker.metadata.records import Binding, BindingKey
 from warren_broker.routing.matcher import Destination, Headers, RoutedMessage
+from warren_broker.steps import PIECE, Steps
+
+BYTES_PER_STEP = 1024
+"""Bytes of values that are compared in one step."""
+
+
+class _Rule(NamedTuple):
+    """A binding's pairs, with values as `comparable` has them; None: any value.
+
+    either  one pair that holds is enough
+    steps   that a comparison may take
+    """
+
+    destination: Destination
+    either: bool
+    pairs: tuple[tuple[str, Any], ...]
+    steps: int
 
 
 class HeadersMatcher:
-    """Bindings as pairs to be compared, in the order in which they were added."""
+    """Bindings as pairs to be compared."""
 
     __slots__ = ("rules",)
 
     def __init__(self) -> None:
-        self.rules: dict[BindingKey, tuple[bool, tuple[tuple[str, Any], ...]]] = {}
+        self.rules: dict[BindingKey, _Rule] = {}
 
     def add(self, key: BindingKey, binding: Binding) -> None:
         how = binding.arguments.get("x-match", "all")
         with_x = how in ("all-with-x", "any-with-x")
-        pairs = tuple(
-            (name, binding.arguments[name])
-            for name in sorted(binding.arguments)
-            if name != "x-match" and (with_x or not name.startswith("x-"))
-        )
-        self.rules[key] = (how in ("any", "any-with-x"), pairs)
+        pairs = []
+        for name in sorted(binding.arguments):
+            if name != "x-match" and (with_x or not name.startswith("x-")):
+                value = binding.arguments[name]
+                pairs.append((name, None if value is None else comparable(value)))
+        steps = 1 + sum(1 + _size_bytes(value) // BYTES_PER_STEP for _, value in pairs)
+        self.rules[key] = _Rule(key[:2], how in ("any", "any-with-x"), tuple(pairs), steps)
 
     def remove(self, key: BindingKey, binding: Binding) -> None:
         del self.rules[key]
 
-    def match(self, message: RoutedMessage, found: dict[Destination, None]) -> None:
+    def match(
+        self, message: RoutedMessage, found: dict[Destination, None], steps: Steps
+    ) -> Iterable[None]:
         there = message.headers or {}
-        for key, (either, pairs) in self.rules.items():
-            hits = (holds(there, name, value) for name, value in pairs)
+        known: dict[str, Any] = {}
+        taken = 0
+        for destination, either, pairs, most in tuple(self.rules.values()):
+            hits = (_holds(there, known, pair) for pair in pairs)
             if any(hits) if either else all(hits):
-                found[key[:2]] = None
+                found[destination] = None
+            taken += most
+            if taken >= PIECE:
+                if steps.take(taken):
+                    yield
+                taken = 0
+        steps.take(taken)
 
 
-def holds(headers: Headers, name: str, value: Any) -> bool:
-    """Return whether the header is present, with that value unless None is given."""
+def _holds(headers: Headers, known: dict[str, Any], pair: tuple[str, Any]) -> bool:
+    """Return whether the header is present, with that value unless None is given.
+
+    known  values of headers that were compared before
+    """
+    name, value = pair
     if name not in headers:
         return False
-    return value is None or same(headers[name], value)
+    if value is None:
+        return True
+    if name not in known:
+        known[name] = comparable(headers[name])
+    return bool(known[name] == value)
 
 
-def same(one: Any, other: Any) -> bool:
-    """Compare by value and kind: true is not 1, 1 is not 1.0; text and bytes are both strings."""
-    if isinstance(one, str):
-        one = one.encode("utf-8", "surrogatepass")
-    if isinstance(other, str):
-        other = other.encode("utf-8", "surrogatepass")
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return len(one) == len(other) and all(
-            name in other and same(one[name], other[name]) for name in one
-        )
-    return kind(one) is kind(other) and bool(one == other)
+def comparable(value: Any) -> Any:
+    """Return what equals exactly the values that are the same.
 
-
-def kind(value: Any) -> type:
-    """Return a value's type, where a subclass of int (a timestamp) counts as int."""
+    By value and kind: true is not 1, 1 is not 1.0; text and bytes are both strings, and a timestamp
+    is an integer.
+    """
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, list | tuple):
+        return ("list", *map(comparable, value))
+    if isinstance(value, dict):
+        return ("table", {name: comparable(value[name]) for name in value})
     if isinstance(value, int) and not isinstance(value, bool):
-        return int
-    return type(value)
+        return ("int", int(value))
+    return (type(value).__name__, value)
+
+
+def _size_bytes(value: Any) -> int:
+    """Return about how many bytes are compared with such a value."""
+    if isinstance(value, bytes | str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(len(name) + _size_bytes(value[name]) for name in value)
+    if isinstance(value, Sequence):
+        return sum(map(_size_bytes, value))
+    return 8

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from warren_broker.amqp091.wire.properties import Properties
 from warren_broker.metadata.records import Binding, BindingKey
+from warren_broker.steps import Steps
 
 Destination: TypeAlias = tuple[bool, str]
 """(whether it is a queue, its name)."""
@@ -32,6 +33,12 @@ class RoutedMessage(NamedTuple):
     headers: Headers | None = None
     properties: Properties | None = None
 
+    @property
+    def distinct_keys(self) -> Sequence[str]:
+        """The routing keys, each once: equal ones lead to the same queues."""
+        keys = self.routing_keys
+        return keys if len(keys) == 1 else tuple(dict.fromkeys(keys))
+
 
 class Matcher(Protocol):
     """The bindings of one exchange, arranged so that matching is cheap.
@@ -48,8 +55,14 @@ class Matcher(Protocol):
         """Remove a binding."""
         ...
 
-    def match(self, message: RoutedMessage, found: dict[Destination, None]) -> None:
-        """Add the message's destinations to `found`."""
+    def match(
+        self, message: RoutedMessage, found: dict[Destination, None], steps: Steps
+    ) -> Iterable[None]:
+        """Add the message's destinations to `found`, as work (`steps.Work`).
+
+        Bindings may come and go while it waits: one that is there all the time is found if it
+        matches, any other may be.
+        """
         ...
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from warren_broker.routing.hashing import hash_of_all
 from warren_broker.routing.matcher import Destination, RoutedMessage
 from warren_broker.routing.surroundings import ChoosingMatcher
+from warren_broker.steps import Steps
 
 
 class ModulusHashMatcher(ChoosingMatcher):
@@ -12,7 +15,9 @@ class ModulusHashMatcher(ChoosingMatcher):
 
     __slots__ = ()
 
-    def match(self, message: RoutedMessage, found: dict[Destination, None]) -> None:
-        there = self._candidates.current()
+    def match(
+        self, message: RoutedMessage, found: dict[Destination, None], steps: Steps
+    ) -> Iterable[None]:
+        there = yield from self._candidates.current(steps)
         if there:
             found[there[hash_of_all(message.routing_keys) % len(there)]] = None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from warren_broker.routing.matcher import Destination, RoutedMessage
 from warren_broker.routing.surroundings import ChoosingMatcher, Surroundings
+from warren_broker.steps import Steps
 
 
 class RandomMatcher(ChoosingMatcher):
@@ -16,7 +19,9 @@ class RandomMatcher(ChoosingMatcher):
         super().__init__(surroundings, surroundings.local if local else None)
         self._draw = surroundings.draw
 
-    def match(self, message: RoutedMessage, found: dict[Destination, None]) -> None:
-        there = self._candidates.current()
+    def match(
+        self, message: RoutedMessage, found: dict[Destination, None], steps: Steps
+    ) -> Iterable[None]:
+        there = yield from self._candidates.current(steps)
         if there:
             found[there[self._draw(len(there)) if len(there) > 1 else 0]] = None

@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias
 from warren_broker.metadata.records import Binding, BindingChange, BindingKey, Exchange, QueueRecord
 from warren_broker.routing.absent import AbsentNodes
 from warren_broker.routing.matcher import Destination
+from warren_broker.steps import Steps, Work, pieces
 
 Draw: TypeAlias = Callable[[int], int]
 """From a bound to a number 0 <= n < bound, each as likely; the generator is the node's."""
@@ -92,7 +93,7 @@ class Candidates:
     Invariant: `_known` is what `_wanted` left of the destinations at `_version`; None: out of date.
     """
 
-    __slots__ = ("_bound", "_known", "_surroundings", "_version", "_wanted")
+    __slots__ = ("_bound", "_changes", "_known", "_surroundings", "_version", "_wanted")
 
     def __init__(
         self, surroundings: Surroundings, wanted: Callable[[Destination], bool] | None = None
@@ -101,26 +102,40 @@ class Candidates:
         self._surroundings = surroundings
         self._wanted = surroundings.present if wanted is None else wanted
         self._bound: dict[BindingKey, None] = {}
+        self._changes = 0
         self._known: tuple[Destination, ...] | None = None
         self._version = (-1, -1)
 
     def add(self, key: BindingKey) -> None:
         """Add a binding's destination."""
         self._bound[key] = None
-        self._known = None
+        self._changed()
 
     def remove(self, key: BindingKey) -> None:
         """Remove a binding's destination."""
         del self._bound[key]
+        self._changed()
+
+    def _changed(self) -> None:
+        self._changes += 1
         self._known = None
 
-    def current(self) -> tuple[Destination, ...]:
-        """Return those that can be chosen now, sorted."""
-        version = self._surroundings.version
-        if self._known is None or self._version != version:
-            self._version = version
-            self._known = tuple(key[:2] for key in sorted(self._bound) if self._wanted(key[:2]))
-        return self._known
+    def current(self, steps: Steps) -> Work[tuple[Destination, ...]]:
+        """Find those that can be chosen now, sorted."""
+        version, changes = self._surroundings.version, self._changes
+        if self._known is not None and self._version == version:
+            return self._known
+        # in their order, so that to sort them again takes little more than to read them
+        self._bound = dict.fromkeys(sorted(self._bound))
+        there: list[Destination] = []
+        for piece in pieces(tuple(self._bound)):
+            there += [key[:2] for key in piece if self._wanted(key[:2])]
+            if steps.take(len(piece)):
+                yield
+        found = tuple(there)
+        if self._changes == changes:
+            self._known, self._version = found, version
+        return found
 
 
 class ChoosingMatcher:

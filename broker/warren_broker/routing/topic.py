@@ -6,8 +6,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from warren_broker.metadata.records import Binding, BindingKey
 from warren_broker.routing.matcher import CountedDestinations, Destination, RoutedMessage
+from warren_broker.steps import Steps, pieces
 
 
 def split_words(key: str) -> list[str]:
@@ -66,7 +69,11 @@ class TopicMatcher:
     """A trie of patterns.
 
     A routing key is matched with the set of nodes that its words so far can have led to, each node
-    once: at most (nodes) x (words) steps, however many `#` the patterns have.
+    once: at most (nodes) x (words) steps, however many `#` the patterns have. That is a product all
+    the same, of the bindings, their words and those of the key, so the steps are counted.
+
+    A pattern that is there all the time is found although the trie changes while a match waits: its
+    nodes stay, since one that a pattern needs is not pruned.
     """
 
     __slots__ = ("root",)
@@ -97,27 +104,42 @@ class TopicMatcher:
         for node, word in zip(reversed(path[:-1]), reversed(words), strict=True):
             node.prune(word)
 
-    def match(self, message: RoutedMessage, found: dict[Destination, None]) -> None:
-        for routing_key in message.routing_keys:
-            self._match(routing_key, found)
+    def match(
+        self, message: RoutedMessage, found: dict[Destination, None], steps: Steps
+    ) -> Iterable[None]:
+        reached: dict[TrieNode, None] = {}
+        for routing_key in message.distinct_keys:
+            yield from self._match(routing_key, reached, steps)
+        for node in reached:  # once for all keys
+            if node.ends is not None:
+                found.update(dict.fromkeys(node.ends.counts))
+                if steps.take(len(node.ends.counts)):
+                    yield
 
-    def _match(self, routing_key: str, found: dict[Destination, None]) -> None:
+    def _match(
+        self, routing_key: str, reached: dict[TrieNode, None], steps: Steps
+    ) -> Iterable[None]:
+        """Add the nodes of the patterns that the key matches to `reached`."""
         places: dict[TrieNode, None] = {}
         _reach(self.root, places)
         for word in split_words(routing_key):
             following: dict[TrieNode, None] = {}
-            for node in places:
-                child = node.next.get(word)
-                if child is not None:
-                    _reach(child, following)
-                if node.star is not None:
-                    _reach(node.star, following)
-                if node.greedy:
-                    _reach(node, following)
+            for piece in pieces(places):
+                for node in piece:
+                    child = node.next.get(word)
+                    if child is not None:
+                        _reach(child, following)
+                    if node.star is not None:
+                        _reach(node.star, following)
+                    if node.greedy:
+                        _reach(node, following)
+                if steps.take(len(piece)):
+                    yield
             places = following
-        for node in places:
-            if node.ends is not None:
-                found.update(dict.fromkeys(node.ends.counts))
+        for piece in pieces(places):
+            reached.update(dict.fromkeys([node for node in piece if node.ends is not None]))
+            if steps.take(len(piece)):
+                yield
 
 
 def _reach(node: TrieNode | None, places: dict[TrieNode, None]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -33,6 +33,7 @@ from warren_broker.routing.modulus_hash import ModulusHashMatcher
 from warren_broker.routing.random_choice import RandomMatcher
 from warren_broker.routing.surroundings import RoutingNode, Surroundings, VhostDefinitions
 from warren_broker.routing.topic import TopicMatcher
+from warren_broker.steps import STEPS_UNBOUNDED, Steps, Work, pieces, whole
 
 MATCHERS: Final[dict[str, Callable[[], Matcher]]] = {
     "direct": DirectMatcher,
@@ -83,45 +84,54 @@ class Arranged:
     """One exchange's bindings in its matcher, as of a version of its vhost.
 
     exchange  as it was when the matcher was made
+    held      the bindings that the matcher has
+    todo      bindings to be added (True) or removed until it has those of `version`
     onward    the exchanges that it is bound to
-    version   of the last change to its bindings that was applied here
+    version   of the last change to its bindings that is in the matcher or in `todo`
     seen      of the vhost at the last update
     """
 
-    __slots__ = ("exchange", "held", "matcher", "onward", "seen", "version")
+    __slots__ = ("exchange", "held", "matcher", "onward", "seen", "todo", "version")
 
     def __init__(self, exchange: Exchange, around: Surroundings) -> None:
         self.exchange = exchange
         self.matcher = _matcher(exchange, around)
         self.held: dict[BindingKey, Binding] = {}
+        self.todo: deque[tuple[BindingKey, Binding, bool]] = deque()
         self.onward = CountedDestinations()
         self.version = self.seen = -1
 
-    def follow(self, name: str, definitions: VhostDefinitions) -> None:
-        """Update it to the current bindings of the exchange of that name.
+    def follow(self, name: str, definitions: VhostDefinitions, steps: Steps) -> Iterable[None]:
+        """Update it to the current bindings of the exchange of that name, as work.
 
         The journal is used where it reaches back far enough: adding one binding to twenty thousand
         costs one update. Else, after a snapshot or many changes elsewhere, all bindings are
-        compared.
+        compared. The first search that needs the matcher does what is left to do.
         """
         version, since = definitions.source_versions.get(name, 0), self.seen
         self.seen = definitions.version
-        if version == self.version:
-            return
-        changes = _changes_since(definitions.journal, since) if since >= 0 else None
-        if changes is not None:
-            for _, key, binding, came in changes:
-                if binding.source == name:
-                    (self._add if came else self._remove)(key, binding)
-        else:
-            self._compare(definitions.bindings.get(name, {}))
-        self.version = version
+        if version != self.version:
+            changes = _changes_since(definitions.journal, since) if since >= 0 else None
+            if changes is not None:
+                steps.take(len(changes))
+                self.todo += [change[1:] for change in changes if change[2].source == name]
+            else:
+                self._compare(definitions.bindings.get(name, {}))
+            self.version = version
+        while self.todo:
+            key, binding, came = self.todo.popleft()
+            (self._add if came else self._remove)(key, binding)
+            if steps.take(1 + binding.routing_key.count(".") + len(binding.arguments)):
+                yield
 
     def _compare(self, bindings: Mapping[BindingKey, Binding]) -> None:
-        for key in sorted(self.held.keys() - bindings.keys()):
-            self._remove(key, self.held[key])
-        for key in sorted(bindings.keys() - self.held.keys()):
-            self._add(key, bindings[key])
+        self.todo.clear()
+        self.todo += [
+            (key, binding, False) for key, binding in self.held.items() if key not in bindings
+        ]
+        self.todo += [
+            (key, binding, True) for key, binding in bindings.items() if key not in self.held
+        ]
 
     def _add(self, key: BindingKey, binding: Binding) -> None:
         if key not in self.held:
@@ -195,24 +205,39 @@ class VhostTopology:
         self.cache.clear()
         self.cached_bytes = 0
 
-    def route(
-        self,
-        exchange: str,
-        routing_key: str,
-        headers: Headers | None,
-        properties: Properties | None,
-    ) -> tuple[str, ...]:
-        """Return the sorted names of the queues, each once; the exchange exists."""
+    def known(self, exchange: str, routing_key: str) -> tuple[str, ...] | None:
+        """Return the queues of a routing key where they are known; None: `search` finds them."""
         self._refresh()
         if exchange == "":
             return (routing_key,) if self._named(routing_key) else ()
-        if self.dependence(exchange):
-            return self._search(exchange, RoutedMessage((routing_key,), headers, properties))
-        cached = self.cache.get((exchange, routing_key))
-        if cached is None:
-            cached = self._search(exchange, RoutedMessage((routing_key,)))
-            self._remember(exchange, routing_key, cached)
-        return cached
+        if self.dependences.get(exchange, 1):
+            return None
+        return self.cache.get((exchange, routing_key))
+
+    def search(self, start: str, message: RoutedMessage, steps: Steps) -> Work[tuple[str, ...]]:
+        """Find the sorted names of the queues, each once; the exchange exists.
+
+        Every exchange on the way sees all routing keys of the message.
+        """
+        self._refresh()
+        if start == "" and len(message.routing_keys) == 1:
+            return self.known(start, message.routing_keys[0]) or ()
+        dependence = yield from self.search_dependence(start, steps)
+        if dependence or len(message.routing_keys) > 1:
+            return (yield from self._search(start, message, steps))
+        (routing_key,) = message.routing_keys
+        found = self.known(start, routing_key)
+        if found is None:
+            as_of = self._as_of()
+            found = yield from self._search(start, message, steps)
+            # 1. A search waits for the next turn.  2. A binding is added.  3. The search ends, and
+            # may not have seen it: its result is not what is routed from now on.
+            if as_of == self._as_of() == (self.version, self.seen):
+                self._remember(start, routing_key, found)
+        return found
+
+    def _as_of(self) -> tuple[int, int]:
+        return (self.definitions.version, self.absent.version)
 
     def _there(self, name: str) -> bool:
         """Return whether messages may be routed to that queue."""
@@ -223,11 +248,6 @@ class VhostTopology:
         """Return whether the default exchange routes to that queue: not to a store."""
         return self._there(name) and not self.definitions.queues[name].store_of
 
-    def route_all(self, exchange: str, message: RoutedMessage) -> tuple[str, ...]:
-        """Route a message with several routing keys: every exchange sees all of them."""
-        self._refresh()
-        return self._search(exchange, message)
-
     def _remember(self, exchange: str, routing_key: str, queues: tuple[str, ...]) -> None:
         size = ENTRY_BYTES + len(exchange) + len(routing_key) + 8 * len(queues)
         if self.cached_bytes + size > CACHED_BYTES_MAX:
@@ -235,19 +255,22 @@ class VhostTopology:
         self.cache[(exchange, routing_key)] = queues
         self.cached_bytes += size
 
-    def _search(self, start: str, message: RoutedMessage) -> tuple[str, ...]:
-        """Search breadth first over exchanges, visiting each once, which ends cycles."""
+    def _search(self, start: str, message: RoutedMessage, steps: Steps) -> Work[tuple[str, ...]]:
+        """Search over exchanges, visiting each once, which ends cycles."""
         queues: dict[str, None] = {}
         visited = {start: None}
         waiting = [start]
         while waiting:
             name = waiting.pop()
+            if steps.take():
+                yield
             exchange = self.definitions.exchanges.get(name)
             if exchange is None:
                 continue  # an alternate exchange that does not exist
             if exchange.kind in KEEPING_KINDS and self._keep(exchange, message, queues):
                 continue
-            found = self._match(exchange, message)
+            found: dict[Destination, None] = {}
+            yield from self._match(exchange, message, found, steps)
             alternate = None if found else self.definitions.alternate(exchange)
             further = [] if alternate is None else [alternate]
             for to_queue, destination in found:
@@ -270,52 +293,72 @@ class VhostTopology:
             queues[name] = None
         return exchange.kind == exchange_types.DELAYED_MESSAGE
 
-    def _match(self, exchange: Exchange, message: RoutedMessage) -> dict[Destination, None]:
-        found: dict[Destination, None] = {}
+    def _match(
+        self,
+        exchange: Exchange,
+        message: RoutedMessage,
+        found: dict[Destination, None],
+        steps: Steps,
+    ) -> Iterable[None]:
         if exchange.name == "":
-            names = filter(self._named, message.routing_keys)
-            return dict.fromkeys((True, name) for name in names)
-        self._arranged(exchange).matcher.match(message, found)
+            keys = message.distinct_keys
+            found.update(dict.fromkeys((True, name) for name in filter(self._named, keys)))
+            steps.take(len(keys))
+            return
+        arranged = self._arranged(exchange)
+        yield from arranged.follow(exchange.name, self.definitions, steps)
+        yield from arranged.matcher.match(message, found, steps)
         if self.absent.nodes:
-            return {one: None for one in found if not one[0] or self._there(one[1])}
-        return found
+            for one in [one for one in found if one[0] and not self._there(one[1])]:
+                del found[one]
 
     def _arranged(self, exchange: Exchange) -> Arranged:
-        """Return the exchange's current bindings."""
+        """Return the exchange's bindings; `follow` makes them current."""
         arranged = self.arranged.get(exchange.name)
         if arranged is None or (
             arranged.exchange is not exchange and arranged.exchange != exchange
         ):
             arranged = self.arranged[exchange.name] = Arranged(exchange, self.around)
-        arranged.follow(exchange.name, self.definitions)
         return arranged
 
-    def dependence(self, exchange: str) -> Dependence:
-        """Return what routing from it depends on: its own type, and all that it may lead to."""
+    def search_dependence(self, exchange: str, steps: Steps) -> Work[Dependence]:
+        """Find what routing from it depends on: its own type, and all that it may lead to."""
         self._refresh()
         known = self.dependences.get(exchange)
         if known is None:
-            known = self.dependences[exchange] = self._reachable_dependence(exchange)
+            as_of = self._as_of()
+            known = yield from self._reachable_dependence(exchange, steps)
+            if as_of == self._as_of() == (self.version, self.seen):
+                self.dependences[exchange] = known
         return known
 
-    def _reachable_dependence(self, start: str) -> Dependence:
+    def _reachable_dependence(self, start: str, steps: Steps) -> Work[Dependence]:
         found: Dependence = 0
-        visited = {start}
+        visited = {start: None}
         waiting = [start]
         while waiting:
             name = waiting.pop()
+            if steps.take():
+                yield
             exchange = self.definitions.exchanges.get(name)
             if exchange is None:
                 continue
             found |= dependence_of(exchange)
-            further: set[str] = set()
+            further: list[str] = []
             if name:
-                further.update(to for _, to in self._arranged(exchange).onward.counts)
+                arranged = self._arranged(exchange)
+                yield from arranged.follow(name, self.definitions, steps)
+                for piece in pieces(tuple(arranged.onward.counts)):
+                    further += [to for _, to in piece]
+                    if steps.take(len(piece)):
+                        yield
             alternate = self.definitions.alternate(exchange)
             if alternate is not None:
-                further.add(alternate)
-            waiting += further - visited
-            visited |= further
+                further.append(alternate)
+            for target in further:
+                if target not in visited:
+                    visited[target] = None
+                    waiting.append(target)
         return found
 
 
@@ -339,6 +382,26 @@ class Topology:
             there = self.vhosts[vhost] = VhostTopology(definitions, self.node)
         return there
 
+    def known(self, vhost: str, exchange: str, routing_key: str) -> tuple[str, ...] | None:
+        """Return the queues of a message where the routing key decides, and they are known.
+
+        None: `search` finds them. Raises NotFound.
+        """
+        return self._vhost(vhost, exchange).known(exchange, routing_key)
+
+    def search(
+        self, vhost: str, exchange: str, message: RoutedMessage, steps: Steps
+    ) -> Work[tuple[str, ...]]:
+        """Find the sorted names of the queues of a message, each once; raises NotFound.
+
+        Its headers and properties may be None unless `dependence` is ON_CONTENT.
+        """
+        return (yield from self._vhost(vhost, exchange).search(exchange, message, steps))
+
+    def search_dependence(self, vhost: str, exchange: str, steps: Steps) -> Work[Dependence]:
+        """Find what `search` depends on beside the routing keys; raises NotFound."""
+        return (yield from self._vhost(vhost, exchange).search_dependence(exchange, steps))
+
     def route(
         self,
         vhost: str,
@@ -348,17 +411,14 @@ class Topology:
         further_keys: Sequence[str] = (),
         properties: Properties | None = None,
     ) -> tuple[str, ...]:
-        """Return the sorted names of the queues of a message, each once; raises NotFound.
+        """Search in this turn, whatever it takes: for tests, and tools that no client calls.
 
-        headers       plain values; with `properties` may be None unless `dependence` is ON_CONTENT
+        headers       plain values
         further_keys  from `sender_selected.further_keys`
         """
-        there = self._vhost(vhost, exchange)
-        if further_keys:
-            message = RoutedMessage((routing_key, *further_keys), headers, properties)
-            return there.route_all(exchange, message)
-        return there.route(exchange, routing_key, headers, properties)
+        message = RoutedMessage((routing_key, *further_keys), headers, properties)
+        return whole(self.search(vhost, exchange, message, Steps(STEPS_UNBOUNDED)))
 
     def dependence(self, vhost: str, exchange: str) -> Dependence:
-        """Return what `route` depends on beside the routing keys; raises NotFound."""
-        return self._vhost(vhost, exchange).dependence(exchange)
+        """Search for the dependence in this turn, whatever it takes."""
+        return whole(self.search_dependence(vhost, exchange, Steps(STEPS_UNBOUNDED)))

@@ -26,7 +26,9 @@ from warren_broker.kernel import (
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue import commands
 from warren_broker.queue.describe_command import DescribeClaim
+from warren_broker.routing.matcher import RoutedMessage
 from warren_broker.server.publish_counts import PublishCounts
+from warren_broker.steps import Steps, Work
 
 
 def _allowed(
@@ -59,37 +61,69 @@ def _allowed(
 
 
 def _split(
-    asker: Asker, exchange: str, data: bytes | memoryview
-) -> list[tuple[QueueRecord, Selection]]:
-    """Split a block's messages by queue; raises NoRoute when one is unroutable."""
+    asker: Asker,
+    exchange: str,
+    data: bytes | memoryview,
+    answer: Answer,
+    split: Callable[[list[tuple[QueueRecord, Selection]]], None],
+) -> None:
+    """Call with a block's messages by queue, or answer why it is refused: one is unroutable."""
     table = _allowed(asker, exchange, data, None)
-    definitions = asker.broker.definitions
-    state = definitions.state
-    if definitions.topology.dependence(asker.vhost, exchange):
+    share = asker.broker.publishing.shares.of(asker.connection)
+
+    def found(names: list[tuple[str, ...]]) -> None:
+        try:
+            parts = _by_queue(asker, exchange, table, names)
+        except errors.Refusal as refusal:
+            answer(refusal)
+        else:
+            split(parts)
+
+    share.run(_routing(asker, exchange, table, share.steps), found, answer)
+
+
+def _routing(
+    asker: Asker, exchange: str, table: MessageTable, steps: Steps
+) -> Work[list[tuple[str, ...]]]:
+    """Find the queues of each of a block's routes; raises NoRoute when one has none."""
+    topology = asker.broker.definitions.topology
+    if (yield from topology.search_dependence(asker.vhost, exchange, steps)):
         # A batch that is staged again must be routed as before: drawn again, its messages would be
         # published in other queues as well.
         raise errors.NotImplementedHere(
             f"exchange {exchange!r} routes by more than the routing key (headers, properties or "
             "chance), which blocks are not yet; publish to its queue, or over AMQP 0.9.1"
         )
-    targets: list[tuple[int, ...]] = []
-    numbers: dict[str, int] = {}
+    every = []
     for route in table.routes.entries:
         key = Route(*route).routing_key.decode("utf-8", "surrogateescape")
-        names = definitions.topology.route(asker.vhost, exchange, key)
+        names = yield from topology.search(asker.vhost, exchange, RoutedMessage((key,)), steps)
         if not names:
             raise errors.NoRoute(
                 f"exchange {exchange!r} has no queue for routing key {key!r}, so the whole block "
                 "was refused; bind one for that key, or leave such messages out"
             )
-        targets.append(tuple(numbers.setdefault(name, len(numbers)) for name in names))
+        every.append(names)
+        if steps.take(1 + len(names)):
+            yield
+    return every
+
+
+def _by_queue(
+    asker: Asker, exchange: str, table: MessageTable, names: list[tuple[str, ...]]
+) -> list[tuple[QueueRecord, Selection]]:
+    """Divide a block's messages; names: of the queues of each route."""
+    numbers: dict[str, int] = {}
+    targets = [tuple(numbers.setdefault(name, len(numbers)) for name in routed) for routed in names]
     found, counts = [], asker.broker.cluster.queue_counts
     selections = partition(table, 0, table.count, targets, len(numbers))
-    for name, selection in zip(numbers, selections, strict=True):
-        queue = state.queue(asker.vhost, name)
-        assert queue is not None, name
-        counts.published(queue.group, len(selection))
+    queues = [asker.broker.definitions.state.queue(asker.vhost, name) for name in numbers]
+    for name, queue, selection in zip(numbers, queues, selections, strict=True):
+        if queue is None:  # deleted while the block was routed
+            raise errors.no_queue(name, asker.vhost)
         found.append((queue, selection))
+    for queue, selection in found:
+        counts.published(queue.group, len(selection))
     counts.through(asker.vhost, exchange, table.count, sum(map(len, selections)))
     return found
 
@@ -124,8 +158,6 @@ def _to_each(
 
 def _stage(asker: Asker, request: connection_requests.StageBlock, answer: Answer) -> None:
     stage = request.stage
-    parts = _split(asker, stage.exchange, request.block)
-    names = tuple(sorted(queue.name for queue, _ in parts))
     ttl_ms = asker.broker.settings.queues.stage_ttl_ms
 
     def staged(selection: Selection) -> commands.SinkStage:
@@ -141,15 +173,19 @@ def _stage(asker: Asker, request: connection_requests.StageBlock, answer: Answer
             request.seq,
         )
 
-    _to_each(
-        asker,
-        parts,
-        staged,
-        lambda refusal: answer(connection_requests.Staged(names) if refusal is None else refusal),
-    )
+    def split(parts: list[tuple[QueueRecord, Selection]]) -> None:
+        names = tuple(sorted(queue.name for queue, _ in parts))
+        done = connection_requests.Staged(names)
+        _to_each(asker, parts, staged, lambda refusal: answer(refusal or done))
+
+    _split(asker, stage.exchange, request.block, answer, split)
 
 
 def _publish(asker: Asker, request: connection_requests.PublishBlock, answer: Answer) -> None:
+    def split(parts: list[tuple[QueueRecord, Selection]]) -> None:
+        done = connection_requests.Published()
+        _to_each(asker, parts, lambda selection: ENQUEUE, lambda refusal: answer(refusal or done))
+
     if request.queue:
         table = _allowed(asker, "", request.block, request.queue)
         queue = asker.broker.queues.find(asker.vhost, request.queue)
@@ -158,15 +194,9 @@ def _publish(asker: Asker, request: connection_requests.PublishBlock, answer: An
         counts = asker.broker.cluster.queue_counts
         counts.published(queue.group, table.count)
         counts.through(asker.vhost, "", table.count, table.count)
-        parts = [(queue, Selection(table, 0, table.count))]
+        split([(queue, Selection(table, 0, table.count))])
     else:
-        parts = _split(asker, request.exchange, request.block)
-    _to_each(
-        asker,
-        parts,
-        lambda selection: ENQUEUE,
-        lambda refusal: answer(connection_requests.Published() if refusal is None else refusal),
-    )
+        _split(asker, request.exchange, request.block, answer, split)
 
 
 # ------------------------------------------------------------------ reading

@@ -16,6 +16,7 @@ from warren_broker.block.block import Block
 from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.client.firehose import TracedClient
 from warren_broker.cluster.client.publisher import Tap
+from warren_broker.cluster.client.queue_client import GroupClient
 from warren_broker.cluster.client.relayed import FATE_UNKNOWN, draw_origin, taken_by, without_names
 from warren_broker.cluster.declaring import Declared, declare_and_count
 from warren_broker.kernel import Selection
@@ -170,7 +171,8 @@ class Client091(ProtocolClient):
         if self._gone or self._session.closed:
             return
         publishing_blocked = self._short and self._session.has_published
-        wanted = self._session.wants_input and not self._throttled and not publishing_blocked
+        waits = self._throttled or (self._share.busy and self._session.state.phase == "running")
+        wanted = self._session.wants_input and not waits and not publishing_blocked
         # What is full is congested, once the output of this turn is written.
         wanted = wanted and not (self._stream.congested and self._held.full)
         if wanted == self._stream.paused:
@@ -228,7 +230,7 @@ class Client091(ProtocolClient):
 
     def _carry_out(self) -> None:
         session = self._session
-        if session.state.requests:
+        if session.state.requests or self._later:
             self._run_requests()
         if session.state.faults:
             self._log_faults()
@@ -242,11 +244,11 @@ class Client091(ProtocolClient):
                 where = f"channel {fault.channel}" if fault.channel else "the connection"
                 self._log.failed(where, fault.operation, fault.refusal)
 
-    def _run_requests(self) -> None:
+    def _take_requests(self) -> bool:
         state = self._session.state
-        while state.requests:
-            for request in self._session.take_requests():
-                self._run(request)
+        self._later += state.requests
+        state.requests.clear()
+        return bool(self._later)
 
     def _run(self, request: Any) -> None:
         try:
@@ -257,6 +259,7 @@ class Client091(ProtocolClient):
     def _refused(self, request: Any, refusal: errors.Refusal) -> None:
         if isinstance(request, requests.PublishRequest):
             self._session.publish_refused(request.session, refusal)
+            self._flush_later()
         else:
             self._session.answer(request.token, refusal)
 
@@ -374,7 +377,6 @@ class Client091(ProtocolClient):
 
     def _define(self, request: Any, command: metadata.AnyCommand) -> None:
         answer = self._answer(request)
-
         self._broker.definitions.submit(command, lambda reply: answer(_done(reply)))
 
     def _declare_exchange(self, request: requests.ExchangeDeclareRequest) -> None:
@@ -383,19 +385,15 @@ class Client091(ProtocolClient):
                 raise errors.no_exchange(request.name, self._vhost)
             self._answer(request)(requests.RequestDone())
             return
-        self._define(
-            request,
-            self._broker.exchange_declaration(self._vhost, request),
-        )
+        self._define(request, self._broker.exchange_declaration(self._vhost, request))
 
     def _delete_exchange(self, request: requests.ExchangeDeleteRequest) -> None:
         self._define(request, metadata.DeleteExchange(self._vhost, request.name, request.if_unused))
 
     def _bind(self, request: requests.AddBindingRequest) -> None:
         answer = self._answer(request)
-        self._broker.bind(
-            metadata.Bind(**self._binding(request)), lambda reply: answer(_done(reply))
-        )
+        bind = metadata.Bind(**self._binding(request))
+        self._broker.bind(bind, lambda reply: answer(_done(reply)))
 
     def _unbind(self, request: requests.RemoveBindingRequest) -> None:
         self._define(request, metadata.Unbind(**self._binding(request)))
@@ -428,7 +426,7 @@ class Client091(ProtocolClient):
         table, names = request.table, None
         if request.relayed:
             table, names = without_names(table, request.first, request.last)
-        touched = self._broker.publishing.publish(
+        self._broker.publishing.publish(
             self._vhost,
             table,
             request.first,
@@ -440,16 +438,21 @@ class Client091(ProtocolClient):
             names=names,
             unknown=partial(self.shut_down, FATE_UNKNOWN) if request.relayed else None,
             counted=counts.published_to,
+            share=self._share,
+            refused=partial(self._refused, request),
+            sent=self._sent,
         )
+
+    def _sent(self, touched: list[GroupClient]) -> None:
+        """Stop reading while a queue that was published to is congested."""
         cluster = self._broker.cluster
         if not self._throttled and any(map(cluster.congested, touched)):
             self._throttled = True
             cluster.call_when_relieved(self._number, self._relieved)
 
     def _tap(self, request: requests.PublishRequest) -> Tap:
-        by = self._traced_client(request.channel)
-        table, first, last = request.table, request.first, request.last
-        return lambda parts: self._broker.firehose.published(by, table, first, last, parts)
+        run = (self._traced_client(request.channel), request.table, request.first, request.last)
+        return partial(self._broker.firehose.published, *run)
 
     def _traced_client(self, channel: int) -> TracedClient:
         return TracedClient(self._vhost, self._session.state.user, self._peer, channel)

@@ -108,7 +108,6 @@ class Client10(ProtocolClient):
         """Process bytes from the socket."""
         self._connection.receive(data)
         self._carry_out()
-        self._pace()
         if self._timer is None:
             self._tick()
 
@@ -163,7 +162,7 @@ class Client10(ProtocolClient):
 
         Meanwhile time stands still for the engine, which would find the client silent.
         """
-        wanted = self._connection.wants_input
+        wanted = self._connection.wants_input and not self._share.busy
         if self._gone or self._ended or wanted != self._stream.paused:
             return
         now_ms = self._broker.cluster.loop.clock.monotonic_ms()
@@ -195,39 +194,42 @@ class Client10(ProtocolClient):
         for fault in self._connection.take_faults():
             where = f"link {quoted(fault.link)}" if fault.link else "the connection"
             self._log.failed(where, "", fault.refusal)
+        self._pace()
         self._flush_later()
 
     # ------------------------------------------------------------ requests
 
-    def _run_requests(self) -> None:
-        while taken := self._connection.take_requests():
-            for request in taken:
-                handler = self._handlers.get(type(request))
-                answer = self._answerer(request)
-                if isinstance(request, connection_requests.Login):
-                    self._log_in(request, answer)
-                    continue
-                if isinstance(request, connection_requests.OpenVhost):
-                    self._open_vhost(request, answer)
-                    continue
-                if isinstance(request, RenewTokenRequest) and self._rights is not None:
-                    self._renew(self._rights, request, answer)
-                    continue
-                if handler is None:
-                    answer(errors.NotImplementedHere(type(request).__name__))
-                    continue
-                asker = Asker(
-                    self._broker,
-                    self._connection.vhost,
-                    self._connection.user,
-                    self._number,
-                    partial(guarded_call, self),
-                    self._rights,
-                )
-                try:
-                    handler(asker, request, answer)
-                except errors.Refusal as refusal:
-                    answer(refusal)
+    def _take_requests(self) -> bool:
+        self._later += self._connection.take_requests()
+        return bool(self._later)
+
+    def _run(self, request: Any) -> None:
+        handler = self._handlers.get(type(request))
+        answer = self._answerer(request)
+        if isinstance(request, connection_requests.Login):
+            self._log_in(request, answer)
+            return
+        if isinstance(request, connection_requests.OpenVhost):
+            self._open_vhost(request, answer)
+            return
+        if isinstance(request, RenewTokenRequest) and self._rights is not None:
+            self._renew(self._rights, request, answer)
+            return
+        if handler is None:
+            answer(errors.NotImplementedHere(type(request).__name__))
+            return
+        asker = Asker(
+            self._broker,
+            self._connection.vhost,
+            self._connection.user,
+            self._number,
+            partial(guarded_call, self),
+            self._rights,
+        )
+        try:
+            handler(asker, request, answer)
+        except errors.Refusal as refusal:
+            answer(refusal)
 
     def _log_in(self, request: connection_requests.Login, answer: Callable[[Any], None]) -> None:
         def done(result: Any) -> None:

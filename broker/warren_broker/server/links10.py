@@ -10,7 +10,7 @@ from typing import Any, Final
 from warren_broker import errors
 from warren_broker.amqp10 import link_requests
 from warren_broker.amqp10.caller import Answer, Asker
-from warren_broker.cluster.client.publisher import QueuePart
+from warren_broker.cluster.client.routed_runs import QueuePart
 from warren_broker.counters import AMQP_10
 from warren_broker.kernel import CC, USER_ID, Selection, distinct_routes
 from warren_broker.message_checks import first_refused
@@ -117,6 +117,8 @@ class _PublishedRun:
             tap=tap,
             names=request.names,
             counted=broker.cluster.queue_counts.published,
+            share=broker.publishing.shares.of(asker.connection),
+            refused=self._answer,
         )
 
     def _taken(self, positions: Iterable[int]) -> None:

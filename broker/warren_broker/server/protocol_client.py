@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -39,6 +40,8 @@ EXPIRY_WAIT_MS_MAX = 60_000
 class ProtocolClient(ABC):
     """One connection. Requests are made at once; output is sent at the turn's end.
 
+    _share  of each turn; while it is busy, publishes are being routed that take long, the requests
+            after them wait in `_later`, and the socket is not read
     Invariant: at most one tick timer and one flush are scheduled; none when the socket has ended.
     """
 
@@ -55,6 +58,9 @@ class ProtocolClient(ABC):
         self._protocol = protocol
         self._connected_ms = broker.cluster.loop.clock.epoch_ms()
         broker.connections.add(self._number, self)
+        self._share = broker.publishing.shares.open(self._number, self._routed_all, self.failed)
+        self._later: deque[Any] = deque()
+        self._running = False
         self._asked_flush = False
         self._gone = False
         self._timer: LoopTimer | None = None
@@ -68,10 +74,44 @@ class ProtocolClient(ABC):
         self._log.lost(error)
         self._counts.flowed(self._stream.bytes_in, self._stream.bytes_out)
         self._gone = True
+        self._share.close()
         self._broker.connections.remove(self._number)
         for timer in (self._timer, self._expiry):
             if timer is not None:
                 timer.cancel()
+
+    # ------------------------------------------------------------ requests
+
+    def _run_requests(self) -> None:
+        """Carry out the requests in order; those after a publish that waits, in a later turn."""
+        if self._running:
+            return  # the answer to one, or its end, brings further ones: they come after the others
+        self._running = True
+        try:
+            later, share = self._later, self._share
+            while not share.busy and (later or self._take_requests()):
+                self._run(later.popleft())
+        finally:
+            self._running = False
+
+    @guarded
+    def _routed_all(self) -> None:
+        """Continue: the publishes that waited have been routed."""
+        self._carry_out()
+
+    @abstractmethod
+    def _take_requests(self) -> bool:
+        """Move what the client asks for to `_later`, in order; return whether it asks."""
+
+    @abstractmethod
+    def _run(self, request: Any) -> None:
+        """Carry out one request."""
+
+    @abstractmethod
+    def _carry_out(self) -> None:
+        """Carry out the requests, and send what comes of them."""
+
+    # ------------------------------------------------------------ its login
 
     def _log_in_turn(self, login: tuple[str, str, str], done: Callable[[Any], None]) -> None:
         """Log in when it is this address's turn; login: user, password, mechanism."""

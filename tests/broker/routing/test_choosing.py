@@ -15,9 +15,10 @@ from broker.routing.router import router
 from warren_broker.amqp091.wire.properties import Properties
 from warren_broker.metadata import commands
 from warren_broker.routing.absent import AbsentNodes
-from warren_broker.routing.hashing import WeightedChoice, cost, hash_of, hash_of_all, mixed
+from warren_broker.routing.hashing import WeightedChoice, cost, hash_of, hash_of_all, mixed, seed_of
 from warren_broker.routing.matcher import ON_CHANCE, ON_CONTENT
 from warren_broker.routing.topology import Topology
+from warren_broker.steps import STEPS_UNBOUNDED, Steps, whole
 
 KEYS = [f"key.{number}" for number in range(8_000)]
 HASHES = ("x-consistent-hash", "x-modulus-hash")
@@ -50,8 +51,10 @@ def test_hashes_are_frozen() -> None:
     assert hash_of(None) == 0xB4981E97A533BA5D
     assert hash_of({"b": [1, True, 1.5], "a": None}) == hash_of({"a": None, "b": [1, True, 1.5]})
     assert mixed(1) == 0xB456BCFC34C2CB2C and cost(3) == 0x3E6A3FE5C606
-    choice = WeightedChoice(tuple((True, name) for name in "pqr"), (1, 2, 3))
-    owners = "".join(choice.of(hash_of(f"{number}"))[1] for number in range(40))
+    destinations = tuple((True, name) for name in "pqr")
+    choice = WeightedChoice(destinations, (1, 2, 3), tuple(map(seed_of, destinations)))
+    steps = Steps(STEPS_UNBOUNDED)
+    owners = "".join(whole(choice.of(hash_of(f"{number}"), steps))[1] for number in range(40))
     assert owners == "qrrprrqqrrqppqqqprrrpqrrprprrrqrqrprrrqr"
 
 

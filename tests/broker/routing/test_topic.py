@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from warren_broker.metadata.records import Binding
 from warren_broker.routing.matcher import RoutedMessage
 from warren_broker.routing.topic import TopicMatcher
+from warren_broker.steps import STEPS_UNBOUNDED, Steps
 
 WORDS = st.sampled_from(["a", "b", "", "*", "#", "aa"])
 PATTERNS = st.lists(WORDS, max_size=5).map(".".join)
@@ -34,7 +35,7 @@ def binding(pattern: str, queue: str) -> Binding:
 
 def matched(matcher: TopicMatcher, key: str) -> set[str]:
     found: dict[tuple[bool, str], None] = {}
-    matcher.match(RoutedMessage((key,)), found)
+    list(matcher.match(RoutedMessage((key,)), found, Steps(STEPS_UNBOUNDED)))
     return {name for _, name in found}
 
 

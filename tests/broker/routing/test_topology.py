@@ -14,7 +14,7 @@ from warren_broker.metadata import commands
 from warren_broker.metadata.exchange_types import CONSISTENT_HASH, MODULUS_HASH
 from warren_broker.routing import topology
 from warren_broker.routing.absent import AbsentNodes
-from warren_broker.routing.headers import same
+from warren_broker.routing.headers import comparable
 from warren_broker.routing.sender_selected import further_keys
 from warren_broker.routing.topology import Topology
 
@@ -93,7 +93,13 @@ def test_headers(world: World, routes: Topology, arguments: dict, headers: dict,
 
 
 def test_same_value() -> None:
-    assert same(Timestamp(5), 5) and same("é", "é".encode()) and not same([1], [1, 2])
+    assert comparable(Timestamp(5)) == comparable(5) and comparable("é") == comparable("é".encode())
+    different = [1, 1.0, True, "1", None, [1], [1, 2], [[1]], {"1": 1}, ["list", 1], [], {}, "", 0]
+    assert all(
+        (comparable(one) == comparable(other)) is (at == to)
+        for at, one in enumerate(different)
+        for to, other in enumerate(different)
+    )
 
 
 def test_exchange_to_exchange_with_a_cycle(world: World, routes: Topology) -> None:

@@ -21,6 +21,7 @@ from tests.broker.server.listening import ListeningWorld
 from warren_broker.amqp091.connection_config import ConnectionConfig
 from warren_broker.amqp091.requests import RequestDone
 from warren_broker.cluster.strangers import Strangers
+from warren_broker.cluster.turn_shares import TurnShares
 from warren_broker.config import Limits
 from warren_broker.counters import Counters
 from warren_broker.message_stats import MessageCounts
@@ -77,6 +78,7 @@ def broker_of(loop: Loop) -> Any:
             forget_waiting=lambda key: None,
         ),
         replies=SimpleNamespace(close=lambda name: None),
+        publishing=SimpleNamespace(shares=TurnShares(loop)),
         consuming=SimpleNamespace(session_down=lambda session, failed: None),
         logins=SimpleNamespace(
             authenticate=lambda user, password, mechanism, done: done(RequestDone()),

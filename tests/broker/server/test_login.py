@@ -16,6 +16,7 @@ from warren_broker import errors
 from warren_broker.amqp091 import requests
 from warren_broker.amqp091.connection_config import ConnectionConfig
 from warren_broker.cluster.strangers import Strangers
+from warren_broker.cluster.turn_shares import TurnShares
 from warren_broker.config import Limits
 from warren_broker.counters import Counters
 from warren_broker.message_stats import MessageCounts
@@ -77,6 +78,7 @@ class World:
                 loop=self.loop, counters=Counters(), queue_counts=MessageCounts()
             ),
             consuming=None,
+            publishing=SimpleNamespace(shares=TurnShares(self.loop)),  # type: ignore[arg-type]
             logins=SimpleNamespace(
                 authenticate=self.authenticate,
                 enter_vhost=lambda number, vhost, user, channels, done, **more: done(

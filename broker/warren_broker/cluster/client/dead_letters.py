@@ -14,6 +14,7 @@ from warren_broker.block.block import Block
 from warren_broker.cluster.client.letter_annotations import annotate
 from warren_broker.cluster.client.publisher import Publisher
 from warren_broker.cluster.client.queues import QueueClients
+from warren_broker.cluster.turn_shares import Share
 from warren_broker.counters import Strategy
 from warren_broker.kernel import (
     CC,
@@ -73,27 +74,46 @@ class DeadLetters:
         self._queues = queues
         self._publishing = publishing
         self._properties_max = frame_max - HEADER_FRAME_BYTES
-        self._waiting: deque[tuple[int, DeadLetter, Run]] = deque()
+        self._waiting: dict[int, deque[tuple[DeadLetter, Run]]] = {}
 
     def publish(self, group: int, effect: DeadLetter) -> None:
         """Publish the messages to the queue's dead letter exchange, now or in later passes."""
         began = bool(self._waiting)
-        self._waiting.extend((group, effect, run) for run in effect.runs)
+        if effect.runs:
+            runs = self._waiting.setdefault(group, deque())
+            runs.extend((effect, run) for run in effect.runs)
         if self._waiting and not began:
             self._queues.definitions.call_at_ready(self._turn)
 
     def _turn(self) -> None:
         left = TURN_MESSAGES
-        while self._waiting and left > 0:
-            group, effect, (index, first, last) = self._waiting.popleft()
+        for group in tuple(self._waiting):
+            if left <= 0:
+                break
+            if not self._share(group).busy:
+                runs = self._waiting.pop(group)
+                left = self._pass(group, runs, left)
+                if runs:
+                    self._waiting[group] = runs  # after those of the other queues
+        if self._waiting:
+            self._queues.cluster.loop.call_later(0, self._turn)
+
+    def _share(self, group: int) -> Share:
+        """Return the queue's own: letters that are long routed hold up those of no other queue."""
+        return self._publishing.shares.of(("dead letters", group))
+
+    def _pass(self, group: int, runs: deque[tuple[DeadLetter, Run]], left: int) -> int:
+        """Publish so many of a queue's messages; return how many more the pass may publish."""
+        share = self._share(group)
+        while runs and left > 0 and not share.busy:
+            effect, (index, first, last) = runs.popleft()
             if last - first >= left:
-                self._waiting.appendleft((group, effect, (index, first + left, last)))
+                runs.appendleft((effect, (index, first + left, last)))
                 last = first + left - 1
             left -= last - first + 1
             self._count(group, effect.reason, last - first + 1)
             self._publish(group, effect, (index, first, last))
-        if self._waiting:
-            self._queues.cluster.loop.call_later(0, self._turn)
+        return left
 
     def _count(self, group: int, reason: str, count: int) -> None:
         """Count dead letters that are about to be published, as RabbitMQ does."""
@@ -193,7 +213,15 @@ class DeadLetters:
         table = letters.table
         if table.count:
             self._publishing.publish(
-                letters.queue.vhost, table, 0, table.count, None, None, letters.flags, letters.keep
+                letters.queue.vhost,
+                table,
+                0,
+                table.count,
+                None,
+                None,
+                letters.flags,
+                letters.keep,
+                share=self._share(letters.queue.group),
             )
 
 

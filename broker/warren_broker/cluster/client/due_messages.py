@@ -112,6 +112,7 @@ class _Router:
     leads the store, so that the next attempt does not give it to them again.
 
     _waiting  deliveries to route
+    _routing  those before are being routed
     _has      (index, ordinal) to the queues that have a message which another one has refused
     """
 
@@ -131,6 +132,7 @@ class _Router:
         self._session, self._consumer = numbers
         self._ended = ended
         self._over = False
+        self._routing = False
         self._waiting: deque[tuple[Delivery, Block]] = deque()
         self._has: dict[tuple[int, int], set[str]] = {}
         self._logged_ms = 0
@@ -161,7 +163,7 @@ class _Router:
         if self._over:
             return
         self._waiting.append((delivery, block))
-        if len(self._waiting) == 1:
+        if len(self._waiting) == 1 and not self._routing:
             self._queues.cluster.loop.call_later(0, self._turn)
 
     def _turn(self) -> None:
@@ -184,7 +186,12 @@ class _Router:
                     self._settle([number])  # it cannot be read
             if last < delivery.last:
                 self._waiting.appendleft((rest_of(delivery, last + 1 - delivery.first), block))
-        batch.route(self._publishing, store, self._answered)
+        self._routing = True
+        batch.route(self._publishing, store, self._answered, self._routed)
+
+    def _routed(self) -> None:
+        """Continue: the messages before have been routed, perhaps in several turns."""
+        self._routing = False
         if self._waiting:
             self._queues.cluster.loop.call_later(0, self._turn)
 
@@ -232,10 +239,15 @@ class _DueBatch:
         self.left.append(1)
 
     def route(
-        self, publishing: Publisher, store: QueueRecord, done: Callable[[int, bool], None]
+        self,
+        publishing: Publisher,
+        store: QueueRecord,
+        done: Callable[[int, bool], None],
+        all_routed: Callable[[], None],
     ) -> None:
         """Publish them from the exchange; done: called once for each, with its msg_id."""
         if not self.table.count:
+            all_routed()
             return
         names: dict[str, None] = {}
         parts: list[list[int]] = []
@@ -252,6 +264,9 @@ class _DueBatch:
                 parts.append(positions)
                 for i in positions:
                     self.left[i] += 1
+            for i in range(self.table.count):
+                self._one_less(i, done)
+            all_routed()
 
         def confirmed(part: int, ok: bool, refused: list[int] | None) -> None:
             queue = list(names)[part]
@@ -266,8 +281,6 @@ class _DueBatch:
         publishing.publish_from(
             store.vhost, store.store_of, restored(self.table), routed, confirmed, lacks
         )
-        for i in range(self.table.count):
-            self._one_less(i, done)
 
     def _one_less(self, i: int, done: Callable[[int, bool], None]) -> None:
         self.left[i] -= 1

@@ -22,7 +22,8 @@ from warren_broker.amqp091.wire.fitting import HEADER_FRAME_BYTES
 from warren_broker.block.block import Block
 from warren_broker.cluster.client.event_facts import fitting
 from warren_broker.cluster.client.node_messages import BestEffort, UnconfirmedBounds
-from warren_broker.cluster.client.publisher import BCC, Publisher, QueuePart
+from warren_broker.cluster.client.publisher import Publisher
+from warren_broker.cluster.client.routed_runs import BCC, QueuePart
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.config import NodeConfig
 from warren_broker.kernel import MessageTable, Route, readable, split_sections
@@ -134,9 +135,8 @@ class Firehose:
         topology = self._definitions.topology
         if self._definitions.exchange(vhost, TRACE_EXCHANGE) is None:
             return False
-        if topology.dependence(vhost, TRACE_EXCHANGE):
-            return True  # exchanges that are bound to it look at more than the key
-        return bool(topology.route(vhost, TRACE_EXCHANGE, key.decode("utf-8", "surrogateescape")))
+        known = topology.known(vhost, TRACE_EXCHANGE, key.decode("utf-8", "surrogateescape"))
+        return known is None or bool(known)  # the first trace with that key finds it out
 
     def _send(self, vhost: str, traces: MessageTable) -> None:
         if traces.count:

@@ -125,16 +125,16 @@ class _Replay:
         def routed(parts: list[Selection], kept: int) -> None:
             nonlocal waiting
             waiting += len(parts)
+            answered()
 
         vhost, destination = self._bound.vhost, self._bound.destination
         state = self._queues.definitions.state
         if not self._bound.to_queue:
-            if state.exchange(vhost, destination) is not None:
-                self._publishing.publish_from(vhost, destination, table, routed, answered)
+            self._publishing.publish_from(vhost, destination, table, routed, answered)
         elif state.queue(vhost, destination) is not None:
-            waiting += 1
             self._publishing.publish_to(vhost, destination, table, answered)
-        answered()
+        else:
+            answered()
 
     def _fail(self, refusal: errors.Refusal) -> None:
         log.warning(

@@ -22,6 +22,8 @@ from warren_raft.runtime.loop import Loop, LoopStage
 WAITING_MAX: Final = 10_000
 """Messages of one turn for an exchange of the node's own."""
 WAITING_BYTES_MAX: Final = 8 << 20
+TABLES_MAX: Final = 4
+"""Turns of which the messages may wait until they are routed."""
 DECLARE_AGAIN_MS: Final = 10_000
 REPORT_MS: Final = 60_000
 
@@ -95,10 +97,24 @@ class BestEffort:
                 count = count if refused is None else len(refused)
                 self.drop(count, f"queue {queue!r} does not take them")
 
-        try:
-            self._publishing.publish(vhost, table, 0, table.count, None, confirmed, keep=keep)
-        except errors.Refusal as refusal:  # they cannot be routed: nothing was sent
+        def refused(refusal: errors.Refusal) -> None:  # they cannot be routed: nothing was sent
             self.drop(table.count, refusal.detail)
+
+        share = self._publishing.shares.of(self)
+        if share.waiting >= TABLES_MAX:
+            self.drop(table.count, f"{share.waiting} turns' {self.what} are being routed already")
+            return
+        self._publishing.publish(
+            vhost,
+            table,
+            0,
+            table.count,
+            None,
+            confirmed,
+            keep=keep,
+            share=share,
+            refused=refused,
+        )
 
     def drop(self, count: int, why: str) -> None:
         """Count messages that are dropped; log it, unless that was done within REPORT_MS."""

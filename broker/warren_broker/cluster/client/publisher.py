@@ -7,56 +7,30 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 from warren_broker import errors
-from warren_broker.amqp091.wire import properties
-from warren_broker.arguments import plain
 from warren_broker.cluster.client.direct_replies import REPLY_PREFIX, DirectReplies
 from warren_broker.cluster.client.kept_messages import delays_of, lasting, restored
 from warren_broker.cluster.client.queue_client import GroupClient
 from warren_broker.cluster.client.queues import ENQUEUE, QueueClients, block_for
 from warren_broker.cluster.client.relayed import Names, by_origin, joined, relayed_command
-from warren_broker.kernel import (
-    CC,
-    MessageTable,
-    Selection,
-    count_groups,
-    distinct_routes,
-    lanes,
-    partition,
-)
+from warren_broker.cluster.client.routed_runs import Keep, QueuePart, RunRouter, kept_parts
+from warren_broker.cluster.turn_shares import Share, TurnShares
+from warren_broker.kernel import CC, MessageTable, Selection, count_groups, distinct_routes, lanes
 from warren_broker.message_stats import PUBLISH_IN, PUBLISH_OUT
 from warren_broker.metadata.exchange_types import DELAYED_MESSAGE
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue.commands import Refused
 from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.delay_commands import EnqueueDelayed
-from warren_broker.routing.matcher import ON_CONTENT
-from warren_broker.routing.sender_selected import further_keys, has_keys, is_unused
 
 OnRouted: TypeAlias = Callable[[list[Selection], int], None]
 """Called with one part per queue, and how many of them, the last ones, are for stores. A message in
 no other part is unroutable."""
-Keep: TypeAlias = Callable[[str, int], bool]
-"""(queue, table position) to whether the queue may get that message."""
 OnConfirmed: TypeAlias = Callable[[int, bool, "list[int] | None"], None]
 """(part, ok, table positions refused when only some are), once per part."""
-
-
-BCC = "BCC"
-
-
-class QueuePart(NamedTuple):
-    """The messages of a run for one queue, or for a direct reply's consumer.
-
-    stored  the same messages without their BCC headers; the same object where there are none
-    kept    the queue is the store of an exchange
-    """
-
-    name: str
-    selection: Selection
-    stored: Selection
-    kept: bool = False
-
-
+OnRefused: TypeAlias = Callable[[errors.Refusal], None]
+"""Called instead of the others when a run cannot be routed."""
+OnSent: TypeAlias = Callable[[list[GroupClient]], None]
+"""Called with the uplinks of a run that was submitted, for backpressure."""
 Counted: TypeAlias = Callable[[int, int], None]
 """Called with each queue's group and how many messages it gets, before they are submitted."""
 Tap: TypeAlias = Callable[[list[QueuePart]], None]
@@ -64,11 +38,17 @@ Tap: TypeAlias = Callable[[list[QueuePart]], None]
 
 
 class Publisher:
-    """Routes runs of messages and passes them to the queues' uplinks."""
+    """Routes runs of messages and passes them to the queues' uplinks.
+
+    A run that takes more steps than its client's share of the turn is routed in later turns, and
+    what the client publishes meanwhile comes after it.
+    """
 
     def __init__(self, queues: QueueClients, replies: DirectReplies) -> None:
+        self.shares = TurnShares(queues.cluster.loop)
         self._queues = queues
         self._replies = replies
+        self._router = RunRouter(queues.definitions, replies)
 
     def publish(
         self,
@@ -84,8 +64,11 @@ class Publisher:
         names: Names | None = None,
         unknown: Callable[[], None] | None = None,
         counted: Counted | None = None,
-    ) -> list[GroupClient]:
-        """Publish messages first <= i < last; return their uplinks, for backpressure.
+        share: Share | None = None,
+        refused: OnRefused | None = None,
+        sent: OnSent | None = None,
+    ) -> None:
+        """Publish messages first <= i < last, in this turn if their share allows it.
 
         flags         of the messages, or-ed (`kernel.items`)
         on_routed     called once, before any confirm; None: not wanted
@@ -96,13 +79,74 @@ class Publisher:
         unknown       called instead of on_confirmed for a relay's messages that a queue may have or
                       not, because its only node is unreachable; None: on_confirmed is called
         counted       None: not wanted
+        share         the publisher's; None: one for all that the node publishes itself
+        refused       None: raised, or logged if it is in a later turn
+        sent          None: not wanted
         """
-        parts = self.route(vhost, table, first, last, flags)
-        if tap is not None:
-            tap(parts)
-        if counted is not None:
-            self._count_exchanges(vhost, table, first, last, parts)
-        return self._submit(vhost, parts, on_routed, on_confirmed, keep, names, unknown, counted)
+
+        def routed(parts: list[QueuePart]) -> None:
+            if tap is not None:
+                tap(parts)
+            if counted is not None:
+                self._count_exchanges(vhost, table, first, last, parts)
+            touched = self._submit(
+                vhost, parts, on_routed, on_confirmed, keep, names, unknown, counted
+            )
+            if sent is not None:
+                sent(touched)
+
+        self.route(vhost, table, first, last, flags, share, routed, refused)
+
+    def route(
+        self,
+        vhost: str,
+        table: MessageTable,
+        first: int,
+        last: int,
+        flags: int,
+        share: Share | None,
+        routed: Callable[[list[QueuePart]], None],
+        refused: OnRefused | None,
+    ) -> None:
+        """Call with messages first <= i < last by queue; those without a route are in no part.
+
+        share, refused  see `publish`
+        """
+        share = self.shares.of(None) if share is None else share
+        refused = _raised if refused is None else refused
+        if not flags & CC and not share.busy:
+            try:
+                known = self._router.known(vhost, table, first, last)
+            except errors.Refusal as refusal:
+                refused(refusal)
+                return
+            if known is not None:
+                routed(known)
+                return
+        self._search(vhost, table, first, last, flags, None, share, routed, refused)
+
+    def _search(
+        self,
+        vhost: str,
+        table: MessageTable,
+        first: int,
+        last: int,
+        flags: int,
+        start: str | None,
+        share: Share,
+        routed: Callable[[list[QueuePart]], None],
+        refused: OnRefused,
+    ) -> None:
+        """Route a run as far as its share goes, the rest in later turns."""
+        turn = self.shares.turn
+
+        def found(parts: list[QueuePart]) -> None:
+            if turn != self.shares.turn:  # queues may have been deleted meanwhile
+                parts = [part for part in parts if self._router.exists(vhost, part.name)]
+            routed(parts)
+
+        work = self._router.search(vhost, table, first, last, flags, start, share.steps)
+        share.run(work, found, refused)
 
     def _count_exchanges(
         self, vhost: str, table: MessageTable, first: int, last: int, parts: list[QueuePart]
@@ -136,9 +180,18 @@ class Publisher:
         on_confirmed: OnConfirmed | None,
         keep: Keep | None = None,
     ) -> None:
-        """Publish messages that have reached that exchange, whatever their routes."""
-        parts = self._route_singly(vhost, table, 0, table.count, CC, exchange)
-        self._submit(vhost, parts, on_routed, on_confirmed, keep)
+        """Publish messages that have reached that exchange, whatever their routes.
+
+        Where the exchange is gone they have none.
+        """
+
+        def routed(parts: list[QueuePart]) -> None:
+            self._submit(vhost, parts, on_routed, on_confirmed, keep)
+
+        share = self.shares.of((vhost, exchange))
+        self._search(
+            vhost, table, 0, table.count, CC, exchange, share, routed, lambda refusal: routed([])
+        )
 
     def publish_to(
         self, vhost: str, queue: str, table: MessageTable, on_confirmed: OnConfirmed
@@ -306,12 +359,12 @@ class Publisher:
             def found(late: list[Selection], kept: int) -> None:
                 nonlocal waiting
                 waiting += len(late)
+                answered()
 
             def missed(queue: str, i: int) -> bool:
                 return positions[i] not in routed.get(queue, ())
 
             self.publish_from(vhost, exchange, restored(table), found, answered, missed)
-            answered()
 
         client.publish(Selection(table, 0, table.count), table.size_bytes(0, table.count), on_reply)
 
@@ -322,99 +375,10 @@ class Publisher:
             return -1
         return scope.source_versions.get(exchange, 0)
 
-    def route(
-        self, vhost: str, table: MessageTable, first: int, last: int, flags: int
-    ) -> list[QueuePart]:
-        """Return messages first <= i < last by queue; those without a route are in no part."""
-        if flags & CC:
-            return self._route_singly(vhost, table, first, last, flags)
-        ids = distinct_routes(table, first, last)
-        targets: dict[int, tuple[str, ...]] = {}
-        for route_id in ids:
-            found = self._look_up(vhost, table, route_id)
-            if found is None:
-                return self._route_singly(vhost, table, first, last, flags)
-            targets[route_id] = found
-        if len(ids) == 1:
-            whole = Selection(table, first, last)
-            return [QueuePart(name, whole, whole) for name in targets[ids[0]]]
-        names = list(dict.fromkeys(name for hit in targets.values() for name in hit))
-        numbers = {name: number for number, name in enumerate(names)}
-        by_route = [
-            tuple(numbers[name] for name in targets.get(route_id, ()))
-            for route_id in range(len(table.routes.entries))
-        ]
-        selections = partition(table, first, last, by_route, len(names))
-        return [QueuePart(name, some, some) for name, some in zip(names, selections, strict=True)]
 
-    def _look_up(self, vhost: str, table: MessageTable, route_id: int) -> tuple[str, ...] | None:
-        """Return the queues of a route; None: more than the route decides."""
-        topology = self._queues.definitions.topology
-        route = table.routes.entries[route_id]
-        exchange = route.exchange.decode("utf-8", "surrogateescape")
-        key = route.routing_key.decode("utf-8", "surrogateescape")
-        if topology.dependence(vhost, exchange):
-            return None
-        queues = topology.route(vhost, exchange, key)
-        if not queues and not exchange and self._replies.exists(key):
-            return (key,)
-        return queues
-
-    def _route_singly(
-        self,
-        vhost: str,
-        table: MessageTable,
-        first: int,
-        last: int,
-        flags: int,
-        start: str | None = None,
-    ) -> list[QueuePart]:
-        """Route message by message, where headers, properties or chance decide.
-
-        start  the exchange to begin with; None: that of each message
-        """
-        topology = self._queues.definitions.topology
-        positions: dict[str, list[int]] = {}
-        decoded: dict[bytes, bool] = {}
-        blind = False
-        for i in range(first, last):
-            route = table.route(i)
-            exchange = start
-            if exchange is None:
-                exchange = route.exchange.decode("utf-8", "surrogateescape")
-            key = route.routing_key.decode("utf-8", "surrogateescape")
-            wanted = decoded.get(route.exchange)
-            if wanted is None:
-                by_content = topology.dependence(vhost, exchange) & ON_CONTENT
-                wanted = decoded[route.exchange] = bool(flags & CC or by_content)
-            if wanted:
-                fields = properties.decode(table.properties_of(i))
-                headers = plain(fields.headers or {})
-                blind = blind or isinstance(headers.get(BCC), list)
-                if start is None:
-                    extra = bool(table.flags(i) & CC)
-                else:
-                    extra = has_keys(headers) and not is_unused(headers)
-                further = further_keys(headers) if extra else ()
-                names = topology.route(vhost, exchange, key, headers, further, fields)
-            else:
-                names = topology.route(vhost, exchange, key)
-            if not names and not exchange and self._replies.exists(key):
-                names = (key,)
-            for name in names:
-                positions.setdefault(name, []).append(i)
-        stored, shift = (_without_bcc(table, first, last), first) if blind else (table, 0)
-        parts, kept = [], []
-        for name, chosen in positions.items():
-            selection = Selection(table, first, last, array("I", chosen))
-            moved = array("I", [i - shift for i in chosen])
-            selected = Selection(stored, first - shift, last - shift, moved)
-            queue = self._queues.definitions.state.queue(vhost, name)
-            if queue is not None and queue.store_of:
-                kept.append(QueuePart(name, selection, selected, True))
-            else:
-                parts.append(QueuePart(name, selection, selected))
-        return parts + kept
+def _raised(refusal: errors.Refusal) -> None:
+    """Raise the refusal of a run that no client waits for."""
+    raise refusal
 
 
 def by_exchange(
@@ -431,38 +395,6 @@ def by_exchange(
         groups[route_id] = numbers.setdefault(exchange, len(numbers))
     came = count_groups([Selection(table, first, last)], groups, len(numbers))
     return list(zip(numbers, came, count_groups(went, groups, len(numbers)), strict=True))
-
-
-def _without_bcc(table: MessageTable, first: int, last: int) -> MessageTable:
-    """Copy messages first <= i < last without their BCC headers."""
-    stored = MessageTable()
-    for i in range(first, last):
-        raw = table.properties_of(i)
-        headers = properties.headers(raw)
-        if headers.pop(BCC, None) is not None:
-            raw = properties.replace(raw, headers=headers)
-        stored.append(
-            table.route(i), raw, table.body(i), table.priority(i), table.ttl_ms(i), table.flags(i)
-        )
-    return stored
-
-
-def kept_parts(parts: list[QueuePart], keep: Keep) -> list[QueuePart]:
-    """Drop the messages that a queue may not get."""
-    some = []
-    for name, selection, stored, kept in parts:
-        both = [(i, j) for i, j in zip(selection, stored, strict=True) if keep(name, i)]
-        if both:
-            chosen, moved = zip(*both, strict=True)
-            some.append(
-                QueuePart(
-                    name,
-                    Selection(selection.table, selection.first, selection.last, array("I", chosen)),
-                    Selection(stored.table, stored.first, stored.last, array("I", moved)),
-                    kept,
-                )
-            )
-    return some
 
 
 class _OwnBlock:

@@ -17,9 +17,11 @@ from typing import Final
 from warren_broker.amqp091.wire.fitting import HEADER_FRAME_BYTES
 from warren_broker.block.block import Block, BlockError
 from warren_broker.cluster.client.dead_letters import TABLE_BYTES_MAX, Letters
-from warren_broker.cluster.client.publisher import Publisher, QueuePart, kept_parts
+from warren_broker.cluster.client.publisher import Publisher
 from warren_broker.cluster.client.queues import QueueClients
+from warren_broker.cluster.client.routed_runs import QueuePart, kept_parts
 from warren_broker.config import Queues
+from warren_broker.errors import Refusal
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue.commands import SettleLetters
 from warren_broker.queue.config import QueueConfig
@@ -47,6 +49,7 @@ class Underway:
     confirmed   queues that have confirmed it
     waits       it was refused or not routed: it is tried again, see `LetterForwarder`
     why         for which it waits: letters with the same reason wait for the same thing
+    routing     it is being routed, perhaps for several turns
     faulty      it cannot be made into a letter: it stays in its queue, set aside once
     """
 
@@ -56,6 +59,7 @@ class Underway:
     confirmed: set[str] = field(default_factory=set)
     waits: bool = False
     why: tuple[str, ...] = ()
+    routing: bool = False
     faulty: bool = False
 
 
@@ -232,16 +236,35 @@ class LetterForwarder:
 
     def _publish_guarded(self, letters: Letters, rows: list[Underway]) -> None:
         """Publish them; after a fault all of them wait, though some may have been sent."""
-        aside = self._owner.queues.cluster.set_aside
-        if rows and not aside.attempt(
-            self._group, "dead letters", self._publish, letters, rows, count=len(rows)
-        ):
-            for one in rows:
-                one.unsettled.clear()
-                one.waits = True
+        if not rows:
+            return
+        aside, publishing = self._owner.queues.cluster.set_aside, self._owner.publishing
+        table = letters.table
+        for one in rows:
+            one.waits, one.routing = False, True
 
-    def _publish(self, letters: Letters, rows: list[Underway]) -> None:
-        """Route the letters and send them to the queues that do not have them yet."""
+        def attempt(call: Callable[..., None], *args: object) -> None:
+            if not aside.attempt(self._group, "dead letters", call, *args, count=len(rows)):
+                for one in rows:
+                    one.unsettled.clear()
+                    one.waits, one.routing = True, False
+
+        def routed(parts: list[QueuePart]) -> None:
+            for one in rows:
+                one.routing = False
+            if self._leads():
+                attempt(self._send, letters, rows, parts)
+                self._settle_and_arm(rows)
+
+        def unroutable(refusal: Refusal) -> None:
+            routed([])  # the exchange is gone: tried again, as without a binding
+
+        share = publishing.shares.of(("kept letters", self._group))
+        run = (letters.queue.vhost, table, 0, table.count, letters.flags)
+        attempt(publishing.route, *run, share, routed, unroutable)
+
+    def _send(self, letters: Letters, rows: list[Underway], routed: list[QueuePart]) -> None:
+        """Send the letters to the queues that do not have them yet."""
         queue, table, publishing = letters.queue, letters.table, self._owner.publishing
         cycles: dict[int, str] = {}
 
@@ -249,9 +272,10 @@ class LetterForwarder:
             if not letters.keep(name, i):
                 cycles[i] = name
                 return False
+            if self._underway.get(rows[i].letter.place) is not rows[i]:
+                return False  # purged while it was routed
             return name not in rows[i].confirmed and name not in rows[i].unsettled
 
-        routed = publishing.route(queue.vhost, table, 0, table.count, letters.flags)
         histories = [part.name for part in routed if part.kept and not self._is_way(queue, part)]
         parts = kept_parts([part for part in routed if part.name not in histories], wanted)
         # A letter that has no other way does not go to a recent history again and again.
@@ -310,7 +334,7 @@ class LetterForwarder:
             place = one.letter.place
             if one.unsettled or self._underway.get(place) is not one:
                 continue
-            if one.waits:
+            if one.waits or one.routing:
                 continue
             del self._underway[place]
             self._bytes -= one.size_bytes

@@ -82,12 +82,17 @@ class World:
             call_at_ready=lambda call: call(),
         )
         queues: Any = SimpleNamespace(cluster=self.cluster, definitions=definitions)
-        publishing: Any = SimpleNamespace(publish=self.publish)
+        self.shares: dict[object, Any] = {}
+        shares = SimpleNamespace(
+            of=lambda key: self.shares.setdefault(key, SimpleNamespace(busy=False))
+        )
+        publishing: Any = SimpleNamespace(publish=self.publish, shares=shares)
         self.letters = DeadLetters(queues, publishing, 4096)
 
     def publish(
-        self, vhost: str, table: MessageTable, first: int, last: int, *more: object
+        self, vhost: str, table: MessageTable, first: int, last: int, *more: object, share: object
     ) -> None:
+        assert share is self.shares["dead letters", GROUP]
         if self.faults:
             self.faults -= 1
             raise RuntimeError("routing failed")

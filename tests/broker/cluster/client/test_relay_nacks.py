@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from warren_broker import errors
-from warren_broker.cluster.client.publisher import Publisher, QueuePart
+from warren_broker.cluster.client.publisher import Publisher
+from warren_broker.cluster.client.routed_runs import QueuePart
 from warren_broker.kernel import MessageTable, Route, Selection
 from warren_broker.queue.commands import Done, Refused
 from warren_broker.queue.config import QueueConfig
@@ -28,6 +29,7 @@ class OneQueue:
             state=SimpleNamespace(queue=lambda vhost, name: record),
             policies=lambda vhost: SimpleNamespace(config_of=lambda queue: config),
         )
+        self.cluster = SimpleNamespace(loop=None)
         self.absent = lambda queue: absent
         self.replies: list[Any] = []
         self.client = lambda queue: SimpleNamespace(

@@ -11,7 +11,7 @@ import pytest
 from tests.broker.kernel import frames as f
 from warren_broker.amqp091.wire import properties
 from warren_broker.block.block import Block, BlockError, encode
-from warren_broker.cluster.client.publisher import QueuePart
+from warren_broker.cluster.client.routed_runs import QueuePart
 from warren_broker.cluster.leader.letter_forwarder import LetterForwarders, warn_of_fallback
 from warren_broker.cluster.leader.set_aside import SetAsideCounts
 from warren_broker.config import Queues
@@ -50,6 +50,7 @@ class World:
         self.stores: list[str] = []
         self.exchanges = {""}
         self.published: list[Published] = []
+        self.slow: list[Any] | None = None
         self.tables: list[MessageTable] = []
         self.asked: list[tuple[Any, int]] = []
         self.settles: list[SettleLetters] = []
@@ -86,7 +87,10 @@ class World:
         queues: Any = SimpleNamespace(cluster=self.cluster, definitions=definitions)
         settings_of_node = Queues(dead_letter_worker_consumer_prefetch=prefetch)
         publishing: Any = SimpleNamespace(
-            route=self.route, send=self.send, delays=lambda store: store == "delays"
+            route=self.route,
+            send=self.send,
+            delays=lambda store: store == "delays",
+            shares=SimpleNamespace(of=lambda key: key),
         )
         self.forwarders = LetterForwarders(queues, publishing, 4096, settings_of_node)
 
@@ -102,9 +106,17 @@ class World:
             raise EntryDamaged("wal", 0, "a test", group, index, 0, 1)
         return BLOCK
 
-    def route(self, vhost: str, table: MessageTable, first: int, last: int, flags: int) -> Any:
+    def route(
+        self, vhost: str, table: MessageTable, first: int, last: int, flags: int, *told: Any
+    ) -> None:
+        """Answer at once, or in a later turn where `slow` is a list."""
         whole = Selection(table, first, last)
-        return [QueuePart(name, whole, whole, name in self.stores) for name in self.routes]
+        _, routed, _ = told
+        parts = [QueuePart(name, whole, whole, name in self.stores) for name in self.routes]
+        if self.slow is None:
+            routed(parts)
+        else:
+            self.slow.append(lambda: routed(parts))
 
     def send(self, vhost: str, parts: list[QueuePart], told: Any, strict: bool) -> None:
         assert strict, "a queue that is deleted meanwhile has not taken a letter"
@@ -201,6 +213,22 @@ def test_a_refused_letter_waits_and_goes_to_those_that_lack_it(
     world.retry()
     world.answer()
     assert world.settles[-1] == SettleLetters(((1, 1, 2),))
+
+
+def test_letters_that_are_long_routed_are_neither_tried_again_nor_sent_after_a_purge() -> None:
+    world = World()
+    world.slow = []
+    world.die(0, 1)
+    assert not world.heard() and not world.timers, "they are being routed"
+    world.slow.pop()()
+    assert world.heard() == [("target", [b"0", b"1"])]
+    world.answer()
+    assert world.settles == [SettleLetters(((1, 0, 1),))]
+    world.applied()
+    world.die(2, 2)
+    world.forwarders.carry_out(GROUP, LettersGone(1, 1, dropped=True))
+    world.slow.pop()()
+    assert not world.heard() and not world.timers
 
 
 @pytest.mark.specification(

@@ -1,0 +1,218 @@
+"""The steps of a turn, shared among the clients: work that takes more continues in later turns.
+
+docs/architecture.md (the work of a turn) has the rule. One input of a client may take its share of
+this turn at once, which is all that nearly every one needs. The others wait in a circle, and each
+turn goes round it with a number of steps that does not depend on how many wait.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Hashable
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from warren_broker.errors import Refusal
+from warren_broker.steps import Steps, T, Work
+from warren_raft.runtime.loop import Loop
+
+log = logging.getLogger(__name__)
+SHARE_STEPS: Final = 2_000
+"""Steps that a client may take at once per turn, and that one which waits takes at a time: less
+than a millisecond."""
+ROUND_STEPS: Final = 8_000
+"""Steps per turn for all that wait, together: a message of another client is confirmed after a few
+turns, of which each is longer by that."""
+
+
+class _Item(NamedTuple):
+    work: Work[Any]
+    done: Callable[[Any], None]
+    refused: Callable[[Refusal], None]
+
+
+class Share:
+    """What one client takes of each turn; its work is done in order.
+
+    steps     which its work counts
+    busy      whether work waits for a later turn
+    on_free   called when nothing waits any more, in a later turn than it began to
+    on_fault  called with what work that waited has raised; the rest of its work is dropped
+    Invariant: it is busy while `_waiting` has work.
+    """
+
+    __slots__ = (
+        "_client",
+        "_closed",
+        "_shares",
+        "_turn",
+        "_waiting",
+        "busy",
+        "on_fault",
+        "on_free",
+        "steps",
+    )
+
+    def __init__(
+        self,
+        shares: TurnShares,
+        on_free: Callable[[], None] | None,
+        on_fault: Callable[[Exception], None] | None,
+        client: int | None,
+    ) -> None:
+        self.steps = Steps(0)
+        self.busy = False
+        self._client = client
+        self.on_free = on_free
+        self.on_fault = on_fault
+        self._shares = shares
+        self._waiting: deque[_Item] = deque()
+        self._turn = -1
+        self._closed = False
+
+    @property
+    def waiting(self) -> int:
+        """How much work waits."""
+        return len(self._waiting)
+
+    def run(
+        self, work: Work[T], done: Callable[[T], None], refused: Callable[[Refusal], None]
+    ) -> None:
+        """Do work now as far as the share goes, after what waits; the rest of it in later turns.
+
+        One of the two is called, once; neither if the share is closed meanwhile. Raises what is
+        raised in this turn.
+        """
+        item = _Item(work, done, refused)
+        if self._waiting:
+            self._waiting.append(item)
+            return
+        if self._turn != self._shares.turn:
+            self._turn = self._shares.turn
+            self.steps.limit = self.steps.taken + SHARE_STEPS
+        tell = _continued(item)
+        if tell is not None:
+            tell()
+        elif not self._closed:
+            self.busy = True
+            self._waiting.append(item)
+            self._shares.wait(self)
+
+    def advance(self) -> int:
+        """Continue what waits; return how many steps were taken."""
+        before = self.steps.taken
+        self.steps.limit = before + SHARE_STEPS
+        while self._waiting and self.steps.left > 0:
+            self.steps.take()
+            item = self._waiting[0]
+            try:
+                tell = _continued(item)
+                if tell is not None:
+                    self._ended()
+                    tell()
+            except Exception as fault:
+                if self._waiting and self._waiting[0] is item:
+                    self._ended()
+                self._failed(fault)
+        if not self._waiting and self.on_free is not None:
+            self.on_free()
+        return self.steps.taken - before
+
+    def _ended(self) -> None:
+        self._waiting.popleft()
+        self.busy = bool(self._waiting)
+
+    def _failed(self, fault: Exception) -> None:
+        # The fault boundary of work that waits: the loop would end with it.
+        log.error("work that waited for a later turn failed", exc_info=fault)
+        on_fault = self.on_fault
+        if on_fault is not None:
+            self.close()
+            on_fault(fault)
+
+    def close(self) -> None:
+        """Drop what waits; further work has what this turn's share gives."""
+        self._closed = True
+        self.busy = False
+        self._waiting.clear()
+        self.on_free = self.on_fault = None
+        self._shares.closed(self._client)
+
+
+def _continued(item: _Item) -> Callable[[], None] | None:
+    """Continue work; return what tells its end, None: it waits."""
+    try:
+        next(item.work)
+    except StopIteration as end:
+        return partial(item.done, end.value)
+    except Refusal as refusal:
+        return partial(item.refused, refusal)
+    return None
+
+
+class TurnShares:
+    """The shares of one node's loop.
+
+    Invariant: `_circle` has each share with waiting work once, but for the one that is continued
+    just now; `_go_round` is scheduled once while there is any.
+    """
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._circle: deque[Share] = deque()
+        self._listed: set[Share] = set()
+        self._scheduled = False
+        self._clients: dict[Hashable, Share] = {}
+        self._kept: dict[Hashable, Share] = {}
+        self._kept_turn = -1
+
+    @property
+    def turn(self) -> int:
+        """The number of the loop's turn."""
+        return self._loop.turn
+
+    def open(
+        self,
+        client: int,
+        on_free: Callable[[], None],
+        on_fault: Callable[[Exception], None],
+    ) -> Share:
+        """Make the share of a client with that number, which the client closes."""
+        share = self._clients[client] = Share(self, on_free, on_fault, client)
+        return share
+
+    def closed(self, client: int | None) -> None:
+        """Forget a client's share: it is closed."""
+        self._clients.pop(client, None)
+
+    def of(self, key: Hashable) -> Share:
+        """Return a client's share, or one of the node's own: the same while its work waits."""
+        if self._kept_turn != self._loop.turn:
+            self._kept_turn = self._loop.turn
+            self._kept = {key: share for key, share in self._kept.items() if share.busy}
+        share = self._clients.get(key) or self._kept.get(key)
+        if share is None:
+            share = self._kept[key] = Share(self, None, None, None)
+        return share
+
+    def wait(self, share: Share) -> None:
+        """Put a share with waiting work into the circle."""
+        if share not in self._listed:
+            self._listed.add(share)
+            self._circle.append(share)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._go_round)
+
+    def _go_round(self) -> None:
+        """Continue what waits, in turn, with ROUND_STEPS; the rest in the loop's next turn."""
+        left, self._scheduled = ROUND_STEPS, False
+        while self._circle and left > 0:
+            share = self._circle.popleft()
+            self._listed.discard(share)
+            left -= 1 + share.advance()
+            if share.busy:
+                self.wait(share)
+        if self._circle and not self._scheduled:
+            self.wait(self._circle[0])
