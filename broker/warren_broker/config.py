@@ -268,6 +268,12 @@ class Raft(_Table):
 
     heartbeat_ms: int = Field(100, ge=10, le=60_000)
     suspect_after_ms: int = Field(2000, ge=20, le=600_000)
+    unauthenticated_max: int = Field(
+        256, ge=1, le=100_000, description="handshakes from addresses that are no peer's"
+    )
+    unauthenticated_per_address_max: int = Field(
+        32, ge=1, le=100_000, description="the same, of one IPv4 address or one /64 of IPv6"
+    )
     commit_delay_ms: int = Field(40, ge=0, le=500, description="until followers hear of a commit")
     last_copy_delay_ms: int = Field(2, ge=0, le=500, description="of copies beyond a majority")
     wal_max_size_bytes: int = Field(64 * MIB, ge=MIB, le=1024 * MIB, description="of one file")

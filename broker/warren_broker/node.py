@@ -380,6 +380,8 @@ def host_config(settings: NodeConfig) -> HostConfig:
         ),
         heartbeat_ms=raft.heartbeat_ms,
         suspect_after_ms=raft.suspect_after_ms,
+        strangers_max=raft.unauthenticated_max,
+        strangers_per_address_max=raft.unauthenticated_per_address_max,
         wal_file_bytes=raft.wal_max_size_bytes,
         wal_recycle=raft.wal_recycle,
         scrub_bytes_per_second=raft.scrub_bytes_per_second,

@@ -111,7 +111,6 @@ FLOORS: dict[str, int] = {
     "warren_broker.shovel.worker": 5,
     "warren_broker.cluster": 3,
     "warren_broker.server": 4,
-    "warren_broker.address_turns": 3,
     "warren_broker.config": 3,
     "warren_broker.open_secrets": 3,
     "warren_broker.certificate_ends": 3,

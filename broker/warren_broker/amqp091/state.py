@@ -548,7 +548,8 @@ class ConnectionState:
         if not isinstance(refusal, errors.ConnectionForced):
             self.faults.append(ChannelFault(0, codec.method_name(at), refusal))
         self._end_channels()
-        if not began and not isinstance(refusal, errors.LoginRefused):
+        told = isinstance(refusal, (errors.LoginRefused, errors.Unavailable))
+        if not began and not told:
             self.finish(refusal.reply_text)  # an unauthenticated client gets no answer
             return
         self.send(

@@ -67,6 +67,7 @@ from warren_broker.errors import (
     Refusal,
     ResourceError,
     SyntaxRefused,
+    Unavailable,
     login_refused,
 )
 from warren_broker.kernel import MessageTable
@@ -118,6 +119,7 @@ class Connection10:
         self.reply_links: dict[str, RepliesLink] = {}
         self.target_links: dict[int, PublishingLink] = {}
         self.user = ""
+        self._unavailable: Unavailable | None = None
         self.vhost = ""
         self.client: dict[str, str] = {}
         self.faults: list[LinkFault] = []
@@ -375,18 +377,24 @@ class Connection10:
     def _login_answered(self, answer: AnyAnswer) -> None:
         sasl = self._sasl
         assert sasl is not None
-        if not isinstance(answer, LoggedIn):
+        if isinstance(answer, Unavailable):
+            # SASL has no words: the client is let in as far as its open, and told in a close.
+            self._unavailable = answer
+        elif not isinstance(answer, LoggedIn):
             sasl.refuse()
             self._end(f"user {sasl.user!r}: {login_refused(sasl.mechanism).detail}")
             return
         early = sasl.accept()
-        self.user = answer.user or sasl.user
+        if isinstance(answer, LoggedIn):
+            self.user = answer.user or sasl.user
         self._early = sasl.output
         self._sasl = None
         if early:
             self.receive(early)
 
     def _opened_by_client(self) -> None:
+        if self._unavailable is not None:
+            raise self._unavailable
         connection = self._engine.connection
         check_open(connection)
         hostname = connection.remote_hostname or ""

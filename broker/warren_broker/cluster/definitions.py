@@ -194,10 +194,27 @@ class Definitions:
         else:
             self.on_ready.append(call)
 
+    def kept_out(self) -> str:
+        """Return which peers refuse this node, and why, when it does not know the definitions.
+
+        returns  "" when it does, when no peer refuses it, or when one is connected: it may yet join
+        """
+        host = self._cluster.host
+        refusals = {} if self.ready else host.peer_port.refusals
+        if any(host.connected(node) for node in self._cluster.peers()):
+            return ""
+        return "; ".join(f"{node}: {why}" for node, why in sorted(refusals.items()))
+
     def call_when_ready(self, call: Callable[[], None], too_late: Callable[[], None]) -> None:
-        """Call now, or when this node knows the definitions; call `too_late` after the timeout."""
+        """Call now, or when this node knows the definitions; call `too_late` after the timeout.
+
+        While the other nodes do not let it join, `too_late` is called at once.
+        """
         if self.ready:
             call()
+            return
+        if self.kept_out():
+            too_late()
             return
         number = self._timeouts.add(too_late)
 

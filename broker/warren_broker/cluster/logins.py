@@ -67,16 +67,17 @@ class NodeLogins:
         def decide(right: bool) -> None:
             done(requests.RequestDone() if right else errors.login_refused(mechanism))
 
-        self._definitions.call_when_ready(
-            check,
-            lambda: done(
-                errors.Unavailable(
-                    "this node has not joined its cluster's metadata yet: most nodes are out of "
-                    "reach; "
-                    "start them, or try again"
-                )
-            ),
-        )
+        def not_ready() -> None:
+            why = self._definitions.kept_out()
+            text = (
+                f"this node is kept out of its cluster: {why}"
+                if why
+                else "this node has not joined its cluster's metadata yet: most nodes are out of "
+                "reach; start them, or try again"
+            )
+            done(errors.Unavailable(text))
+
+        self._definitions.call_when_ready(check, not_ready)
 
     def renew(self, held: HeldRights, vhost: str, secret: str, done: Answer) -> None:
         """Answer TokenAccepted for the next token of a connection, or a Refusal.

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from warren_broker import errors
-from warren_broker.address_turns import AddressTurns
 from warren_broker.config import Limits
 from warren_raft.address_shares import AddressShares
+from warren_raft.runtime.address_turns import AddressTurns
 from warren_raft.runtime.loop import Loop
 from warren_raft.runtime.open_files import SocketBound
 

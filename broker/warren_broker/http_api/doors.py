@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import msgspec
 
-from warren_broker.address_turns import AddressTurns
 from warren_broker.http_api.replies import HttpRefusal, unavailable
 from warren_raft.address_shares import AddressShares
+from warren_raft.runtime.address_turns import AddressTurns
 
 log = logging.getLogger(__name__)
 HTTP_CONNECTIONS_MAX: Final = 512

@@ -110,7 +110,7 @@ class Gathering:
             self._transfers(),
             broker.cluster.host.repair.wanted,
             broker.cluster.host.repair.healed,
-            broker.strangers.counts(),
+            {**broker.strangers.counts(), **broker.cluster.host.peer_port.counts()},
         )
         if self._per_object:
             reading.counted += self._counted()

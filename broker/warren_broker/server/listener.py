@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
-from warren_broker.address_turns import AddressTurns
 from warren_broker.amqp091.wire import codec
 from warren_broker.amqp10.wire import sasl
+from warren_raft.runtime.address_turns import AddressTurns
 from warren_raft.runtime.loop import Listener as Acceptor
 from warren_raft.runtime.loop import Loop, LoopTimer
 from warren_raft.runtime.net.certificates import WatchedFiles

@@ -34,6 +34,8 @@ class HostConfig:
     disconnect_grace_ms       a peer whose connection broke has that long to reconnect
     reconnect_ms_min, _max    back-off between attempts to connect; refused by the peer: _max
     handshake_ms_max          a connection that is not authenticated by then is closed
+    strangers_max             such connections at once, from addresses that are no peer's
+    strangers_per_address_max  the same, from one IPv4 address or one /64 network of IPv6
     wal_file_bytes            a WAL file is closed once it is that long
     wal_recycle               WAL files are allocated ahead, and written over when not needed
     memtable_bytes            recent entries kept in memory, over all groups
@@ -65,6 +67,8 @@ class HostConfig:
     reconnect_ms_min: int = 20
     reconnect_ms_max: int = 500
     handshake_ms_max: int = 2000
+    strangers_max: int = 256
+    strangers_per_address_max: int = 32
     wal_file_bytes: int = 64 << 20
     wal_recycle: bool = True
     memtable_bytes: int = 64 << 20

@@ -93,6 +93,7 @@ class Host:
         self._early = EarlyMessages()
         self._transport = Transport(config, loop, self.boot_id, self)
         self._ready_loop = ReadyLoop(config.node, loop, observer, self._transport.send_raft)
+        self.peer_port = self._transport.peer_port
         self._touch = self._ready_loop.touch
         self.on_drained = self._ready_loop.drained
         self.read_index = ReadIndexQuestions(self.boot_id, loop, self._group, self._touch).ask

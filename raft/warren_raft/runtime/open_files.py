@@ -47,6 +47,6 @@ class SocketBound:
             reserved = min(LOG_RESERVED, limit // 4)
         self.end = limit - reserved
 
-    def admits(self, sock: socket.socket) -> bool:
-        """Return whether this socket leaves enough free."""
-        return self.limit < 0 or sock.fileno() < self.end
+    def admits(self, sock: socket.socket, spare: int = 0) -> bool:
+        """Return whether this socket leaves enough free, and so many more (at most an eighth)."""
+        return self.limit < 0 or sock.fileno() < self.end - min(spare, self.end // 8)

@@ -51,7 +51,8 @@ class Peers:
             config.suspect_after_ms, config.disconnect_grace_ms, loop.clock.monotonic_ms()
         )
         self._boots: dict[NodeId, int] = {}
-        self._second: dict[NodeId, int] = {}
+        self._second: dict[NodeId, tuple[int, int]] = {}
+        self._twins: dict[NodeId, tuple[int, int]] = {}
         self.hellos: dict[NodeId, Hello] = {}
         self.stopped = False
 
@@ -67,6 +68,8 @@ class Peers:
         self._transport.remove_peer(node)
         self._detector.remove(node)
         self._boots.pop(node, None)
+        self._second.pop(node, None)
+        self._twins.pop(node, None)
         self.hellos.pop(node, None)
         now = self._clock.epoch_ms()
         for group in list(self._groups.values()):
@@ -155,7 +158,9 @@ class Peers:
         that called last would have the connection: some of a leader's appends, of its leases and
         of the votes went to the one, some to the other, and both answered for one member.  So the
         first one stays, until its connection ends or it is suspected: a node that restarts while
-        its old connection is still open, and silent, is accepted then.
+        its old connection is still open, and silent, is accepted then. Whether the first one is
+        alive is said only once it has been heard since: this node may have been stopped itself, and
+        may not know yet that the first one has died.
         Replayed by tests/raft/runtime/test_twins.py
         """
         node = hello.node
@@ -163,10 +168,15 @@ class Peers:
         if known is None or known.boot_id == hello.boot_id or known.disk != hello.disk:
             return
         if self._transport.up(node) and not self._detector.suspected(node):
+            boot_id, since_ms = self._twins.get(node, (0, 0))
+            if boot_id != hello.boot_id:
+                since_ms = self._clock.monotonic_ms()
+                self._twins[node] = hello.boot_id, since_ms
             raise SecondProcess(
                 f"another process of node {node!r} is connected, with a copy of its data "
                 "directory; stop one of the two: a further node needs an empty directory and a "
-                "name of its own"
+                "name of its own",
+                self._transport.heard_ms(node) > since_ms,
             )
 
     def met(self, hello: Hello) -> None:
@@ -177,6 +187,7 @@ class Peers:
     def on_up(self, node: NodeId, boot_id: int) -> None:
         """See TransportOwner."""
         self._second.pop(node, None)
+        self._twins.pop(node, None)
         old = self._boots.get(node)
         self._boots[node] = boot_id
         restarted = old is not None and old != boot_id
@@ -210,12 +221,16 @@ class Peers:
     def on_second(self, node: NodeId) -> None:
         """See TransportOwner; raises DirectoryRefused, which ends this process.
 
-        That peer may not know yet that the process before this one has ended. If it still has a
-        connection after twice the time to suspect it, there are two processes, and the later one
-        ends: a peer that restarts could accept it while the others are connected with the first.
+        That peer has heard the other process since it refused this one first, and may not know yet
+        that it has ended. If it says so for twice the time to suspect that process, without a pause
+        of its own, there are two processes, and the later one ends: a peer that restarts could
+        accept it while the others are connected with the first.
         """
         now = self._clock.monotonic_ms()
-        since = self._second.setdefault(node, now)
+        since, last = self._second.get(node, (now, now))
+        if now - last > max(self._config.suspect_after_ms, 4 * self._config.reconnect_ms_max):
+            since = now
+        self._second[node] = since, now
         if now - since >= SECOND_SUSPICIONS * self._config.suspect_after_ms:
             raise DirectoryRefused(
                 self._config.data_dir,

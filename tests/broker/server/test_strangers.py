@@ -17,7 +17,7 @@ from tests.patience import PATIENCE_S
 from warren_broker.cluster import strangers
 from warren_broker.config import Limits
 from warren_broker.server.listener import HEADER_091
-from warren_raft.runtime.net.tls import WORK_STEPS_PER_TURN
+from warren_raft.runtime.net.tls import STEPS_PER_TURN
 
 HERE, THERE = "127.0.0.1", "127.0.0.2"
 
@@ -209,9 +209,7 @@ def test_a_turn_takes_a_bounded_number_of_steps_before_the_login(
     here.flood(300, says)
     here.turn(30)
     assert sum(steps.values()) == 300
-    assert (
-        max(steps.values()) <= WORK_STEPS_PER_TURN and max(here.headers.values(), default=0) <= 32
-    )
+    assert max(steps.values()) <= STEPS_PER_TURN and max(here.headers.values(), default=0) <= 32
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_of_two_calls_at_once_exactly_one_comes_to_its_end(tmp_path: Path, seed:
         assert (len(events(host, "up")), len(events(host, "down"))) == (1, 0), host.node_id
         peer = host._transport._peers[other]
         assert peer.calling is None and peer.called is None and peer.connector is None
-        assert host._transport._strangers == []
+        assert host._transport.peer_port.connections() == []
     for name, host in hosts.items():
         host.stop()
         loops[name].close()

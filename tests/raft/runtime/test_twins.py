@@ -92,3 +92,57 @@ def test_one_refusal_may_be_a_mistake_and_ends_nobody(nodes: Nodes) -> None:
     host.on_second("a")
     host.on_up("a", host.peer_boot_id("a") or 0)
     assert not host._peers._second, "it was let in after all"
+
+
+def test_a_process_counts_as_alive_when_it_was_heard_after_the_other_was_refused(
+    nodes: Nodes,
+) -> None:
+    """A node that was stopped itself knows only what it heard before: it ends no other."""
+    copied(nodes, "a")
+    host = nodes.hosts["b"]
+    hello = host.peer_hello("a")
+    assert hello is not None
+    later = structs.replace(hello, boot_id=hello.boot_id + 1)
+    with pytest.raises(SecondProcess) as refused:
+        host.judge(later)
+    assert not refused.value.alive
+    since = nodes.loop.clock.monotonic_ms()
+    nodes.until(lambda: host._transport.heard_ms("a") > since)
+    with pytest.raises(SecondProcess) as refused:
+        host.judge(later)
+    assert refused.value.alive
+    with pytest.raises(SecondProcess) as refused:
+        host.judge(structs.replace(hello, boot_id=hello.boot_id + 2))
+    assert not refused.value.alive, "a third one"
+
+
+class SetClock:
+    """A clock that stands."""
+
+    now_ms = 1_000_000
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+    def epoch_ms(self) -> int:
+        return self.now_ms
+
+
+def test_a_peer_that_says_so_now_and_then_ends_nobody(nodes: Nodes) -> None:
+    """It is stopped and continues, again and again: it may never have time to suspect."""
+    copied(nodes, "a")
+    host = nodes.hosts["b"]
+    clock = SetClock()
+    host._peers._clock = clock
+    config = host.config
+    gap_ms = max(config.suspect_after_ms, 4 * config.reconnect_ms_max)
+    for _ in range(20):
+        host.on_second("a")
+        clock.now_ms += gap_ms + 1
+    for _ in range(2 * config.suspect_after_ms // gap_ms):
+        host.on_second("a")
+        clock.now_ms += gap_ms
+    with pytest.raises(DirectoryRefused):
+        host.on_second("a")
+        clock.now_ms += gap_ms
+        host.on_second("a")

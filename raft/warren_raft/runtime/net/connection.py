@@ -22,6 +22,7 @@ from warren_raft.runtime.net.handshake import (
     RefusedByPeer,
     SecondProcess,
     check_hello,
+    check_names,
     check_proof,
     prove,
 )
@@ -99,6 +100,7 @@ class PeerConnection:
 
     node     the peer: known from the start on the initiator, from its Hello on the acceptor
     hello    its Hello; seen_at: the address from which it connected, or at which it was reached
+    claimed  the name in its Hello, also of a Hello that is refused; nothing vouches for it
     Invariant: while not `up` only handshake frames are accepted, up to HANDSHAKE_FRAME_BYTES_MAX
     """
 
@@ -110,6 +112,7 @@ class PeerConnection:
         self._owner = owner
         self._initiator = to is not None
         self.node = to
+        self.claimed = to or ""
         self.boot_id = 0
         self.up = False
         self.sent_something = False
@@ -269,6 +272,8 @@ class PeerConnection:
     def _greeted(self, hello: Hello) -> None:
         if self._own is None:
             self._own = self._owner.greeting(hello.node)
+        check_names(hello)
+        self.claimed = hello.node
         check_hello(hello, self._own)
         self.hello = hello
         if self._initiator:
@@ -323,7 +328,7 @@ class PeerConnection:
             removed = b""
             if isinstance(error, NodeRemoved) and not self._initiator and self._own and self.hello:
                 removed = prove(self._owner.key, "remover", self.hello, self._own).mac
-            second = isinstance(error, SecondProcess)
+            second = isinstance(error, SecondProcess) and error.alive
             self._send(codec.REFUSED, HandshakeRefused(str(error), second, removed))
             self.stream.flush()
         self.stream.abort(error)

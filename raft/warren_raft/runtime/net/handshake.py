@@ -45,6 +45,7 @@ from warren_raft.runtime.net.codec import PROTOCOL
 from warren_raft.types import NodeId
 
 NONCE_BYTES = 32
+NODE_NAME_BYTES_MAX = 255
 REASON_CHARACTERS_MAX = 1000
 """Length limit in this node's log of the reason that the other side gives."""
 
@@ -90,7 +91,7 @@ class Proof(msgspec.Struct, frozen=True, array_like=True):
 class HandshakeRefused(msgspec.Struct, frozen=True, array_like=True):
     """The reason why the other side closes.
 
-    second   another process with this one's directory is connected (`SecondProcess`)
+    second   another process with this one's directory is connected, and alive (`SecondProcess`)
     removed  this node was removed from the cluster (`NodeRemoved`): the mac of the acceptor's Proof
              with the side "remover", because the node ends for it; empty: it was not
     """
@@ -108,7 +109,14 @@ class PeerRefused(PeerError):
 
 
 class SecondProcess(PeerRefused):
-    """A refusal because another process with the same directory is connected."""
+    """A refusal because another process with the same directory is connected.
+
+    alive  that process has sent something since this one was first refused
+    """
+
+    def __init__(self, reason: str, alive: bool) -> None:
+        self.alive = alive
+        super().__init__(reason)
 
 
 class NodeRemoved(PeerRefused):
@@ -175,6 +183,14 @@ def check_proof(proof: Proof, key: bytes, side: Side, initiator: Hello, acceptor
             f"node {other.node!r} does not have the secret of cluster {other.cluster!r}; give all "
             "members the same cluster secret"
         )
+
+
+def check_names(hello: Hello) -> None:
+    """Raise PeerRefused unless the names have the size of names: they come from a stranger."""
+    for what, name in (("node", hello.node), ("cluster", hello.cluster)):
+        size = len(name.encode())
+        if not 0 < size <= NODE_NAME_BYTES_MAX:
+            raise PeerRefused(f"a {what}'s name of {size} bytes, not 1 to {NODE_NAME_BYTES_MAX}")
 
 
 def check_hello(hello: Hello, own: Hello) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import logging
 import socket
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from warren_raft.address_shares import shared_address
 from warren_raft.messages import AnyRaftMessage
 from warren_raft.runtime.config import Address, HostConfig
 from warren_raft.runtime.loop import Listener, Loop, LoopTimer
@@ -22,18 +22,16 @@ from warren_raft.runtime.net.handshake import (
     RefusedByPeer,
     peer_key,
 )
+from warren_raft.runtime.net.peer_port import PeerPort
 from warren_raft.runtime.net.peer_tls import PeerTls
+from warren_raft.runtime.net.said import SaidOnce
 from warren_raft.runtime.net.stream import Buffer
-from warren_raft.runtime.net.tls import TlsRefused
-from warren_raft.runtime.open_files import SocketBound
 from warren_raft.types import NodeId
 
 log = logging.getLogger("warren.raft")
 
-STRANGERS_MAX = 256
 STARTING_MS = 10_000
 """Of a node in which a peer that cannot be reached is no warning."""
-"""Accepted connections that are not authenticated yet; more are closed at once."""
 
 
 class TransportOwner(Protocol):
@@ -100,6 +98,7 @@ class _Peer:
     """The transport's state of one peer.
 
     address    the configured address; told: the one that it advertises, if different
+    seen_at    the other end of its last connection
     first      this node's name sorts before the peer's
     calls      what is attempted now, and whether `connection` is established, see `call_table`
     retry, connector, calling, called
@@ -120,7 +119,7 @@ class _Peer:
         "first",
         "node",
         "retry",
-        "said",
+        "seen_at",
         "told",
     )
 
@@ -137,7 +136,7 @@ class _Peer:
         self.connector: Connector | None = None
         self.retry: LoopTimer | None = None
         self.delay_ms = delay_ms
-        self.said: tuple[int, str] | None = None
+        self.seen_at = ""
 
     def next_address(self) -> Address:
         """Return the address to call next: the configured and the advertised one alternate."""
@@ -177,11 +176,12 @@ class Transport:
         self._owner = owner
         self.position = owner.position
         self._peers: dict[NodeId, _Peer] = {}
-        self._strangers: list[PeerConnection] = []
-        self._said: OrderedDict[NodeId, str] = OrderedDict()
+        self.peer_port = PeerPort(
+            config, loop, lambda sock: PeerConnection(self, loop, sock, None), self._addresses
+        )
+        self._said = SaidOnce()
         self._starts_until_ms = loop.clock.monotonic_ms() + STARTING_MS
         self._listener: Listener | None = None
-        self._bound = SocketBound(for_clients=False)
         self._closed = False
 
     def start(self) -> None:
@@ -203,8 +203,7 @@ class Transport:
             self.tls.stop()
         if self._listener is not None:
             self._listener.close()
-        for stranger in list(self._strangers):
-            stranger.stream.abort()
+        self.peer_port.close()
         for peer in self._peers.values():
             self._hang_up(peer)
 
@@ -232,7 +231,8 @@ class Transport:
             return
         up = peer.connection is not None
         self._hang_up(peer)
-        for stranger in [each for each in self._strangers if each.node == node]:
+        self.peer_port.refusals.pop(node, None)
+        for stranger in [each for each in self.peer_port.connections() if each.node == node]:
             stranger.stream.abort()  # its handshake, once complete, would make it a peer again
         if up:
             log.info("%s: %s is no longer a peer", self.config.node, node)
@@ -265,6 +265,11 @@ class Transport:
         """Return whether a connection to it is established."""
         peer = self._peers.get(node)
         return peer is not None and peer.connection is not None
+
+    def heard_ms(self, node: NodeId) -> int:
+        """Return when something was last read from an established connection; 0 without one."""
+        peer = self._peers.get(node)
+        return peer.connection.stream.last_read_ms if peer is not None and peer.connection else 0
 
     def send_raft(
         self, node: NodeId, messages: Sequence[AnyRaftMessage], now: bool = False
@@ -358,6 +363,7 @@ class Transport:
     def _connected(self, peer: _Peer, outcome: socket.socket | OSError) -> None:
         peer.connector = None
         if isinstance(outcome, OSError):
+            self.peer_port.refusals.pop(peer.node, None)
             # While a cluster starts, not all its nodes are there: no warning, unless it lasts.
             starting = self._loop.clock.monotonic_ms() < self._starts_until_ms
             level = logging.INFO if starting else logging.WARNING
@@ -368,6 +374,7 @@ class Transport:
             return
         if peer.calls.step(Event.CONNECTED) == (Act.GREET,):
             peer.calling = PeerConnection(self, self._loop, outcome, peer.node)
+            peer.seen_at = peer.calling.seen_at
         else:
             outcome.close()
 
@@ -386,33 +393,31 @@ class Transport:
         self._step(peer, Event.DUE)
 
     def _say(self, peer: _Peer, what: str, level: int = logging.WARNING) -> None:
-        said = level, what
-        if said != peer.said:  # one line for a peer that stays unreachable, not one per attempt
-            peer.said = said
+        # One line for a peer that stays unreachable, not one per attempt.
+        if self._said.news(f"to {peer.node}", f"{level} {what}", self._loop.now_ms):
             where = (self.config.node, peer.node, *peer.address)
             log.log(level, "%s: peer %s at %s:%s: %s", *where, what)
 
     def _say_of_stranger(self, connection: PeerConnection, error: Exception) -> None:
-        node = connection.hello.node if connection.hello is not None else ""
-        if node and self._said.get(node) == str(error):
+        host = connection.seen_at
+        subject = f"from {connection.claimed or host}"
+        if not self._said.news(subject, str(error), self._loop.now_ms):
             return
-        self._said[node] = str(error)
-        self._said.move_to_end(node)
-        if len(self._said) > STRANGERS_MAX:
-            self._said.popitem(last=False)
-        if isinstance(error, TlsRefused):
-            host = connection.seen_at
-            log.warning("%s: a connection from %s was closed: %s", self.config.node, host, error)
-            return
-        log.warning("%s: a connection was closed: %s", self.config.node, error)
+        log.warning("%s: a connection from %s was closed: %s", self.config.node, host, error)
 
     # ------------------------------------------------------------ being called
 
     def _accepted(self, sock: socket.socket, address: Any) -> None:
-        if len(self._strangers) >= STRANGERS_MAX or not self._bound.admits(sock):
-            sock.close()
-            return
-        self._strangers.append(PeerConnection(self, self._loop, sock, None))
+        self.peer_port.accepted(sock, str(address[0]))
+
+    def _addresses(self) -> set[str]:
+        """Return the addresses at which peers are known; a name counts once it was resolved."""
+        hosts = set()
+        for peer in self._peers.values():
+            hosts |= {peer.address[0], peer.seen_at}
+            if peer.told is not None:
+                hosts.add(peer.told[0])
+        return {shared_address(host) for host in hosts}
 
     def admit(self, connection: PeerConnection, hello: Hello) -> None:
         """See ConnectionOwner."""
@@ -442,20 +447,21 @@ class Transport:
         host, port = hello.address
         told = (host or connection.seen_at, port)
         peer = self._peers.get(hello.node) or self._known(hello.node, told)
-        if connection in self._strangers:
-            self._strangers.remove(connection)
+        self.peer_port.done(connection)
+        self.peer_port.refusals.pop(hello.node, None)
+        peer.seen_at = connection.seen_at
         peer.told = told if told != peer.address else None
         if connection in (peer.calling, peer.called):
             peer.calling = peer.called = None
         self._step(peer, Event.ESTABLISHED)
         peer.calls_made = 0
-        self._said.pop(hello.node, None)
+        for subject in (f"to {peer.node}", f"from {peer.node}"):
+            self._said.forget(subject)
         old, peer.connection = peer.connection, connection
         if old is not None:
             old.stream.abort()
             self._down(peer.node)
         peer.delay_ms = self.config.reconnect_ms_min
-        peer.said = None
         log.info("%s: connected with %s", self.config.node, peer.node)
         self._owner.on_met(hello, told)
         self._owner.on_up(peer.node, connection.boot_id)
@@ -487,8 +493,7 @@ class Transport:
 
     def ended(self, connection: PeerConnection, error: Exception | None) -> None:
         """See ConnectionOwner."""
-        if connection in self._strangers:
-            self._strangers.remove(connection)
+        self.peer_port.done(connection)
         if self._closed:
             return
         peer = self._peers.get(connection.node) if connection.node is not None else None
@@ -511,6 +516,8 @@ class Transport:
             self._down(peer.node)
         else:
             peer.calling = None
+            if isinstance(error, PeerRefused):
+                self.peer_port.refusals[peer.node] = str(error)
             if error is not None or peer.first:  # else both called; the other call continues
                 self._say(peer, f"no connection: {error or 'closed by the peer'}")
             self._step(peer, Event.FAILED, refused=refused)
