@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import urllib.error
+import urllib.request
+from base64 import b64encode
 from collections.abc import Iterator
 
 import pytest
 
 from live.conftest import eventually
-from live.http_client import HttpClient, http_client
+from live.http_client import HttpClient, api_address, http_client
 from live.load import connect
 from warren.local import LocalCluster
 
@@ -90,3 +94,52 @@ def test_bytes_of_messages_are_shown_wherever_the_messages_are(
         channel.basic_ack(held[2], multiple=True)
         eventually(lambda: sizes() == (3 * each, 2 * each, 0), "two are gone")
         assert http.get("/queues/%2F/sized")["delayed_retry"].startswith("all (min: 600000ms")
+
+
+class Unfollowed(urllib.request.HTTPRedirectHandler):
+    """Follows no redirection."""
+
+    def redirect_request(self, *args: object, **more: object) -> None:
+        """Leave it to the caller."""
+
+
+def posted_form(cluster: LocalCluster, path: str, **fields: str) -> tuple[int, str, str]:
+    """Status, location and body of what a form is answered, as rabbitmqadmin and pages send it."""
+    parts = "".join(
+        f'--XX\r\nContent-Disposition: form-data; name="{name}"; filename="{name}.json"\r\n'
+        f"Content-Type: application/json\r\n\r\n{value}\r\n"
+        for name, value in fields.items()
+    )
+    request = urllib.request.Request(
+        f"http://{api_address(cluster, 0)}/api{path}",
+        method="POST",
+        data=f"{parts}--XX--\r\n".encode(),
+        headers={
+            "authorization": f"Basic {b64encode(b'guest:guest').decode()}",
+            "content-type": "multipart/form-data; boundary=XX",
+        },
+    )
+    try:
+        with urllib.request.build_opener(Unfollowed).open(request) as answer:
+            return answer.status, answer.headers.get("location", ""), answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.headers.get("location", ""), refused.read().decode()
+
+
+def test_definitions_are_uploaded_by_a_form(cluster: LocalCluster, http: HttpClient) -> None:
+    given = json.dumps({"vhosts": [{"name": "by-form"}]})
+    assert posted_form(cluster, "/definitions", file=given)[0] == 204
+    assert http.get("/vhosts/by-form")["name"] == "by-form"
+    there = {"configure": ".*", "write": ".*", "read": ".*"}
+    assert there.items() <= http.get("/permissions/by-form/guest").items(), "as PUT gives them"
+    answered = posted_form(cluster, "/definitions", file=given, redirect="../#/done")
+    assert answered[:2] == (303, "../#/done")
+    for elsewhere in ("https://example.org/", "//example.org/"):
+        assert posted_form(cluster, "/definitions", file=given, redirect=elsewhere)[0] == 204
+    queue = {"name": "formed", "durable": True, "auto_delete": False, "arguments": {}}
+    document = json.dumps({"queues": [queue]})
+    assert posted_form(cluster, "/definitions/by-form", file=document)[0] == 204
+    assert http.get("/queues/by-form/formed")["durable"] is True
+    for wrong in ({"other": given}, {"file": "{nope"}, {f"f{i}": "1" for i in range(99)}):
+        status, _, body = posted_form(cluster, "/definitions", **wrong)
+        assert status == 400 and json.loads(body)["error"] == "bad_request", wrong

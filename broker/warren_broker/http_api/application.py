@@ -114,6 +114,7 @@ class HttpApplication:
             tags,
             self._sampling,
             reason,
+            headers.get(b"content-type", b"").decode("latin-1"),
         )
         reply = await answering(call)
         if method not in ("GET", "HEAD") or reply.status != 200:

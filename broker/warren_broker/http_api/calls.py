@@ -51,7 +51,7 @@ class HttpCall:
     names  the decoded segments of the path at the pattern's names
     body   the bytes, see `fields`
     tags   of the user
-    reason  why it is made, by the header X-Reason
+    reason  why it is made, by the header X-Reason; content_type: of the body, with its parameters
     sampling  of the counters for which rates are shown
     """
 
@@ -66,6 +66,7 @@ class HttpCall:
     tags: tuple[str, ...]
     sampling: Sampling
     reason: str = ""
+    content_type: str = ""
 
     # ------------------------------------------------------------ what the client says
 

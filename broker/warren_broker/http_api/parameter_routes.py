@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
+from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
 from warren_broker.http_api.access_routes import forward_delete, forward_list
 from warren_broker.http_api.calls import HttpCall, done, path_of
+from warren_broker.http_api.forms import form_fields
 from warren_broker.http_api.overview import RABBITMQ_VERSION
 from warren_broker.http_api.replies import HttpReply, bad_request, object_not_found, refusal_of
 from warren_broker.http_api.routing_table import HttpRoute, http_route
@@ -145,10 +149,24 @@ async def _export(call: HttpCall) -> HttpReply:
 
 
 async def _import(call: HttpCall) -> HttpReply:
-    """Import definitions: 204, or 200 with the report where something has no effect here."""
-    call.fields()
-    body = zlib.compress(call.body, 1)
+    """Import definitions: 204, or 200 with the report where something has no effect here.
+
+    A form (multipart/form-data) has them in its field `file`, as rabbitmqadmin and pages send them;
+    with a field `redirect`, a path of this server, it is answered by 303.
+    """
+    call.must_administer()
+    fields = await asyncio.to_thread(form_fields, call.content_type, call.body)
+    given, then = call, ""
+    if fields is not None:
+        given = replace(call, body=fields.get("file", b""))
+        then = fields.get("redirect", b"").decode("latin-1").strip()
+        if not given.body:
+            raise bad_request("failed_to_parse_json: the form has no field 'file'")
+    given.fields()
+    body = zlib.compress(given.body, 1)
     found = await call.ask("POST", path_of("definitions", *call.names), body)
+    if then and then.isprintable() and not urlsplit(then).netloc and not urlsplit(then).scheme:
+        return HttpReply(303, headers={"location": then})
     left = found.body["not_honoured_count"]
     return HttpReply(200, found.body) if left else HttpReply(204)
 
