@@ -248,3 +248,42 @@ def test_a_vhost_that_two_nodes_are_asked_to_protect_and_to_delete_is_one_of_bot
                 admin.delete_vhost(name)
             else:
                 assert isinstance(errors[0], NotFound) and errors[1] is None, (number, errors)
+
+
+def test_a_user_without_a_tag_sees_its_own_queues_and_no_more(
+    cluster: LocalCluster, admin: Admin
+) -> None:
+    """It listed all queues, exchanges, bindings and nodes, over AMQP 1.0; over HTTP it may not."""
+    admin.put_user("plain", password="p")
+    admin.set_permissions("/", "plain", configure="^mine", write="^mine|^amq", read="^mine|^amq")
+    for name in ("mine", "mine-too", "theirs"):
+        admin.declare_queue(name)
+    with Connection(as_user(cluster, "plain")) as connection:
+        plain = Admin(connection)
+        assert [one.name for one in plain.queues()] == ["mine", "mine-too"]
+        assert [one.name for one in plain.queues("too|theirs")] == ["mine-too"]
+        assert plain.queue("mine").name == "mine"
+        for refused in (
+            lambda: plain.queue("theirs"),
+            lambda: connection.request("GET", "/queues?name=theirs"),
+            plain.overview,
+            plain.exchanges,
+            lambda: plain.bindings(source="amq.direct"),
+            lambda: plain.bindings(source="amq.direct", queue="theirs"),
+            plain.nodes,
+        ):
+            with pytest.raises(AccessRefused):
+                refused()
+        plain.declare_queue("mine-new")
+        plain.bind("amq.direct", queue="mine-new", routing_key="k")
+        found = plain.bindings(source="amq.direct", queue="mine-new")
+        assert [one["binding_key"] for one in found] == ["k"]
+        plain.unbind("amq.direct", queue="mine-new", routing_key="k")
+        plain.delete_queue("mine-new")
+    admin.put_user("plain", tags=["management"])
+    with Connection(as_user(cluster, "plain")) as connection:
+        assert {"mine", "theirs"} <= {one.name for one in Admin(connection).queues()}
+        assert Admin(connection).exchanges() and Admin(connection).overview()["node"]
+    for name in ("mine", "mine-too", "theirs"):
+        admin.delete_queue(name)
+    admin.delete_user("plain")

@@ -138,6 +138,7 @@ def _shown_retry(config: QueueConfig) -> str:
 
 
 def _overview(asker: Asker, request: requests.GetOverviewRequest, answer: Answer) -> None:
+    asker.access.must_be("management", "see the overview")
     settings, host = asker.broker.settings, asker.broker.cluster.host
     known = asker.broker.definitions.state.nodes
     nodes = tuple(
@@ -211,7 +212,12 @@ def _reply_queue(asker: Asker, name: str) -> QueueInfo:
 
 
 def _list_queues(asker: Asker, request: requests.ListQueuesRequest, answer: Answer) -> None:
-    """Answer the queues by name; without counts if no leader answers within LIST_PATIENCE_MS."""
+    """Answer the queues by name; without counts if no leader answers within LIST_PATIENCE_MS.
+
+    Without a tag of management they are those that the user may read: a client that is no more than
+    that finds its queues by their names.
+    """
+    every = asker.access.has_tag("management")
 
     def listed(queues: list[QueueRecord]) -> None:
         if len(queues) > QUEUES_LISTED_MAX:
@@ -222,6 +228,8 @@ def _list_queues(asker: Asker, request: requests.ListQueuesRequest, answer: Answ
             answer(requests.QueueList(tuple(_info(asker, queue, None) for queue in queues)))
 
     if request.name:
+        if not every:
+            asker.access.read_queue(request.name)
         found = asker.broker.definitions.state.queue(asker.vhost, request.name)
         listed([] if found is None else [found])
         return
@@ -231,16 +239,18 @@ def _list_queues(asker: Asker, request: requests.ListQueuesRequest, answer: Answ
     if request.after:
         queues = queues[bisect_right(queues, request.after, key=lambda queue: queue.name) :]
     most = request.count or QUEUES_LISTED_MAX + 1
-    if not request.pattern:
+    if not request.pattern and every:
         listed(queues[:most])
         return
     matcher = NameMatcher([Pattern(request.pattern)])
-    work = filtered(
-        queues,
-        lambda queue: matcher.first(queue.name) is not None,
-        lambda queue: matcher.cost(queue.name),
-        most,
-    )
+    held = asker.access.held_in(asker.vhost)
+
+    def is_listed(queue: QueueRecord) -> bool:
+        may = every or (held is not None and held.allows("read", queue.name))
+        return may and matcher.first(queue.name) is not None
+
+    # A permission's pattern takes steps in proportion to the name, too.
+    work = filtered(queues, is_listed, lambda queue: 2 * matcher.cost(queue.name), most)
     in_turns(asker.broker.cluster.loop.call_later, work, asker.guard(listed))
 
 
@@ -371,6 +381,7 @@ def _delete_exchange(asker: Asker, request: requests.DeleteExchangeRequest, answ
 
 
 def _list_exchanges(asker: Asker, request: requests.ListExchangesRequest, answer: Answer) -> None:
+    asker.access.must_be("management", "see exchanges")
     found = MetadataView(asker.broker.definitions.state).exchanges(asker.vhost)
     policies = asker.broker.definitions.policies(asker.vhost)
     answer(
@@ -418,6 +429,13 @@ def _unbind(asker: Asker, request: requests.UnbindRequest, answer: Answer) -> No
 
 def _list_bindings(asker: Asker, request: requests.ListBindingsRequest, answer: Answer) -> None:
     to_queue = None if request.destination_kind is None else request.destination_kind == "queue"
+    if not asker.access.has_tag("management"):
+        # A client looks for its own binding before it removes one with arguments.
+        if not request.source or not request.destination:
+            asker.access.must_be("management", "see bindings of no named source and destination")
+        else:
+            key = request.routing_key or ""
+            asker.access.bind(request.source, request.destination, bool(to_queue), key)
     found = MetadataView(asker.broker.definitions.state).bindings(
         asker.vhost, request.source, request.destination, to_queue, request.routing_key
     )
