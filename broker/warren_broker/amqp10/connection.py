@@ -72,6 +72,7 @@ from warren_broker.errors import (
 )
 from warren_broker.kernel import MessageTable
 from warren_broker.management.resource import Token
+from warren_broker.permissions import Tag
 from warren_broker.queue import commands
 from warren_broker.sasl_login import Logins
 from warren_broker.shovel.uris import OWN_CLUSTER
@@ -107,8 +108,10 @@ class Connection10:
         limits: Limits10 | None = None,
         logins: Logins | None = None,
         lends_credit: bool = True,
+        must_be: Callable[[Tag, str], None] | None = None,
     ) -> None:
         self.lends_credit = lends_credit
+        self._must_be = must_be
         self.limits = limits or Limits10()
         self.in_flight_bytes = 0
         self.unfinished_bytes = 0
@@ -322,6 +325,11 @@ class Connection10:
             self._close_with(
                 NotAllowed(f"more than {REQUESTS_HELD_MAX} requests before Open was answered")
             )
+
+    def must_be(self, tag: Tag, what: str) -> None:
+        """Raise AccessRefused unless the user has the tag; see `Access.must_be`."""
+        if self._must_be is not None:
+            self._must_be(tag, what)
 
     def tell(self, request: AnyRequest) -> None:
         """Make a request that has no answer."""

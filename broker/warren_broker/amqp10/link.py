@@ -27,6 +27,7 @@ from warren_broker.amqp10.wire.proton import (
 )
 from warren_broker.amqp10.wire.send_ahead import SendAhead
 from warren_broker.errors import InvalidArgument, NotImplementedHere, Refusal
+from warren_broker.permissions import Tag
 
 _FORMER_LINK_NAME = re.compile(r"(?:link|management)-[0-9]+", re.ASCII)
 OUTCOMES: Final = (
@@ -106,6 +107,10 @@ class LinkHost(Protocol):
     flows: LinkFlows
     ahead: SendAhead
     frames: Frames
+
+    def must_be(self, tag: Tag, what: str) -> None:
+        """See `Access.must_be`."""
+        ...
 
     def tell(self, request: AnyRequest) -> None:
         """Make a request that has no answer."""

@@ -18,13 +18,14 @@ from warren_broker.amqp10.wire.proton import (
     MessageException,
     ulong,
 )
+from warren_broker.amqp10.wire.request import RequestMessage
 from warren_broker.errors import (
     AccessRefused,
     PreconditionFailed,
     Refusal,
     SyntaxRefused,
 )
-from warren_broker.management.dispatch import parse_request, render_result
+from warren_broker.management.dispatch import find_route, render_result
 from warren_broker.management.members import MEMBER_VALUES
 from warren_broker.management.queue_values import QueueInfo
 from warren_broker.management.rabbitmq_answers import as_rabbitmq
@@ -33,6 +34,7 @@ from warren_broker.management.resource import INT64_MAX, ManagementRequest, Resu
 REQUESTS_MAX = 64
 """Limit of unanswered requests of one connection, and of one link; the link's credit."""
 NESTING_MAX = 16
+NOT_DECODED = (MessageException, ValueError, TypeError, OverflowError)
 
 
 class AnswersLink(LinkPart):
@@ -129,12 +131,11 @@ class RequestsLink(IncomingLink):
         self._credit_due += 1
 
     def _take(self, data: bytes) -> None:
-        message = Message()
+        message = RequestMessage()
         try:
             message.decode(data)
             method, path = str(message.subject or ""), str(message.address or "")
-            body = plain(message.body, 0)
-        except (MessageException, ValueError, TypeError, OverflowError) as error:
+        except NOT_DECODED as error:
             self.refuse(SyntaxRefused(f"a request that is no AMQP message: {error}"))
             return
         if self.answers is None or self.answers.ended:
@@ -145,9 +146,14 @@ class RequestsLink(IncomingLink):
             )
             return
         try:
-            request = parse_request(method, path, body)
+            found = find_route(method, path)
+            found.check(self.host.must_be, len(data), message.parts)
+            request = found.request(plain(message.value(), 0))
         except Refusal as refusal:
             self._answer(message.id, ManagementRequest(), refusal)
+            return
+        except NOT_DECODED as error:
+            self.refuse(SyntaxRefused(f"a request that is no AMQP message: {error}"))
             return
 
         self.host.bounds.requests += 1

@@ -21,7 +21,7 @@ from warren_broker.http_api.replies import (
     object_not_found,
     refusal_of,
 )
-from warren_broker.http_api.routing_table import Answering, HttpRoute, http_route
+from warren_broker.http_api.routing_table import Answered, Answering, HttpRoute, http_route
 from warren_broker.http_api.sample_ranges import ranges_of
 from warren_broker.http_api.whole_cluster import nodes_alive
 from warren_broker.metadata.passwords import SALT_BYTES, hash_password
@@ -272,7 +272,7 @@ ROUTES: tuple[HttpRoute, ...] = (
     http_route("/whoami", GET=_whoami),
     http_route("/auth/hash_password/:password", GET=_hash_password),
     http_route("/users", GET=_list_users),
-    http_route("/users/bulk-delete", POST=_delete_users),
+    http_route("/users/bulk-delete", POST=Answered(_delete_users, "administrator")),
     http_route("/users/without-permissions", GET=_without_permissions),
     http_route("/users/:user", GET=_get_user, PUT=_put_user, DELETE=forward_delete("users")),
     http_route("/vhosts", GET=_list_vhosts),

@@ -97,9 +97,13 @@ class HttpApplication:
         _check_origin(method, headers)
         credentials = _credentials(headers, _peer(scope))
         tags = await self._logged_in(credentials, scope)
-        answering, names = found_route(routes.ROUTES, method, segments)
+        answered, names = found_route(routes.ROUTES, method, segments)
+        answered.check_tag(tags)
         query = _query(scope["query_string"])
-        body = b"" if method in ("GET", "HEAD") else await self._body(headers, receive)
+        body = b""
+        if method not in ("GET", "HEAD"):
+            most = min(answered.bytes_max or self._body_bytes_max, self._body_bytes_max)
+            body = await self._body(headers, receive, most)
         path = str(scope["raw_path"].decode("latin-1"))
         reason = headers.get(b"x-reason", b"").decode("utf-8", "replace")
         call = HttpCall(
@@ -116,15 +120,15 @@ class HttpApplication:
             reason,
             headers.get(b"content-type", b"").decode("latin-1"),
         )
-        reply = await answering(call)
+        reply = await answered.by(call)
         if method not in ("GET", "HEAD") or reply.status != 200:
             return reply
-        body = reply.body
-        if isinstance(body, list):
+        found = reply.body
+        if isinstance(found, list):
             if not has_pages(segments) and query.get("pagination") != "true":
                 query.pop("page", None)
-            body = await in_turns(paged(body, query))
-        return HttpReply(200, await in_turns(shown(body, columns_of(query))), reply.headers)
+            found = await in_turns(paged(found, query))
+        return HttpReply(200, await in_turns(shown(found, columns_of(query))), reply.headers)
 
     async def _logged_in(self, who: Credentials, scope: Scope) -> tuple[str, ...]:
         """Return the tags of the user; raises HttpRefusal."""
@@ -146,19 +150,19 @@ class HttpApplication:
             raise not_authorised("Not management user")
         raise refusal_of(reply, True)
 
-    async def _body(self, headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
+    async def _body(self, headers: Mapping[bytes, bytes], receive: Receive, most: int) -> bytes:
         """Return the whole body; raises HttpRefusal for one that is too large or too slow."""
         length = headers.get(b"content-length", b"0")
-        if length.isdigit() and int(length) > self._body_bytes_max:
-            raise self._too_large()
+        if length.isdigit() and int(length) > most:
+            raise self._too_large(most)
         try:
-            return await asyncio.wait_for(self._received(receive), BODY_S)
+            return await asyncio.wait_for(self._received(receive, most), BODY_S)
         except TimeoutError:
             raise HttpRefusal(
                 408, "request_timeout", f"the body was not complete after {BODY_S:.0f} s"
             ) from None
 
-    async def _received(self, receive: Receive) -> bytes:
+    async def _received(self, receive: Receive, most: int) -> bytes:
         pieces, size = [], 0
         while True:
             message = await receive()
@@ -166,17 +170,18 @@ class HttpApplication:
                 raise Disconnected
             pieces.append(message.get("body", b""))
             size += len(pieces[-1])
-            if size > self._body_bytes_max:
-                raise self._too_large()
+            if size > most:
+                raise self._too_large(most)
             if not message.get("more_body"):
                 return b"".join(pieces)
 
-    def _too_large(self) -> HttpRefusal:
+    def _too_large(self, most: int) -> HttpRefusal:
+        setting = "management.http.max_body_size"
+        which = setting if most == self._body_bytes_max else "of this path"
         return HttpRefusal(
             400,
             "bad_request",
-            f"Exceeded HTTP request body size limit: {self._body_bytes_max:,} bytes "
-            "(management.http.max_body_size)",
+            f"Exceeded HTTP request body size limit: {most:,} bytes ({which})",
             {"connection": "close"},
         )
 

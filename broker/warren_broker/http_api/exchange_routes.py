@@ -27,7 +27,7 @@ from warren_broker.http_api.replies import (
     HttpReply,
     object_not_found,
 )
-from warren_broker.http_api.routing_table import HttpRoute, http_route
+from warren_broker.http_api.routing_table import MAX_BODY_SIZE, Answered, HttpRoute, http_route
 from warren_broker.http_api.sample_ranges import ranges_of
 from warren_broker.management.statistic_values import DEFAULT_EXCHANGE
 
@@ -129,7 +129,7 @@ ROUTES: tuple[HttpRoute, ...] = (
     http_route("/exchanges", GET=_list),
     http_route("/exchanges/:vhost", GET=_list_vhost),
     http_route(_ONE_EXCHANGE, GET=_get, PUT=_put, DELETE=_delete),
-    http_route(f"{_ONE_EXCHANGE}/publish", POST=_publish),
+    http_route(f"{_ONE_EXCHANGE}/publish", POST=Answered(_publish, bytes_max=MAX_BODY_SIZE)),
     http_route(f"{_ONE_EXCHANGE}/bindings/source", GET=_from),
     http_route(f"{_ONE_EXCHANGE}/bindings/destination", GET=_to),
 )

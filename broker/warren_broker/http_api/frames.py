@@ -80,6 +80,12 @@ class NodeAsk(msgspec.Struct, frozen=True, array_like=True):
         return f"NodeAsk(user={self.user!r}, method={self.method!r}, path={self.path!r})"
 
 
+class ReceivedAsk(NodeAsk, frozen=True, array_like=True):
+    """A request as the node receives it: its body is decoded when the user may have it decoded."""
+
+    body: msgspec.Raw = msgspec.Raw(b"\xc0")
+
+
 class NodeReply(msgspec.Struct, frozen=True, array_like=True):
     """The answer of a resource, or a refusal: then its condition is not empty, and body a text."""
 
@@ -150,7 +156,8 @@ class FrameReader:
 
 
 _JOBS = msgspec.msgpack.Decoder(ApiJob)
-_ASKS = msgspec.msgpack.Decoder(NodeAsk)
+_ASKS = msgspec.msgpack.Decoder(ReceivedAsk)
+_BODIES = msgspec.msgpack.Decoder()
 _REPLIES = msgspec.msgpack.Decoder(NodeReply)
 
 
@@ -159,7 +166,12 @@ def decode_job(frame: bytes) -> ApiJob:
     return _decoded(_JOBS, frame)  # type: ignore[no-any-return]
 
 
-def decode_ask(frame: bytes) -> NodeAsk:
+def decode_body(ask: ReceivedAsk) -> Any:
+    """Parse the body of a request; raises FrameError."""
+    return _decoded(_BODIES, ask.body)
+
+
+def decode_ask(frame: bytes) -> ReceivedAsk:
     """Parse a frame of the process; raises FrameError."""
     return _decoded(_ASKS, frame)  # type: ignore[no-any-return]
 

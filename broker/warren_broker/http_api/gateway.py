@@ -29,13 +29,14 @@ from warren_broker.http_api.frames import (
     ApiJob,
     ApiListener,
     FrameReader,
-    NodeAsk,
     NodeReply,
+    ReceivedAsk,
     decode_ask,
+    decode_body,
     encode_frame,
 )
 from warren_broker.http_api.settings import HttpSsl
-from warren_broker.management.dispatch import parse_request, render_result
+from warren_broker.management.dispatch import find_route, render_result
 from warren_broker.server.connection_faults import guarded_call
 from warren_broker.server.login import check_login, name_of
 from warren_broker.server.management_handlers import MANAGEMENT_HANDLERS
@@ -63,7 +64,9 @@ class VhostHidden(errors.NotFound):
 class _Asking:
     """One request of the process, until it is answered."""
 
-    def __init__(self, broker: Broker, connection: int, ask: NodeAsk, reply: Callable[..., None]):
+    def __init__(
+        self, broker: Broker, connection: int, ask: ReceivedAsk, reply: Callable[..., None]
+    ):
         self._broker = broker
         self._connection = connection
         self._ask = ask
@@ -117,7 +120,9 @@ class _Asking:
 
     def _carry_out(self, access: Access) -> None:
         ask = self._ask
-        request = parse_request(ask.method, ask.path, ask.body)
+        found = find_route(ask.method, ask.path)
+        found.check(access.must_be, len(ask.body))
+        request = found.request(decode_body(ask))
         guard = partial(guarded_call, self)
         asker = Asker(
             self._broker,
@@ -289,7 +294,7 @@ class HttpApi:
         for frame in self._reader.feed(data):
             ask = decode_ask(frame)
             if ask.method == REPORT_METHOD:
-                self._broker.strangers.reported = ask.body
+                self._broker.strangers.reported = decode_body(ask)
                 continue
             _Asking(self._broker, self._connection, ask, partial(_reply, self._stream)).begin()
 

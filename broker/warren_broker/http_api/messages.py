@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import pika
 from pika.exceptions import (
     AMQPConnectionError,
@@ -29,13 +30,14 @@ from pika.exceptions import (
 
 from warren_broker.amqp091.wire.fields import DEPTH_MAX, SHORT_STRING_BYTES_MAX
 from warren_broker.amqp091.wire.properties import NAMES
-from warren_broker.http_api.calls import HttpCall, text, whole_number
+from warren_broker.http_api.calls import HttpCall, decoded, text, whole_number
 from warren_broker.http_api.replies import (
     HttpRefusal,
     bad_request,
     not_authorised,
     unavailable,
 )
+from warren_broker.management.resource import BODY_BYTES_MAX
 from warren_broker.pika_connections import blocking_connection
 from warren_broker.pika_properties import MessageProperties
 from warren_raft.tls_contexts import client_side
@@ -104,7 +106,7 @@ async def get_messages(call: HttpCall, vhost: str, queue: str) -> list[dict[str,
 
 async def publish_message(call: HttpCall, vhost: str, exchange: str) -> bool:
     """Publish a message; return whether it was routed. Raises HttpRefusal."""
-    given = call.fields()
+    given = _published(call)
     for name in ("routing_key", "properties", "payload", "payload_encoding"):
         if given.get(name) is None:
             raise bad_request(f"key_missing: {name}")
@@ -117,6 +119,33 @@ async def publish_message(call: HttpCall, vhost: str, exchange: str) -> bool:
         call, vhost, lambda channel: _publish(channel, exchange, key, body, properties)
     )
     return routed
+
+
+_NULL: Final = msgspec.Raw(b"null")
+
+
+class _PublishBody(msgspec.Struct):
+    """The fields of a request to publish, as JSON."""
+
+    routing_key: msgspec.Raw = _NULL
+    properties: msgspec.Raw = _NULL
+    payload: msgspec.Raw = _NULL
+    payload_encoding: msgspec.Raw = _NULL
+
+
+def _published(call: HttpCall) -> dict[str, Any]:
+    """Return what a request to publish says; raises HttpRefusal.
+
+    The payload is a text of any size. What else there is has the bound of other bodies.
+    """
+    read = msgspec.structs.asdict(call.pieces(_PublishBody))
+    pieces = {name: bytes(value) for name, value in read.items()}
+    if pieces["payload"][:1] in (b"[", b"{"):
+        raise bad_request("payload_not_string")
+    for name, value in pieces.items():
+        if name != "payload" and len(value) > BODY_BYTES_MAX:
+            raise bad_request(f"{name} has {len(value):,} bytes, {BODY_BYTES_MAX:,} is the most")
+    return {name: decoded(value) for name, value in pieces.items()}
 
 
 async def open_channel(call: HttpCall, vhost: str) -> None:

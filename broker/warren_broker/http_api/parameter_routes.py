@@ -15,7 +15,7 @@ from warren_broker.http_api.calls import HttpCall, done, path_of
 from warren_broker.http_api.forms import form_fields
 from warren_broker.http_api.overview import RABBITMQ_VERSION
 from warren_broker.http_api.replies import HttpReply, bad_request, object_not_found, refusal_of
-from warren_broker.http_api.routing_table import HttpRoute, http_route
+from warren_broker.http_api.routing_table import MAX_BODY_SIZE, Answered, HttpRoute, http_route
 
 POLICY_FIELDS = ("pattern", "definition", "priority", "apply-to")
 
@@ -148,13 +148,16 @@ async def _export(call: HttpCall) -> HttpReply:
     return HttpReply(200, {**versions, **document}, headers)
 
 
+class _AnyObject(msgspec.Struct):
+    """An object of which nothing is looked at."""
+
+
 async def _import(call: HttpCall) -> HttpReply:
     """Import definitions: 204, or 200 with the report where something has no effect here.
 
     A form (multipart/form-data) has them in its field `file`, as rabbitmqadmin and pages send them;
     with a field `redirect`, a path of this server, it is answered by 303.
     """
-    call.must_administer()
     fields = await asyncio.to_thread(form_fields, call.content_type, call.body)
     given, then = call, ""
     if fields is not None:
@@ -162,8 +165,8 @@ async def _import(call: HttpCall) -> HttpReply:
         then = fields.get("redirect", b"").decode("latin-1").strip()
         if not given.body:
             raise bad_request("failed_to_parse_json: the form has no field 'file'")
-    given.fields()
-    body = zlib.compress(given.body, 1)
+    given.pieces(_AnyObject)
+    body = await asyncio.to_thread(zlib.compress, given.body, 1)
     found = await call.ask("POST", path_of("definitions", *call.names), body)
     if then and then.isprintable() and not urlsplit(then).netloc and not urlsplit(then).scheme:
         return HttpReply(303, headers={"location": then})
@@ -171,6 +174,7 @@ async def _import(call: HttpCall) -> HttpReply:
     return HttpReply(200, found.body) if left else HttpReply(204)
 
 
+_IMPORTED = Answered(_import, "administrator", MAX_BODY_SIZE)
 _SHOVEL_PATH = "/shovels/vhost/:vhost/:name"
 ROUTES: tuple[HttpRoute, ...] = (
     *_policy_routes("policies"),
@@ -193,7 +197,7 @@ ROUTES: tuple[HttpRoute, ...] = (
     http_route(f"{_SHOVEL_PATH}/pause", PUT=_pause_shovel, DELETE=_pause_shovel),
     http_route("/federation-links", GET=_list_links),
     http_route("/federation-links/:vhost", GET=_list_links),
-    http_route("/definitions", GET=_export, POST=_import),
-    http_route("/all-configuration", GET=_export, POST=_import),
-    http_route("/definitions/:vhost", GET=_export, POST=_import),
+    http_route("/definitions", GET=_export, POST=_IMPORTED),
+    http_route("/all-configuration", GET=_export, POST=_IMPORTED),
+    http_route("/definitions/:vhost", GET=_export, POST=_IMPORTED),
 )

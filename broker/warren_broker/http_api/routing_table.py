@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 from urllib.parse import unquote
 
 from warren_broker.arguments import NAME_BYTES_MAX
@@ -13,12 +13,35 @@ from warren_broker.http_api.replies import (
     HttpRefusal,
     HttpReply,
     bad_request,
+    not_authorised,
     object_not_found,
 )
+from warren_broker.management.resource import BODY_BYTES_MAX
+from warren_broker.permissions import INCLUDED_IN, Tag
 
 Answering: TypeAlias = Callable[[HttpCall], Awaitable[HttpReply]]
+MAX_BODY_SIZE: Final = 0
+"""Bound of a body that only the setting `management.http.max_body_size` bounds."""
 SEGMENTS_MAX = 16
 SEGMENT_BYTES_MAX = 16 * NAME_BYTES_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A function that answers, and what is checked before a body is read: the right, then the size.
+
+    tag        that the user must have, beside `management`
+    bytes_max  of the body
+    """
+
+    by: Answering
+    tag: Tag = "management"
+    bytes_max: int = BODY_BYTES_MAX
+
+    def check_tag(self, tags: Collection[str]) -> None:
+        """Raise HttpRefusal unless a user with these tags may ask."""
+        if self.tag != "management" and INCLUDED_IN[self.tag].isdisjoint(tags):
+            raise not_authorised("User not authorised to access object")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +49,23 @@ class HttpRoute:
     """A pattern of segments, in which `:name` is any one, and a function for each method."""
 
     pattern: tuple[str, ...]
-    methods: Mapping[str, Answering]
+    methods: Mapping[str, Answered]
 
 
-def http_route(path: str, **methods: Answering) -> HttpRoute:
+def http_route(path: str, **methods: Answering | Answered) -> HttpRoute:
     """Return the route of a path such as `/queues/:vhost`."""
-    return HttpRoute(tuple(path[1:].split("/")), methods)
+    return HttpRoute(
+        tuple(path[1:].split("/")),
+        {
+            method: by if isinstance(by, Answered) else Answered(by)
+            for method, by in methods.items()
+        },
+    )
 
 
 def found_route(
     routes: Sequence[HttpRoute], method: str, segments: Sequence[str]
-) -> tuple[Answering, tuple[str, ...]]:
+) -> tuple[Answered, tuple[str, ...]]:
     """Return the function for a request and the names in its path; raises HttpRefusal.
 
     The first pattern that fits counts. HEAD is answered as GET.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 import msgspec
 
@@ -354,15 +354,30 @@ def _rows(what: str, value: Any, width: int) -> Rows:
 
 _READER = "/queues/:queue/readers/:reader"
 _RUN = "/sinks/:sink/runs/:run"
-ROUTES: tuple[resource.Route, ...] = (
+_BATCH_BYTES_MAX: Final = 4 << 20
+_BATCH_PARTS_MAX: Final = 65_535
+"""Bounds of a request with all claims of a batch, of many queues; Proton has no more values."""
+ROUTES: tuple[resource.ManagementRoute, ...] = (
     resource.route("POST", _READER, _of_reader(RegisterReaderRequest, RegisterBody)),
     resource.route("PUT", _READER + "/claims/:claim", _open_claim),
     resource.route("POST", _READER + "/renew", _of_reader(RenewClaimsRequest, RenewBody)),
-    resource.route("POST", _READER + "/settle", _of_reader(SettleClaimsRequest, SettleBody)),
+    resource.route(
+        "POST",
+        _READER + "/settle",
+        _of_reader(SettleClaimsRequest, SettleBody),
+        bytes_max=_BATCH_BYTES_MAX,
+        parts_max=_BATCH_PARTS_MAX,
+    ),
     resource.route("POST", _READER + "/release", _of_reader(ReleaseClaimRequest, ReleaseBody)),
     resource.route("POST", _READER + "/give_up", _of_reader(GiveUpRequest, GiveUpBody)),
     resource.route("POST", "/epochs", resource.from_names(DrawEpochRequest)),
-    resource.route("POST", _RUN + "/batches/:batch", _publish),
+    resource.route(
+        "POST",
+        _RUN + "/batches/:batch",
+        _publish,
+        bytes_max=_BATCH_BYTES_MAX,
+        parts_max=_BATCH_PARTS_MAX,
+    ),
     resource.route("DELETE", _RUN + "/batches/:batch", _drop),
 )
 

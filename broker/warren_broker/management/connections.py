@@ -82,7 +82,7 @@ def _close(names: Names, query: Query, body: Any) -> ManagementRequest:
     return EndConnectionRequest(resource.filled("connection", names[0]), reason)
 
 
-ROUTES: tuple[resource.Route, ...] = (
+ROUTES: tuple[resource.ManagementRoute, ...] = (
     resource.route("GET", "/connections", _list),
     resource.route("DELETE", "/connections/:connection", _close),
     resource.route("GET", "/consumers", _consumers),

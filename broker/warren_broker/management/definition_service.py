@@ -42,7 +42,8 @@ def _export(asker: Asker, request: m.ExportRequest, answer: Answer) -> None:
 
 def _import(asker: Asker, request: m.ImportRequest, answer: Answer) -> None:
     asker.access.must_be("administrator", "import definitions")
-    checked = asker.broker.imports.check(parse(request.data), request.vhost, _setter(asker))
+    document = parse(m.unpack(request.packed))
+    checked = asker.broker.imports.check(document, request.vhost, _setter(asker))
     report = msgspec.structs.replace(checked.report, dry_run=request.dry_run)
     if request.dry_run:
         answer(m.Imported(report))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -24,6 +24,9 @@ from warren_broker.management.resource import Body, ManagementRequest, Names, Qu
 from warren_broker.metadata.records import Parameter
 from warren_broker.parameter_values import FEDERATION_UPSTREAM, SHOVEL, check_json, check_parameter
 from warren_broker.shovel.definition import parse_shovel
+
+PACKED_BYTES_MAX: Final = 64 << 20
+"""Of a file as it comes; one request over AMQP 1.0 has less (`Limits10.request_bytes_max`)."""
 
 # ------------------------------------------------------------------ requests
 
@@ -40,11 +43,11 @@ class ExportRequest(ManagementRequest, frozen=True):
 class ImportRequest(ManagementRequest, frozen=True):
     """POST /definitions, /definitions/:vhost, with ?dry-run=true: only checked. Answer: Imported.
 
-    vhost  that everything is imported into; None: the vhosts that the file names
-    data   the file
+    vhost   that everything is imported into; None: the vhosts that the file names
+    packed  the file, compressed: see `unpack`
     """
 
-    data: bytes
+    packed: bytes
     vhost: str | None = None
     dry_run: bool = False
 
@@ -124,7 +127,7 @@ def _import(names: Names, query: Query, body: Any) -> ManagementRequest:
     if not isinstance(body, bytes):
         raise InvalidArgument("the body must be a file of definitions, compressed by zlib")
     return ImportRequest(
-        data=unpack(body),
+        packed=body,
         vhost=names[0] if names else None,
         dry_run=resource.is_set(query, "dry-run"),
     )
@@ -184,20 +187,22 @@ def _delete_global(names: Names, query: Query, body: Any) -> ManagementRequest:
 
 
 _PARAMETER = "/parameters/:component/:vhost/:name"
-ROUTES: tuple[resource.Route, ...] = (
+ROUTES: tuple[resource.ManagementRoute, ...] = (
     resource.route("GET", "/definitions", resource.from_names(lambda: ExportRequest())),
     resource.route(
         "GET", "/definitions/:vhost", resource.from_names(lambda vhost: ExportRequest(vhost=vhost))
     ),
-    resource.route("POST", "/definitions", _import),
-    resource.route("POST", "/definitions/:vhost", _import),
+    resource.route("POST", "/definitions", _import, "administrator", bytes_max=PACKED_BYTES_MAX),
+    resource.route(
+        "POST", "/definitions/:vhost", _import, "administrator", bytes_max=PACKED_BYTES_MAX
+    ),
     resource.route("GET", "/parameters", _list_parameters),
     resource.route("GET", "/parameters/:component", _list_parameters),
     resource.route("GET", "/parameters/:component/:vhost", _list_parameters),
-    resource.route("PUT", _PARAMETER, _put_parameter),
+    resource.route("PUT", _PARAMETER, _put_parameter, "policymaker"),
     resource.route("DELETE", _PARAMETER, _delete_parameter),
     resource.route("GET", "/global-parameters", resource.from_names(ListGlobalParametersRequest)),
-    resource.route("PUT", "/global-parameters/:name", _put_global),
+    resource.route("PUT", "/global-parameters/:name", _put_global, "administrator"),
     resource.route("DELETE", "/global-parameters/:name", _delete_global),
 )
 

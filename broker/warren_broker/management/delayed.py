@@ -72,7 +72,7 @@ def _end(drop: bool) -> resource.Make:
     return made
 
 
-ROUTES: tuple[resource.Route, ...] = (
+ROUTES: tuple[resource.ManagementRoute, ...] = (
     resource.route("GET", "/queues/:queue/messages/delayed", _list),
     resource.route("DELETE", "/queues/:queue/messages/delayed/:message", _end(drop=True)),
     resource.route("POST", "/queues/:queue/messages/delayed/:message/retry", _end(drop=False)),

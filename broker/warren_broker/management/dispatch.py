@@ -6,7 +6,8 @@ that is decoded part by part.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 from warren_broker.amqp10.wire.proton import ulong
@@ -32,8 +33,9 @@ from warren_broker.management import (
     views,
 )
 from warren_broker.management.resource import MessagesCounted, Names, Performed, checked_name
+from warren_broker.permissions import Tag
 
-_ROUTES: tuple[resource.Route, ...] = (
+ROUTES: tuple[resource.ManagementRoute, ...] = (
     *queues.ROUTES,
     *delayed.ROUTES,
     *views.ROUTES,
@@ -51,10 +53,10 @@ _ROUTES: tuple[resource.Route, ...] = (
     *totals.ROUTES,
     *statistics.ROUTES,
 )
-_BY_BEGINNING: dict[tuple[str, int], list[resource.Route]] = {}
+_BY_BEGINNING: dict[tuple[str, int], list[resource.ManagementRoute]] = {}
 """The routes by their first part, which is never a name, and their number of parts."""
-for _route in _ROUTES:
-    _BY_BEGINNING.setdefault((_route[1][0], len(_route[1])), []).append(_route)
+for _route in ROUTES:
+    _BY_BEGINNING.setdefault((_route.pattern[0], len(_route.pattern)), []).append(_route)
 _RENDERERS = {
     **resource.RENDERERS,
     **queues.RENDERERS,
@@ -66,8 +68,39 @@ _RENDERERS = {
 }
 
 
+class FoundRoute(NamedTuple):
+    """A path's route, the names in the path, and its query: all that is known without the body."""
+
+    route: resource.ManagementRoute
+    names: Names
+    query: resource.Query
+
+    def check(
+        self,
+        must_be: Callable[[Tag, str], None],
+        size: int,
+        parts: Callable[[int], int] | None = None,
+    ) -> None:
+        """Raise Refusal unless the user may ask, and the body may be decoded.
+
+        must_be  see `Access.must_be`
+        """
+        if self.route.tag is not None:
+            must_be(self.route.tag, self.route.shown)
+        self.route.check_body(size, parts)
+
+    def request(self, body: Any) -> resource.ManagementRequest:
+        """Return the request's value, without a token; raises Refusal."""
+        return self.route.make(self.names, self.query, body)
+
+
 def parse_request(method: str, path: str, body: Any) -> resource.ManagementRequest:
-    """Return the request's value, without a token; raises Refusal."""
+    """Return the value of a request that has been checked; raises Refusal."""
+    return find_route(method, path).request(body)
+
+
+def find_route(method: str, path: str) -> FoundRoute:
+    """Return what a path stands for; raises Refusal."""
     bare, _, query_text = path.partition("?")
     if not bare.startswith("/") or len(path) > 16 * NAME_BYTES_MAX:
         raise InvalidArgument(
@@ -76,13 +109,13 @@ def parse_request(method: str, path: str, body: Any) -> resource.ManagementReque
     segments = bare[1:].split("/")
     query = dict(parse_qsl(query_text, keep_blank_values=True))
     methods = set()
-    for route_method, pattern, make in _BY_BEGINNING.get((segments[0], len(segments)), ()):
-        names = _match(pattern, segments)
+    for route in _BY_BEGINNING.get((segments[0], len(segments)), ()):
+        names = _match(route.pattern, segments)
         if names is None:
             continue
-        if route_method == method:
-            return make(names, query, body)
-        methods.add(route_method)
+        if route.method == method:
+            return FoundRoute(route, names, query)
+        methods.add(route.method)
     if methods:
         raise MethodNotAllowed(f"{method} on {bare}: only {', '.join(sorted(methods))}")
     raise NotFound(f"no resource {bare}; see the protocol's table of requests")

@@ -14,6 +14,6 @@ class ListAlarmsRequest(ManagementRequest, frozen=True):
 
 AnyHealthRequest: TypeAlias = ListAlarmsRequest
 
-ROUTES: tuple[resource.Route, ...] = (
+ROUTES: tuple[resource.ManagementRoute, ...] = (
     resource.route("GET", "/alarms", resource.from_names(ListAlarmsRequest)),
 )

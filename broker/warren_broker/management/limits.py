@@ -98,16 +98,16 @@ def _clear(of: Of) -> resource.Make:
     return made
 
 
-def _routes(of: Of) -> tuple[resource.Route, ...]:
+def _routes(of: Of) -> tuple[resource.ManagementRoute, ...]:
     path = f"/{of}-limits"
     return (
         resource.route("GET", path, _list(of)),
         resource.route("GET", f"{path}/:{of}", _list(of)),
-        resource.route("PUT", f"{path}/:{of}", _replace(of)),
+        resource.route("PUT", f"{path}/:{of}", _replace(of), "administrator"),
         resource.route("DELETE", f"{path}/:{of}", _clear(of)),
-        resource.route("PUT", f"{path}/:{of}/:limit", _put(of)),
+        resource.route("PUT", f"{path}/:{of}/:limit", _put(of), "administrator"),
         resource.route("DELETE", f"{path}/:{of}/:limit", _clear(of)),
     )
 
 
-ROUTES: tuple[resource.Route, ...] = (*_routes("vhost"), *_routes("user"))
+ROUTES: tuple[resource.ManagementRoute, ...] = (*_routes("vhost"), *_routes("user"))

@@ -272,18 +272,18 @@ def _critical(names: Names, query: Query, body: Any) -> ManagementRequest:
 _QUEUE = "/queues/quorum/:queue"
 _ON_NODE = "/queues/quorum/replicas/on/:node"
 _CRITICAL = "/health/checks/node-is-quorum-critical"
-ROUTES: tuple[resource.Route, ...] = (
+ROUTES: tuple[resource.ManagementRoute, ...] = (
     resource.route("GET", _QUEUE + "/status", resource.from_names(GetMembersRequest)),
-    resource.route("POST", _QUEUE + "/replicas/add", _add_member),
+    resource.route("POST", _QUEUE + "/replicas/add", _add_member, "administrator"),
     resource.route("DELETE", _QUEUE + "/replicas/delete", _delete_member),
-    resource.route("POST", _QUEUE + "/leader/transfer", _transfer),
-    resource.route("POST", _ON_NODE + "/grow", _grow),
+    resource.route("POST", _QUEUE + "/leader/transfer", _transfer, "administrator"),
+    resource.route("POST", _ON_NODE + "/grow", _grow, "administrator"),
     resource.route("DELETE", _ON_NODE + "/shrink", _shrink),
-    resource.route("POST", "/rebalance/queues", _rebalance),
+    resource.route("POST", "/rebalance/queues", _rebalance, "administrator"),
     resource.route("GET", "/nodes", resource.from_names(ListNodesRequest)),
     resource.route("GET", "/nodes/:node", _get_node),
-    resource.route("POST", "/nodes/:node/drain", _of_node(DrainNodeRequest)),
-    resource.route("POST", "/nodes/:node/revive", _of_node(ReviveNodeRequest)),
+    resource.route("POST", "/nodes/:node/drain", _of_node(DrainNodeRequest), "administrator"),
+    resource.route("POST", "/nodes/:node/revive", _of_node(ReviveNodeRequest), "administrator"),
     resource.route("DELETE", "/nodes/:node", _of_node(ForgetNodeRequest)),
     resource.route("GET", _CRITICAL, _critical),
     resource.route("GET", _CRITICAL + "/:node", _critical),

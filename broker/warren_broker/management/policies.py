@@ -14,6 +14,7 @@ from warren_broker.errors import PreconditionFailed
 from warren_broker.management import resource
 from warren_broker.management.resource import Body, ManagementRequest, Names, Query
 from warren_broker.metadata.records import Policy
+from warren_broker.permissions import Tag
 from warren_broker.policy_keys import check_policy, erlang, validation_failed
 
 # ------------------------------------------------------------------ requests
@@ -110,17 +111,18 @@ def _put(operator: bool) -> resource.Make:
     return made
 
 
-def _routes(kind: str, operator: bool) -> tuple[resource.Route, ...]:
+def _routes(kind: str, operator: bool) -> tuple[resource.ManagementRoute, ...]:
+    tag: Tag = "administrator" if operator else "policymaker"
     return (
         resource.route("GET", f"/{kind}", _list(operator)),
         resource.route("GET", f"/{kind}/:vhost", _list(operator)),
         resource.route("GET", f"/{kind}/:vhost/:name", _one(GetPolicyRequest, operator)),
-        resource.route("PUT", f"/{kind}/:vhost/:name", _put(operator)),
+        resource.route("PUT", f"/{kind}/:vhost/:name", _put(operator), tag),
         resource.route("DELETE", f"/{kind}/:vhost/:name", _one(DeletePolicyRequest, operator)),
     )
 
 
-ROUTES: tuple[resource.Route, ...] = (
+ROUTES: tuple[resource.ManagementRoute, ...] = (
     *_routes("policies", False),
     *_routes("operator-policies", True),
 )

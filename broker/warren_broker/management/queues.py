@@ -328,7 +328,7 @@ def _list_bindings(names: Names, query: Query, body: Any) -> ManagementRequest:
     )
 
 
-ROUTES: tuple[resource.Route, ...] = (
+ROUTES: tuple[resource.ManagementRoute, ...] = (
     resource.route("GET", "/overview", resource.from_names(GetOverviewRequest)),
     resource.route("GET", "/queues", _list_queues),
     resource.route("PUT", "/queues/:queue", _declare_queue),

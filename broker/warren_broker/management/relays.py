@@ -38,6 +38,6 @@ def _release(names: Names, query: Query, body: Any) -> ManagementRequest:
     return ReleaseRelayRequest(names[0], found.relay)
 
 
-ROUTES: tuple[resource.Route, ...] = (
+ROUTES: tuple[resource.ManagementRoute, ...] = (
     resource.route("POST", "/queues/:queue/relays/release", _release),
 )

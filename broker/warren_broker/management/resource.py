@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Annotated, Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import inspect
@@ -18,6 +18,7 @@ from msgspec import inspect
 from warren_broker.arguments import DURATION_MS_MAX, NAME_BYTES_MAX
 from warren_broker.errors import InvalidArgument
 from warren_broker.name_patterns import BadPattern, Pattern
+from warren_broker.permissions import Tag
 
 # ------------------------------------------------------------------ requests, results
 
@@ -99,16 +100,65 @@ Names: TypeAlias = tuple[str, ...]
 Query: TypeAlias = Mapping[str, str]
 Make: TypeAlias = Callable[[Names, Query, Any], ManagementRequest]
 """From the path's names, the query and the body to a request; raises Refusal."""
-Route: TypeAlias = tuple[str, Names, Make]
-"""Method, the pattern's segments, the constructor of the request."""
+BODY_BYTES_MAX: Final = 128 << 10
+"""A body's default bound: what a frame of AMQP 0.9.1 may hold, such as a queue's arguments."""
+BODY_PARTS_MAX: Final = 8_192
+"""Values of a body, with those inside of others."""
+
+
+class ManagementRoute(NamedTuple):
+    """A method and a path, what its requests need, and how they are made.
+
+    What is declared here is checked before a body is decoded: first the right, then the size.
+
+    pattern    the path's segments
+    tag        without it the body is not looked at; None: any user's request is (the handler
+               checks permissions)
+    bytes_max  of the body as it came, in whatever encoding
+    """
+
+    method: str
+    pattern: Names
+    make: Make
+    tag: Tag | None = None
+    bytes_max: int = BODY_BYTES_MAX
+    parts_max: int = BODY_PARTS_MAX
+
+    @property
+    def shown(self) -> str:
+        """The method and the path, for texts."""
+        return f"{self.method} /{'/'.join(self.pattern)}"
+
+    def check_body(self, size: int, parts: Callable[[int], int] | None) -> None:
+        """Raise InvalidArgument for a body that is too large.
+
+        parts  counts its values up to a number
+        """
+        if size > self.bytes_max:
+            raise InvalidArgument(
+                f"the request has {size:,} bytes, {self.bytes_max:,} is the most for {self.shown}"
+            )
+        if parts is not None and parts(self.parts_max) > self.parts_max:
+            raise InvalidArgument(
+                f"the body has over {self.parts_max:,} values, the most for {self.shown}"
+            )
+
 
 INT64_MAX = (1 << 63) - 1
 _DIGITS_MAX = len(str(INT64_MAX))
 
 
-def route(method: str, path: str, make: Make) -> Route:
+def route(
+    method: str,
+    path: str,
+    make: Make,
+    tag: Tag | None = None,
+    *,
+    bytes_max: int = BODY_BYTES_MAX,
+    parts_max: int = BODY_PARTS_MAX,
+) -> ManagementRoute:
     """Return a route; in `path`, `:name` matches one segment, `::name` one that is not decoded."""
-    return method, tuple(path[1:].split("/")), make
+    return ManagementRoute(method, tuple(path[1:].split("/")), make, tag, bytes_max, parts_max)
 
 
 def from_names(make: Callable[..., ManagementRequest], *whats: str) -> Make:

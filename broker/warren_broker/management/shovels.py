@@ -79,7 +79,7 @@ AnyShovelRequest: TypeAlias = (
 )
 
 _ONE_SHOVEL = "/shovels/vhost/:vhost/:name"
-ROUTES: tuple[resource.Route, ...] = (
+ROUTES: tuple[resource.ManagementRoute, ...] = (
     resource.route("GET", "/shovels", resource.from_names(lambda: ListShovelsRequest())),
     resource.route(
         "GET", "/shovels/:vhost", resource.from_names(lambda vhost: ListShovelsRequest(vhost=vhost))

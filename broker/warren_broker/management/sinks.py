@@ -64,7 +64,7 @@ def _forget(names: Names, query: Query, body: Any) -> ManagementRequest:
     return ForgetSinkRequest(names[0], names[1], run, force == "true")
 
 
-ROUTES: tuple[resource.Route, ...] = (
+ROUTES: tuple[resource.ManagementRoute, ...] = (
     resource.route("GET", "/queues/:queue/sinks", _list),
     resource.route("DELETE", "/queues/:queue/sinks/:sink", _forget),
 )

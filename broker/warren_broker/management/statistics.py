@@ -76,7 +76,7 @@ def _get_gauges(names: Names, query: Query, body: Any) -> ManagementRequest:
     return GetGaugeStatisticsRequest(resource.is_set(query, "samples"))
 
 
-ROUTES: tuple[resource.Route, ...] = (
+ROUTES: tuple[resource.ManagementRoute, ...] = (
     resource.route("GET", "/statistics/queues", _named(GetQueueStatisticsRequest)),
     resource.route("GET", "/statistics/exchanges", _named(GetExchangeStatisticsRequest)),
     resource.route("GET", "/statistics/vhosts", _named(GetVhostStatisticsRequest)),

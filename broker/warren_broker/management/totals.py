@@ -21,4 +21,4 @@ def _get(names: Names, query: Query, body: Any) -> ManagementRequest:
     return GetTotalsRequest(query.get("counts", "") != "false")
 
 
-ROUTES: tuple[resource.Route, ...] = (resource.route("GET", "/totals", _get),)
+ROUTES: tuple[resource.ManagementRoute, ...] = (resource.route("GET", "/totals", _get),)

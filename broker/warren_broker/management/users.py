@@ -351,14 +351,14 @@ def _clear_topic_permissions(names: Names, query: Query, body: Any) -> Managemen
 
 def _grant_routes(
     kind: str, topics: bool, put: resource.Make, clear: resource.Make
-) -> tuple[resource.Route, ...]:
+) -> tuple[resource.ManagementRoute, ...]:
     one = f"/{kind}/:vhost/:user"
     return (
         resource.route("GET", f"/users/:user/{kind}", _of_user(topics)),
         resource.route("GET", f"/vhosts/:vhost/{kind}", _of_vhost(topics)),
         resource.route("GET", f"/{kind}", _all_permissions(topics)),
         resource.route("GET", one, _get_permissions(topics)),
-        resource.route("PUT", one, put),
+        resource.route("PUT", one, put, "administrator"),
         resource.route("DELETE", one, clear),
     )
 
@@ -372,20 +372,22 @@ def _renew_token(names: Names, query: Query, body: Any) -> ManagementRequest:
     return RenewTokenRequest(body)
 
 
-ROUTES: tuple[resource.Route, ...] = (
+ROUTES: tuple[resource.ManagementRoute, ...] = (
     resource.route("PUT", "/auth/tokens", _renew_token),
     resource.route("GET", "/whoami", resource.from_names(GetWhoAmIRequest)),
     resource.route("GET", "/users", resource.from_names(ListUsersRequest)),
     resource.route("GET", "/users/:user", resource.from_names(GetUserRequest, "user")),
-    resource.route("PUT", "/users/:user", _put_user),
+    resource.route("PUT", "/users/:user", _put_user, "administrator"),
     resource.route("DELETE", "/users/:user", resource.from_names(DeleteUserRequest, "user")),
     resource.route("GET", "/vhosts", resource.from_names(ListVhostsRequest)),
     resource.route("GET", "/vhosts/:vhost", resource.from_names(GetVhostRequest, "vhost")),
-    resource.route("PUT", "/vhosts/:vhost", _put_vhost),
+    resource.route("PUT", "/vhosts/:vhost", _put_vhost, "administrator"),
     resource.route("DELETE", "/vhosts/:vhost", resource.from_names(DeleteVhostRequest, "vhost")),
-    resource.route("POST", "/vhosts/:vhost/deletion/protection", _protect_vhost(True)),
+    resource.route(
+        "POST", "/vhosts/:vhost/deletion/protection", _protect_vhost(True), "administrator"
+    ),
     resource.route("DELETE", "/vhosts/:vhost/deletion/protection", _protect_vhost(False)),
-    resource.route("PUT", "/vhosts/:vhost/tracing", _trace_vhost(True)),
+    resource.route("PUT", "/vhosts/:vhost/tracing", _trace_vhost(True), "administrator"),
     resource.route("DELETE", "/vhosts/:vhost/tracing", _trace_vhost(False)),
     *_grant_routes("permissions", False, _put_permissions, _CLEAR),
     *_grant_routes("topic-permissions", True, _put_topic_permissions, _clear_topic_permissions),

@@ -33,7 +33,9 @@ def _edges(names: Names, query: Query, body: Any) -> ManagementRequest:
     return ViewEdgesRequest(names[0], tuple(query.get("states", "").split(",")), int(text))
 
 
-ROUTES: tuple[resource.Route, ...] = (resource.route("GET", "/queues/:queue/view", _edges),)
+ROUTES: tuple[resource.ManagementRoute, ...] = (
+    resource.route("GET", "/queues/:queue/view", _edges),
+)
 
 
 def _listed(result: ViewEdges) -> resource.Answer:

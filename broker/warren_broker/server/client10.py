@@ -17,6 +17,7 @@ from warren_broker.amqp10.connection import Connection10
 from warren_broker.amqp10.link import Limits10
 from warren_broker.cluster.broker import Broker
 from warren_broker.management.users import RenewTokenRequest
+from warren_broker.permissions import Tag
 from warren_broker.sasl_login import Logins
 from warren_broker.server.blocks10 import BLOCK_HANDLERS
 from warren_broker.server.connection_facts import Spoken
@@ -53,6 +54,7 @@ class Client10(ProtocolClient):
             container=broker.settings.node,
             properties=config.properties,
             idle_timeout_s=float(config.heartbeat_s),
+            must_be=self._must_be,
             limits=Limits10(
                 block_bytes_max=max(
                     BLOCK_BYTES, settings.message_size_max + settings.frame_max + COLUMNS_BYTES
@@ -283,6 +285,10 @@ class Client10(ProtocolClient):
             rights=self._rights,
             properties=self._connection.client,
         )
+
+    def _must_be(self, tag: Tag, what: str) -> None:
+        own = self._connection
+        Access(self._broker, own.vhost, own.user, self._rights).must_be(tag, what)
 
     def _answerer(self, request: Any) -> Callable[[Any], None]:
         token = request.token

@@ -10,7 +10,13 @@ from warren_broker.http_api.binding_keys import properties_key
 from warren_broker.http_api.calls import HttpCall
 from warren_broker.http_api.replies import HttpRefusal, HttpReply
 from warren_broker.http_api.routes import ROUTES
-from warren_broker.http_api.routing_table import found_route, http_route, options_of, segments_of
+from warren_broker.http_api.routing_table import (
+    Answered,
+    found_route,
+    http_route,
+    options_of,
+    segments_of,
+)
 
 
 async def one(call: HttpCall) -> HttpReply:
@@ -31,8 +37,8 @@ def refused(call: object) -> HttpReply:
 
 
 def test_the_first_pattern_that_fits_counts() -> None:
-    assert found_route(TABLE, "GET", ["a", "fixed"]) == (one, ())
-    assert found_route(TABLE, "HEAD", ["a", "x"]) == (other, ("x",))
+    assert found_route(TABLE, "GET", ["a", "fixed"]) == (Answered(one), ())
+    assert found_route(TABLE, "HEAD", ["a", "x"]) == (Answered(other), ("x",))
     reply = refused(lambda: found_route(TABLE, "DELETE", ["a", "x"]))
     assert (reply.status, reply.headers["allow"]) == (405, "HEAD, GET, PUT, OPTIONS")
     assert refused(lambda: found_route(TABLE, "GET", ["b"])).status == 404
