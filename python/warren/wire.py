@@ -84,6 +84,7 @@ class Wire:
         self._engine = Engine(server=False, container=name, idle_timeout_s=address.heartbeat_s)
         connection = self._engine.connection
         connection.hostname = f"vhost:{address.vhost}"
+        connection.properties = {symbol("product"): "Warren client"}
         connection.user, connection.password = address.user, address.password
         sasl = self._engine.transport.sasl()
         sasl.allow_insecure_mechs = True

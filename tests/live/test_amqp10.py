@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ from tests.patience import PATIENCE_S
 from warren.admin import Admin
 from warren.connection import Connection
 from warren.local import LocalCluster
+from warren_broker.amqp10.wire.engine import Engine
 
 pytestmark = [pytest.mark.live]
 WAIT_S = PATIENCE_S
@@ -598,3 +600,31 @@ def test_a_deleted_queue_detaches_its_publishers_on_every_node(addresses, channe
         again = two.create_sender(f"/queues/{queue_name}", name="again")
         assert again.send(Message(body="c")).remote_state == Delivery.ACCEPTED
     channel.queue_delete(queue_name + ".other")
+
+
+@pytest.mark.parametrize("product", ["", "Warren client"])
+def test_the_python_client_connected_for_ever_to_a_vhost_that_is_not_there(
+    addresses: list[str], product: str
+) -> None:
+    """It was sent Open and then Close; RabbitMQ sends neither. Our own clients are told why."""
+    host, _, port = addresses[0].rpartition(":")
+    engine = Engine(server=False, container="client")
+    connection = engine.connection
+    connection.hostname = "vhost:nowhere"
+    connection.user = connection.password = "guest"
+    connection.properties = {symbol("product"): product}
+    engine.transport.sasl().allow_insecure_mechs = True
+    engine.transport.sasl().allowed_mechs("PLAIN")
+    engine.bind()
+    connection.open()
+    with socket.create_connection((host, int(port)), timeout=WAIT_S) as sock:
+        data = b"-"
+        while data:
+            for piece in engine.output(1 << 20):
+                sock.sendall(piece)
+            data = sock.recv(1 << 16)
+            for _ in engine.receive(data) if data else ():
+                list(engine.events())
+    told = connection.remote_condition
+    assert bool(connection.remote_container) == bool(product)
+    assert (told.description if told else "") == ("vhost nowhere not found" if product else "")

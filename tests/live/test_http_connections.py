@@ -9,6 +9,8 @@ from typing import Any
 
 import pika
 import pytest
+from proton import ConnectionException, symbol
+from proton.utils import BlockingConnection
 
 from live.conftest import eventually
 from live.http_client import SETTINGS, HttpClient, add_user, http_client, quoted
@@ -146,6 +148,36 @@ def test_connections_are_closed_by_their_user_and_by_administrators(
     for one in opened[:2]:
         with pytest.raises(pika.exceptions.ConnectionClosedByBroker):
             one.process_data_events(PATIENCE_S)
+
+
+def test_clients_of_amqp_10_did_not_find_their_connection_to_close_it(
+    cluster: LocalCluster, http: HttpClient, opened: list[Any]
+) -> None:
+    """RabbitMQ's clients in Go and Java look for their container_id."""
+    address = cluster.addresses[1]
+    made = BlockingConnection(
+        address,
+        user="guest",
+        password="guest",
+        allowed_mechs="PLAIN",
+        container_id="recovers",
+        properties={symbol("connection_name"): "named", symbol("platform"): "Python"},
+        timeout=PATIENCE_S,
+    )
+
+    def found() -> list[dict[str, Any]]:
+        return [one for one in http.get("/connections") if one.get("container_id") == "recovers"]
+
+    (one,) = eventually(found, "the connection is listed")
+    assert (one["protocol"], one["node"], one["user_provided_name"]) == (
+        *("AMQP 1-0", "node-1", "named"),
+    )
+    assert one["client_properties"] == {"connection_name": "named", "platform": "Python"}
+    assert all("container_id" not in other for other in named(http).values())
+    assert http("DELETE", f"/connections/{quoted(one['name'])}").status == 204
+    eventually(lambda: not found(), "it is gone")
+    with suppress(ConnectionException):
+        made.close()
 
 
 def test_logins_are_counted_by_node_and_protocol(cluster: LocalCluster, http: HttpClient) -> None:

@@ -55,7 +55,8 @@ def bodies(piece_data: memoryview) -> list[bytes]:
 
 
 def test_what_the_command_line_does(cluster: LocalCluster) -> None:
-    assert "quorum" in warren(cluster, "queues", "declare", "cli", "-a", "x-max-length=1000")
+    said = warren(cluster, "queues", "declare", "cli", "-a", "x-max-length=1000")
+    assert "cli: classic on" in said and said.count("w-") == len(cluster.addresses), said
     lines = b"".join(b"line %d\n" % i for i in range(500))
     assert "500 messages confirmed" in warren(cluster, "publish", "cli", stdin=lines)
     (shown,) = json.loads(warren(cluster, "queues", "list", "--json"))
@@ -110,7 +111,7 @@ def test_the_command_line_with_a_claim_that_a_batch_decides_about(cluster: Local
 
 def test_a_claim_keeps_priorities_and_fences(cluster: LocalCluster) -> None:
     with cluster.connect() as connection:
-        Admin(connection).declare_queue("priorities")
+        Admin(connection).declare_queue("priorities", arguments={"x-queue-type": "quorum"})
         with Producer(connection) as producer:
             for i in range(300):
                 producer.send(b"%d" % (i % 3), "priorities", priority=i % 3)

@@ -188,10 +188,8 @@ class Connection10:
         out: list[bytes | bytearray] = []
         if self._sasl is not None:
             self._early, self._sasl.output = self._sasl.output, bytearray()
-        if self._early:
-            out.append(
-                bytes(self._early)
-            )  # the outcome of the login precedes the connection's own bytes
+        if self._early:  # the outcome of the login precedes the connection's own bytes
+            out.append(bytes(self._early))
             self._early.clear()
         if self._sasl is not None:
             return out
@@ -293,6 +291,11 @@ class Connection10:
             self._end(refusal.detail)
         elif not self._ended:
             self._close_with(refusal)
+
+    def hang_up(self, refusal: Refusal) -> None:
+        """End the connection without a frame, as RabbitMQ does before it has sent Open."""
+        self.faults.append(LinkFault("", refusal))
+        self._end(refusal.detail)
 
     def free(self) -> None:
         """Drop everything: the socket is closed."""
@@ -408,11 +411,10 @@ class Connection10:
         hostname = connection.remote_hostname or ""
         self.client = {"container": str(connection.remote_container or "")}
         told = read_map("properties of open", lambda: connection.remote_properties)
-        shown = ("product", "version", OWN_CLUSTER)
+        shown = ("product", "version", "platform", "information", "connection_name", OWN_CLUSTER)
         self.client |= {str(key): str(told[key]) for key in told if str(key) in shown}
-        self.vhost = (
-            hostname[len(VHOST_PREFIX) :] if hostname.startswith(VHOST_PREFIX) else DEFAULT_VHOST
-        )
+        named = hostname.startswith(VHOST_PREFIX)
+        self.vhost = hostname.removeprefix(VHOST_PREFIX) if named else DEFAULT_VHOST
         self.ask(OpenVhost(self.user, self.vhost), self._vhost_answered)
 
     def _vhost_answered(self, answer: AnyAnswer) -> None:
@@ -477,8 +479,7 @@ class Connection10:
 
     def _attach_target(self, link: Link) -> None:
         if dynamic_target(link) is not None:
-            container = self.client["container"]
-            self._add(PublishingLink(link, self, None, temporary_of=container))
+            self._add(PublishingLink(link, self, None, temporary_of=self.client["container"]))
             return
         target = parse_target(target_address(link), blocks=announces_blocks(link))
         if isinstance(target, ManagementNode):
@@ -497,8 +498,7 @@ class Connection10:
             self._add(RepliesLink(link, self))
             return
         if dynamic is not None:
-            container = self.client["container"]
-            self._add(ConsumingLink(link, self, None, temporary_of=container))
+            self._add(ConsumingLink(link, self, None, temporary_of=self.client["container"]))
             return
         source = parse_source(source_address(link))
         if isinstance(source, ManagementNode):

@@ -27,9 +27,9 @@ def shown_connection(one: dict[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in one.items() if key != "user_provided_name" or value}
     for key in ("open_channels", "rates", "samples"):
         kept.pop(key, None)
-    if one["protocol"] != "AMQP 0-9-1":
-        for key in ("channels", "channel_max", "frame_max"):
-            del kept[key]
+    of_others = ("channels", "channel_max", "frame_max")
+    for key in ("container_id",) if one["protocol"] == "AMQP 0-9-1" else of_others:
+        kept.pop(key, None)
     said = dict(one["client_properties"])
     return {**kept, "client_properties": said, "type": "network", "state": "running"}
 

@@ -51,6 +51,7 @@ class ConnectionInfo(msgspec.Struct, frozen=True):
     connected_at  milliseconds since the epoch
     recv_oct, send_oct  bytes from the client and to it
     client_properties   what the client says of itself: product, version and the like
+    container_id        of AMQP 1.0, as the client names it; "" of AMQP 0.9.1
     open_channels       where they were asked for, by number
     rates               per second, of `message_stats.OCTETS`; empty: not known
     samples             of these, where they were asked for
@@ -78,6 +79,7 @@ class ConnectionInfo(msgspec.Struct, frozen=True):
     open_channels: tuple[ChannelInfo, ...] = ()
     rates: tuple[float, ...] = ()
     samples: NodeSamples | None = None
+    container_id: str = ""
 
 
 UP, SINGLE_ACTIVE, WAITING = "up", "single_active", "waiting"

@@ -38,6 +38,8 @@ HANDSHAKE_TICK_MS = 500
 """Until an idle timeout is known; the client's may be shorter than TICK_MS_MAX."""
 
 
+OWN_PRODUCT: Final = "Warren"
+"""How the product of this project's own clients begins: they are told why with Open and Close."""
 BLOCK_BYTES: Final = 32 << 20
 """Largest block of a client where single messages are smaller than that."""
 COLUMNS_BYTES: Final = 1 << 20
@@ -266,10 +268,16 @@ class Client10(ProtocolClient):
         settings = self._broker.settings
 
         def done(result: Any) -> None:
+            client = self._connection.client
+            if isinstance(result, errors.NotAllowed) and not self._gone:
+                # Clients of RabbitMQ connect again and again where they get Open and then Close.
+                if not client.get("product", "").startswith(OWN_PRODUCT):
+                    self._connection.hang_up(result)
+                    self._carry_out()
+                    return
             if isinstance(result, errors.Refusal) or self._gone:
                 answer(result)
                 return
-            client = self._connection.client
             self._counts.opened(request.vhost)
             self._log.opened(request.user, request.vhost, client, client.get("container", ""))
             self._events.opened(request.user, request.vhost, client)

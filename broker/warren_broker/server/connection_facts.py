@@ -16,7 +16,7 @@ from warren_broker.management.connection_values import (
 from warren_broker.message_stats import PUBLISH, Row
 from warren_broker.queue.commands import ConsumerId, SessionId
 from warren_broker.server.client_counts import ChannelCounts, ClientCounts
-from warren_broker.server.connection_events import said_of_itself
+from warren_broker.server.connection_events import TEXT_MAX, said_of_itself
 from warren_raft.runtime.net.stream import Stream
 from warren_raft.runtime.net.tls import TlsStream
 
@@ -131,7 +131,7 @@ def connection_info(
         return None
     said = said_of_itself(spoken.client)
     peer_host, _, peer_port = peer.rpartition(":")
-    named = spoken.client.get("container", "")
+    named = str(spoken.client.get("container", "")) if protocol == PROTOCOL_WORDS["1.0"] else ""
     return ConnectionInfo(
         name=f"{peer} -> {host}:{port}",
         node=node,
@@ -150,9 +150,10 @@ def connection_info(
         connected_at=connected_ms,
         recv_oct=stream.bytes_in,
         send_oct=stream.bytes_out,
-        user_provided_name=said.get("connection_name", "") or str(named)[:200],
+        user_provided_name=said.get("connection_name", "") or named[:200],
         client_properties=said,
         open_channels=spoken.open_channels,
+        container_id=named[:TEXT_MAX],
     )
 
 

@@ -243,6 +243,19 @@ def test_no_request_is_made_in_a_vhost_that_was_refused() -> None:
     assert "access to vhost 'secret' refused" in condition.description
 
 
+def test_a_client_that_is_hung_up_on_got_no_open() -> None:
+    client = Client(new(), "vhost:nowhere")
+    del client.answers[asks.OpenVhost]
+    client.turn()
+    client.connection.hang_up(errors.unknown_vhost("nowhere"))
+    assert client.connection.done and client.connection.failure == "vhost nowhere not found"
+    assert client.connection.take_output() == []
+    assert not client.engine.connection.remote_container
+    assert [fault.refusal.detail for fault in client.connection.take_faults()] == [
+        "vhost nowhere not found"
+    ]
+
+
 @pytest.mark.parametrize(
     ("frames_of", "told", "window"), [(32_768, 131_072, 400), (1 << 20, 1 << 20, 64)]
 )
