@@ -26,6 +26,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from mutation.explained import EXPLAINED
+from mutation.planted import PLANTED
 from mutation.subjects import SUBJECTS, Subject
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -174,9 +175,10 @@ def run(name: str, options: argparse.Namespace, python: Path, folder: Path) -> l
     subject = SUBJECTS[name]
     places = places_of(name, options.file)
     everything = generate(python, "list", *places)
-    chosen = sample(everything, options.sample, options.seed)
+    chosen = [] if options.planted else sample(everything, options.sample, options.seed)
     text = "".join(json.dumps(mutant) + "\n" for mutant in chosen)
-    mutants = [mutant for mutant in generate(python, "make", text=text) if mutant["source"]]
+    mutants = [one.mutant(ROOT) for one in PLANTED.get(name, ())]
+    mutants += [mutant for mutant in generate(python, "make", text=text) if mutant["source"]]
     copies: SimpleQueue[Copy] = SimpleQueue()
     for number in range(options.jobs):
         copies.put(Copy(folder / f"{name}-{number}"))
@@ -252,6 +254,7 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         help="per subject; what of the sample was not tested by then is left out",
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--planted", action="store_true", help="only those of planted.py")
     parser.add_argument("--file", help="only files whose path contains this")
     options = parser.parse_args(arguments)
     for name in options.subjects:

@@ -43,6 +43,7 @@ def _sim(*arguments: str) -> tuple[str, ...]:
     return ("-m", "sim.run", *arguments)
 
 
+CLIENT = "tests/broker/cluster/client"
 CLAIM_AND_STAGE = (
     "broker/warren_broker/queue/claim*.py",
     "broker/warren_broker/queue/stage*.py",
@@ -56,7 +57,7 @@ LONG_RECOVERY = (
 SUBJECTS: dict[str, Subject] = {
     "core": Subject(
         ("raft/warren_raft/core/*.py",),
-        (_pytest("tests/raft/core"), _sim("--seeds", "100"), _sim("--whole", "--seeds", "100")),
+        (_pytest("tests/raft/core"), _sim("--start", "0", "--seeds", "100"), _sim("--whole", "--start", "0", "--seeds", "100")),
     ),
     "recovery": Subject(
         (
@@ -70,7 +71,7 @@ SUBJECTS: dict[str, Subject] = {
         (
             _pytest("tests/raft/storage", "-k", f"not ({LONG_RECOVERY})"),
             _pytest("tests/raft/storage", "-k", LONG_RECOVERY),
-            _sim("--whole", "--seeds", "100"),
+            _sim("--whole", "--start", "0", "--seeds", "100"),
         ),
     ),
     "claim-stage": Subject(
@@ -78,12 +79,20 @@ SUBJECTS: dict[str, Subject] = {
         (
             _pytest("tests/broker/queue", "-k", "claim or stage or sink"),
             _pytest("tests/broker/queue"),
-            _sim("--whole", "--seeds", "100"),
+            _sim("--whole", "--start", "0", "--seeds", "100"),
+        ),
+    ),
+    "uplink": Subject(
+        ("broker/warren_broker/cluster/client/uplink.py",),
+        (
+            _pytest(f"{CLIENT}/test_resending.py", f"{CLIENT}/test_queue_client.py"),
+            _pytest("tests/broker/cluster/test_windows.py", CLIENT),
+            _sim("--whole", "--start", "0", "--seeds", "100"),
         ),
     ),
     "queue": Subject(
         ("broker/warren_broker/queue/*.py",),
-        (_pytest("tests/broker/queue"), _sim("--whole", "--seeds", "100")),
+        (_pytest("tests/broker/queue"), _sim("--whole", "--start", "0", "--seeds", "100")),
         excluded=CLAIM_AND_STAGE,
     ),
 }

@@ -17,6 +17,7 @@ from collections import Counter
 from random import Random
 from typing import Any
 
+from tests.broker.queue.fields import differences
 from tests.broker.queue.world import Queue, block, check, config, named_block
 from warren_broker.queue import commands as c
 from warren_broker.queue.delay_commands import EnqueueDelayed
@@ -122,6 +123,8 @@ class Members:
         for state in (made, *self.restored):
             assert self.queue.machine.snapshot(state) == snapshot
         check(made)
+        forgotten = list(differences(self.queue.state, made))
+        assert not forgotten, forgotten
         self.restored = [*self.restored[-1:], made]
 
     # ------------------------------------------------------------ clients

@@ -56,3 +56,24 @@ def test_a_new_leader_is_sent_everything_and_believed_at_once() -> None:
     assert len(uplink.take()) == COUNT
     assert uplink.behind(seq, expected), "of the new leader, it must be taken for news"
     assert not uplink.behind(COUNT + 1, expected) and not uplink.behind(0, expected)
+
+
+def test_what_is_to_be_sent_again_is_not_skipped_by_a_late_answer() -> None:
+    # 1. The leader lacks 3, and says so to 4; the answer is slow.  2. Another leader is found, and
+    # cannot be sent anything yet.  3. The answer arrives: 1 and 2 are still to be sent.
+    uplink = new_uplink()
+    for number in range(4):
+        uplink.with_block("STAGE", b"%d" % number, None)
+    assert len(uplink.take()) == 4
+    uplink.rewind()
+    assert uplink.behind(4, 3)
+    assert [sent.seq for sent in uplink.take()] == [1, 2, 3, 4]
+
+
+def test_what_came_before_the_missing_one_is_not_sent_again() -> None:
+    uplink = new_uplink()
+    for number in range(4):
+        uplink.with_block("STAGE", b"%d" % number, None)
+    assert len(uplink.take()) == 4
+    assert uplink.behind(4, 3)
+    assert [sent.seq for sent in uplink.take()] == [3, 4]
