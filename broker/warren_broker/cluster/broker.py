@@ -475,12 +475,15 @@ class Broker:
         else:
             done(requests.RequestDone())
 
-    def hand_over(self) -> None:
-        """Transfer this node's leaderships to other nodes before it stops."""
+    def hand_over(self, wait_ms: int) -> None:
+        """Transfer this node's leaderships to other nodes before it stops.
+
+        wait_ms  how long the dead letters that are under way may keep one here
+        """
         host = self.cluster.host
         for group in host.groups():
             if host.is_leader(group):
-                self.maintenance.hand_over(group)
+                self.maintenance.hand_over(group, wait_ms)
 
     def _is_replicated(self, group: int) -> bool:
         queue = self.definitions.state.groups.get(group)

@@ -19,7 +19,7 @@ from warren_broker.cluster.remote_deliveries import RemoteDeliveries, moved
 from warren_broker.counters import Counters
 from warren_broker.message_stats import MessageCounts
 from warren_broker.queue.commands import Delivery, GetReply, SubmissionReply
-from warren_raft.errors import NotLeader
+from warren_raft.errors import NotLeader, UsageError
 from warren_raft.machine import Applied, Meta
 from warren_raft.runtime.host import Host, MessageHandler, UnknownGroup
 from warren_raft.runtime.loop import Loop, LoopStage
@@ -28,6 +28,8 @@ from warren_raft.runtime.observer import Observer
 from warren_raft.types import METADATA_GROUP, Membership
 
 log = logging.getLogger(__name__)
+HAND_OVER_WAIT_MS = 2_000
+"""A leadership that is handed over on purpose waits no longer for what is under way."""
 
 MakeHost = Callable[[Observer, MessageHandler], Host]
 OnPeerMessage = Callable[[str, Any, memoryview], None]
@@ -60,6 +62,9 @@ class Cluster:
     on_leader    called with a group when its leader, as known here, has changed
     on_led       called with a group when this node becomes its leader
     on_members   called with a group when a new membership is committed
+    on_hand_over called with a group that this node is about to hand over, for how long that may
+                 wait, and what to call once when nothing is under way for it any more; False:
+                 nothing is, and it will not be called
     handlers     handler of each peer message type; parts that talk to the same part on other
                  nodes (reads, replies) add theirs
     """
@@ -94,6 +99,8 @@ class Cluster:
         self.on_leader: list[Callable[[int], None]] = []
         self.on_led: list[Callable[[int], None]] = []
         self.on_members: list[Callable[[int], None]] = []
+        self.on_hand_over: list[Callable[[int, int, Callable[[], None]], bool]] = []
+        self._handed_over: dict[int, str] = {}
         self.handlers: dict[type, OnPeerMessage] = {
             messages.Submit: self._on_submit,
             messages.LeaderIsElsewhere: self._on_not_leader,
@@ -115,6 +122,29 @@ class Cluster:
     def node_of(self, uplink: int) -> str | None:
         """Return the node that runs with this boot id; None: there is none now."""
         return self._nodes.get(uplink)
+
+    def hand_over(self, group: int, to: str, wait_ms: int = HAND_OVER_WAIT_MS) -> None:
+        """Transfer a leadership on purpose, once what is under way for the group is finished.
+
+        wait_ms  the transfer begins so much later at most
+        raises   NotLeader, UnknownGroup, UsageError when `to` is no voter
+        """
+        waits = group in self._handed_over
+        self._handed_over[group] = to
+        if waits:
+            return
+        if self.host.is_leader(group) and to in self.host.members(group).voters:
+            for finish in self.on_hand_over:
+                if finish(group, wait_ms, lambda: self._transfer(group)):
+                    return
+        self.host.transfer(group, self._handed_over.pop(group))
+
+    def _transfer(self, group: int) -> None:
+        to = self._handed_over.pop(group)
+        try:
+            self.host.transfer(group, to)
+        except (NotLeader, UnknownGroup, UsageError) as error:
+            log.info("group %d: no leadership transfer to %s: %s", group, to, error)
 
     # ------------------------------------------------------------ clients of groups
 

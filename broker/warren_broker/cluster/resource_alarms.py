@@ -136,7 +136,7 @@ class ResourceAlarms:
             voters = host.members(group).voters
             able = [node for node in voters if node in self._connected and self._has_space(node)]
             if len(able) >= majority(len(voters)):
-                host.transfer(group, able[group % len(able)])
+                self._cluster.hand_over(group, able[group % len(able)])
         self._cluster.loop.call_later(HAND_OVER_MS, self._hand_over)
 
     def _has_space(self, node: str) -> bool:

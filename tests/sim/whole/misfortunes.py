@@ -188,7 +188,7 @@ class Misfortunes(Striking):
         if self.stopped or process is None or process.leaving:
             return
         process.leaving = True  # its clients are disconnected
-        process.inject(process.broker.hand_over)
+        process.inject(lambda: process.broker.hand_over(self.rng.choice((5, 100))))
         self.world.agenda.after(self.rng.choice((20, 120)), self._stop, process)
 
     def _stop(self, process: Process) -> None:

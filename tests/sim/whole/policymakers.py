@@ -139,7 +139,7 @@ class Policymaker(OneAtATime):
 def hand_over(process: Process, group: int, to: str) -> None:
     """Transfer a leadership, if it can be just now."""
     with contextlib.suppress(RaftError):
-        process.host.transfer(group, to)
+        process.cluster.hand_over(group, to)
 
 
 def are_followed(world: World) -> bool:

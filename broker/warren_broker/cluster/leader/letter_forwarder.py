@@ -36,6 +36,8 @@ FORWARDED_BYTES_MAX: Final = 32 << 20
 """Bytes of a queue's letters that are under way at once; one letter may be larger."""
 PROBE_MS: Final = 1_000
 PROBE_MS_MAX: Final = 10_000
+RESUME_MS: Final = 5_000
+"""A leadership that is still here so long after it should have gone stays for now."""
 LOGGED_MAX: Final = 100
 """Different reasons for which letters wait that are logged per queue and leader."""
 
@@ -75,9 +77,12 @@ class LetterForwarder:
     was missing appears.  2. The next probe is confirmed.  3. All that wait for the same are tried
     at once. All others are tried after the retry interval.
 
+    Before its leadership is handed over it takes no more letters, and `_finished` is called when all
+    that are under way are confirmed and removed: the next leader would forward them again.
+
     Invariants: letters up to `_cursor` were taken; of these, `_underway` has those that are not
     settled, and `_proposed` the numbers of letters in the proposals to remove letters that were not
-    applied yet; a timer runs exactly while a letter waits.
+    applied yet; a timer runs exactly while a letter waits and `_finished` is None.
     """
 
     def __init__(self, owner: LetterForwarders, group: int, term: int) -> None:
@@ -92,12 +97,17 @@ class LetterForwarder:
         self._timer: LoopTimer | None = None
         self._probe_ms = PROBE_MS
         self._waited_ms = 0
+        self._finished: Callable[[], None] | None = None
         self._logged: set[tuple[str, ...]] = set()
 
     # ------------------------------------------------------------ events
 
     def wake(self) -> None:
         """Forward what is new, as far as there is room."""
+        if self._finished is not None:
+            if not self.busy:
+                self._finished()
+            return
         if not self._leads():
             return
         room = self._owner.prefetch - len(self._underway) - sum(self._proposed)
@@ -122,7 +132,7 @@ class LetterForwarder:
             self._timer.cancel()
             self._timer = None
         self._waited_ms = 0
-        if self._leads():
+        if self._leads() and self._finished is None:
             self._forward([one for one in self._underway.values() if one.waits])
             self.wake()
 
@@ -133,7 +143,7 @@ class LetterForwarder:
         self._probe_ms = min(2 * self._probe_ms, PROBE_MS_MAX)
         if self._waited_ms >= self._owner.retry_ms:
             self.retry()
-        elif self._leads():
+        elif self._leads() and self._finished is None:
             waiting = [one for one in self._underway.values() if one.waits]
             self._forward(list({one.why: one for one in reversed(waiting)}.values()))
 
@@ -145,6 +155,20 @@ class LetterForwarder:
         elif self._proposed:
             self._proposed.popleft()
         self.wake()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a letter is with a queue that may confirm it, or is about to be removed."""
+        return bool(self._proposed) or any(one.unsettled for one in self._underway.values())
+
+    def finish(self, finished: Callable[[], None]) -> None:
+        """Forward nothing more; call `finished` when no letter is under way, at any event then."""
+        self._finished = finished
+
+    def resume(self) -> None:
+        """Forward again: the leadership stayed here."""
+        self._finished = None
+        self.retry()
 
     def end(self) -> None:
         """Stop: this node does not lead the queue in that term any more."""
@@ -206,7 +230,7 @@ class LetterForwarder:
         self._settle_and_arm(attempted)
 
     def _forward_waiting(self, attempted: list[Underway]) -> None:
-        if self._leads():
+        if self._leads() and self._finished is None:
             known = self._underway
             self._forward(
                 [one for one in attempted if known.get(one.letter.place) is one and one.waits]
@@ -313,6 +337,8 @@ class LetterForwarder:
             if denied:
                 self._log_refusal(letters, min(denied), name)
             self._settle_and_arm(answered)
+            if self._finished is not None:
+                self.wake()
 
         publishing.send(queue.vhost, parts, confirmed, strict=True)
 
@@ -394,6 +420,7 @@ class LetterForwarders:
         self.retry_ms = settings.dead_letter_worker_publisher_confirm_timeout_ms
         self._forwarders: dict[int, LetterForwarder] = {}
         queues.cluster.on_leader.append(self._leader_changed)
+        queues.cluster.on_hand_over.append(self.finish)
 
     def carry_out(self, group: int, effect: LettersDue | LettersGone) -> None:
         """Carry out an effect of a queue that is led here."""
@@ -447,6 +474,31 @@ class LetterForwarders:
                 known.end()
             known = self._forwarders[group] = LetterForwarder(self, group, term)
         return known
+
+    def finish(self, group: int, wait_ms: int, done: Callable[[], None]) -> bool:
+        """Call `done`, once, when no letter of the queue is under way, or after `wait_ms`.
+
+        returns  False: none is, and `done` is not called
+
+        Then the leadership is transferred. If it stays here, letters are forwarded again after
+        RESUME_MS. 1. A letter is confirmed by its target, and not removed yet.  2. The leadership
+        is handed over, for a rebalance.  3. The next leader forwards the letter again.
+        Replayed by tests/broker/cluster/leader/test_letter_forwarder.py
+        """
+        known = self._forwarders.get(group)
+        if known is None or not known.busy:
+            return False
+        loop = self.queues.cluster.loop
+
+        def finished() -> None:
+            timer.cancel()
+            known.finish(lambda: None)
+            loop.call_later(RESUME_MS, known.resume)
+            done()
+
+        timer = loop.call_later(wait_ms, finished)
+        known.finish(finished)
+        return True
 
     def _leader_changed(self, group: int) -> None:
         known = self._forwarders.get(group)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from warren_broker.cluster.cluster import Cluster
+from warren_broker.cluster.cluster import HAND_OVER_WAIT_MS, Cluster
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.membership.requested_transfers import LeaderTransfer
 from warren_raft.errors import NotLeader, UsageError
@@ -64,7 +64,7 @@ class Maintenance:
         nodes = self._definitions.state.nodes.values()
         return [one.name for one in nodes if one.drained or one.forgetting]
 
-    def hand_over(self, group: int) -> bool:
+    def hand_over(self, group: int, wait_ms: int = HAND_OVER_WAIT_MS) -> bool:
         """Transfer the group's leadership to an up-to-date fit node; return whether one exists."""
         candidates = self._leader_transfer.candidates(group, self.unfit())
         queue = self._definitions.state.groups.get(group)
@@ -74,7 +74,7 @@ class Maintenance:
         if not candidates:
             return False
         try:
-            self._cluster.host.transfer(group, candidates[group % len(candidates)])
+            self._cluster.hand_over(group, candidates[group % len(candidates)], wait_ms)
         except (NotLeader, UnknownGroup, UsageError):
             return False
         return True

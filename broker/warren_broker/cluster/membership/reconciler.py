@@ -242,7 +242,7 @@ class Reconciler:
 
     def _hand_over(self, group: int, to: str) -> None:
         try:
-            self._cluster.host.transfer(group, to)
+            self._cluster.hand_over(group, to)
         except (NotLeader, UnknownGroup, UsageError):
             return  # checked again soon
         log.info("%s: leadership transfer to %s, this node is to leave", self._name(group), to)

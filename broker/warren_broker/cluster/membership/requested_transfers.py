@@ -125,6 +125,6 @@ class LeaderTransfer:
         if not host.is_leader(message.group):
             return
         try:
-            host.transfer(message.group, message.to)
+            self._cluster.hand_over(message.group, message.to)
         except (NotLeader, UnknownGroup, UsageError) as error:
             log.info("group %d: no leadership transfer to %s: %s", message.group, message.to, error)

@@ -73,6 +73,7 @@ class World:
             host=host,
             handlers={},
             on_leader=[],
+            on_hand_over=[],
             leader_of=lambda group: "a",
             stored=SimpleNamespace(get=self.stored),
             effects=SimpleNamespace(command=lambda group, command: self.settles.append(command)),
@@ -379,3 +380,51 @@ def test_a_fallback_is_logged(
 ) -> None:
     warn_of_fallback(World(**config).config)
     assert text in caplog.text and bool(caplog.text) is bool(text)
+
+
+class HandOver:
+    """Asks a world to finish before its leadership is handed over; `done` counts the answers."""
+
+    def __init__(self, world: World) -> None:
+        self.done = 0
+        (self.finish,) = world.cluster.on_hand_over
+        self.waits = self.finish(GROUP, 500, self._done)
+
+    def _done(self) -> None:
+        self.done += 1
+
+
+def test_a_leadership_is_handed_over_when_the_letters_under_way_are_removed() -> None:
+    world = World(prefetch=2)
+    world.die(0, 3)
+    assert world.heard() == [("target", [b"0", b"1"])]
+    handed = HandOver(world)
+    assert handed.waits and not handed.done
+    world.answer()
+    assert world.settles and not handed.done, "the next leader would forward them again"
+    world.applied()
+    assert handed.done == 1 and not world.heard(), "no more are taken"
+
+
+def test_a_leadership_with_nothing_under_way_is_handed_over_at_once() -> None:
+    world = World()
+    assert not HandOver(world).waits
+    world.die(0, 0)
+    world.answer(ok=False)
+    assert not HandOver(world).waits, "a letter that waits is with no queue"
+
+
+def test_a_letter_without_an_answer_keeps_a_leadership_for_a_time_only() -> None:
+    world = World(prefetch=1)
+    world.die(0, 1)
+    handed = HandOver(world)
+    (limit,) = world.timers
+    assert limit.delay_ms == 500
+    limit.call()
+    assert handed.done == 1
+    world.heard()
+    world.answer()
+    world.applied()
+    assert handed.done == 1 and not world.heard()
+    world.timers[-1].call()
+    assert world.heard() == [("target", [b"1"])], "the leadership has stayed here"
