@@ -32,6 +32,9 @@ log = logging.getLogger("warren_broker")
 
 EXIT_USAGE = 2
 EXIT_FAILED = 1
+EXIT_FAULT = 70
+"""A fault in the program (sysexits: software). Python's own code for it is 1, which says that a
+node cannot start, or that its storage has failed: there an operator has something to do."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 SPACE_POLL_S = 2.0
 """Interval of attempts that need disk space before the loop runs, or after it has ended."""
@@ -87,6 +90,9 @@ def main(arguments: list[str] | None = None) -> int:
     except KeysUnusable as error:
         log.error("cannot start: %s", error)
         return EXIT_USAGE
+    except Exception:
+        log.critical("this node ends: a fault in the program", exc_info=True)
+        return EXIT_FAULT
     finally:
         logs.flush()
 

@@ -135,3 +135,24 @@ def test_a_start_that_is_not_permitted_says_what_to_do(
     assert said in caplog.text and os.strerror(number) in caplog.text
     if number == errno.EACCES and names_a_file:
         assert f"{tmp_path} is " in caplog.text, "the nearest that exists, with its owner"
+
+
+def test_a_fault_in_the_program_has_an_exit_code_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Python's own code for it is 1, with which the node says that it cannot start."""
+
+    def broken(node: Node) -> int:
+        raise AssertionError("a fault, for the test")
+
+    monkeypatch.setattr(process, "run", broken)
+    monkeypatch.setattr(process.logs, "set_up", lambda level: None)
+    monkeypatch.setattr(process.allocator, "use_one_arena", lambda: None)
+    monkeypatch.setattr(process.allocator, "give_back_regularly", lambda: None)
+    monkeypatch.setattr(process.gc, "set_threshold", lambda *numbers: None)
+    monkeypatch.setattr(process.gc, "freeze", lambda: None)
+    monkeypatch.setattr(process.sys, "setswitchinterval", lambda seconds: None)
+    path = tmp_path / "warren.toml"
+    path.write_text(f'data_dir = "{tmp_path}/data"\n')
+    assert process.main(["--config", str(path)]) == process.EXIT_FAULT == 70
+    assert "a fault, for the test" in caplog.text

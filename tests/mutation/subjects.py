@@ -43,6 +43,8 @@ def _sim(*arguments: str) -> tuple[str, ...]:
     return ("-m", "sim.run", *arguments)
 
 
+CORE_WORLDS = _sim("--start", "0", "--seeds", "100")
+WHOLE_WORLDS = _sim("--whole", "--start", "0", "--seeds", "100")
 CLIENT = "tests/broker/cluster/client"
 CLAIM_AND_STAGE = (
     "broker/warren_broker/queue/claim*.py",
@@ -57,7 +59,11 @@ LONG_RECOVERY = (
 SUBJECTS: dict[str, Subject] = {
     "core": Subject(
         ("raft/warren_raft/core/*.py",),
-        (_pytest("tests/raft/core"), _sim("--start", "0", "--seeds", "100"), _sim("--whole", "--start", "0", "--seeds", "100")),
+        (
+            _pytest("tests/raft/core"),
+            CORE_WORLDS,
+            WHOLE_WORLDS,
+        ),
     ),
     "recovery": Subject(
         (
@@ -71,7 +77,7 @@ SUBJECTS: dict[str, Subject] = {
         (
             _pytest("tests/raft/storage", "-k", f"not ({LONG_RECOVERY})"),
             _pytest("tests/raft/storage", "-k", LONG_RECOVERY),
-            _sim("--whole", "--start", "0", "--seeds", "100"),
+            WHOLE_WORLDS,
         ),
     ),
     "claim-stage": Subject(
@@ -79,7 +85,7 @@ SUBJECTS: dict[str, Subject] = {
         (
             _pytest("tests/broker/queue", "-k", "claim or stage or sink"),
             _pytest("tests/broker/queue"),
-            _sim("--whole", "--start", "0", "--seeds", "100"),
+            WHOLE_WORLDS,
         ),
     ),
     "uplink": Subject(
@@ -87,12 +93,12 @@ SUBJECTS: dict[str, Subject] = {
         (
             _pytest(f"{CLIENT}/test_resending.py", f"{CLIENT}/test_queue_client.py"),
             _pytest("tests/broker/cluster/test_windows.py", CLIENT),
-            _sim("--whole", "--start", "0", "--seeds", "100"),
+            WHOLE_WORLDS,
         ),
     ),
     "queue": Subject(
         ("broker/warren_broker/queue/*.py",),
-        (_pytest("tests/broker/queue"), _sim("--whole", "--start", "0", "--seeds", "100")),
+        (_pytest("tests/broker/queue"), WHOLE_WORLDS),
         excluded=CLAIM_AND_STAGE,
     ),
 }

@@ -80,10 +80,12 @@ class MembersChanged(QueueName, frozen=True):
     """The members that a queue is to have; `queue_status` shows the progress.
 
     changed  False: they were the same before (as in RabbitMQ, that is not an error)
+    remark   what a removal costs, where no member may fail any more; "": nothing of that kind
     """
 
     wanted: tuple[str, ...]
     changed: bool
+    remark: str = ""
 
 
 class Resized(QueueName, frozen=True):

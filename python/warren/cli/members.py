@@ -177,6 +177,8 @@ def _show_change(changed: MembersChanged, call: LongCall, unchanged: str) -> Non
     else:
         how = "has its members on" if call.waits else "is changing to members on"
         output.say(f"{changed.name} {how} {', '.join(changed.wanted)}")
+        if changed.remark:
+            output.note(changed.remark)
         if not call.waits:
             output.say(f"`warren queues members {changed.name}` shows the progress")
 

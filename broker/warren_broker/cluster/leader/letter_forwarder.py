@@ -77,8 +77,8 @@ class LetterForwarder:
     was missing appears.  2. The next probe is confirmed.  3. All that wait for the same are tried
     at once. All others are tried after the retry interval.
 
-    Before its leadership is handed over it takes no more letters, and `_finished` is called when all
-    that are under way are confirmed and removed: the next leader would forward them again.
+    Before its leadership is handed over it takes no more letters, and `_finished` is called when
+    all that are under way are confirmed and removed: the next leader would forward them again.
 
     Invariants: letters up to `_cursor` were taken; of these, `_underway` has those that are not
     settled, and `_proposed` the numbers of letters in the proposals to remove letters that were not

@@ -119,7 +119,8 @@ class MemberService:
             if refusal is not None:
                 done(refusal)
                 return
-            self._change(found, commands.ChangeMembers(found.group, remove=(node,)), done)
+            command = commands.ChangeMembers(found.group, remove=(node,))
+            self._change(found, command, done, removal=True)
 
         self._leader_queries.ask([found.group], asked)
 
@@ -218,9 +219,18 @@ class MemberService:
             "try again when it has them"
         )
 
-    def _change(self, queue: QueueRecord, command: commands.ChangeMembers, done: Answer) -> None:
+    def _change(
+        self,
+        queue: QueueRecord,
+        command: commands.ChangeMembers,
+        done: Answer,
+        removal: bool = False,
+    ) -> None:
         def changed(reply: Any) -> None:
-            done(_changed(reply.queue, True) if isinstance(reply, commands.QueueIs) else reply)
+            if isinstance(reply, commands.QueueIs):
+                remark = _cost(reply.queue) if removal else ""
+                reply = msgspec.structs.replace(_changed(reply.queue, True), remark=remark)
+            done(reply)
 
         self._definitions.submit(command, changed)
 
@@ -453,6 +463,22 @@ def _name(queue: QueueRecord) -> str:
 
 def _changed(queue: QueueRecord, changed: bool) -> values.MembersChanged:
     return values.MembersChanged(queue.vhost, queue.name, queue.nodes, changed)
+
+
+def _cost(queue: QueueRecord) -> str:
+    """Return what it means that a queue keeps so few members; "": it may lose one."""
+    if len(queue.nodes) > 2:
+        return ""
+    names = " and ".join(queue.nodes)
+    if len(queue.nodes) == 2:
+        return (
+            f"with 2 members, on {names}, the queue stops while either is down: a majority of 2 is "
+            "both; add a third member"
+        )
+    return (
+        f"with its only member, on {names}, the queue stops while that is down, and its messages "
+        "are lost with that disk; add two members"
+    )
 
 
 def _why_not(member: Any) -> str:

@@ -35,6 +35,22 @@ def test_a_member_is_added(universe: Universe) -> None:
     assert again == values.MembersChanged("/", "q", ("a", "b", "c", "d"), False)
 
 
+def test_a_removal_says_what_it_costs_where_no_member_may_fail_any_more() -> None:
+    universe = begun("abcd")
+    ask(universe, lambda m, done: m.add_member("/", "q", "d", done))
+    universe.until(lambda: settled(universe, "abcd"), "d carries q")
+    remarks = []
+    for node, left in (("a", "bcd"), ("b", "cd"), ("c", "d")):
+        answer = ask(universe, lambda m, done, n=node: m.delete_member("/", "q", n, done))
+        assert answer.wanted == tuple(left)
+        universe.until(lambda carriers=left: settled(universe, carriers), f"{left} carry q")
+        remarks.append(answer.remark)
+    three, two, one = remarks
+    assert not three
+    assert "with 2 members, on c and d, the queue stops while either is down" in two
+    assert "its messages are lost with that disk" in one
+
+
 def test_adding_survives_a_death_at_every_step() -> None:
     with_a_death_at_every_step(
         lambda: begun("abcd"),
