@@ -158,8 +158,9 @@ class LetterForwarder:
 
     @property
     def busy(self) -> bool:
-        """Whether a letter is with a queue that may confirm it, or is about to be removed."""
-        return bool(self._proposed) or any(one.unsettled for one in self._underway.values())
+        """Whether a letter is on its way to a queue, or is about to be removed."""
+        underway = self._underway.values()
+        return bool(self._proposed) or any(one.unsettled or one.routing for one in underway)
 
     def finish(self, finished: Callable[[], None]) -> None:
         """Forward nothing more; call `finished` when no letter is under way, at any event then."""
@@ -337,8 +338,6 @@ class LetterForwarder:
             if denied:
                 self._log_refusal(letters, min(denied), name)
             self._settle_and_arm(answered)
-            if self._finished is not None:
-                self.wake()
 
         publishing.send(queue.vhost, parts, confirmed, strict=True)
 
@@ -378,6 +377,8 @@ class LetterForwarder:
         if self._timer is None and waiting:
             delay_ms = min(self._probe_ms, self._owner.retry_ms)
             self._timer = loop.call_later(delay_ms, lambda: self._due(delay_ms))
+        if self._finished is not None:
+            self.wake()
 
     # ------------------------------------------------------------ what an operator should know
 

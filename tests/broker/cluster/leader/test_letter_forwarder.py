@@ -12,7 +12,11 @@ from tests.broker.kernel import frames as f
 from warren_broker.amqp091.wire import properties
 from warren_broker.block.block import Block, BlockError, encode
 from warren_broker.cluster.client.routed_runs import QueuePart
-from warren_broker.cluster.leader.letter_forwarder import LetterForwarders, warn_of_fallback
+from warren_broker.cluster.leader.letter_forwarder import (
+    PROBE_MS,
+    LetterForwarders,
+    warn_of_fallback,
+)
 from warren_broker.cluster.leader.set_aside import SetAsideCounts
 from warren_broker.config import Queues
 from warren_broker.counters import Counters
@@ -69,7 +73,7 @@ class World:
         )
         self.cluster: Any = SimpleNamespace(
             counters=Counters(),
-            loop=SimpleNamespace(now_ms=0, call_later=self.later),
+            loop=SimpleNamespace(now_ms=0, call_later=self.later, call_soon=lambda call: call()),
             host=host,
             handlers={},
             on_leader=[],
@@ -173,8 +177,7 @@ def test_without_settings_32_are_under_way_and_tried_again_after_three_minutes()
     world = World(prefetch=Queues().dead_letter_worker_consumer_prefetch)
     world.die(0, 99)
     assert world.heard() == [("target", [b"%d" % number for number in range(32)])]
-    world.answer(ok=False)
-    assert [timer.delay_ms for timer in world.timers] == [3 * 60 * 1000]
+    assert world.forwarders.retry_ms == 3 * 60 * 1000
 
 
 @pytest.mark.specification(
@@ -204,16 +207,18 @@ def test_a_refused_letter_waits_and_goes_to_those_that_lack_it(
     world.answer()
     world.answer(ok=False, refused=[1, 2])
     assert world.settles == [SettleLetters(((1, 0, 0),))]
-    assert [timer.delay_ms for timer in world.timers] == [180_000]
+    assert [timer.delay_ms for timer in world.timers] == [PROBE_MS]
     for _ in range(2):
         world.retry()
-        assert world.heard() == [("full", [b"1", b"2"])], "a has them"
+        assert world.heard() == [("full", [b"1"])], "a has it; one is tried for all that wait"
         world.answer(ok=False)
     assert caplog.text.count("queue 'full' has not taken them") == 1
     assert "exchange '' with routing key 'k'" in caplog.text and "'q' in vhost '/'" in caplog.text
     world.retry()
     world.answer()
-    assert world.settles[-1] == SettleLetters(((1, 1, 2),))
+    assert world.heard() == [("full", [b"1"]), ("full", [b"2"])], "it has room for the others"
+    world.answer()
+    assert world.settles[-2:] == [SettleLetters(((1, at, at),)) for at in (1, 2)]
 
 
 def test_letters_that_are_long_routed_are_neither_tried_again_nor_sent_after_a_purge() -> None:
@@ -428,3 +433,15 @@ def test_a_letter_without_an_answer_keeps_a_leadership_for_a_time_only() -> None
     assert handed.done == 1 and not world.heard()
     world.timers[-1].call()
     assert world.heard() == [("target", [b"1"])], "the leadership has stayed here"
+
+
+def test_a_letter_that_is_being_routed_is_under_way() -> None:
+    world = World()
+    world.slow = []
+    world.die(0, 0)
+    handed = HandOver(world)
+    assert handed.waits and not handed.done
+    world.slow.pop()()
+    world.answer()
+    world.applied()
+    assert handed.done == 1
