@@ -26,6 +26,21 @@ class PeerError(RaftError):
     """Another node sent what no node of this version sends."""
 
 
+@dataclass(eq=False, repr=False)
+class ImpossibleMessage(PeerError):
+    """A message that no member sends while Raft holds: it is dropped, with its connection."""
+
+    group: GroupId
+    sender: NodeId
+    what: str
+
+    def __str__(self) -> str:
+        return (
+            f"group {self.group}: node {self.sender} {self.what}; look for two processes with "
+            "copies of one data directory, or a node with a directory that is not its own"
+        )
+
+
 class StorageError(RaftError):
     """The disk lost data or refuses a write; the operator must act."""
 

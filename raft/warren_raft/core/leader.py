@@ -11,6 +11,7 @@ from warren_raft.core.ready import Role
 from warren_raft.core.role_state import Leadership
 from warren_raft.core.state import NodeState
 from warren_raft.core.transitions import become_follower
+from warren_raft.errors import ImpossibleMessage
 from warren_raft.messages import (
     Append,
     AppendReply,
@@ -195,7 +196,9 @@ def on_append_reply(node: NodeState, message: AppendReply) -> None:
             match_at, _ = node.log.hint(message.hint_index, message.hint_term)
             progress.back_up_to(min(message.index, match_at + 1))
     else:
-        assert message.index <= node.log.last, (message.index, node.log.last)
+        if message.index > node.log.last:
+            what = f"acknowledges entry {message.index} of a log that ends with {node.log.last}"
+            raise ImpossibleMessage(node.group, message.sender, what)
         if progress.accepted(message.index, message.commit, node.now_ms):
             if message.index > node.log.committed and progress in lead.late.followers:
                 lead.late.overtaken(lead.counting, progress)
@@ -291,6 +294,9 @@ def on_confirm_reply(node: NodeState, message: ReadIndexHeartbeatReply) -> None:
     if progress is None:
         return
     progress.heard = True
+    if message.round > lead.reads.round:
+        what = f"confirms round {message.round} of {lead.reads.round}"
+        raise ImpossibleMessage(node.group, message.sender, what)
     if node.membership.votes(message.sender, message.member):
         read_rounds.answer_reads(node, lead, message.sender, message.round)
     elif progress.vouching and message.round >= progress.asked:

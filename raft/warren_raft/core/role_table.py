@@ -44,7 +44,7 @@ HANDLERS: tuple[dict[type, Handler], ...] = (
     EVERY_ROLE | {VoteReply: candidate.on_vote_reply},
     {
         # Append and Confirm of its own term cannot arrive: one leader per term. They are here so
-        # that the assertion in `follow` detects a second leader.
+        # that `follow` detects a second leader.
         Append: follower.on_append,
         SnapshotChunk: follower.on_snapshot_chunk,
         ReadIndexHeartbeat: follower.on_confirm,

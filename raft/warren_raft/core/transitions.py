@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from warren_raft.core.ready import ReadState, Role
 from warren_raft.core.state import NodeState
+from warren_raft.errors import ImpossibleMessage
 from warren_raft.messages import SnapshotChunk
 from warren_raft.types import NodeId, Term
 
@@ -50,11 +51,16 @@ def stand_soon(node: NodeState) -> None:
 
 
 def follow(node: NodeState, sender: NodeId) -> None:
-    """Follow `sender`, which has shown that it leads this term."""
+    """Follow `sender`, which has shown that it leads this term.
+
+    raises  ImpossibleMessage: another one does. Two processes of one voter, each with a copy of its
+            directory, may have voted for one each; that must not end a node that did nothing wrong
+    """
     if node.leader == sender:
         return
-    assert node.role is not Role.LEADER, (node.term, node.id, sender)
-    assert node.leader is None, (node.term, node.leader, sender)
+    if node.role is Role.LEADER or node.leader is not None:
+        what = f"leads term {node.term}, which {node.leader} leads"
+        raise ImpossibleMessage(node.group, sender, what)
     node.candidacy = None
     node.role = Role.FOLLOWER
     node.attempts = 0

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from warren_raft.core.membership import Change
 from warren_raft.core.ready import Role
-from warren_raft.errors import MembershipRefused, UsageError
+from warren_raft.errors import ImpossibleMessage, MembershipRefused, UsageError
 from warren_raft.machine import GroupSpec, Machine
 from warren_raft.messages import AnyRaftMessage, Append, EntryIs, EntryWanted
 from warren_raft.runtime import log_identity
@@ -308,7 +308,10 @@ class Host:
         self._disk.begun(group)
         self._peers.acquaint(group)
         for message in self._early.take(spec.group):
-            group.node.step(message, now)
+            try:
+                group.node.step(message, now)
+            except ImpossibleMessage as error:
+                log.error("%s: a message was dropped: %s", self.node_id, error)
         self._touch(group)
 
     def delete_group(self, group: GroupId) -> None:

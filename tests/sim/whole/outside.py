@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from sim.checkers import require
+from sim.checkers import Violation, require
 from sim.whole.process import Process
 from sim.whole.sync import NoThreading, SimulatedBackgroundWriter, SimulatedWal
 from sim.whole.windows import shrunk
@@ -18,9 +18,12 @@ from warren_broker.queue.apply_context import QueueContext
 from warren_broker.queue.codec import MalformedEntry, decode_submission
 from warren_broker.queue.machine import QueueMachine
 from warren_broker.queue.state import QueueState
+from warren_raft.errors import PeerError
 from warren_raft.machine import Applied, Meta
 from warren_raft.messages import AnyRaftMessage
 from warren_raft.runtime.net import transport as transport_module
+from warren_raft.runtime.net.connection import PeerConnection
+from warren_raft.runtime.net.handshake import CrossedCalls, PeerRefused
 from warren_raft.runtime.net.transport import Transport
 from warren_raft.storage import log_store as log_store_module
 from warren_raft.storage import wal as wal_module
@@ -87,7 +90,15 @@ def network(world: World) -> list[tuple[Any, str, Any]]:
                 world.checkers.sent(at(self._loop), message)
         return send_raft(self, node, batch, now)
 
+    on_error = PeerConnection._on_error
+
+    def failing(self: PeerConnection, error: Exception) -> None:
+        if isinstance(error, PeerError) and not isinstance(error, (PeerRefused, CrossedCalls)):
+            raise Violation(f"a node sent what no node sends: {error!r}") from error
+        on_error(self, error)
+
     return [
+        (PeerConnection, "_on_error", failing),
         (transport_module, "Connector", connector),
         (transport_module, "Listener", listener),
         (Transport, "send_raft", sending),

@@ -246,10 +246,11 @@ class Publisher:
         for number, (name, selection, stored, kept) in enumerate(parts):
             queue = state.queue(vhost, name)
             if queue is None:
+                # A queue for replies; or it was deleted while the messages were routed.
                 there = self._replies.publish(name, stored)
                 if on_confirmed is not None:
-                    on_confirmed(number, True, None)
-                assert there or name.startswith(REPLY_PREFIX), name
+                    gone = not there and not name.startswith(REPLY_PREFIX)
+                    on_confirmed(number, not (gone and strict), None)
                 continue
             if self._queues.absent(queue):
                 # As in RabbitMQ: the queue's process is unreachable, so the message is nacked.

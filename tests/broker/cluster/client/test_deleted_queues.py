@@ -10,8 +10,11 @@ import pytest
 from broker.cluster.membership.clusters import begun
 from broker.cluster.membership.test_incarnations import Nobody
 from broker.cluster.universe import Universe
+from tests.broker.kernel import frames as f
 from warren_broker import errors
 from warren_broker.cluster.client.reads import ReadFailed
+from warren_broker.cluster.client.routed_runs import QueuePart
+from warren_broker.kernel import PRIORITY_DEFAULT, TTL_NONE, MessageTable, Route, Selection
 from warren_broker.queue.commands import Checkout, Count, Delete, Get, Stat
 
 SESSION = 900
@@ -118,3 +121,19 @@ def test_a_deletion_that_was_not_completed_is_completed_after_a_restart(universe
     queue = deleted_by_halves(universe, "a")
     universe.restart("abc")
     universe.until(lambda: is_forgotten(universe, queue.group), "it is deleted")
+
+
+@pytest.mark.parametrize(("strict", "confirmed"), [(False, True), (True, False)])
+def test_a_queue_that_was_deleted_while_messages_were_routed_ends_no_node(
+    universe: Universe, strict: bool, confirmed: bool
+) -> None:
+    """Routing may take several turns: the queue that it has found may be deleted meanwhile."""
+    table = MessageTable()
+    table.append(Route(b"", b"gone", False), f.PLAIN, b"body", PRIORITY_DEFAULT, TTL_NONE, 0)
+    whole = Selection(table, 0, table.count)
+    told: list[bool] = []
+    parts = [QueuePart("gone", whole, whole)]
+    universe.running["a"].broker.publishing.send(
+        "/", parts, lambda part, ok, refused: told.append(ok), strict
+    )
+    assert told == [confirmed]
