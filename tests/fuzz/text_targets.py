@@ -244,10 +244,10 @@ def management_seeds() -> Iterator[bytes]:
         {"password": "p", "tags": "administrator"},
         {"source": "x", "destination_queue": "q", "binding_key": "k", "arguments": {}},
     )
-    for word, pattern, _ in dispatch._ROUTES:
-        path = "/" + "/".join("name" if part.startswith(":") else part for part in pattern)
+    for route in dispatch.ROUTES:
+        path = "/" + "/".join("name" if part.startswith(":") else part for part in route.pattern)
         for body in bodies:
-            yield msgspec.json.encode([word, path, body])
+            yield msgspec.json.encode([route.method, path, body])
     shovel = {"src-uri": "amqp://", "src-queue": "a", "dest-uri": ["amqp://h"], "dest-queue": "b"}
     yield msgspec.json.encode(["shovel", "s", shovel])
 

@@ -187,7 +187,9 @@ def plan_permissions(plan: ImportPlan) -> None:
             if vhost is not None:
                 _plan_grant(plan, kind, vhost, entry)
     user = plan.importer
-    for vhost in plan.vhosts if user is not None else ():
+    if user is None:
+        return
+    for vhost in plan.vhosts:
         if vhost not in plan.state.scopes and ("permissions", vhost, user, None) not in plan.seen:
             name = f"permissions of user '{user}' in vhost '{vhost}'"
             plan.add("permissions", name, PutGrant(Grant(vhost, user, ALL, ALL, ALL)))
