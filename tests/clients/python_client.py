@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -39,9 +38,6 @@ NOT_APPLICABLE: Reasons = (
     (r"ssl|tls", TLS_FILES),
     (r"auth|oauth|token", OAUTH),
 )
-ENDLESS_ON_WARREN = r"vhost_not_exists"
-ENDLESS = "not run: the client connects again without end when a Close refuses the vhost"
-"""Tests that do not end on Warren count as failed there, and are not run. RabbitMQ hangs up."""
 
 
 class PythonClient:
@@ -73,10 +69,10 @@ class PythonClient:
         shutil.copytree(tests, copy / "tests")
         outcome = Outcome("python")
         for file in sorted((copy / "tests").rglob("test_*.py")):
-            self._run_file(copy, file, outcome, on_warren)
+            self._run_file(copy, file, outcome)
         return outcome
 
-    def _run_file(self, copy: Path, file: Path, outcome: Outcome, on_warren: bool) -> None:
+    def _run_file(self, copy: Path, file: Path, outcome: Outcome) -> None:
         name = str(file.relative_to(copy))
         collected = self._pytest(copy, "--collect-only", "-q", name)
         listed = collected.stdout.splitlines() if collected else []
@@ -87,9 +83,7 @@ class PythonClient:
         chosen = []
         for test in found:
             reason = reason_for(test, NOT_APPLICABLE)
-            if on_warren and re.search(ENDLESS_ON_WARREN, test):
-                outcome.failed.append(f"{test}: {ENDLESS}")
-            elif reason is None:
+            if reason is None:
                 chosen.append(test)
             else:
                 outcome.not_applicable[reason] += 1

@@ -56,7 +56,7 @@ def bodies(piece_data: memoryview) -> list[bytes]:
 
 def test_what_the_command_line_does(cluster: LocalCluster) -> None:
     said = warren(cluster, "queues", "declare", "cli", "-a", "x-max-length=1000")
-    assert "cli: classic on" in said and said.count("w-") == len(cluster.addresses), said
+    assert said.startswith("cli: classic on node-0"), said
     lines = b"".join(b"line %d\n" % i for i in range(500))
     assert "500 messages confirmed" in warren(cluster, "publish", "cli", stdin=lines)
     (shown,) = json.loads(warren(cluster, "queues", "list", "--json"))
