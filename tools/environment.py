@@ -1,8 +1,9 @@
 """The virtual environment of build.py.
 
-`.venv` is made from `requirements.txt` with pip; a stamp records what it was made from. When the
-interpreter or its place have changed, it is made again; when only the requirements have, pip
-installs what differs and removes what they do not name. A .pth file puts the four source
+`.venv` is made from `requirements.txt` with pip, which refuses files with other hashes than those
+there; what packages without a wheel are built with has none. A stamp records what it was made from.
+When the interpreter or its place have changed, it is made again; when only the requirements have,
+pip installs what differs and removes what they do not name. A .pth file puts the four source
 folders on its path: Spark finds a `pyspark_*` module only on the path.
 """
 
@@ -14,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
@@ -122,7 +123,7 @@ def _is_ours() -> bool:
 def _remove_others() -> bool:
     """Remove the packages that the requirements do not name; return whether that worked."""
     listed = subprocess.run(_pip("freeze"), capture_output=True, text=True, check=False)
-    wanted = {_package(line) for line in _requirements()}
+    wanted = _requirements()
     others = [_package(line) for line in listed.stdout.splitlines()]
     gone = [name for name in others if name and name not in wanted]
     if listed.returncode or not gone:
@@ -137,10 +138,25 @@ def _package(line: str) -> str:
     return name.strip().lower().replace("_", "-").replace(".", "-") if separator else ""
 
 
-def _requirements() -> list[str]:
-    """Return the requirements, each NAME==VERSION."""
-    lines = LOCK.read_text(encoding="utf-8").splitlines()
-    return [line.strip() for line in lines if _package(line)]
+def _requirements() -> dict[str, str]:
+    """Return the requirements by package: NAME==VERSION, and the hashes of its files."""
+    found: dict[str, str] = {}
+    name = ""
+    for line in LOCK.read_text(encoding="utf-8").splitlines(keepends=True):
+        if not line.startswith((" ", "#")):
+            name = _package(line)
+        if name and not line.startswith("#"):
+            found[name] = found.get(name, "") + line
+    return found
+
+
+def _of(folder: Path, names: Iterable[str]) -> list[str]:
+    """Return pip's arguments for some of the requirements, which must have their hashes."""
+    file = folder / f"requirements-{'-'.join(sorted(names)[:2])}.txt"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    every = _requirements()
+    file.write_text("".join(every[name] for name in names), encoding="utf-8")
+    return ["--require-hashes", "-r", str(file)]
 
 
 def _install_all() -> bool:
@@ -160,14 +176,19 @@ def _install_packages() -> bool:
     wheels.mkdir(parents=True)
     config = wheels / "uncompressed.cfg"
     config.write_text("[bdist_wheel]\ncompression = stored\n", encoding="utf-8")
-    large = [line for line in _requirements() if _package(line) == "pyspark"]
-    others = [line for line in _requirements() if line not in large]
+    others = [name for name in _requirements() if name != "pyspark"]
     LOGS.mkdir(parents=True, exist_ok=True)
     try:
         with (
             (LOGS / "pip-pyspark.log").open("wb") as out,
             subprocess.Popen(
-                [*_pip("wheel"), "--no-deps", "--wheel-dir", str(wheels), *large],
+                [
+                    *_pip("wheel"),
+                    "--no-deps",
+                    "--wheel-dir",
+                    str(wheels),
+                    *_of(wheels, ["pyspark"]),
+                ],
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 env=environment(DIST_EXTRA_CONFIG=str(config)),
@@ -175,7 +196,7 @@ def _install_packages() -> bool:
         ):
             worked = console.quiet(
                 f"installing {len(others)} packages, pyspark beside them (it takes minutes)",
-                [*_pip("install"), "--no-compile", *others],
+                [*_pip("install"), "--no-compile", *_of(wheels, others)],
                 LOGS / "pip.log",
                 env=environment(),
             )
@@ -184,8 +205,12 @@ def _install_packages() -> bool:
             elif beside.poll() is None:
                 with console.Spinner("pyspark is still on its way (it is large)"):
                     beside.wait()
+        if worked and (built := sorted(wheels.glob("pyspark-*.whl"))):
+            # The archive that it was made of had its hash.
+            wheel = [*_pip("install"), "--no-compile", "--no-index", "--no-deps", str(built[0])]
+            console.quiet("installing pyspark", wheel, LOGS / "pip-pyspark.log", env=environment())
         # What the second pip did not bring, this one gets, or says why not.
-        return worked and _install("--no-compile", "--find-links", str(wheels))
+        return worked and _install("--no-compile")
     finally:
         shutil.rmtree(wheels, ignore_errors=True)
 
@@ -196,8 +221,7 @@ def _kernel_compiles() -> Iterator[None]:
 
     Where that fails there is no stamp: `ensure_kernel` compiles again, and says what is wrong.
     """
-    needed = [line for line in _requirements() if _package(line) in KERNEL_BUILT_WITH]
-    pip = [*_pip("install"), "--no-compile", *needed]
+    pip = [*_pip("install"), "--no-compile", *_of(STATE, KERNEL_BUILT_WITH)]
     if compiler_missing() is not None or not console.quiet(
         "installing what the kernel is compiled with", pip, LOGS / "pip.log", env=environment()
     ):
@@ -226,7 +250,7 @@ def _install(*more: str) -> bool:
     """Install what of the requirements is missing; return whether that worked."""
     return console.quiet(
         f"installing {len(_requirements())} packages",
-        [*_pip("install"), *more, "-r", str(LOCK)],
+        [*_pip("install"), *more, "--require-hashes", "-r", str(LOCK)],
         LOGS / "pip-all.log",
         env=environment(),
     )

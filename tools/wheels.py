@@ -62,7 +62,7 @@ def _run(title: str, command: list[str], cwd: Path, **more: str) -> None:
 
 def _version() -> str:
     """Return the version of Proton that requirements.txt names."""
-    found = re.search(rf"^{DISTRIBUTION}==(\S+)$", LOCK.read_text(encoding="utf-8"), re.MULTILINE)
+    found = re.search(rf"^{DISTRIBUTION}==(\S+)", LOCK.read_text(encoding="utf-8"), re.MULTILINE)
     assert found is not None, DISTRIBUTION
     return found[1]
 
