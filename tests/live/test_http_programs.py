@@ -143,3 +143,28 @@ def test_definitions_are_uploaded_by_a_form(cluster: LocalCluster, http: HttpCli
     for wrong in ({"other": given}, {"file": "{nope"}, {f"f{i}": "1" for i in range(99)}):
         status, _, body = posted_form(cluster, "/definitions", **wrong)
         assert status == 400 and json.loads(body)["error"] == "bad_request", wrong
+
+
+def test_channels_show_what_waits_and_connections_their_tls(
+    cluster: LocalCluster, http: HttpClient
+) -> None:
+    with connect(cluster, 0) as connection:
+        channel = connection.channel()
+        channel.queue_declare("waiting", durable=True)
+        channel.tx_select()
+        for _ in range(3):
+            channel.basic_publish("", "waiting", b"later")
+
+        def shown() -> tuple[int, int, int]:
+            [found] = http.get("/channels")
+            names = "messages_uncommitted", "acks_uncommitted", "messages_unconfirmed"
+            uncommitted, acks, unconfirmed = (found[name] for name in names)
+            return uncommitted, acks, unconfirmed
+
+        eventually(lambda: shown() == (3, 0, 0), "three wait for the commit")
+        channel.tx_commit()
+        channel.basic_ack(channel.basic_get("waiting")[0].delivery_tag)
+        eventually(lambda: shown() == (0, 1, 0), "the acknowledgement waits")
+        [found] = http.get("/connections")
+        assert found["user_who_performed_action"] == found["user"] == "guest"
+        assert found["ssl_protocol"] is None and found["ssl_cipher"] is None

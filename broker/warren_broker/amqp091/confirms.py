@@ -123,6 +123,14 @@ class PublishLedger:
         return not self.batches
 
     @property
+    def unconfirmed(self) -> int:
+        """The messages that are not answered; visits each batch."""
+        return sum(
+            one.last - one.first + 1 if one.left is None else sum(map(bool, one.left))
+            for one in self.batches.values()
+        )
+
+    @property
     def tells(self) -> bool:
         """Whether `take` returns anything."""
         return bool(self._acked or self._nacked)

@@ -30,8 +30,9 @@ def shown_connection(one: dict[str, Any]) -> dict[str, Any]:
     of_others = ("channels", "channel_max", "frame_max")
     for key in ("container_id",) if one["protocol"] == "AMQP 0-9-1" else of_others:
         kept.pop(key, None)
-    said = dict(one["client_properties"])
-    return {**kept, "client_properties": said, "type": "network", "state": "running"}
+    kept |= {key: one.get(key) or None for key in ("ssl_protocol", "ssl_cipher")}
+    more = {"user_who_performed_action": one["user"], "type": "network", "state": "running"}
+    return {**kept, "client_properties": dict(one["client_properties"]), **more}
 
 
 async def _found(call: HttpCall, **chosen: str) -> list[dict[str, Any]]:
@@ -116,6 +117,7 @@ def shown_channels(connection: dict[str, Any]) -> list[dict[str, Any]]:
             "name": f"{connection['name']} ({one['number']})",
             "node": connection["node"],
             "user": connection["user"],
+            "user_who_performed_action": connection["user"],
             "vhost": connection["vhost"],
             "connection_details": of,
             "state": "running",

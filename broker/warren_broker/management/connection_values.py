@@ -22,6 +22,7 @@ class ChannelInfo(msgspec.Struct, frozen=True):
     dropped                messages of the client for no queue, of which it was not told
     rates                  per second, of `message_stats.CHANNEL_COUNTED`; empty: not known
     samples                of these, where they were asked for
+    messages_unconfirmed   of the client; messages_uncommitted, acks_uncommitted: until tx.commit
     """
 
     number: int
@@ -39,6 +40,9 @@ class ChannelInfo(msgspec.Struct, frozen=True):
     dropped: int = 0
     rates: tuple[float, ...] = ()
     samples: NodeSamples | None = None
+    messages_unconfirmed: int = 0
+    messages_uncommitted: int = 0
+    acks_uncommitted: int = 0
 
 
 class ConnectionInfo(msgspec.Struct, frozen=True):
@@ -55,6 +59,7 @@ class ConnectionInfo(msgspec.Struct, frozen=True):
     open_channels       where they were asked for, by number
     rates               per second, of `message_stats.OCTETS`; empty: not known
     samples             of these, where they were asked for
+    ssl_protocol, ssl_cipher  of a connection with TLS; "": it has none
     """
 
     name: str
@@ -79,6 +84,8 @@ class ConnectionInfo(msgspec.Struct, frozen=True):
     open_channels: tuple[ChannelInfo, ...] = ()
     rates: tuple[float, ...] = ()
     samples: NodeSamples | None = None
+    ssl_protocol: str = ""
+    ssl_cipher: str = ""
     container_id: str = ""
 
 

@@ -100,6 +100,11 @@ def _channel_info(channel: Channel, counts: ClientCounts) -> ChannelInfo:
         channel.returned,
         tuple(sorted((name, tuple(row)) for (_, name), row in counted.rows.items())),
         counted.dropped,
+        messages_unconfirmed=channel.publishes.unconfirmed if channel.confirm else 0,
+        messages_uncommitted=sum(one.last - one.first for one in channel.tx.publishes)
+        if channel.tx is not None
+        else 0,
+        acks_uncommitted=len(channel.tx.acks) if channel.tx is not None else 0,
     )
 
 
@@ -130,6 +135,7 @@ def connection_info(
     except OSError:
         return None
     said = said_of_itself(spoken.client)
+    tls = stream.description.split(", ") if isinstance(stream, TlsStream) else ["", ""]
     peer_host, _, peer_port = peer.rpartition(":")
     named = str(spoken.client.get("container", "")) if protocol == PROTOCOL_WORDS["1.0"] else ""
     return ConnectionInfo(
@@ -153,6 +159,8 @@ def connection_info(
         user_provided_name=said.get("connection_name", "") or named[:200],
         client_properties=said,
         open_channels=spoken.open_channels,
+        ssl_protocol=tls[0],
+        ssl_cipher=tls[1],
         container_id=named[:TEXT_MAX],
     )
 
