@@ -19,7 +19,7 @@ PARTS = ("heap", "arenas", "mapped", "code", "files")
 _MAPPING = re.compile(r"([0-9a-f]+)-[0-9a-f]+ \S+ \S+ \S+ \d+ *(.*)")
 
 
-def resident(smaps: Iterable[str]) -> Counter[str]:
+def resident(smaps: Iterable[str]) -> dict[str, int]:
     """Return resident bytes by kind of mapping, of the lines of a process's `smaps`.
 
     heap     what the C allocator took by moving the end of the heap
@@ -36,7 +36,7 @@ def resident(smaps: Iterable[str]) -> Counter[str]:
             found[kind] += int(line.split()[1]) * KIB
         elif mapping := _MAPPING.match(line):
             kind = _kind(mapping[2], int(mapping[1], 16))
-    return found
+    return dict(found)
 
 
 def _kind(name: str, start: int) -> str:
@@ -49,7 +49,7 @@ def _kind(name: str, start: int) -> str:
     return "mapped"
 
 
-def of_process(pid: int) -> Counter[str]:
+def of_process(pid: int) -> dict[str, int]:
     """Return the resident bytes of a process by kind of mapping."""
     with open(f"/proc/{pid}/smaps") as lines:
         return resident(lines)

@@ -132,7 +132,7 @@ class Soak:
         for path in ASKED:
             http.get(path)
         pid = self._cluster.pid(node)
-        beside = sum(memory.of_process(each).total() for each in memory.children(pid))
+        beside = sum(sum(memory.of_process(each).values()) for each in memory.children(pid))
         allocator = memory.allocator(self._cluster.node(node).data_dir)
         return Sample(now, memory.of_process(pid), allocator, beside)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from dataclasses import asdict
 
 import pytest
 
@@ -44,6 +46,11 @@ def test_resident_memory_is_told_apart_by_its_mapping() -> None:
 def samples(*mebibytes: float) -> list[Sample]:
     """One sample a minute."""
     return [Sample(60.0 * i, {"heap": int(size * MIB)}, {}) for i, size in enumerate(mebibytes)]
+
+
+def test_a_sample_can_be_kept() -> None:
+    sample = Sample(1.0, memory.resident(SMAPS.splitlines()), {"used": 1})
+    assert json.loads(json.dumps(asdict(sample)))["parts"]["heap"] == 4096 << 10
 
 
 def test_the_slope_is_of_what_follows_the_first_half() -> None:
