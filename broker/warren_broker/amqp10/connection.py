@@ -62,6 +62,7 @@ from warren_broker.amqp10.wire.sasl import SaslFailed, SaslServer, SaslState
 from warren_broker.amqp10.wire.send_ahead import SendAhead
 from warren_broker.block.block import Block
 from warren_broker.errors import (
+    AccessRefused,
     ConnectionForced,
     NotAllowed,
     Refusal,
@@ -310,6 +311,7 @@ class Connection10:
         self._to_flush.clear()
         self._requests.clear()
         self._waiting.clear()
+        self._must_be = _ended  # the client holds this connection, and is held by its method
         self._early.clear()
         self._engine.free()
 
@@ -614,3 +616,8 @@ _HANDLERS: dict[Any, _Handler] = {
 }
 _KINDS = frozenset(kind.number for kind in _HANDLERS)
 """Others, half of them, are not even made into objects."""
+
+
+def _ended(tag: Tag, what: str) -> None:
+    """Refuse: no request comes after the end of the socket."""
+    raise AccessRefused(f"the connection has ended: nothing may {what}")
