@@ -16,6 +16,7 @@ BLAMELESS = {
     "a policy is set after the answer was that it is unavailable": 5550059,
     "a late delivery after its message was given to another": 71000370,
     "a consumer without acknowledgements gives back what never left": 80001136,
+    "a leader of an earlier term that dozes has an empty queue": 100000153,
 }
 SLOW = {"a trip for each message through a window of one": 71000212}
 EACH_MS = 500

@@ -256,12 +256,19 @@ class World(Traced):
             for queue in machine.running.broker.definitions.state.queues():
                 if set(queue.nodes) <= set(self.profile.bad):
                     continue  # it is gone with its node
-                if not any(
-                    process.host.is_leader(queue.group) and self._is_empty(process, queue.group)
-                    for process in self.members(queue.group, every=True)
-                ):
+                leader = self.newest_leader(queue.group)
+                if leader is None or not self._is_empty(leader, queue.group):
                     return False
         return True
+
+    def newest_leader(self, group: int) -> Process | None:
+        """Return the leader of the highest term; None: there is none.
+
+        1. A leader dozes, or is cut off.  2. Others elect another one, which gets messages.  3. The
+        first one still holds itself for the leader of a queue without messages.
+        """
+        leaders = [one for one in self.members(group, every=True) if one.host.is_leader(group)]
+        return max(leaders, key=lambda one: one.host.term(group), default=None)
 
     def _is_empty(self, process: Process, group: int) -> bool:
         found = counts(process.host.state(group))
