@@ -201,7 +201,7 @@ def test_contradictions_are_refused(given: dict[str, str], told: str) -> None:
         ({"queues": '["a",1]'}, "JSON list"),
         ({"queues": ",".join(map(str, range(1025)))}, "1025 names, 1024 is the limit"),
         ({"queuePattern": "("}, "should be regular expression but is invalid"),
-        ({"queuePattern": r"(a)\1"}, "not supported in patterns over names"),
+        ({"queuePattern": r"(a)\1"}, "has a back reference, which is not supported"),
         ({"queuePattern": "a" * 1025}, "must not exceed 1024 bytes"),
         ({"queues": "a", "queueSharing": "first"}, "give fair or backlog"),
         ({"queuePattern": "a", "broker": "amqp"}, "option queuePattern is for broker=warren"),

@@ -134,11 +134,6 @@ KNOWN10: tuple[Known, ...] = (
         rabbitmq=(("configure access", "read access"),),
     ),
     Known(
-        "Every user of the vhost may list bindings",
-        "^management.requests_without_rights 9[.]",
-        rabbitmq=(('^403 "write access to queue.*', "200 []"),),
-    ),
-    Known(
         "Texts for bad keys and reserved names are Warren's own",
         "^management[.]",
         rabbitmq=(

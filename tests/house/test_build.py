@@ -283,11 +283,10 @@ def test_java_from_the_wheel_when_there_is_no_other(
 
 
 def test_the_lock_is_exact_and_covers_what_the_project_asks_for() -> None:
-    pinned = {}
-    for line in environment.LOCK.read_text(encoding="utf-8").splitlines():
-        if line and not line.startswith("#"):
-            name, version = line.split("==")
-            pinned[re.sub(r"[-_.]+", "-", name).lower()] = version
+    pinned = environment._requirements()
+    exact = r"[\w.-]+==[\w.]+( ; [^\\]+)? \\\n( +--hash=sha256:[0-9a-f]{64}( \\)?\n)+"
+    wrong = [each for each in pinned.values() if re.fullmatch(exact, each) is None]
+    assert not wrong, "a version, and the hashes of its files"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"].values()
     asked = [*project["dependencies"], *(one for extra in extras for one in extra)]

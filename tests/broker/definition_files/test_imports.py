@@ -9,6 +9,7 @@ import pytest
 
 from broker.definition_files.around import exported, load, not_honoured, sample
 from broker.metadata.world import World
+from warren_broker.cluster.link_logins import BY_OPERATOR
 from warren_broker.definition_files import document
 from warren_broker.definition_files.import_plan import FileRefused
 from warren_broker.errors import InvalidArgument, NotFound, Refusal
@@ -439,5 +440,5 @@ def test_who_imports_a_new_vhost_may_do_everything_in_it_unless_the_file_says_wh
     patterns = [(one.configure, one.write, one.read) for one in grants.values() if one.vhost != "/"]
     assert sorted(patterns) == [(".*", ".*", ".*"), ("^c", "^w", "^r")]
     assert grants[("/", "guest", None)] == before, "it was there"
-    load(world, {"vhosts": [{"name": "booted"}]})
+    load(world, {"vhosts": [{"name": "booted"}]}, importer=BY_OPERATOR)
     assert not [key for key in grants if key[0] == "booted"], "no user imports a file at the start"
