@@ -13,6 +13,7 @@ from warren_broker.amqp091.connection_config import ConnectionConfig
 from warren_broker.certificate_ends import watch as watch_certificate_ends
 from warren_broker.cluster.broker import Broker
 from warren_broker.cluster.membership.maintenance import MAINTENANCE_REASON
+from warren_broker.cluster.secret_keys import secret_bytes
 from warren_broker.config import DEFAULT_PASSWORD, NO_ADDRESS, NodeConfig, parse_address
 from warren_broker.logs import LogPublishing
 from warren_broker.node_files import LISTENING_FILE, READY_FILE
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 STOP_GRACE_MS = 300
 READY_RETRY_MS = 1_000
-SECRET_BYTES_MIN = 8
 
 
 class Node:
@@ -366,7 +366,7 @@ def host_config(settings: NodeConfig) -> HostConfig:
     return HostConfig(
         node=settings.node,
         cluster=settings.cluster,
-        secret=settings.secret.encode().ljust(SECRET_BYTES_MIN, b"\0"),
+        secret=secret_bytes(settings.secret),
         listen=parse_address(settings.listen.peers),
         peers={
             name: parse_address(address)

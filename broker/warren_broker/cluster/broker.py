@@ -61,6 +61,7 @@ from warren_broker.cluster.queue_commands import QueueCommands
 from warren_broker.cluster.queue_deletions import QueueDeletions
 from warren_broker.cluster.queue_sampler import QueueSampler
 from warren_broker.cluster.resource_alarms import ResourceAlarms
+from warren_broker.cluster.secret_keys import link_key
 from warren_broker.cluster.strangers import Strangers
 from warren_broker.config import NodeConfig, Queues
 from warren_broker.federation.exchange_links import ExchangeLinks
@@ -71,6 +72,7 @@ from warren_broker.metadata.exchange_types import KEEPING_KINDS, UPSTREAM_KIND
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.permissions import Permissions
 from warren_broker.queue import commands
+from warren_broker.shovel.sealed_uris import UriSeal
 from warren_broker.shovel.shovels import Shovels
 from warren_broker.token_logins import TokenLogins
 from warren_raft.runtime.loop import Loop
@@ -96,6 +98,7 @@ class Broker:
         timeout_ms = settings.limits.operation_timeout_ms
         self.definitions = Definitions(cluster, timeout_ms, settings.bootstrap)
         self.clients = ClientLimits(cluster, self.definitions)
+        self.seal = UriSeal(partial(link_key, settings.secret, settings.cluster))
         self.links = LinkLogins(cluster, self.definitions, settings.loopback_users)
         self.logins = NodeLogins(self.definitions, self.clients, tokens, self.links)
         self.strangers = Strangers(loop, settings.limits)
@@ -131,14 +134,9 @@ class Broker:
         self.mirror_follower = MirrorFollower(cluster, self.definitions, *group)
         self.leader_queries = LeaderQueries(cluster, self._is_replicated, self.reconciler.unsettled)
         self.membership = self._member_service()
-        self.auto_grow = AutoGrow(
-            cluster,
-            self.definitions,
-            self.placement,
-            self.mirror_follower,
-            self.maintenance,
-            settings.queues.continuous_membership_reconciliation,
-        )
+        placed = (self.placement, self.mirror_follower, self.maintenance)
+        reconciles = queues.continuous_membership_reconciliation
+        self.auto_grow = AutoGrow(cluster, self.definitions, *placed, reconciles)
         self.federation, self.exchange_links, self.shovels = self._transfers(settings.cluster)
         self._defaults = _queue_defaults(settings.queues)
         self.policy_follower = PolicyFollower(cluster, self.definitions)
@@ -166,7 +164,7 @@ class Broker:
         )
 
     def _transfers(self, name: str) -> tuple[FederationLinks, ExchangeLinks, Shovels]:
-        of_node = (self.cluster, self.definitions, name, self.links)
+        of_node = (self.cluster, self.definitions, name, self.links, self.seal)
         queues, exchanges = FederationLinks(*of_node), ExchangeLinks(*of_node)
         static = {key: one.value() for key, one in self.settings.shovels.items()}
         shovels = Shovels(*of_node, static, queues, exchanges)
@@ -212,6 +210,7 @@ class Broker:
             self._queue_commands,
             self._defaults,
             tuple((one.vhost, one.name) for one in own if one is not None),
+            self.seal,
         )
         imports = DefinitionImports(self.definitions, around)
         path, skip = settings.definitions_path, settings.definitions.skip_if_unchanged

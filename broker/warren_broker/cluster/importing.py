@@ -25,6 +25,7 @@ from warren_broker.metadata import passwords
 from warren_broker.metadata.codec import encode_submission
 from warren_broker.metadata.commands import DeclareQueue, ImportDefinitions
 from warren_broker.metadata.policy_index import PolicyIndex
+from warren_broker.shovel.sealed_uris import UriSeal
 
 ENTRY_BYTES_MAX: Final = 64 * 1024 * 1024
 """Size of the log entry of an import."""
@@ -45,9 +46,11 @@ class ImportingNode:
         queue_commands: QueueCommands,
         defaults: QueueDefaults,
         own_exchanges: Collection[tuple[str, str]],
+        seal: UriSeal,
     ) -> None:
         self.own_exchanges = own_exchanges
         self.nodes_count = len(definitions.nodes())
+        self.sealed = seal.sealed
         self._placement = placement
         self._queue_commands = queue_commands
         self.defaults = msgspec.structs.replace(defaults, leader_locator=BALANCED)

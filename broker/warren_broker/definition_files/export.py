@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,9 +13,18 @@ from warren_broker.definition_files.access_objects import VHOST_LIMITS
 from warren_broker.definition_files.document import QUEUE_TYPE
 from warren_broker.metadata import passwords
 from warren_broker.metadata.exchanges import RESERVED
-from warren_broker.metadata.records import Binding, Exchange, Grant, Policy, QueueRecord, User
+from warren_broker.metadata.records import (
+    Binding,
+    Exchange,
+    Grant,
+    Parameter,
+    Policy,
+    QueueRecord,
+    User,
+)
 from warren_broker.metadata.state import MetadataState, Scope
 from warren_broker.metadata.vhost_protection import PROTECTED, VHOST_COMPONENT
+from warren_broker.shovel.uris import is_sealed
 
 EXPORTED_BY = "Warren"
 Document = dict[str, Any]
@@ -32,9 +41,16 @@ class Exported:
     notes: tuple[str, ...]
 
 
-def export(state: MetadataState, cluster: str, version: str, vhost: str | None = None) -> Exported:
+def export(
+    state: MetadataState,
+    cluster: str,
+    version: str,
+    vhost: str | None,
+    opened: Callable[[Parameter], Parameter],
+) -> Exported:
     """Return everything, or the objects of one vhost, which then do not name it.
 
+    opened  opens sealed URIs, see `shovel.sealed_uris`
     raises  NotFound for an unknown vhost
 
     Sorted by name: equal definitions give equal documents. Exclusive queues and those that the
@@ -56,7 +72,7 @@ def export(state: MetadataState, cluster: str, version: str, vhost: str | None =
         document |= _of_vhost(scopes[0])
     document |= {
         "policies": _all(_policy(one) for scope in scopes for one in _sorted(scope.policies.user)),
-        "parameters": _all(one for scope in scopes for one in _parameters(scope)),
+        "parameters": _all(one for scope in scopes for one in _parameters(scope, opened, notes)),
         "exchanges": _all(
             _exchange(one, notes)
             for scope in scopes
@@ -152,13 +168,21 @@ def _policy_value(policy: Policy) -> Document:
     }
 
 
-def _parameters(scope: Scope) -> list[Document]:
+def _parameters(
+    scope: Scope, opened: Callable[[Parameter], Parameter], notes: list[str]
+) -> list[Document]:
     """Return parameters, with what RabbitMQ has among them: operator policies, limits."""
     vhost = scope.vhost.name
     found = [
         {"vhost": vhost, "component": one.component, "name": one.name, "value": one.value}
-        for one in scope.parameters.values()
+        for one in map(opened, scope.parameters.values())
         if one.component != VHOST_COMPONENT
+    ]
+    notes += [
+        f"parameter '{one['name']}' of component '{one['component']}' in vhost '{vhost}': a URI "
+        "was sealed with another secret of the cluster and cannot be read; written as it is kept"
+        for one in found
+        if is_sealed(one["value"])
     ]
     found += [
         {

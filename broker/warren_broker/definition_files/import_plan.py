@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -14,7 +14,7 @@ from warren_broker.errors import InvalidArgument, Refusal, named
 from warren_broker.management.definition_values import NotHonoured
 from warren_broker.metadata.commands import AnyImported, DeclareQueue
 from warren_broker.metadata.policy_index import PolicyIndex
-from warren_broker.metadata.records import Limits, Policy, User, Vhost
+from warren_broker.metadata.records import Limits, Parameter, Policy, User, Vhost
 from warren_broker.metadata.state import MetadataState
 
 PROBLEMS_SHOWN_MAX: Final = 20
@@ -46,6 +46,11 @@ class ImportSurroundings(Protocol):
 
     def hash_password(self, password: str) -> str:
         """Return a new hash of a password."""
+        ...
+
+    @property
+    def sealed(self) -> Callable[[Parameter], Parameter]:
+        """What seals the passwords in a link's URIs, see `shovel.sealed_uris`."""
         ...
 
 

@@ -148,4 +148,4 @@ def _plan_parameter(plan: ImportPlan, name: str, parameter: Parameter) -> None:
     else:
         plan.note(name, "", KEPT)
     kind = "parameters" if parameter.vhost else "global_parameters"
-    plan.add(kind, name, PutParameter(parameter))
+    plan.add(kind, name, PutParameter(plan.around.sealed(parameter)))

@@ -28,6 +28,7 @@ from warren_broker.management.shovel_values import FEDERATION, ShovelInfo
 from warren_broker.metadata.records import Parameter
 from warren_broker.shovel.owner import shovel_owner
 from warren_broker.shovel.process import BINDINGS, REMOVE
+from warren_broker.shovel.sealed_uris import UriSeal
 from warren_broker.shovel.supervisor import Key, ManagedShovel, Supervisor
 from warren_raft.quoting import SHOWN_CHARACTERS_MAX, quoted
 
@@ -45,9 +46,14 @@ class ExchangeLinks(Supervisor):
     federates = True
 
     def __init__(
-        self, cluster: Cluster, definitions: Definitions, cluster_name: str, logins: LinkLogins
+        self,
+        cluster: Cluster,
+        definitions: Definitions,
+        cluster_name: str,
+        logins: LinkLogins,
+        seal: UriSeal,
     ) -> None:
-        super().__init__(cluster, definitions, cluster_name, logins)
+        super().__init__(cluster, definitions, cluster_name, logins, seal)
         self._told_bindings: dict[Key, object] = {}
 
     # ------------------------------------------------------------ which ones

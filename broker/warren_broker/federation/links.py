@@ -23,6 +23,7 @@ from warren_broker.metadata.records import Parameter, QueueRecord
 from warren_broker.parameter_values import FEDERATION_UPSTREAM
 from warren_broker.queue.state import QueueState
 from warren_broker.shovel.process import FETCH, PAUSE
+from warren_broker.shovel.sealed_uris import UriSeal
 from warren_broker.shovel.supervisor import Key, ManagedShovel, Supervisor
 from warren_raft.quoting import SHOWN_CHARACTERS_MAX, quoted
 from warren_raft.runtime.host import UnknownGroup
@@ -49,9 +50,14 @@ class FederationLinks(Supervisor):
     federates = True
 
     def __init__(
-        self, cluster: Cluster, definitions: Definitions, cluster_name: str, logins: LinkLogins
+        self,
+        cluster: Cluster,
+        definitions: Definitions,
+        cluster_name: str,
+        logins: LinkLogins,
+        seal: UriSeal,
     ) -> None:
-        super().__init__(cluster, definitions, cluster_name, logins)
+        super().__init__(cluster, definitions, cluster_name, logins, seal)
         self._told_demand: dict[Key, tuple[object, bool]] = {}
 
     # ------------------------------------------------------------ which ones

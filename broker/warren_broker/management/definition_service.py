@@ -33,7 +33,7 @@ def _export(asker: Asker, request: m.ExportRequest, answer: Answer) -> None:
     asker.access.must_be("administrator", "export definitions")
     state = asker.broker.definitions.state
     cluster = cluster_name(state, asker.broker.settings.cluster)
-    found = export(state, cluster, VERSION, request.vhost)
+    found = export(state, cluster, VERSION, request.vhost, asker.broker.seal.opened)
     notes = found.notes[:NAMES_SHOWN_MAX]
     if len(found.notes) > len(notes):
         notes = (*notes, f"… and {len(found.notes) - len(notes):,} more")
@@ -91,8 +91,9 @@ def _list_parameters(asker: Asker, request: m.ListParametersRequest, answer: Ans
     check_tag(asker, request.vhost, "see")
     state = _state(asker, request.vhost)
     names = sorted(state.scopes) if request.vhost is None else [request.vhost]
+    opened = asker.broker.seal.opened
     found = [
-        ParameterInfo(one.vhost, one.component, one.name, without_passwords(one.value))
+        ParameterInfo(one.vhost, one.component, one.name, without_passwords(opened(one).value))
         for name in names
         if sees_vhost(asker, name)
         for _, one in sorted(state.scopes[name].parameters.items())
@@ -122,7 +123,8 @@ def _put_parameter(asker: Asker, request: m.PutParameterRequest, answer: Answer)
     else:
         known = given.name in state.global_parameters
     what = f"set {_named(given.component, given.vhost, given.name)}"
-    asker.change(what, metadata.PutParameter(given), answer, Put(not known))
+    command = metadata.PutParameter(asker.broker.seal.sealed(given))
+    asker.change(what, command, answer, Put(not known))
 
 
 def _setter(asker: Asker) -> str | None:

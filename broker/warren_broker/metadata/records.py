@@ -80,7 +80,7 @@ class Parameter(msgspec.Struct, frozen=True, array_like=True):
 
     vhost      "": a global parameter, which has no component
     component  such as `shovel`: what the parameter is for
-    value      of JSON
+    value      of JSON; URIs with a password are sealed by `shovel.sealed_uris`
     user       the user that has set it, as which a link runs; "": the operator, by definitions that
                are loaded at a start; None: a login by token, or written before version 12
     """

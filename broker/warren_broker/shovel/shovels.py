@@ -33,6 +33,7 @@ from warren_broker.metadata.records import Parameter
 from warren_broker.parameter_values import SHOVEL
 from warren_broker.shovel.definition import parse_shovel
 from warren_broker.shovel.owner import shovel_owner
+from warren_broker.shovel.sealed_uris import UriSeal
 from warren_broker.shovel.static import StaticShovels
 from warren_broker.shovel.static_settings import STATIC_VHOST
 from warren_broker.shovel.supervisor import Key, ManagedShovel, Supervisor
@@ -52,6 +53,7 @@ class Shovels(Supervisor):
         definitions: Definitions,
         cluster_name: str,
         logins: LinkLogins,
+        seal: UriSeal,
         static: Mapping[str, Any],
         *links: Supervisor,
     ) -> None:
@@ -60,7 +62,7 @@ class Shovels(Supervisor):
         static  shovels of this node's configuration: name -> what a parameter would be
         links   of federation, which are told about in the same answer as shovels
         """
-        super().__init__(cluster, definitions, cluster_name, logins)
+        super().__init__(cluster, definitions, cluster_name, logins, seal)
         self._links = links
         self._static = StaticShovels(static)
         self._survey = Survey(cluster, messages.AskShovels, messages.ShovelsAre)
@@ -202,7 +204,8 @@ class Shovels(Supervisor):
             for key, parameter in sorted(self._all(name), key=lambda each: each[0]):
                 info = heard.get(key)
                 if info is None:
-                    _, info = described(parameter, self._owner(key, nodes) or "")
+                    given = self._opened(parameter)
+                    _, info = described(given, self._owner(key, nodes) or "")
                 found.append(info)
         if STATIC_VHOST in vhosts:  # some may be of other nodes' configurations alone
             named = {one.name for one in found if one.vhost == STATIC_VHOST}

@@ -24,6 +24,7 @@ from warren_broker.management.shovel_values import (
 from warren_broker.metadata.records import Parameter
 from warren_broker.shovel.definition import parse_shovel
 from warren_broker.shovel.process import ShovelProcess, WorkerStatus
+from warren_broker.shovel.sealed_uris import UriSeal
 from warren_broker.shovel.uris import ShovelUri
 from warren_raft.quoting import SHOWN_CHARACTERS_MAX
 from warren_raft.types import METADATA_GROUP
@@ -52,7 +53,7 @@ LinkEnd = list[tuple[ShovelUri, LinkLogin]]
 class ManagedShovel:
     """A shovel of this node.
 
-    parameter  as it was found last
+    parameter  as it was found last, URIs are sealed
     process   None: it has ended; the next one is due at restart_ms, None: not by itself
     finished  its parameter is being removed
     ends      URIs of source and destination, with what they may do in this cluster
@@ -94,12 +95,18 @@ class Supervisor(ABC):
     federates = False
 
     def __init__(
-        self, cluster: Cluster, definitions: Definitions, cluster_name: str, logins: LinkLogins
+        self,
+        cluster: Cluster,
+        definitions: Definitions,
+        cluster_name: str,
+        logins: LinkLogins,
+        seal: UriSeal,
     ) -> None:
         self._cluster = cluster
         self._definitions = definitions
         self._cluster_name = cluster_name
         self._logins = logins
+        self._opened = seal.opened
         self._own: dict[str, Any] | None = None
         self._here: dict[Key, ManagedShovel] = {}
         self._leader_ms = 0
@@ -107,15 +114,15 @@ class Supervisor(ABC):
 
     @abstractmethod
     def wanted(self) -> dict[Key, Parameter]:
-        """Return what this node should run now."""
+        """Return what this node should run now, as the definitions have it: URIs are sealed."""
 
     @abstractmethod
     def described(self, parameter: Parameter, node: str) -> tuple[bool, ShovelInfo]:
-        """Return whether it can run, and what is shown of it before it has."""
+        """Return whether it can run, and what is shown of it before it has; URIs are open."""
 
     @abstractmethod
     def job(self, parameter: Parameter) -> dict[str, Any]:
-        """Return what its process is told to do."""
+        """Return what its process is told to do; URIs are open."""
 
     @abstractmethod
     def done(self, shovel: ManagedShovel) -> None:
@@ -228,12 +235,13 @@ class Supervisor(ABC):
     # ------------------------------------------------------------ running one
 
     def _described(self, parameter: Parameter) -> ManagedShovel:
-        runs, info = self.described(parameter, self._cluster.host.node_id)
+        opened = self._opened(parameter)
+        runs, info = self.described(opened, self._cluster.host.node_id)
         if info.state == PAUSED:
             log.info("%s is paused", self.named(parameter))
         elif not runs:
             log.error("%s cannot run: %s", self.named(parameter), info.reason)
-        ends = self._ends(parameter) if runs else ()
+        ends = self._ends(opened) if runs else ()
         return ManagedShovel(parameter, info, restart_ms=0 if runs else None, ends=ends)
 
     def _is_due(self, shovel: ManagedShovel) -> bool:
@@ -301,7 +309,7 @@ class Supervisor(ABC):
             return False
         places = self._logins.places
         job = {
-            **self.job(shovel.parameter),
+            **self.job(self._opened(shovel.parameter)),
             "own": {**(self._own or {}), "ports": places.ports, "nodes": places.nodes},
             "cluster": self._cluster_name,
             "relay": self._relay(shovel.parameter),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, unquote, unquote_plus
@@ -22,6 +23,8 @@ PORTS: Final = {"amqp": 5672, "amqps": 5671}
 """Port of each scheme where a URI has none."""
 HIDDEN: Final = "***"
 """What listings show instead of a password."""
+SEALED: Final = "sealed:"
+"""How a URI begins that `shovel.sealed_uris` has sealed; no scheme is called that."""
 URIS_MAX: Final = 64
 OWN_CLUSTER: Final = "warren-link-of"
 """Property of a link's connection to another broker: the id of its own cluster, which refuses it.
@@ -128,6 +131,12 @@ def parse_shovel_uri(key: str, text: str, protocol: str = AMQP091) -> ShovelUri:
     key       of the parameter, such as `src-uri`
     protocol  AMQP091 or AMQP10, which have different options
     """
+    if text.startswith(SEALED):
+        raise InvalidArgument(
+            f"{key} was sealed with another secret of the cluster, or another name of it, and "
+            "cannot be read: set the parameter again, or start the nodes with the `secret` and "
+            "`cluster` that they had"
+        )
     scheme, separator, rest = text.partition("://")
     if not separator or scheme not in PORTS:
         raise InvalidArgument(
@@ -212,22 +221,42 @@ def without_passwords(value: Any) -> Any:
 
     It may be one that was imported and is no URI: whatever may be a password is hidden.
     """
+    return with_uris(value, _hidden)
+
+
+def with_uris(value: Any, change: Callable[[str], str]) -> Any:
+    """Return a parameter's value with each of its URIs changed."""
     if isinstance(value, list):
-        return [without_passwords(one) for one in value]
+        return [with_uris(one, change) for one in value]
     if not isinstance(value, dict):
         return value
     return {
-        key: _hidden(item) if key in _URI_KEYS else without_passwords(item)
+        key: _each(item, change) if key in _URI_KEYS else with_uris(item, change)
         for key, item in value.items()
     }
 
 
-def _hidden(value: Any) -> Any:
+def _each(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, list):
-        return [_hidden(one) for one in value]
-    if not isinstance(value, str):
-        return value
-    shown = _CREDENTIALS.sub(rf"\g<user>:{HIDDEN}@", value)
+        return [_each(one, change) for one in value]
+    return change(value) if isinstance(value, str) else value
+
+
+def is_sealed(value: Any) -> bool:
+    """Return whether a parameter's value has a URI that is sealed."""
+    hidden = with_uris(value, lambda uri: HIDDEN if uri.startswith(SEALED) else uri)
+    return bool(hidden != value)
+
+
+def has_password(uri: str) -> bool:
+    """Return whether lists hide a part of what was given as a URI."""
+    return _hidden(uri) != uri
+
+
+def _hidden(uri: str) -> str:
+    if uri.startswith(SEALED):
+        return HIDDEN
+    shown = _CREDENTIALS.sub(rf"\g<user>:{HIDDEN}@", uri)
     return _QUERY_OPTION.sub(_option_shown, shown)
 
 

@@ -14,9 +14,11 @@ from warren_broker.definition_files.export import Exported, export
 from warren_broker.management.definition_values import ImportReport
 from warren_broker.metadata.commands import DeclareQueue, ImportDefinitions
 from warren_broker.metadata.policy_index import PolicyIndex
+from warren_broker.shovel.sealed_uris import UriSeal
 
 SAMPLES = Path(__file__).with_name("samples")
 DEFAULTS = QueueDefaults()
+SEAL = UriSeal(lambda: bytes(64))
 
 
 class Around:
@@ -44,6 +46,8 @@ class Around:
     def hash_password(self, password: str) -> str:
         return f"hash of {password}"
 
+    sealed = staticmethod(SEAL.sealed)
+
 
 def load(
     world: World,
@@ -60,7 +64,7 @@ def load(
 
 def exported(world: World, vhost: str | None = None) -> Exported:
     """Everything, or a vhost's objects."""
-    return export(world.state, "cluster", "1", vhost)
+    return export(world.state, "cluster", "1", vhost, SEAL.opened)
 
 
 def sample(version: str) -> bytes:

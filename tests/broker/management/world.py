@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from broker.definition_files.around import SEAL
 from broker.metadata.world import World as Metadata
 from warren_broker import errors
 from warren_broker.amqp10.caller import Asker
@@ -65,6 +66,7 @@ class ManagementWorld:
             permissions=self.permissions,
             default_queue_type=self.default_queue_type,
             traced_vhosts=self.traced,
+            seal=SEAL,
             firehose=SimpleNamespace(start=self.traced.add, stop=self.traced.discard),
         )
         request: Any = None

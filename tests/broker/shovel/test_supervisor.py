@@ -16,6 +16,7 @@ from warren_broker.metadata.records import Parameter
 from warren_broker.shovel import supervisor
 from warren_broker.shovel.definition import ShovelEnd
 from warren_broker.shovel.process import WorkerStatus
+from warren_broker.shovel.sealed_uris import UriSeal
 from warren_broker.shovel.shovels import Shovels
 from warren_broker.shovel.supervisor import (
     LOOK_MS,
@@ -31,6 +32,7 @@ from warren_broker.shovel.uris import ClusterPlaces
 from warren_raft.quoting import SHOWN_CHARACTERS_MAX
 
 WANTED = 400
+SEAL = UriSeal(lambda: bytes(64))
 VALUE = {"src-uri": "amqp://", "src-queue": "a", "dest-uri": "amqp://far", "dest-queue": "b"}
 
 
@@ -97,7 +99,7 @@ class Links(Supervisor):
         cluster: Any = SimpleNamespace(loop=loop, host=host)
         definitions: Any = SimpleNamespace(ready=True)
         self.logins = Logins()
-        super().__init__(cluster, definitions, "here", self.logins)
+        super().__init__(cluster, definitions, "here", self.logins, SEAL)
         self.names = [f"{i:04}" for i in range(WANTED)]
         self.value = {"of": "all"}
 
@@ -324,7 +326,7 @@ def test_names_that_differ_behind_200_characters_had_one_relay(
         on_peer_suspected=[],
     )
     more = [{}] if kind is Shovels else []
-    supervised = kind(cluster, SimpleNamespace(), "here", Logins(), *more)
+    supervised = kind(cluster, SimpleNamespace(), "here", Logins(), SEAL, *more)
     relays = set()
     for end in "ab":
         vhost, name, of = (
