@@ -187,7 +187,7 @@ def plan_permissions(plan: ImportPlan) -> None:
             if vhost is not None:
                 _plan_grant(plan, kind, vhost, entry)
     user = plan.importer
-    if not user:  # nobody's: a token's, or the operator's at the start
+    if not user:  # no user's: a token's, or the operator's at the start
         return
     for vhost in plan.vhosts:
         if vhost not in plan.state.scopes and ("permissions", vhost, user, None) not in plan.seen:

@@ -9,6 +9,7 @@ raised when what was committed is lost, or when a member begins a second time as
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 from broker.cluster.model_log import Died, Log, Member, Stored, Violation
@@ -46,6 +47,7 @@ class ModelHost:
         self.hanging: set[str] = set()
         self.address = ("10.0.0.1", 1)
         self.cluster_id = "of the model"
+        self.peer_port = SimpleNamespace(refusals={})
         self.dead = False
 
     # ------------------------------------------------------------ dying
