@@ -81,7 +81,9 @@ def listed(path: str) -> tuple[Any, int]:
     loop = Loop()
     answers: list[Any] = []
     broker: Any = SimpleNamespace(
-        definitions=SimpleNamespace(state=None), cluster=SimpleNamespace(loop=loop)
+        definitions=SimpleNamespace(state=None),
+        cluster=SimpleNamespace(loop=loop),
+        tags=lambda user: ("management",),
     )
     request = parse_request("GET", path, None)
     asker = Asker(broker, "/", "u", 1, lambda call: call)
