@@ -36,6 +36,7 @@ from warren_broker.cluster.membership.requested_transfers import LeaderTransfer
 from warren_broker.metadata.commands import Barrier, ChangeMembers
 from warren_broker.metadata.records import QueueRecord
 from warren_broker.mirror_keys import MirrorPolicy, mirror_policy
+from warren_raft.core.quorum import majority
 from warren_raft.errors import NotLeader
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.types import METADATA_GROUP, MemberState
@@ -170,16 +171,22 @@ class MirrorFollower:
     def initial_members(self, policy: MirrorPolicy) -> tuple[str, ...]:
         """Return the members of a new queue under a policy.
 
-        Of listed nodes those that run, so that the queue has a leader; the others are added when
-        they do. If none does, this node has it until one does, as in RabbitMQ.
+        All listed nodes if a majority of them runs; otherwise those that run, so that the queue has
+        a leader, and the others are added when they do. If none does, this node has it until one
+        does, as in RabbitMQ.
+
+        1. Three nodes are listed, and this one does not see one of them: it has just started.  2. A
+        queue of the two that it sees is declared.  3. The disk of one is lost: nothing leads it for
+        good. With three members the other two elect a leader.
         """
         known, own = self._definitions.nodes(), self._cluster.host.node_id
         if policy.mode == "exactly":
             return self._placement.members(policy.count)
         if policy.mode == "all":
             return known
-        running = [node for node in policy.nodes if node in known and self._placement.running(node)]
-        return tuple(running) or (own,)
+        listed = tuple(node for node in policy.nodes if node in known)
+        running = tuple(node for node in listed if self._placement.running(node))
+        return listed if listed and len(running) >= majority(len(listed)) else running or (own,)
 
     def _compare(self, group: int) -> None:
         wanted = self._wanted(group)

@@ -129,6 +129,21 @@ def test_a_new_queue_begins_where_its_policy_wants_it(five: Universe) -> None:
     assert not any(entry[0].name == "CONFIG" for entry in five.logs[made.group].entries)
 
 
+def test_a_new_queue_has_all_listed_nodes_if_a_majority_of_them_runs(five: Universe) -> None:
+    define(five, mirror("nodes", ["c", "d", "e"]))
+    placement = five.running["a"].broker.placement
+    for down, members in (("e", ("c", "d", "e")), ("d", ("c",))):
+        five.kill(down)
+        five.until(lambda node=down: not placement.running(node), "it is suspected")
+        made = declare(five, f"q-{down}").queue
+        assert made.nodes == members
+        five.until(lambda q=made: leader(five, q.name) is not None, "it can be used")
+    five.start("d")
+    five.start("e")
+    for name in ("q-e", "q-d"):
+        five.until(lambda n=name: arrived(five, "cde", name=n), "all three are members")
+
+
 @pytest.mark.specification("mirrored-queues: If none of the nodes in the list are online")
 def test_a_queue_whose_listed_nodes_are_down_begins_on_the_client_s_node(five: Universe) -> None:
     define(five, mirror("nodes", ["d", "e"]))
