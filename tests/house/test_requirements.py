@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import warnings
+
+from pyspark.sql.pandas.utils import require_minimum_pandas_version
 
 from tidy import house
 from tools import environment
@@ -29,3 +32,10 @@ def test_the_packages_that_are_asked_for_have_the_same_versions() -> None:
             assert found[name].split()[0].lower().replace("_", "-") == line.lower().replace(
                 "_", "-"
             )
+
+
+def test_pandas_is_what_pyspark_supports() -> None:
+    """With pandas 3 PySpark 4.3 warns on the first screen of the demo and the examples."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        require_minimum_pandas_version()
