@@ -136,8 +136,10 @@ def test_queues_that_could_not_be_grown_are_named(run: Run, world: FakeCluster) 
     assert found.exit_code == 1
     only = json.loads(run("queues", "grow", "w-4", "all", "--errors-only", "--json").stdout)
     assert [each["name"] for each in only["queues"]] == ["r"]
-    world.script = {m.ShrinkNodeRequest: [v.Resizing("w-4", ())]}
-    assert run("queues", "shrink", "w-4").exit_code == 0
+    two = v.Resized("/", "q", 2, remark="with 2 members, on w-1 and w-2, it stops")
+    world.script = {m.ShrinkNodeRequest: [v.Resizing("w-4", (two,))]}
+    found = run("queues", "shrink", "w-4")
+    assert found.exit_code == 0 and "with 2 members, on w-1 and w-2" in found.stdout
     assert run("queues", "grow", "w-4", "odd").exit_code == 2
 
 

@@ -91,12 +91,14 @@ class MembersChanged(QueueName, frozen=True):
 class Resized(QueueName, frozen=True):
     """The result for one queue of growing or shrinking a node.
 
-    size   number of members wanted now (with `error`: of the unchanged queue)
-    error  why it was not changed; "": it was
+    size    number of members wanted now (with `error`: of the unchanged queue)
+    error   why it was not changed; "": it was
+    remark  as of MembersChanged
     """
 
     size: int
     error: str = ""
+    remark: str = ""
 
 
 class Resizing(msgspec.Struct, frozen=True):

@@ -200,7 +200,7 @@ def _show_resizing(found: Resizing, json: bool, errors_only: bool, done: str) ->
                         each.vhost,
                         each.name,
                         each.size,
-                        f"error: {each.error}" if each.error else "ok",
+                        f"error: {each.error}" if each.error else each.remark or "ok",
                     )
                     for each in shown
                 ],

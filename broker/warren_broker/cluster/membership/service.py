@@ -120,7 +120,7 @@ class MemberService:
                 done(refusal)
                 return
             command = commands.ChangeMembers(found.group, remove=(node,))
-            self._change(found, command, done, removal=True)
+            self._change(found, command, done)
 
         self._leader_queries.ask([found.group], asked)
 
@@ -224,11 +224,10 @@ class MemberService:
         queue: QueueRecord,
         command: commands.ChangeMembers,
         done: Answer,
-        removal: bool = False,
     ) -> None:
         def changed(reply: Any) -> None:
             if isinstance(reply, commands.QueueIs):
-                remark = _cost(reply.queue) if removal else ""
+                remark = _cost(reply.queue, command)
                 reply = msgspec.structs.replace(_changed(reply.queue, True), remark=remark)
             done(reply)
 
@@ -397,9 +396,10 @@ class MemberService:
         queues = sorted(queues, key=lambda queue: (queue.vhost, queue.name))
         found: dict[int, values.Resized] = {}
 
-        def decided(queue: QueueRecord, reply: Any) -> None:
+        def decided(queue: QueueRecord, change: commands.ChangeMembers, reply: Any) -> None:
             if isinstance(reply, commands.QueueIs):
-                result = values.Resized(queue.vhost, queue.name, len(reply.queue.nodes))
+                size, remark = len(reply.queue.nodes), _cost(reply.queue, change)
+                result = values.Resized(queue.vhost, queue.name, size, remark=remark)
             else:
                 detail = reply.detail if isinstance(reply, errors.Refusal) else str(reply)
                 result = values.Resized(queue.vhost, queue.name, len(queue.nodes), detail)
@@ -408,11 +408,11 @@ class MemberService:
                 done(values.Resizing(node, tuple(found[one.group] for one in queues)))
 
         for queue in queues:
-            refusal = refused(queue)
+            refusal, change = refused(queue), command(queue)
             if refusal is not None:
-                decided(queue, refusal)
+                decided(queue, change, refusal)
             else:
-                self._definitions.submit(command(queue), partial(decided, queue))
+                self._definitions.submit(change, partial(decided, queue, change))
         if not queues:
             done(values.Resizing(node, ()))
 
@@ -465,9 +465,9 @@ def _changed(queue: QueueRecord, changed: bool) -> values.MembersChanged:
     return values.MembersChanged(queue.vhost, queue.name, queue.nodes, changed)
 
 
-def _cost(queue: QueueRecord) -> str:
-    """Return what it means that a queue keeps so few members; "": it may lose one."""
-    if len(queue.nodes) > 2:
+def _cost(queue: QueueRecord, change: commands.ChangeMembers) -> str:
+    """Return what it means that a removal leaves a queue so few members; "": it may lose one."""
+    if len(queue.nodes) > 2 or not change.remove:
         return ""
     names = " and ".join(queue.nodes)
     if len(queue.nodes) == 2:

@@ -246,6 +246,8 @@ def test_nodes_grow_and_shrink(universe: Universe) -> None:
     assert ask(universe, lambda m, done: m.nodes.node_status("d", done)).node.members == 3
     shrunk = ask(universe, lambda m, done: m.shrink("a", False, done))
     assert not any(one.error for one in shrunk.queues) and len(shrunk.queues) >= 2
+    assert [(one.name, one.remark) for one in shrunk.queues if one.size == 2]
+    assert all("the queue stops while" in one.remark for one in shrunk.queues if one.size == 2)
     universe.until(
         lambda: ask(universe, lambda m, done: m.nodes.node_status("a", done)).done, "shrunk"
     )
