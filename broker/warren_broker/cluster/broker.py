@@ -66,7 +66,6 @@ from warren_broker.cluster.strangers import Strangers
 from warren_broker.config import NodeConfig, Queues
 from warren_broker.federation.exchange_links import ExchangeLinks
 from warren_broker.federation.links import FederationLinks
-from warren_broker.management.queues import DeclareExchangeRequest
 from warren_broker.metadata import commands as metadata
 from warren_broker.metadata.exchange_types import KEEPING_KINDS, UPSTREAM_KIND
 from warren_broker.metadata.records import QueueRecord
@@ -407,23 +406,17 @@ class Broker:
 
     # ------------------------------------------------------------ exchanges, bindings
 
-    def exchange_declaration(
-        self, vhost: str, asked: requests.ExchangeDeclareRequest | DeclareExchangeRequest
-    ) -> metadata.DeclareExchange:
-        """Return the command for a declaration; raises PreconditionFailed for too long a name."""
+    def exchange_declaration(self, asked: metadata.DeclareExchange) -> metadata.DeclareExchange:
+        """Return the command with its placement; raises PreconditionFailed for too long a name."""
         check_name("exchange", asked.name)
         nodes, leader = None, ""
         if asked.kind in KEEPING_KINDS:
             nodes = self.placement.members(self._defaults.group_size)
             leader = self.placement.leader(nodes, self._defaults.leader_locator)
-        return metadata.DeclareExchange(
-            vhost,
-            asked.name,
-            "fanout" if asked.kind == UPSTREAM_KIND else asked.kind,
-            asked.durable,
-            asked.auto_delete,
-            asked.internal,
-            storable(asked.arguments),
+        return msgspec.structs.replace(
+            asked,
+            kind="fanout" if asked.kind == UPSTREAM_KIND else asked.kind,
+            arguments=storable(asked.arguments),
             choosing=True,
             store_nodes=nodes,
             store_leader=leader,

@@ -14,8 +14,7 @@ from warren_broker.definition_files.document import (
 )
 from warren_broker.definition_files.import_plan import ImportPlan, checked_size
 from warren_broker.errors import InvalidArgument
-from warren_broker.management.user_values import DEFAULT_QUEUE_TYPES
-from warren_broker.management.users import parse_tags
+from warren_broker.management.user_values import DEFAULT_QUEUE_TYPES, parse_tags
 from warren_broker.metadata import passwords
 from warren_broker.metadata.commands import (
     ChangeLimits,

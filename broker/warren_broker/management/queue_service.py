@@ -369,11 +369,16 @@ def _declare_exchange(
     asker: Asker, request: requests.DeclareExchangeRequest, answer: Answer
 ) -> None:
     asker.access.declare_exchange(request.name, request.arguments)
-    _define(
-        asker,
-        asker.broker.exchange_declaration(asker.vhost, request),
-        answer,
+    asked = metadata.DeclareExchange(
+        asker.vhost,
+        request.name,
+        request.kind,
+        request.durable,
+        request.auto_delete,
+        request.internal,
+        request.arguments,
     )
+    _define(asker, asker.broker.exchange_declaration(asked), answer)
 
 
 def _delete_exchange(asker: Asker, request: requests.DeleteExchangeRequest, answer: Answer) -> None:

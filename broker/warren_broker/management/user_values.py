@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
+from warren_broker.errors import InvalidArgument
+
+TAGS_MAX: Final = 64
 DEFAULT_QUEUE_TYPES: Final = ("classic", "quorum")
 """Types that a vhost may give to durable queues that name none."""
 
@@ -71,3 +74,17 @@ class TopicPermissionInfo(msgspec.Struct, frozen=True):
     exchange: str
     write: str
     read: str
+
+
+def parse_tags(value: Any) -> tuple[str, ...] | None:
+    """Parse a list, or a comma-separated string, as RabbitMQ does; each tag once, in order."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        value = [tag.strip() for tag in value.split(",")]
+    if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
+        raise InvalidArgument("tags: a list of texts is expected, or one text with commas")
+    tags = tuple(dict.fromkeys(tag for tag in value if tag))
+    if len(tags) > TAGS_MAX or any(len(tag.encode()) > 255 for tag in tags):
+        raise InvalidArgument(f"tags: at most {TAGS_MAX}, of at most 255 bytes each")
+    return tags

@@ -16,7 +16,6 @@ from warren_broker.management.resource import Body, ManagementRequest, Names, Qu
 from warren_broker.metadata.records import Grant
 from warren_broker.metadata.vhosts_and_users import check_patterns
 
-TAGS_MAX = 64
 PASSWORD_CHARACTERS_MAX = 1024
 
 
@@ -247,20 +246,6 @@ class TopicPermissionsBody(Body, frozen=True):
     read: str
 
 
-def parse_tags(value: Any) -> tuple[str, ...] | None:
-    """Parse a list, or a comma-separated string, as RabbitMQ does; each tag once, in order."""
-    if value is None:
-        return None
-    if isinstance(value, str):
-        value = [tag.strip() for tag in value.split(",")]
-    if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
-        raise InvalidArgument("tags: a list of texts is expected, or one text with commas")
-    tags = tuple(dict.fromkeys(tag for tag in value if tag))
-    if len(tags) > TAGS_MAX or any(len(tag.encode()) > 255 for tag in tags):
-        raise InvalidArgument(f"tags: at most {TAGS_MAX}, of at most 255 bytes each")
-    return tags
-
-
 def _put_user(names: Names, query: Query, body: Any) -> ManagementRequest:
     read = resource.read_body(PutUserBody, body)
     password, hashed = read.password, read.password_hash
@@ -275,7 +260,7 @@ def _put_user(names: Names, query: Query, body: Any) -> ManagementRequest:
         password,
         hashed,
         read.hashing_algorithm,
-        parse_tags(read.tags),
+        values.parse_tags(read.tags),
     )
 
 
@@ -292,7 +277,7 @@ def _put_vhost(names: Names, query: Query, body: Any) -> ManagementRequest:
     return PutVhostRequest(
         resource.filled("vhost", names[0]),
         read.description,
-        parse_tags(read.tags),
+        values.parse_tags(read.tags),
         kind,
         read.tracing,
     )

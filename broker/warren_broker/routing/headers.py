@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from warren_broker.metadata.records import Binding, BindingKey
-from warren_broker.routing.matcher import Destination, Headers, RoutedMessage
+from warren_broker.routing.matcher import Destination, RoutedMessage
+from warren_broker.routing.sender_selected import Headers
 from warren_broker.steps import PIECE, Steps
 
 BYTES_PER_STEP = 1024

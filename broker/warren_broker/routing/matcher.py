@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from warren_broker.amqp091.wire.properties import Properties
 from warren_broker.metadata.records import Binding, BindingKey
+from warren_broker.routing.sender_selected import Headers
 from warren_broker.steps import Steps
 
 Destination: TypeAlias = tuple[bool, str]
 """(whether it is a queue, its name)."""
-Headers: TypeAlias = Mapping[str, Any]
-"""A message's headers as plain values."""
 Dependence: TypeAlias = int
 """What a message's queues depend on beside its routing keys: 0, or some of the next two, or-ed."""
 ON_CONTENT: Final = 1

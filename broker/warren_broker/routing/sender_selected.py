@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from warren_broker.arguments import plain, type_word
 from warren_broker.errors import PreconditionFailed
-from warren_broker.routing.matcher import Headers
 
+Headers: TypeAlias = Mapping[str, Any]
+"""A message's headers as plain values."""
 UNUSED: Final = ["CC", "x-last-death-exchange"]
 """The last headers, in this order, of a dead letter that has its header CC only to be shown."""
 

@@ -25,12 +25,12 @@ from warren_broker.routing.matcher import (
     CountedDestinations,
     Dependence,
     Destination,
-    Headers,
     Matcher,
     RoutedMessage,
 )
 from warren_broker.routing.modulus_hash import ModulusHashMatcher
 from warren_broker.routing.random_choice import RandomMatcher
+from warren_broker.routing.sender_selected import Headers
 from warren_broker.routing.surroundings import RoutingNode, Surroundings, VhostDefinitions
 from warren_broker.routing.topic import TopicMatcher
 from warren_broker.steps import STEPS_UNBOUNDED, Steps, Work, pieces, whole

@@ -22,10 +22,11 @@ from warren_broker.cluster.declaring import Declared, declare_and_count
 from warren_broker.kernel import Selection
 from warren_broker.metadata import commands as metadata
 from warren_broker.queue import commands
-from warren_broker.server.connection_facts import Spoken, channels_counted, spoken_091
+from warren_broker.server.channel_facts import channels_counted, spoken_091
+from warren_broker.server.connection_facts import Spoken
 from warren_broker.server.connection_faults import guarded, guarded_call
 from warren_broker.server.protocol_client import ProtocolClient
-from warren_broker.server.unread_deliveries import UnreadDeliveries, ask_queue, unsent_bytes
+from warren_broker.server.unread_deliveries import UnreadDeliveries, unsent_bytes
 from warren_raft.runtime.net.stream import Stream
 
 TICK_MS = 1000
@@ -45,7 +46,7 @@ class Client091(ProtocolClient):
         self._held = UnreadDeliveries(
             config.undelivered_bytes_max,
             partial(unsent_bytes, self._session, stream),
-            partial(ask_queue, broker),
+            broker.consuming.resume,
             self._session.state,
         )
         self._ended = False
@@ -385,7 +386,16 @@ class Client091(ProtocolClient):
                 raise errors.no_exchange(request.name, self._vhost)
             self._answer(request)(requests.RequestDone())
             return
-        self._define(request, self._broker.exchange_declaration(self._vhost, request))
+        asked = metadata.DeclareExchange(
+            self._vhost,
+            request.name,
+            request.kind,
+            request.durable,
+            request.auto_delete,
+            request.internal,
+            request.arguments,
+        )
+        self._define(request, self._broker.exchange_declaration(asked))
 
     def _delete_exchange(self, request: requests.ExchangeDeleteRequest) -> None:
         self._define(request, metadata.DeleteExchange(self._vhost, request.name, request.if_unused))

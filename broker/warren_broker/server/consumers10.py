@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 from warren_broker import errors
@@ -23,7 +22,6 @@ from warren_broker.server.client_counts import ClientCounts
 from warren_broker.server.connection_facts import Consumed
 from warren_broker.server.connection_log import ConnectionLog
 from warren_broker.server.refused_consumers import TURNS, RefusedConsumers
-from warren_broker.server.unread_deliveries import ask_queue
 
 DRAIN_AGAIN_MS: Final = 20
 
@@ -63,7 +61,7 @@ class Consumers10:
         self.cancelled = guard(self._cancelled)
         self._sessions: dict[int, _Attached] = {}
         turn_bytes = connection.limits.undelivered_bytes_max // (2 * TURNS)
-        self._refused = RefusedConsumers(turn_bytes, partial(ask_queue, broker))
+        self._refused = RefusedConsumers(turn_bytes, broker.consuming.resume)
         self._reply_names: set[str] = set()
 
     # ------------------------------------------------------------ for the queues

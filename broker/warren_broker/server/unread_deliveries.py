@@ -10,7 +10,6 @@ from warren_broker.amqp091.connection import Connection
 from warren_broker.amqp091.global_prefetch import crowded
 from warren_broker.amqp091.state import ConnectionState
 from warren_broker.block.block import Block
-from warren_broker.cluster.broker import Broker
 from warren_broker.queue.commands import Delivery
 from warren_broker.server.refused_consumers import TURNS, RefusedConsumers, Resume
 from warren_raft.runtime.net.stream import Stream
@@ -161,8 +160,3 @@ def _nothing() -> None:
 def unsent_bytes(session: Connection, stream: Stream) -> int:
     """Return the bytes that were written for a client and have not left."""
     return session.output_bytes + stream.out_bytes
-
-
-def ask_queue(broker: Broker, consumer: int, answered: Callable[[], None]) -> None:
-    """Ask for what a consumer had no room for."""
-    broker.consuming.resume(consumer, answered)

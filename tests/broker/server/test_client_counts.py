@@ -24,7 +24,7 @@ class World:
         self.nodes = MessageCounts()
         self.broker: Any = SimpleNamespace(
             cluster=SimpleNamespace(counters=Counters(), queue_counts=self.nodes),
-            consuming=SimpleNamespace(queue_of=self.queue_of),
+            consuming=SimpleNamespace(queue_of=self.queue_of, resume=None),
         )
         self.counts = ClientCounts(self.broker, "amqp091")
         self.counts.channel_opened(SESSION)

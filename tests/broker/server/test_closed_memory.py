@@ -79,7 +79,7 @@ def broker_of(loop: Loop) -> Any:
         ),
         replies=SimpleNamespace(close=lambda name: None),
         publishing=SimpleNamespace(shares=TurnShares(loop)),
-        consuming=SimpleNamespace(session_down=lambda session, failed: None),
+        consuming=SimpleNamespace(resume=None, session_down=lambda session, failed: None),
         logins=SimpleNamespace(
             authenticate=lambda user, password, mechanism, done: done(RequestDone()),
             enter_vhost=lambda number, vhost, user, channels, done, **more: done(RequestDone()),

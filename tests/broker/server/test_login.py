@@ -77,7 +77,7 @@ class World:
             cluster=SimpleNamespace(
                 loop=self.loop, counters=Counters(), queue_counts=MessageCounts()
             ),
-            consuming=None,
+            consuming=SimpleNamespace(resume=None),
             publishing=SimpleNamespace(shares=TurnShares(self.loop)),  # type: ignore[arg-type]
             logins=SimpleNamespace(
                 authenticate=self.authenticate,

@@ -8,7 +8,6 @@ from sim.checkers import require
 from sim.whole.people import EXCHANGE, VHOST, OneAtATime, Person
 from sim.whole.profile import DUE, LATER, LETTERS, STORE, QueuePlan
 from warren_broker.errors import Refusal, Unavailable
-from warren_broker.management.queues import DeclareExchangeRequest
 from warren_broker.metadata.commands import Bind, DeclareExchange, DeleteExchange, QueueIs, Unbind
 from warren_broker.queue.commands import Count, RetryDelayed
 from warren_broker.queue.delay_commands import EndDelay
@@ -205,10 +204,9 @@ def keep(process: Process) -> None:
     """Bind the queues for what is due to an exchange that delays it."""
     definitions, broker = process.broker.definitions, process.broker
     if definitions.state.exchange(VHOST, LATER) is None:
-        delaying = DeclareExchangeRequest(
-            name=LATER, kind="x-delayed-message", arguments={"x-delayed-type": "fanout"}
-        )
-        command = broker.exchange_declaration(VHOST, delaying)
+        arguments = {"x-delayed-type": "fanout"}
+        delaying = DeclareExchange(VHOST, LATER, "x-delayed-message", True, False, False, arguments)
+        command = broker.exchange_declaration(delaying)
         definitions.submit(command, lambda reply: None)
         return
     for name in DUE:

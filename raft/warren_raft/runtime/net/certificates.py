@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from warren_raft.errors import UsageError
 from warren_raft.tls_contexts import client_side, server_side
 
 log = logging.getLogger("warren.raft")
@@ -22,7 +21,7 @@ LOOK_S = 1.0
 change: certificate and key are two files, written one after the other."""
 
 
-class CertificatesUnusable(UsageError):
+class CertificatesUnusable(Exception):
     """Files of certificates or keys that cannot be used; the text names them."""
 
 

@@ -13,7 +13,6 @@ from broker.cluster.universe import Universe
 from warren_broker.block.block import Block
 from warren_broker.cluster.client.reads import FETCH_BYTES_MAX
 from warren_broker.kernel import MessageTable, Route
-from warren_broker.management.queues import DeclareExchangeRequest
 from warren_broker.metadata import commands as metadata
 
 LENGTH = 5
@@ -31,12 +30,10 @@ def universe() -> Iterator[Universe]:
 
 def exchange(universe: Universe, name: str, kind: str, arguments: dict[str, Any]) -> None:
     """Declare an exchange through b."""
-    asked = DeclareExchangeRequest(name=name, kind=kind, arguments=arguments)
+    asked = metadata.DeclareExchange("/", name, kind, True, False, False, arguments)
     answer = universe.call(
         "b",
-        lambda broker, done: broker.definitions.submit(
-            broker.exchange_declaration("/", asked), done
-        ),
+        lambda broker, done: broker.definitions.submit(broker.exchange_declaration(asked), done),
     )
     assert isinstance(answer, metadata.MetadataDone), answer
 
