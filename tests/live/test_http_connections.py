@@ -78,6 +78,8 @@ def test_connections_of_all_nodes_are_shown(
     assert one["name"] == f"127.0.0.1:{one['peer_port']} -> 127.0.0.1:{one['port']}"
     assert one["client_properties"]["product"].startswith("Pika") and not one["ssl"]
     assert one["recv_oct"] > 100 and one["send_oct"] > 100
+    assert 3 < one["recv_cnt"] < one["recv_oct"] and 3 < one["send_cnt"] < one["send_oct"]
+    assert one["auth_mechanism"] == "PLAIN" and one["channel_max"] == 2047
     assert user.get(f"/connections/{quoted(one['name'])}")["name"] == one["name"]
     with cluster.connect() as connection:
         Admin(connection).overview()
@@ -164,6 +166,7 @@ def test_clients_of_amqp_10_did_not_find_their_connection_to_close_it(
         properties={symbol("connection_name"): "named", symbol("platform"): "Python"},
         timeout=PATIENCE_S,
     )
+    made.create_sender("/exchanges/amq.fanout")  # it begins a session
 
     def found() -> list[dict[str, Any]]:
         return [one for one in http.get("/connections") if one.get("container_id") == "recovers"]
@@ -173,6 +176,11 @@ def test_clients_of_amqp_10_did_not_find_their_connection_to_close_it(
         *("AMQP 1-0", "node-1", "named"),
     )
     assert one["client_properties"] == {"connection_name": "named", "platform": "Python"}
+    assert (one["auth_mechanism"], one["channels"], one["channel_max"]) == ("PLAIN", 1, 63)
+    assert one["frame_max"] == 32_768 and 1 < one["recv_cnt"] < 20 and 1 < one["send_cnt"] < 20
+    with cluster.connect() as connection:
+        (same,) = [each for each in Admin(connection).connections() if each.name == one["name"]]
+    assert (same.auth_mechanism, same.channels, same.channel_max) == ("PLAIN", 1, 63)
     assert all("container_id" not in other for other in named(http).values())
     assert http("DELETE", f"/connections/{quoted(one['name'])}").status == 204
     eventually(lambda: not found(), "it is gone")

@@ -80,6 +80,8 @@ from warren_broker.shovel.uris import OWN_CLUSTER
 
 VHOST_PREFIX = "vhost:"
 DEFAULT_VHOST = "/"
+FRAME_UNLIMITED = 0xFFFF_FFFF
+"""Bytes of a frame for a client that says no limit."""
 REQUESTS_HELD_MAX = 256
 """Pending requests of a client that does not wait for Open's answer."""
 
@@ -372,6 +374,13 @@ class Connection10:
         for part in list(self._links.values()):
             moved = part.wake() or moved
         return moved
+
+    @property
+    def tuned(self) -> tuple[int, int, int]:
+        """The sessions, the highest channel, and the bytes that the client takes in a frame."""
+        transport, sessions = self._engine.transport, self._engine.endings.begun
+        frame_max = transport.remote_max_frame_size or FRAME_UNLIMITED
+        return sessions, int(transport.channel_max), int(frame_max)
 
     # -------------------------------------------------------------- login
 

@@ -15,9 +15,9 @@ from warren_broker.management.resource import Listed
 from warren_raft.quoting import quoted
 
 log = logging.getLogger(__name__)
-CONNECTIONS_LISTED_MAX: Final = 2_000
-"""Connections, channels or consumers in one answer: Proton's values hold 65,535 parts, each has 10
-to 25. An answer to the HTTP API is not one of Proton's.
+CONNECTIONS_LISTED_MAX: Final = 800
+"""Connections, channels or consumers in one answer: Proton's values hold 65,535 parts, each has 33
+to 75. An answer to the HTTP API is not one of Proton's.
 """
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from warren_broker.management.statistic_values import NodeSamples
+
+AMQP_091: Final = "AMQP 0-9-1"
+"""RabbitMQ's word for the protocol."""
 
 
 class ChannelInfo(msgspec.Struct, frozen=True):
@@ -50,10 +53,13 @@ class ConnectionInfo(msgspec.Struct, frozen=True):
 
     name          `peer -> node`, each an address and a port; unique in the cluster
     protocol      RabbitMQ's word
-    channels      of AMQP 0.9.1; 0 for AMQP 1.0, which has sessions
+    channels      that are open; of AMQP 1.0 its sessions
+    channel_max   the highest number of one; frame_max: bytes that the client takes in one
     timeout       seconds of the heartbeat, or of the idle time; 0: none
     connected_at  milliseconds since the epoch
     recv_oct, send_oct  bytes from the client and to it
+    recv_cnt, send_cnt  reads and writes of the socket that have moved them
+    auth_mechanism      of SASL, with which the user has logged in
     client_properties   what the client says of itself: product, version and the like
     container_id        of AMQP 1.0, as the client names it; "" of AMQP 0.9.1
     open_channels       where they were asked for, by number
@@ -87,6 +93,9 @@ class ConnectionInfo(msgspec.Struct, frozen=True):
     ssl_protocol: str = ""
     ssl_cipher: str = ""
     container_id: str = ""
+    auth_mechanism: str = ""
+    recv_cnt: int = 0
+    send_cnt: int = 0
 
 
 UP, SINGLE_ACTIVE, WAITING = "up", "single_active", "waiting"

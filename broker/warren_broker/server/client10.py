@@ -92,7 +92,8 @@ class Client10(ProtocolClient):
     def _spoken(self, channels: bool) -> Spoken:
         idle_s = self._broker.settings.limits.heartbeat_s
         consumers = self._consumers.consumed() if channels else ()
-        return Spoken(self._connection.client, 0, 0, 0, idle_s, consumers=consumers)
+        connection = self._connection
+        return Spoken(connection.client, *connection.tuned, idle_s, consumers=consumers)
 
     @property
     def logged_in(self) -> tuple[str, str] | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from warren_broker.management.connection_values import (
+    AMQP_091,
     ChannelInfo,
     ConnectionInfo,
     ConsumerInfo,
@@ -16,7 +17,7 @@ from warren_broker.server.connection_events import TEXT_MAX, said_of_itself
 from warren_raft.runtime.net.stream import Stream
 from warren_raft.runtime.net.tls import TlsStream
 
-PROTOCOL_WORDS: Final = {"0.9.1": "AMQP 0-9-1", "1.0": "AMQP 1-0"}
+PROTOCOL_WORDS: Final = {"0.9.1": AMQP_091, "1.0": "AMQP 1-0"}
 """RabbitMQ's words for the protocols."""
 
 
@@ -50,14 +51,14 @@ def connection_info(
     node: str,
     protocol: str,
     socket: tuple[str, Stream],
-    login: tuple[str, str],
+    login: tuple[str, str, str],
     connected_ms: int,
     spoken: Spoken,
 ) -> ConnectionInfo | None:
     """Return what is shown of an open connection; None: its socket has just ended.
 
     socket  the client's address and port, and the stream
-    login   user and vhost
+    login   user, vhost and SASL mechanism
     """
     peer, stream = socket
     try:
@@ -86,6 +87,9 @@ def connection_info(
         connected_at=connected_ms,
         recv_oct=stream.bytes_in,
         send_oct=stream.bytes_out,
+        recv_cnt=stream.reads,
+        send_cnt=stream.writes,
+        auth_mechanism=login[2],
         user_provided_name=said.get("connection_name", "") or named[:200],
         client_properties=said,
         open_channels=spoken.open_channels,

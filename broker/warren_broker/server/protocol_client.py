@@ -55,7 +55,7 @@ class ProtocolClient(ABC):
         )
         self._counts = ClientCounts(broker, PROTOCOLS[protocol])
         self._number = broker.ids.connection()
-        self._protocol = protocol
+        self._protocol, self._mechanism = protocol, ""
         self._connected_ms = broker.cluster.loop.clock.epoch_ms()
         broker.connections.add(self._number, self)
         self._share = broker.publishing.shares.open(self._number, self._routed_all, self.failed)
@@ -115,6 +115,7 @@ class ProtocolClient(ABC):
 
     def _log_in_turn(self, login: tuple[str, str, str], done: Callable[[Any], None]) -> None:
         """Log in when it is this address's turn; login: user, password, mechanism."""
+        self._mechanism = login[2]
         log_in(
             self._broker,
             self._log,
@@ -179,7 +180,7 @@ class ProtocolClient(ABC):
             self._broker.settings.node,
             PROTOCOL_WORDS[self._protocol],
             (self._peer, self._stream),
-            login,
+            (*login, self._mechanism),
             self._connected_ms,
             self._spoken(channels),
         )

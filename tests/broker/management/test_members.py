@@ -16,6 +16,9 @@ from warren_broker.cluster.membership.node_service import NodeService
 from warren_broker.cluster.membership.service import MemberService
 from warren_broker.management import members as m
 from warren_broker.management import membership as v
+from warren_broker.management import resource
+from warren_broker.management.connection_service import CONNECTIONS_LISTED_MAX
+from warren_broker.management.connection_values import ConnectionInfo
 from warren_broker.management.dispatch import parse_request, render_result
 from warren_broker.management.member_service import MEMBER_HANDLERS
 from warren_broker.metadata.commands import Deleted, DeleteQueue
@@ -355,6 +358,18 @@ def test_an_answer_about_many_queues_fits_into_one_message() -> None:
     assert (status, forgot["lost_count"], len(forgot["lost"])) == (202, 20_000, 1000)
     for body in (grown, moved, forgot):
         assert proton_round_trip(body) == body
+
+
+def test_as_many_connections_as_an_answer_takes_fit_into_one_message() -> None:
+    """Before: 2,000 were let into an answer, and Proton's values held 1,000."""
+    said = dict.fromkeys(("product", "version", "platform", "information", "connection_name"), "x")
+    one = ConnectionInfo(
+        *("c", "n1", "guest", "/", "AMQP 1-0", "127.0.0.1", 1, "127.0.0.1", 2),
+        *(False, 1, 10, 10, 60, 0, 0, 0, "x", said),
+        rates=(0.0, 0.0),
+    )
+    body = [resource.plain_value(one)] * CONNECTIONS_LISTED_MAX
+    assert proton_round_trip(body) == body
 
 
 def proton_round_trip(body: Any) -> Any:

@@ -84,8 +84,11 @@ function overview({ connection, channels }) {
     ["Protocol", connection.protocol],
     ["TLS", connection.ssl ? "yes" : "no"],
     ["Connected at", since(connection.connected_at)],
+    ["Authentication", connection.auth_mechanism],
     ["Heartbeat", seconds(connection.timeout)],
     ["Frame max", count(connection.frame_max)],
+    ["Channel max", count(connection.channel_max)],
+    ["Reads, writes", `${count(connection.recv_cnt)}, ${count(connection.send_cnt)}`],
     ["Client properties", entries(connection.client_properties)],
   ]);
   return [about, table("Channels", CHANNELS, channels)];

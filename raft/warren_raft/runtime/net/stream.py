@@ -51,6 +51,7 @@ class Stream:
     on_data      called with at most READ_BYTES_MAX bytes, at most once per turn
     on_closed    called once and last, with the error that ended it (None: the peer or `close`)
     on_drained   called when the unsent bytes have fallen to `low` after they were above `high`
+    reads, writes  of the socket that have moved bytes
     paused       whether reading is paused
     budget       what the owner has set bounds the reads in a turn; None: nothing does
     into         asked before each read for room for the bytes, which then do not go to `on_data`
@@ -83,7 +84,9 @@ class Stream:
         "low",
         "out_bytes",
         "paused",
+        "reads",
         "sock",
+        "writes",
     )
 
     def __init__(
@@ -106,6 +109,8 @@ class Stream:
         self.out_bytes = 0
         self.bytes_in = 0
         self.bytes_out = 0
+        self.reads = 0
+        self.writes = 0
         self.closed = False
         self.congested = False
         self.high = high
@@ -194,6 +199,7 @@ class Stream:
         try:
             if len(out) <= FEW_BUFFERS and self.out_bytes <= READ_BYTES_MAX:
                 sent = self.sock.sendmsg(out)
+                self.writes += 1
                 if sent == self.out_bytes:  # most often: a turn writes little
                     out.clear()
                     self.out_bytes = 0
@@ -204,6 +210,7 @@ class Stream:
             while self._out:
                 wanted, batch = self._gather()
                 sent = self.sock.sendmsg(batch)
+                self.writes += 1
                 self._sent(sent)
                 if sent < wanted:
                     break
@@ -294,6 +301,7 @@ class Stream:
             self._finish(None)
             return
         size = len(data)
+        self.reads += 1
         self.bytes_in += size
         self.last_read_ms = self.loop.now_ms
         if size == self._read_bytes and size < READ_BYTES_MAX:
@@ -316,6 +324,7 @@ class Stream:
         if not size:
             self._finish(None)
             return
+        self.reads += 1
         self.bytes_in += size
         self.last_read_ms = self.loop.now_ms
         assert self._into is not None

@@ -156,6 +156,7 @@ class TlsStream(Stream):
             while True:
                 if self._sealed:
                     self._sealed = self._sealed[self.sock.send(self._sealed) :]
+                    self.writes += 1
                     if self._sealed:
                         return True
                     sent, self._sealed_bytes = self._sealed_bytes, 0
