@@ -1,6 +1,6 @@
 """One request over HTTP or HTTPS and its answer, bounded in time and size, without redirects.
 
-The connector has the same for its token endpoint (`token_endpoint`): neither may know the other.
+A node fetches an issuer's keys so (`key_fetch`), and the connector a token (`token_endpoint`).
 """
 
 from __future__ import annotations

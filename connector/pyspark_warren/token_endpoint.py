@@ -10,9 +10,7 @@ import base64
 import http.client
 import os
 import re
-import socket
 import ssl
-import threading
 from typing import Final, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -25,6 +23,7 @@ from pyspark_warren.secret import Secret
 from warren.client_tls import client_context, tls_failure
 from warren.errors import TlsError
 from warren.uri import ClientTls
+from warren_broker.http_exchange import ExchangeFailed, HttpExchange
 
 ANSWER_S_MAX: Final = 10.0
 """The whole request takes no longer: a token that is due is waited for."""
@@ -60,7 +59,7 @@ def request_token(client: TokenClient) -> tuple[str, float | None]:
             BrokerUnavailableError: it cannot be reached, or not now; OptionError: of the secret
     """
     secret = client.secret.read() or ""
-    status, kind, data = _Exchange(client).post(*_form(client, secret))
+    status, kind, data = _post(client, *_form(client, secret))
     where = f"token endpoint {client.shown}"
     if 300 <= status < 400:
         raise TokenError(
@@ -141,89 +140,43 @@ def _reason(data: bytes, secret: str) -> str:
     return f": {shown}" if shown else ""
 
 
-class _Exchange:
-    """One request and its answer, on a connection of its own.
-
-    The limits of sockets are those of single calls: an endpoint that sends a byte now and then
-    would be waited for without end. So a timer ends the connection, by a descriptor of its own,
-    because that of the socket changes its owner when TLS begins.
-    """
-
-    def __init__(self, client: TokenClient) -> None:
-        self._shown = client.shown
-        parts = urlsplit(client.endpoint)
-        assert parts.hostname is not None
-        self._path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        self._context: ssl.SSLContext | None = None
-        kind: type[http.client.HTTPConnection] = http.client.HTTPConnection
-        if parts.scheme == "https":
-            kind = http.client.HTTPSConnection
-            with named_conditions(f"option oauthCaFile, for token endpoint {client.shown}"):
-                self._context = client_context(ClientTls(client.ca_file))
-        self._connection = kind(parts.hostname, parts.port)
-        self._spare: socket.socket | None = None
-        self._late = False
-
-    def post(self, body: str, headers: dict[str, str]) -> tuple[int, str, bytes]:
-        """Return status, content type and content of the answer."""
-        timer = threading.Timer(ANSWER_S_MAX, self._end)
-        timer.daemon = True
-        try:
-            self._connect(timer)
-            self._connection.request("POST", self._path, body, headers)
-            answer = self._connection.getresponse()
-            data = answer.read(ANSWER_BYTES_MAX + 1)
-        except (OSError, UnicodeError, http.client.HTTPException) as wrong:
-            raise self._named(wrong) from None
-        finally:
-            timer.cancel()
-            self._connection.close()
-            if self._spare is not None:
-                self._spare.close()
-        if len(data) > ANSWER_BYTES_MAX:
-            raise TokenError(
-                f"token endpoint {self._shown} answers {answer.status} with more than "
-                f"{ANSWER_BYTES_MAX} bytes, the limit; check oauthTokenEndpoint"
-            )
-        if answer.length:
-            raise self._named(http.client.IncompleteRead(b""))
-        return answer.status, answer.headers.get_content_type(), data
-
-    def _connect(self, timer: threading.Timer) -> None:
-        host, port = self._connection.host, self._connection.port
-        made = socket.create_connection((host, port), ANSWER_S_MAX)
-        self._connection.sock = made
-        self._spare = made.dup()
-        timer.start()
-        if self._context is not None:
-            self._connection.sock = self._context.wrap_socket(made, server_hostname=host)
-
-    def _end(self) -> None:
-        self._late = True
-        try:
-            if self._spare is not None:
-                self._spare.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # it has ended by itself
-
-    def _named(self, wrong: Exception) -> TokenError | BrokerUnavailableError:
-        """Return the condition; its text has nothing of what the endpoint sent."""
-        where = f"token endpoint {self._shown}"
-        if self._late or isinstance(wrong, TimeoutError):
-            return BrokerUnavailableError(f"{where} did not answer in {ANSWER_S_MAX:g} s")
-        if isinstance(wrong, ssl.SSLError):
-            failure = tls_failure(wrong, self._shown)
-            if isinstance(failure, TlsError):
-                return TokenError(f"token endpoint: {failure}; that of the endpoint is oauthCaFile")
-            return BrokerUnavailableError(f"token endpoint: {failure}")
-        if isinstance(wrong, http.client.IncompleteRead):
-            return BrokerUnavailableError(f"{where} ended the connection within its answer")
-        if isinstance(wrong, OSError | UnicodeError):
-            reason = getattr(wrong, "strerror", None) or type(wrong).__name__
-            return BrokerUnavailableError(
-                f"{where} cannot be reached: {reason}; check oauthTokenEndpoint, and the network "
-                f"from {os.uname().nodename}"
-            )
-        return TokenError(
-            f"{where} answers what is no HTTP ({type(wrong).__name__}); check oauthTokenEndpoint"
+def _post(client: TokenClient, body: str, headers: dict[str, str]) -> tuple[int, str, bytes]:
+    """Return status, content type and content of the answer."""
+    context = None
+    if urlsplit(client.endpoint).scheme == "https":
+        with named_conditions(f"option oauthCaFile, for token endpoint {client.shown}"):
+            context = client_context(ClientTls(client.ca_file))
+    exchange = HttpExchange(client.endpoint, context, ANSWER_S_MAX, ANSWER_BYTES_MAX)
+    try:
+        status, kind, data = exchange.ask("POST", headers, body)
+    except ExchangeFailed as failed:
+        raise _named(failed, client.shown) from None
+    if data is None:
+        raise TokenError(
+            f"token endpoint {client.shown} answers {status} with more than "
+            f"{ANSWER_BYTES_MAX} bytes, the limit; check oauthTokenEndpoint"
         )
+    return status, kind, data
+
+
+def _named(failed: ExchangeFailed, shown: str) -> TokenError | BrokerUnavailableError:
+    """Return the condition; its text has nothing of what the endpoint sent."""
+    where, wrong = f"token endpoint {shown}", failed.__cause__
+    if failed.late:
+        return BrokerUnavailableError(f"{where} did not answer in {ANSWER_S_MAX:g} s")
+    if isinstance(wrong, ssl.SSLError):
+        failure = tls_failure(wrong, shown)
+        if isinstance(failure, TlsError):
+            return TokenError(f"token endpoint: {failure}; that of the endpoint is oauthCaFile")
+        return BrokerUnavailableError(f"token endpoint: {failure}")
+    if isinstance(wrong, http.client.IncompleteRead):
+        return BrokerUnavailableError(f"{where} ended the connection within its answer")
+    if isinstance(wrong, OSError | UnicodeError):
+        reason = getattr(wrong, "strerror", None) or type(wrong).__name__
+        return BrokerUnavailableError(
+            f"{where} cannot be reached: {reason}; check oauthTokenEndpoint, and the network "
+            f"from {os.uname().nodename}"
+        )
+    return TokenError(
+        f"{where} answers what is no HTTP ({type(wrong).__name__}); check oauthTokenEndpoint"
+    )

@@ -175,7 +175,7 @@ MAY_IMPORT = {
     "pyspark_warren": {"pyspark_warren", "warren", "warren_broker"},
 }
 """Which package may know which; of warren_broker the client side may know floor 0 only."""
-SHARED = ("warren_raft.tls_contexts",)
+SHARED = ("warren_raft.tls_contexts", "warren_broker.http_exchange")
 """Modules that every package may know: what is the same for nodes and clients, by one owner."""
 
 
