@@ -23,10 +23,10 @@ from warren_broker.server import service_manager
 from warren_broker.token_keys import KeysUnusable
 from warren_raft.errors import StorageError
 from warren_raft.runtime import open_files
-from warren_raft.runtime.net.certificates import CertificatesUnusable
 from warren_raft.storage.errors import DirectoryOutdated, DirectoryRefused
 from warren_raft.storage.files import is_full
 from warren_raft.storage.identity import IDENTITY
+from warren_raft.tls_contexts import CertificatesUnusable
 
 log = logging.getLogger("warren_broker")
 

@@ -32,7 +32,7 @@ from warren_broker.http_api.settings import ManagementSettings
 from warren_broker.prometheus.settings import PrometheusSettings
 from warren_broker.shovel.static_settings import StaticShovel, check_static
 from warren_broker.token_settings import TokenSettings
-from warren_raft.runtime.net.certificates import TlsFiles
+from warren_raft.tls_contexts import TlsFiles
 
 ENVIRONMENT_PREFIX = "WARREN_"
 OTHER_VARIABLES = {

@@ -21,7 +21,7 @@ from warren_broker.token_keys import KEYS_BYTES_MAX, KeysUnusable, SigningKeys, 
 from warren_broker.token_settings import TokenSettings
 from warren_raft.quoting import quoted
 from warren_raft.runtime.loop import Loop, LoopTimer
-from warren_raft.runtime.net.certificates import checking_context
+from warren_raft.tls_contexts import CertificatesUnusable, TlsFiles, calling_context
 
 log = logging.getLogger(__name__)
 KEYS_ANSWER_S_MAX: Final = 5.0
@@ -112,14 +112,10 @@ def key_fetch(settings: TokenSettings, keys: SigningKeys, loop: Loop) -> KeyFetc
     url = settings.jwks_uri
     if url is None:
         return None
-    authorities = settings.https.cacertfile
     try:
-        context = checking_context(authorities)
-    except (OSError, ssl.SSLError) as wrong:
-        raise KeysUnusable(
-            f"auth_oauth2.https.cacertfile={str(authorities)!r} cannot be used: "
-            f"{getattr(wrong, 'strerror', None) or wrong}"
-        ) from None
+        context = calling_context(TlsFiles(cacertfile=settings.https.cacertfile))
+    except CertificatesUnusable as wrong:
+        raise KeysUnusable(f"auth_oauth2.https: {wrong}") from None
     return KeyFetch(loop, keys, lambda: fetched_keys(url, context))
 
 

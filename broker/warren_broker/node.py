@@ -37,8 +37,9 @@ from warren_raft.quoting import quoted
 from warren_raft.runtime.config import PEER_BACKLOG_BYTES, HostConfig
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.loop import Loop
-from warren_raft.runtime.net.certificates import WatchedFiles, server_context
+from warren_raft.runtime.net.certificates import WatchedFiles
 from warren_raft.storage.files import is_full
+from warren_raft.tls_contexts import server_context
 
 if TYPE_CHECKING:
     from warren_broker.http_api.gateway import HttpApi

@@ -9,10 +9,16 @@ from collections.abc import Sequence
 
 from warren.errors import ConnectionLost, DeadlinePassed, TlsError, UsageError
 from warren.uri import ClientTls
-from warren_raft.tls_contexts import client_side
+from warren_raft.tls_contexts import (
+    CertificatesUnusable,
+    TlsFiles,
+    calling_context,
+    refusal_in_words,
+)
 
 SEND_BYTES_MAX = 256 << 10
 """Bytes that are encrypted at once."""
+OPTIONS = {"certfile": "certFile", "keyfile": "keyFile", "cacertfile": "caFile"}
 
 
 class TlsSocket:
@@ -72,31 +78,11 @@ class TlsSocket:
 
 def client_context(tls: ClientTls) -> ssl.SSLContext:
     """Return the context for these options; raises UsageError that names the file."""
-    for option, path in tls.files().items():
-        try:
-            with open(path, "rb"):
-                pass
-        except OSError as error:
-            raise UsageError(f"cannot read {option}={path!r}: {error.strerror}") from error
-    context = client_side(checks=tls.verify)
-    if tls.verify and tls.ca_file is None:
-        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
-    if tls.ca_file is not None:
-        try:
-            context.load_verify_locations(tls.ca_file)
-        except ssl.SSLError as error:
-            raise UsageError(
-                f"caFile={tls.ca_file!r} holds no certificate in PEM format"
-            ) from error
-    if tls.cert_file is not None:
-        try:
-            context.load_cert_chain(tls.cert_file, tls.key_file, lambda: "")
-        except (ssl.SSLError, ValueError) as error:
-            raise UsageError(
-                f"certFile={tls.cert_file!r}, keyFile={tls.key_file!r}: not a certificate and its "
-                f"private key, without a password, in PEM format ({error})"
-            ) from error
-    return context
+    files = TlsFiles(tls.cert_file, tls.key_file, tls.ca_file)
+    try:
+        return calling_context(files, checks=tls.verify, options=OPTIONS)
+    except CertificatesUnusable as error:
+        raise UsageError(str(error)) from error
 
 
 def secure(
@@ -142,26 +128,10 @@ def _first(buffers: Sequence[memoryview]) -> bytes:
     return b"".join(pieces)
 
 
-def tls_failure(error: ssl.SSLError, where: str) -> ConnectionLost | TlsError:
+def tls_failure(error: BaseException, where: str) -> ConnectionLost | TlsError:
     """Return the error to raise: TlsError where another attempt would meet the same."""
-    reason = getattr(error, "reason", None) or ""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return TlsError(
-            f"the certificate of {where} is refused: {error.verify_message}; caFile names the "
-            "authorities that are accepted"
-        )
-    if reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"):
-        return TlsError(f"{where} does not speak TLS; give its port with TLS, or write amqp://")
-    refused = alert_failure(reason, where)
-    return refused or ConnectionLost(f"connection to {where} lost: {error.strerror or error}")
-
-
-def alert_failure(reason: str, where: str) -> TlsError | None:
-    """Return the error for an alert of the peer, by OpenSSL's name of it; None: it is none."""
-    if "ALERT" not in reason or "INTERNAL" in reason:
-        return None
-    said = reason[reason.index("ALERT") + len("ALERT") :].strip("_").replace("_", " ").lower()
-    return TlsError(
-        f"{where} refuses this TLS connection: {said}; certFile and keyFile are the "
-        "certificate that it is shown"
-    )
+    refused = refusal_in_words(error, where, OPTIONS)
+    if refused is not None:
+        return TlsError(refused)
+    said = getattr(error, "strerror", None) or error
+    return ConnectionLost(f"connection to {where} lost: {said}")

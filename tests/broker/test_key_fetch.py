@@ -31,7 +31,7 @@ from warren_broker.token_check import TokenChecker, TokenRefused
 from warren_broker.token_keys import KEYS_BYTES_MAX, KeysUnusable, SigningKeys
 from warren_broker.token_logins import TokenLogins, token_logins
 from warren_broker.token_settings import TokenSettings
-from warren_raft.runtime.net.certificates import checking_context
+from warren_raft.tls_contexts import TlsFiles, calling_context
 
 if not os.environ.get(STRICT):
     pytest.importorskip("jwt")
@@ -205,7 +205,7 @@ def server(authority: Authority) -> Any:
 
 
 def trusting(authority: Authority) -> ssl.SSLContext:
-    return checking_context(authority.cert)
+    return calling_context(TlsFiles(cacertfile=authority.cert))
 
 
 def test_the_keys_of_an_issuer(authority: Authority, server: KeyServer, tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_an_issuer_that_hangs(
 def test_an_issuer_that_is_not_trusted_or_not_there(server: KeyServer, tmp_path: Path) -> None:
     other = Authority(_made(tmp_path / "other"))
     asked = server.asked
-    for context in (checking_context(None), trusting(other)):
+    for context in (calling_context(TlsFiles()), trusting(other)):
         with pytest.raises(KeysUnusable, match="its certificate is not trusted"):
             fetched_keys(server.url, context)
     assert server.asked == asked, "nothing was asked of it"
@@ -277,7 +277,7 @@ def test_an_authority_that_cannot_be_read_is_named(tmp_path: Path) -> None:
             jwks_uri="https://a/",
             https={"cacertfile": path},  # type: ignore[arg-type]
         )
-        with pytest.raises(KeysUnusable, match=r"https.cacertfile=.* cannot be used"):
+        with pytest.raises(KeysUnusable, match=r"auth_oauth2.https: .*cacertfile="):
             token_logins(settings, World())  # type: ignore[arg-type]
 
 

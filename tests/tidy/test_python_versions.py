@@ -42,8 +42,8 @@ LATER_ARGUMENTS = {
 """(function, argument) of the same kind."""
 UNLIKE = {
     "ssl.create_default_context": (
-        "accepts other certificates since 3.13: warren_raft.runtime.net.certificates."
-        "checking_context, or warren.client_tls.client_context for a client"
+        "accepts other certificates since 3.13: warren_raft.tls_contexts."
+        "calling_context, or warren.client_tls.client_context for a client"
     ),
 }
 """Functions that do different things with different Pythons → what the packages call instead."""

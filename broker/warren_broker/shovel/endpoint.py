@@ -43,8 +43,13 @@ from warren_broker.shovel.uris import (
     VERIFY,
     ShovelUri,
 )
-from warren_raft.runtime.net.certificates import checking_context
-from warren_raft.tls_contexts import client_side
+from warren_raft.tls_contexts import (
+    CertificatesUnusable,
+    TlsFiles,
+    calling_context,
+    client_side,
+    refusal_in_words,
+)
 
 NOT_FOUND: Final = 404
 RESOURCE_LOCKED: Final = 405
@@ -123,20 +128,13 @@ def tls_of(uri: ShovelUri, own: OwnNode, here: bool) -> tuple[ssl.SSLContext, st
 
 def _tls(uri: ShovelUri) -> tuple[ssl.SSLContext, str]:
     given = uri.options
+    names = ("certfile", "keyfile", "cacertfile", "password")
+    certfile, keyfile, cacertfile, password = (given.get(name) for name in names)
+    files = TlsFiles(certfile, keyfile, cacertfile, password)
     try:
-        context = checking_context(given.get("cacertfile"))
-        if given.get("verify", VERIFY[0]) != VERIFY[0]:
-            context = client_side(checks=False)
-        if "certfile" in given:
-            context.load_cert_chain(
-                given["certfile"], given.get("keyfile"), given.get("password", "")
-            )
-    except (OSError, ValueError) as error:
-        names = [given[name] for name in ("cacertfile", "certfile", "keyfile") if name in given]
-        raise InvalidArgument(
-            f"a certificate file of {', '.join(names) or 'the system'} cannot be used on "
-            f"this node: {error}"
-        ) from error
+        context = calling_context(files, checks=given.get("verify", VERIFY[0]) == VERIFY[0])
+    except CertificatesUnusable as error:
+        raise InvalidArgument(f"on this node: {error}") from error
     return context, given.get("server_name_indication", uri.host)
 
 
@@ -145,6 +143,8 @@ def in_words(error: Any) -> str:
     error = _cause(error)
     if isinstance(error, ConnectionClosed | ChannelClosed):
         return f"{error.reply_code} {error.reply_text}"
+    if isinstance(error, ssl.SSLError) and (refusal := refusal_in_words(error, "the other side")):
+        return refusal
     for kind, words in _WORDS.items():
         if isinstance(error, kind):
             return words

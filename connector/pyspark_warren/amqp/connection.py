@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import random
-import re
 import ssl
 import time
 from collections.abc import Callable
@@ -25,7 +24,7 @@ from pyspark_warren.conditions import named_conditions
 from pyspark_warren.errors import BrokerRefusedError, BrokerUnavailableError, WarrenSparkError
 from pyspark_warren.options import Options
 from pyspark_warren.password import login_address
-from warren.client_tls import alert_failure, client_context, tls_failure
+from warren.client_tls import client_context, tls_failure
 from warren.errors import ConnectionLost, TlsError, WarrenError
 from warren_broker.certificate_login import EXTERNAL
 from warren_broker.pika_connections import blocking_connection
@@ -37,9 +36,9 @@ _RETRY_S_FIRST: Final = 0.1
 _RETRY_S_MAX: Final = 5.0
 _TRY_LATER: Final = frozenset({320, 541})
 """Reply codes that mean: this node, now. 320 connection-forced, 541 internal-error."""
+_OF_TLS: Final = (ssl.SSLError, exceptions.AMQPError)
 _LARGE_PASSWORD_BYTES: Final = 4_000
 """A token of more may be too large for the frame with the login, which RabbitMQ does not answer."""
-_ALERT: Final = re.compile(r"\[SSL: (\w+)\]")
 
 _pika_log = logging.getLogger("pika")
 if _pika_log.level == logging.NOTSET:
@@ -205,12 +204,9 @@ def _tls(wrong: Exception, at: str) -> TlsError | None:
     wrong = _innermost(wrong)
     if isinstance(wrong, TlsError):
         return wrong
-    if isinstance(wrong, ssl.SSLError):
-        failure = tls_failure(wrong, at)
-        return failure if isinstance(failure, TlsError) else None
     # With TLS 1.3 a refused client learns it from the first read; pika has only its text then.
-    found = _ALERT.search(str(wrong)) if isinstance(wrong, exceptions.AMQPError) else None
-    return None if found is None else alert_failure(found[1], at)
+    failure = tls_failure(wrong, at) if isinstance(wrong, _OF_TLS) else None
+    return failure if isinstance(failure, TlsError) else None
 
 
 def _refused(wrong: Exception) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from warren_raft.config import RaftConfig
-from warren_raft.runtime.net.certificates import TlsFiles
+from warren_raft.tls_contexts import TlsFiles
 from warren_raft.types import NodeId
 
 Address = tuple[str, int]

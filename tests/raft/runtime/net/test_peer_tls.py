@@ -13,9 +13,9 @@ from tests.raft.runtime.kit import NODES, Cluster, Recorder, until
 from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.loop import Loop
-from warren_raft.runtime.net.certificates import CertificatesUnusable, TlsFiles
 from warren_raft.runtime.net.peer_tls import begins_tls
 from warren_raft.runtime.net.tls import TlsStream
+from warren_raft.tls_contexts import CertificatesUnusable, TlsFiles
 
 
 @pytest.fixture(scope="module")

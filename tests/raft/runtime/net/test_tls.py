@@ -18,15 +18,15 @@ from tests.patience import PATIENCE_S
 from tests.raft.runtime.kit import until
 from warren_raft.runtime.loop import Loop
 from warren_raft.runtime.net import tls
-from warren_raft.runtime.net.certificates import (
+from warren_raft.runtime.net.certificates import WatchedFiles
+from warren_raft.runtime.net.tls import HandshakeBudget, TlsRefused, TlsStream
+from warren_raft.tls_contexts import (
     CertificatesUnusable,
     TlsFiles,
-    WatchedFiles,
-    checking_context,
+    calling_context,
     peer_context,
     server_context,
 )
-from warren_raft.runtime.net.tls import HandshakeBudget, TlsRefused, TlsStream
 
 
 @pytest.fixture(scope="module")
@@ -313,7 +313,9 @@ def test_a_caller_accepts_the_same_certificates_on_every_python(
     authority = Authority(tmp_path, plain=plain)
     made = authority.issue("server")
     world = World(TlsFiles(made.cert, made.key))
-    found = world.client(lambda wrapped: wrapped.version(), checking_context(authority.cert))
+    found = world.client(
+        lambda wrapped: wrapped.version(), calling_context(TlsFiles(cacertfile=authority.cert))
+    )
     world.turn(lambda: found)
     assert found == ["TLSv1.3"]
     world.loop.close()
@@ -328,7 +330,7 @@ def test_a_caller_checks_authority_and_name(files: TlsFiles, tmp_path: Path) -> 
         (TlsFiles(named.cert, named.key), authority.cert, "not valid for 'localhost'"),
     ]:
         world = World(server)
-        found = world.client(lambda wrapped: None, checking_context(trusted))
+        found = world.client(lambda wrapped: None, calling_context(TlsFiles(cacertfile=trusted)))
         world.turn(lambda found=found: found)
         assert isinstance(found[0], ssl.SSLCertVerificationError), found
         assert re.search(text, str(found[0])), found
@@ -396,7 +398,7 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path, authority: Authorit
     text = tmp_path / "text"
     text.write_text("no certificate")
     for files, said in (
-        (TlsFiles(tmp_path / "none.pem"), f"cannot read {tmp_path / 'none.pem'}: No such file"),
+        (TlsFiles(tmp_path / "none.pem"), "none.pem': No such file"),
         (TlsFiles(good.cert, other.key), "the key is not the certificate's"),
         (TlsFiles(text, good.key), "not a certificate and its private key in PEM format"),
         (TlsFiles(good.cert), "not a certificate and its private key in PEM format"),
@@ -449,4 +451,4 @@ def test_changed_files_are_used_once_they_belong_together(
     made.cert.unlink()
     watched.look()
     watched.look()
-    assert watched.current is second and f"cannot read {made.cert}" in caplog.text
+    assert watched.current is second and f"cannot read certfile='{made.cert}'" in caplog.text
