@@ -19,14 +19,14 @@ from warren_broker.http_api.queue_statistics import (
 from warren_broker.http_api.replies import HttpReply, object_not_found
 from warren_broker.http_api.routing_table import HttpRoute, http_route
 from warren_broker.http_api.sample_ranges import Ranges, ranges_of
-from warren_broker.management.connection_values import AMQP_091
+from warren_broker.management.connection_values import PROTOCOL_091
 from warren_broker.message_stats import CHANNEL_COUNTED, COUNTED, OCTETS, PUBLISH
 
 
 def shown_connection(one: dict[str, Any]) -> dict[str, Any]:
     """Return a connection with RabbitMQ's keys."""
     kept = {key: value for key, value in one.items() if key != "user_provided_name" or value}
-    of_10 = ("container_id",) if one["protocol"] == AMQP_091 else ()
+    of_10 = ("container_id",) if one["protocol"] == PROTOCOL_091 else ()
     for key in ("open_channels", "rates", "samples", *of_10):
         kept.pop(key, None)
     kept |= {key: one.get(key) or None for key in ("ssl_protocol", "ssl_cipher")}

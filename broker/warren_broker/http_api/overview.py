@@ -18,7 +18,7 @@ from warren_broker.http_api.samples import (
     SAMPLES_KEPT,
     summed,
 )
-from warren_broker.management.connection_values import AMQP_091
+from warren_broker.management.connection_values import PROTOCOL_091
 from warren_broker.message_stats import COARSE_MS, COARSE_SAMPLES, LENGTHS, NODE_STATS
 from warren_broker.metadata.exchange_types import CHOOSING_KINDS, KEEPING_KINDS, KINDS
 
@@ -124,7 +124,7 @@ async def _clients(call: HttpCall, nodes: list[dict[str, Any]]) -> dict[str, int
     if call.monitors():
         return {key: sum(one[key] for one in nodes) for key in ("connections", "channels")}
     own = await call.get("/connections")
-    channels = sum(one["channels"] for one in own if one["protocol"] == AMQP_091)
+    channels = sum(one["channels"] for one in own if one["protocol"] == PROTOCOL_091)
     return {"connections": len(own), "channels": channels}
 
 

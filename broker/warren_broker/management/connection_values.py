@@ -8,7 +8,7 @@ import msgspec
 
 from warren_broker.management.statistic_values import NodeSamples
 
-AMQP_091: Final = "AMQP 0-9-1"
+PROTOCOL_091: Final = "AMQP 0-9-1"
 """RabbitMQ's word for the protocol."""
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from warren_broker.management.connection_values import (
-    AMQP_091,
+    PROTOCOL_091,
     ChannelInfo,
     ConnectionInfo,
     ConsumerInfo,
@@ -17,7 +17,7 @@ from warren_broker.server.connection_events import TEXT_MAX, said_of_itself
 from warren_raft.runtime.net.stream import Stream
 from warren_raft.runtime.net.tls import TlsStream
 
-PROTOCOL_WORDS: Final = {"0.9.1": AMQP_091, "1.0": "AMQP 1-0"}
+PROTOCOL_WORDS: Final = {"0.9.1": PROTOCOL_091, "1.0": "AMQP 1-0"}
 """RabbitMQ's words for the protocols."""
 
 
