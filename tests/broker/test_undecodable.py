@@ -56,7 +56,7 @@ def view(data: bytes) -> bytes:
 
 
 SNAPSHOT = snapshot.Snapshot(1, 1, 1, 0, (1, 1), 1, (TEXT,), (), b"", b"")
-MANIFEST = manifest.Manifest(groups=(manifest.GroupRow(1, (1, 1), b"", 1, TEXT),))
+MANIFEST = manifest.Manifest(groups=(manifest.GroupRow(1, (1, 1), b"", 1, TEXT, 0, 0),))
 VOTE = messages.Vote(1, TEXT, "b", 3, 10, 2)
 Case = tuple[Callable[[bytes], object], type[Exception], Any]
 CASES: dict[str, Case] = {

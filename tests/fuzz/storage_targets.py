@@ -279,7 +279,7 @@ def files_seeds() -> Iterator[bytes]:
     index = segment.SegmentIndex(
         segment.SegmentName(1, 2, 0), False, 99, SALT, ((1, (1, 1), rows),)
     )
-    row = manifest.GroupRow(1, (1, 1), b"created", 1, "a", 5)
+    row = manifest.GroupRow(1, (1, 1), b"created", 1, "a", 5, 5)
     config = commands.Submission(1, "a", 1, (commands.Enqueue(), commands.Stat()))
     declared = (metadata_commands.AddVhost(Vhost("v")),)
     return _numbered(
@@ -295,7 +295,7 @@ def files_seeds() -> Iterator[bytes]:
             [segment.encode(index)],
             [synced_mark.encode(synced_mark.SyncedMark(1, 99, SALT, 7))],
             [membership.encode(membership.Membership(("a", "b"), ("c",), (("a", 1),)))],
-            [log_identity.encode(log_identity.Birth(("a",), 5)), msgspec.msgpack.encode(("a",))],
+            [log_identity.encode(log_identity.Birth(("a",), 5))],
             [
                 queue_codec.encode_submission(config, b"block"),
                 queue_codec.encode_submission(config),

@@ -221,7 +221,7 @@ class ClusterBootstrap:
         """Mark the cluster formed if group 0, as found on disk, proves it."""
         if found is None:
             return
-        if found.snapshot_index or (self._directory.made_before and found.last_index()):
+        if found.snapshot_index:
             whole = found.first_index() == 1 and found.last_index() > 0
             self.committed((found.read(1),) if whole else ())
 

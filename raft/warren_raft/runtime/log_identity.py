@@ -1,8 +1,7 @@
 """The data of a group's GROUP_CREATED record.
 
 A MessagePack array of [1, voters, member]: the format, the names of the founders (on a member that
-joins: those it asks for the leader), and the member id of this log, 0 on a founder. Before there
-were ids it was the array of the voters alone.
+joins: those it asks for the leader), and the member id of this log, 0 on a founder.
 """
 
 from __future__ import annotations
@@ -44,24 +43,17 @@ def encode(birth: Birth) -> bytes:
     return msgspec.msgpack.encode((FORMAT, birth.voters, birth.member))
 
 
-_NOW = msgspec.msgpack.Decoder(tuple[int, tuple[NodeId, ...], MemberId])
-_BEFORE = msgspec.msgpack.Decoder(tuple[NodeId, ...])
+_DECODER = msgspec.msgpack.Decoder(tuple[int, tuple[NodeId, ...], MemberId])
 
 
 def decode(group: GroupId, data: bytes) -> Birth:
     """Invert `encode`; raises StorageError."""
     try:
-        format_, voters, member = _NOW.decode(data)
-    except msgspec.ValidationError:
-        format_, member = FORMAT, 0
-        try:
-            voters = _BEFORE.decode(data)
-        except UNDECODABLE as error:
-            raise _unreadable(group, str(error)) from error
+        format_, voters, member = _DECODER.decode(data)
     except UNDECODABLE as error:
         raise _unreadable(group, str(error)) from error
     if format_ != FORMAT:
-        raise _unreadable(group, f"format {format_}, this program knows {FORMAT}")
+        raise _unreadable(group, f"format {format_}, this program reads {FORMAT}")
     return Birth(voters, member)
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from warren_raft.storage import manifest, segment, snapshot, wal
-from warren_raft.storage.errors import LogDamaged, LogNewer
+from warren_raft.storage.errors import LogDamaged, LogOfOtherVersion
 from warren_raft.storage.files import Files, is_bad_medium
-from warren_raft.storage.format import Damaged, Data, Newer
+from warren_raft.storage.format import Damaged, Data, OtherVersion
 from warren_raft.storage.identity import Directory
 from warren_raft.storage.manifest import Manifest
 from warren_raft.storage.segment import ID_BASE, SegmentIndex, SegmentName
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 def damaged(path: Path, offset: int, damage: Damaged) -> LogDamaged:
     """Return the error to raise for bytes of that file that cannot be read."""
-    kind = LogNewer if isinstance(damage, Newer) else LogDamaged
+    kind = LogOfOtherVersion if isinstance(damage, OtherVersion) else LogDamaged
     return kind(path, offset, str(damage))
 
 
@@ -104,7 +104,7 @@ def read_catalog(files: Files, directory: Directory) -> Catalog:
     if files.exists(path):
         catalog.manifest = _decoded(files, path, manifest.decode)
         disk = catalog.manifest.disk
-        if disk and disk != int(directory.identity.disk, 16):
+        if disk != int(directory.identity.disk, 16):
             raise LogDamaged(
                 path, 0, f"it was written for disk {disk:016x}, this is {directory.identity.disk}"
             )
@@ -131,7 +131,7 @@ def _read_snapshots(files: Files, directory: Directory, catalog: Catalog) -> Non
             found = _decoded(files, path, snapshot.decode)
             if (found.group, found.index) != key:
                 raise LogDamaged(path, 0, f"it is snapshot {found.index} of group {found.group}")
-        except LogNewer:
+        except LogOfOtherVersion:
             raise
         except LogDamaged as damage:
             catalog.broken.setdefault(key[0], []).append((key[1], damage))

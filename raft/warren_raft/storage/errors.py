@@ -71,14 +71,11 @@ class GroupAlone(LogDamaged):
         )
 
 
-class LogNewer(LogDamaged):
-    """A file that a newer version wrote; nothing was changed."""
+class LogOfOtherVersion(LogDamaged):
+    """A file that another version wrote; nothing was changed."""
 
     def __str__(self) -> str:
-        return (
-            f"{self.path}: {self.reason}; start this node with the version that wrote it, or a "
-            "newer one"
-        )
+        return f"{self.path}: {self.reason}; start this node with the version that wrote it"
 
 
 @dataclass(eq=False, repr=False)

@@ -6,9 +6,6 @@
 | the newest file | `wal/synced` and `synced`: number, salt, and minimum length |
 | the oldest file that is to be replayed | its number: that of the manifest's first file |
 | `wal/synced` and `synced`, both | `node.json`: logged |
-
-Files that a program wrote before links existed are the beginning of the chain: between them, and
-before them, numbers may be missing.
 """
 
 from __future__ import annotations
@@ -59,8 +56,6 @@ def verify(
     ends: dict[int, int] = {}
     for before, number in zip([None, *numbers], numbers, strict=False):
         link = heads[number].link
-        if link is None:
-            continue
         path = directory.wal / file_name(number)
         if link.disk != disk:
             raise LogDamaged(
@@ -113,15 +108,13 @@ def _newest(
         return 0
     known = marks[0]
     for each in marks:
-        if each.disk is not None and each.disk != disk:
+        if each.disk != disk:
             raise LogDamaged(
                 path,
                 0,
                 f"what names the newest file is of disk {each.disk:016x}, this is {disk:016x}",
             )
     newest = numbers[-1] if numbers else 0
-    if known.salt is None:  # of a program that did not mark each file: a lower bound
-        return known.end if known.file == newest else 0
     if known.file >= max(first_file, 1) and known.file not in heads:
         raise _missing(directory, known.file, path)
     if known.file in heads and heads[known.file].salt != known.salt:

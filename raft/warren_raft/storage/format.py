@@ -12,7 +12,7 @@ A record:
 
 | at | what |
 | --- | --- |
-| 0 | u32 the file's salt; in files of version 1 the magic `WREC` |
+| 0 | u32 the file's salt |
 | 4 | u32 crc32 of everything from byte 8 to the record's end, started from the file's salt |
 | 8 | u32 length of the data, u8 kind, u8 entry kind, u16 0 |
 | 16 | u64 batch, u64 group, u64 index, u64 term, u64 time_ms |
@@ -40,14 +40,14 @@ removed) must be followed by its GROUP_DELETED.
 LIVE is an entry that another member's snapshot refers to, received with it; BASE says that the
 snapshot is on disk, with all of them.
 
-LINK is the first record of file n of version 2, and occurs nowhere else. It is written with the
-header, before the file has its name. It names file n - 1 by its salt and by the byte at which its
-records end, which were on disk by then; both are 0 when there was no such file, or it need not be
-replayed any more. What follows that byte in file n - 1 is ignored: zeros of space that was
-allocated ahead, or records of an earlier use of that space. `reserved` is the length up to
-which the file's space was allocated ahead when it was begun; 0: the file grows as it is written.
-disk is that of the directory (`identity`). Version 1 has no LINK: it is not known whether there was
-a file n - 1.
+LINK is the first record of file n of the log, and occurs nowhere else (the data file of a segment
+has none). It is written with the header, before the file has its name. It names file n - 1 by its
+salt and by the byte at which its records end, which were on disk by then; both are 0 when there was
+no such file, or it need not be replayed any more. What follows that byte in file n - 1 is ignored:
+zeros of space that was allocated ahead, or records of an earlier use of that space. `reserved` is
+the length up to which the file's space was allocated ahead when it was begun; 0: the file grows as
+it is written.
+disk is that of the directory (`identity`).
 """
 
 from __future__ import annotations
@@ -60,11 +60,8 @@ from typing import NamedTuple, TypeAlias
 from warren_raft.checksum import crc32
 from warren_raft.types import Entry, EntryKind
 
-VERSION = 2
-VERSION_DATA = 1
-"""Version of a file without a LINK: a segment's data, and files of earlier programs."""
+VERSION = 1
 FILE_MAGIC = b"WARRNWAL"
-RECORD_MAGIC = b"WREC"
 FILE_HEADER_BYTES = 40
 RECORD_HEADER_BYTES = 56
 DATA_BYTES_MAX = 1 << 30
@@ -75,9 +72,8 @@ _START = struct.Struct("<II")
 _BODY = struct.Struct("<IBBHQQQQQ")
 _WHOLE = struct.Struct("<IIIBBHQQQQQ")
 _RESERVED = struct.Struct("<Q")
-_OLD_TAG = int.from_bytes(RECORD_MAGIC, "little")
 FIRST_RECORD = FILE_HEADER_BYTES + RECORD_HEADER_BYTES + _RESERVED.size
-"""Where the first batch begins in a file with a LINK."""
+"""Where the first batch begins in a file of the log."""
 
 Data: TypeAlias = bytes | memoryview
 EntryParts: TypeAlias = tuple[int, int, EntryKind, int, bytes]
@@ -127,8 +123,8 @@ class Damaged(Exception):
     """Bytes that are not a valid record; the text says why."""
 
 
-class Newer(Damaged):
-    """Intact bytes that a newer version wrote: they are refused, not repaired."""
+class OtherVersion(Damaged):
+    """Intact bytes that another version wrote: they are refused, not repaired."""
 
 
 class Link(NamedTuple):
@@ -144,22 +140,17 @@ class Link(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The head of a file; link None: it was written before links existed."""
+    """The head of a file of the log."""
 
     number: int
     salt: int
     batch: int
-    link: Link | None
-
-    @property
-    def first_record(self) -> int:
-        """The offset of its first batch."""
-        return FILE_HEADER_BYTES if self.link is None else FIRST_RECORD
+    link: Link
 
     @property
     def tag(self) -> bytes:
         """The first bytes of each of its records."""
-        return RECORD_MAGIC if self.link is None else self.salt.to_bytes(4, "little")
+        return self.salt.to_bytes(4, "little")
 
 
 def encode_head(number: int, salt: int, batch: int, link: Link) -> bytes:
@@ -168,14 +159,12 @@ def encode_head(number: int, salt: int, batch: int, link: Link) -> bytes:
     record = encode_record(
         salt, 0, RecordKind.LINK, number - 1, link.end, link.salt, data, 0, link.disk
     )
-    return _file_header(VERSION, number, salt, batch) + record + data
+    return encode_file_header(number, salt, batch) + record + data
 
 
 def decode_head(data: Data) -> Head:
-    """Invert `encode_head`, for files of either version; raises Damaged."""
-    version, number, salt, batch = _decode_file_header(data)
-    if version == VERSION_DATA:
-        return Head(number, salt, batch, None)
+    """Invert `encode_head`; raises Damaged."""
+    number, salt, batch = decode_file_header(data)
     record = decode_record(salt, data, FILE_HEADER_BYTES)
     if record.kind is not RecordKind.LINK or record.end != FIRST_RECORD:
         raise Damaged(f"its first record is {record.kind.name}, not LINK")
@@ -184,33 +173,25 @@ def decode_head(data: Data) -> Head:
 
 
 def encode_file_header(number: int, salt: int, batch: int) -> bytes:
-    """Encode the head of a data file without a LINK; salt: unsigned 32 bit."""
-    return _file_header(VERSION_DATA, number, salt, batch)
+    """Encode the header, all of the head of a segment's data file; salt: unsigned 32 bit."""
+    start = _FILE.pack(FILE_MAGIC, VERSION, salt, number, batch)
+    return start + _FILE_CRC.pack(crc32(start), 0)
 
 
 def decode_file_header(data: Data) -> tuple[int, int, int]:
     """Return (number, salt, first batch) of a file; raises Damaged."""
-    return _decode_file_header(data)[1:]
-
-
-def _file_header(version: int, number: int, salt: int, batch: int) -> bytes:
-    start = _FILE.pack(FILE_MAGIC, version, salt, number, batch)
-    return start + _FILE_CRC.pack(crc32(start), 0)
-
-
-def _decode_file_header(data: Data) -> tuple[int, int, int, int]:
     if len(data) < FILE_HEADER_BYTES:
         raise Damaged(f"the file has {len(data)} bytes, its header alone has {FILE_HEADER_BYTES}")
     magic, version, salt, number, batch = _FILE.unpack_from(data)
     if magic != FILE_MAGIC:
         raise Damaged(f"it starts with {bytes(magic)!r}, not with {FILE_MAGIC!r}")
     whole = _FILE_CRC.unpack_from(data, _FILE.size) == (crc32(data[: _FILE.size]), 0)
-    if not VERSION_DATA <= version <= VERSION:
-        kind = Newer if whole else Damaged
-        raise kind(f"it has format version {version}, this program knows {VERSION}")
+    if version != VERSION:
+        kind = OtherVersion if whole else Damaged
+        raise kind(f"it has format version {version}, this program reads {VERSION}")
     if not whole:
         raise Damaged("the checksum of the file's header is wrong")
-    return version, number, salt, batch
+    return number, salt, batch
 
 
 def encode_record(
@@ -247,7 +228,7 @@ def decode_record(salt: int, file: Data, offset: int) -> Record:
     tag, crc, length, kind, entry_kind, zero, batch, group, index, term, time_ms = (
         _WHOLE.unpack_from(file, offset)
     )
-    if tag != salt and tag != _OLD_TAG:
+    if tag != salt:
         raise Damaged(f"no record of this file starts here: {bytes(file[offset : offset + 4])!r}")
     end = offset + RECORD_HEADER_BYTES + length
     if length > DATA_BYTES_MAX or end > len(file):
@@ -255,7 +236,7 @@ def decode_record(salt: int, file: Data, offset: int) -> Record:
     if crc32(file[offset + 8 : end], salt) != crc:
         raise Damaged("the record's checksum is wrong")
     if kind not in KINDS or zero:
-        raise Newer(f"a record of unknown kind {kind} from a newer version")
+        raise OtherVersion(f"a record of unknown kind {kind} from a newer version")
     data = file[offset + RECORD_HEADER_BYTES : end]
     return Record(offset, RecordKind(kind), entry_kind, batch, group, index, term, time_ms, data)
 
@@ -265,7 +246,9 @@ def decode_entry(record: Record) -> Entry:
     try:
         kind = EntryKind(record.entry_kind)
     except ValueError:
-        raise Newer(f"an entry of unknown kind {record.entry_kind} from a newer version") from None
+        raise OtherVersion(
+            f"an entry of unknown kind {record.entry_kind} from a newer version"
+        ) from None
     return Entry(record.index, record.term, kind, record.time_ms, bytes(record.data))
 
 
@@ -275,7 +258,7 @@ def intact_entry(
     """Return the entry in the record at `offset` if it is intact, and that entry of the group.
 
     The quick way of `decode_record` and `decode_entry` through many neighbours: None is not yet
-    damage, they say what it is, and read records of earlier versions, too.
+    damage, they say what it is.
     """
     end = offset + RECORD_HEADER_BYTES + length
     if end > len(file):

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Sequence
 
 from warren_raft.checksum import crc32
-from warren_raft.storage.format import Damaged, Data, Newer
+from warren_raft.storage.format import Damaged, Data, OtherVersion
 
 SEAL_HEADER_BYTES = 24
 _START = struct.Struct("<8sI")
@@ -33,13 +33,8 @@ def seal(magic: bytes, version: int, parts: Sequence[Data]) -> bytes:
     return b"".join((start, _CRC.pack(crc), length, *parts))
 
 
-def version_of(file: Data) -> int:
-    """Return the format version of a file that `unseal` has accepted."""
-    return int(_START.unpack_from(file)[1])
-
-
 def unseal(magic: bytes, version: int, file: Data) -> memoryview:
-    """Return the payload of a file of that version or an earlier one; raises Damaged."""
+    """Return the payload of a file of that version; raises Damaged."""
     if len(file) < SEAL_HEADER_BYTES:
         raise Damaged(f"the file has {len(file)} bytes, its header alone has {SEAL_HEADER_BYTES}")
     found, its_version = _START.unpack_from(file)
@@ -50,9 +45,9 @@ def unseal(magic: bytes, version: int, file: Data) -> memoryview:
     payload = memoryview(file)[SEAL_HEADER_BYTES:]
     whole = memoryview(file)
     whole_crc = crc32(payload, crc32(whole[16:SEAL_HEADER_BYTES], crc32(whole[: _START.size])))
-    if not 0 < its_version <= version:
-        kind = Newer if whole_crc == crc else Damaged
-        raise kind(f"it has format version {its_version}, this program knows {version}")
+    if its_version != version:
+        kind = OtherVersion if whole_crc == crc else Damaged
+        raise kind(f"it has format version {its_version}, this program reads {version}")
     if length != len(payload):
         raise Damaged(f"{length} bytes should follow the header, {len(payload)} do")
     if whole_crc != crc:

@@ -4,7 +4,7 @@
 
 | field | what |
 | --- | --- |
-| format | 5 |
+| format | 1 |
 | cluster, node | names; another one's directory is refused |
 | disk | 64 random bits, drawn when the directory was made, 16 hexadecimal digits |
 | formed | the cluster is known to exist: an entry of group 0 was committed |
@@ -15,9 +15,6 @@
 | outdated | why this directory is known to be an older copy; "": it is not |
 | vouched | name to [disk, write, boot id]: each peer's position (`runtime/peer_write_marks.py`) |
 | checksum | crc32 of the object as it is written with an empty checksum, 8 hexadecimal digits |
-
-Format 1 had format, cluster and node alone; a start completes it. Format 2 had no checksum: the
-next change gives it one. Format 3 had neither `logged` nor `outdated`, format 4 no `vouched`.
 
 Without a checksum one damaged digit of `disk` is another disk: the node would register as one that
 lost its data, and groups that only it holds would start again, empty.
@@ -42,15 +39,7 @@ from warren_raft.storage.manifest import NAME as MANIFEST
 from warren_raft.types import NodeId
 from warren_raft.undecodable import UNDECODABLE
 
-FORMAT = 5
-FORMAT_LOGGED = 4
-"""Since this format the file says whether there is a log, and must equal its encoding."""
-ADDED = {"logged": 4, "outdated": 4, "vouched": 5}
-"""The format that introduced a field, for fields that earlier formats did not have."""
-FORMAT_CHECKSUM = 3
-"""The first format with a checksum."""
-FORMAT_DISK = 2
-"""The first format with a disk id."""
+FORMAT = 1
 DISK_DIGITS = 16
 IDENTITY = "node.json"
 LOCK = "lock"
@@ -68,7 +57,7 @@ class Identity(msgspec.Struct, frozen=True):
     format: int
     cluster: str
     node: str
-    disk: str = ""
+    disk: str
     formed: bool = False
     cluster_id: str = ""
     founders: dict[NodeId, str] = {}
@@ -79,21 +68,16 @@ class Identity(msgspec.Struct, frozen=True):
     checksum: str = ""
 
     def sealed(self) -> Identity:
-        """Return the same in the newest format, with its checksum."""
-        plain = msgspec.structs.replace(self, format=FORMAT, checksum="")
-        return msgspec.structs.replace(plain, checksum=plain.reckoned())
+        """Return the same with its checksum."""
+        return msgspec.structs.replace(self, checksum=self.reckoned())
 
     def reckoned(self) -> str:
         """Return the checksum that it should have."""
         return f"{crc32(msgspec.structs.replace(self, checksum='').encoded()):08x}"
 
     def encoded(self) -> bytes:
-        """Encode it as a file of its format."""
-        fields = msgspec.structs.asdict(self)
-        for name, since in ADDED.items():
-            if self.format < since:
-                del fields[name]
-        return msgspec.json.encode(fields)
+        """Encode it as the file."""
+        return msgspec.json.encode(self)
 
 
 def draw_disk() -> int:
@@ -102,34 +86,23 @@ def draw_disk() -> int:
 
 
 class Directory:
-    """A data directory, locked for as long as this object is open.
+    """A data directory, locked for as long as this object is open."""
 
-    made_before  it was made by a version without disk ids, and has no disk id on disk yet
-    """
-
-    def __init__(
-        self, path: Path, lock: int, files: Files, identity: Identity, made_before: bool
-    ) -> None:
+    def __init__(self, path: Path, lock: int, files: Files, identity: Identity) -> None:
         self.path = path
         self.wal = path / WAL
         self.segments = path / SEGMENTS
         self.snapshots = path / SNAPSHOTS
         self.identity = identity
-        self.made_before = made_before
         self._lock = lock
         self._files = files
         self._changing = threading.Lock()
-
-    def complete(self) -> None:
-        """Write the fields that an earlier version did not have; its log was read and is intact."""
-        if self.made_before:
-            _write(self._files, self.path, self.identity)
 
     def change(self, **fields: Any) -> None:
         """Durably replace fields of the identity; raises OSError, having changed nothing."""
         with self._changing:  # the log's thread records that there is a log
             identity = msgspec.structs.replace(self.identity, **fields).sealed()
-            if identity != self.identity.sealed():
+            if identity != self.identity:
                 _write(self._files, self.path, identity)
                 self.identity = identity
 
@@ -183,15 +156,12 @@ def open_directory(
             _write(files, path, found)
         else:
             found = _known(files, path, cluster, node)
-        made_before = found.format < FORMAT_DISK
-        if made_before:
-            found = _new(cluster, node, draw)
         for name in PARTS:
             files.make_directory(path / name)
     except BaseException:
         files.close(lock)
         raise
-    return Directory(path, lock, files, found, made_before)
+    return Directory(path, lock, files, found)
 
 
 def _refuse_what_is_not_empty(files: Files, path: Path) -> None:
@@ -219,11 +189,12 @@ def _known(files: Files, path: Path, cluster: str, node: str) -> Identity:
         raise DirectoryRefused(
             path, f"{IDENTITY} cannot be read ({error})", f"restore {IDENTITY} from a copy"
         ) from None
-    if found.format > FORMAT:
+    if found.format != FORMAT:
         raise DirectoryRefused(
             path,
-            f"it was written in format {found.format}, this program knows formats up to {FORMAT}",
-            "start it with the version that wrote it, or a newer one",
+            f"it has format {found.format}, and this version reads format {FORMAT} alone: a later "
+            "version wrote it, or one from before the release 0.1.0",
+            "start it with the version that wrote it, or give this node an empty directory",
         )
     if found.cluster != cluster:
         raise DirectoryRefused(
@@ -247,12 +218,11 @@ def _known(files: Files, path: Path, cluster: str, node: str) -> Identity:
 
 def _damage(found: Identity, data: bytes) -> str:
     """Return the damage found in it; "": none."""
-    if found.format >= FORMAT_LOGGED and data.rstrip() != found.encoded():
+    if data.rstrip() != found.encoded():
         return "it differs from its encoding"  # else a field with a damaged name would be ignored
-    if found.checksum != found.reckoned() and (found.checksum or found.format >= FORMAT_CHECKSUM):
+    if found.checksum != found.reckoned():
         return "its checksum is wrong"
-    digits = [found.disk, *found.founders.values()] if found.format >= FORMAT_DISK else []
-    for disk in digits:
+    for disk in (found.disk, *found.founders.values()):
         if not re.fullmatch(f"[0-9a-f]{{{DISK_DIGITS}}}", disk):
             return f"{disk!r} is not a disk id"
     return ""

@@ -1,6 +1,6 @@
 """The manifest: the groups' state as of the log files that were removed.
 
-`groups.manifest`, framed as in `framed_file` with magic `WARRNGRP` and version 3; the payload is a
+`groups.manifest`, framed as in `framed_file` with magic `WARRNGRP` and version 1; the payload is a
 MessagePack array:
 
 | field | what |
@@ -8,14 +8,13 @@ MessagePack array:
 | first_file | number of the oldest WAL file that must be replayed |
 | position | [batch, record]: every record before it is reflected here |
 | groups | array of [group, born, created, term, vote, last, held], ascending |
-| disk | the directory id (`identity`) that it was written for; 0: unknown |
+| disk | the directory id (`identity`) that it was written for |
 
 groups lists each group that existed then. born is the position of its GROUP_CREATED, created its
 data; vote "" is none; last is the end of the group's log: what segments have above it was replaced
 by a shorter log. held is the last entry that was written before `position`: `last`, or 0 while
-another member's snapshot may be about to replace the log. Version 2 has neither
-`disk` nor `held`, version 1 no `last` either: segments had only what was final. It is written only
-when everything before `position` is on disk, and replaces the earlier one by a rename.
+another member's snapshot may be about to replace the log. It is written only when everything before
+`position` is on disk, and replaces the earlier one by a rename.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from warren_raft.types import GroupId, Index, NodeId, Term
 from warren_raft.undecodable import UNDECODABLE
 
 MAGIC = b"WARRNGRP"
-VERSION = 3
+VERSION = 1
 NAME = "groups.manifest"
 
 
@@ -41,8 +40,8 @@ class GroupRow(msgspec.Struct, frozen=True, array_like=True):
     created: bytes
     term: Term
     vote: NodeId
-    last: Index | None = None
-    held: Index = 0
+    last: Index
+    held: Index
 
 
 class Manifest(msgspec.Struct, frozen=True, array_like=True):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from warren_raft.storage import quarantine
-from warren_raft.storage.errors import GroupAlone, LogDamaged, LogNewer
+from warren_raft.storage.errors import GroupAlone, LogDamaged, LogOfOtherVersion
 from warren_raft.storage.files import Files
 from warren_raft.storage.identity import Directory, draw_disk, open_directory
 from warren_raft.storage.log_files import LogFiles
@@ -59,7 +59,6 @@ def open_log(
         recovered, memtable = _recover(
             files, directory, memtable_bytes, draw, may_heal if others else None
         )
-        directory.complete()
         quarantine.report(files, directory)
     except BaseException:
         directory.close()
@@ -88,7 +87,7 @@ def _recover(
         if outdated:
             raise LogDamaged(directory.path, 0, outdated)
         return recover(files, directory, memtable, may_heal), memtable
-    except LogNewer:
+    except LogOfOtherVersion:
         raise
     except LogDamaged as damage:
         if may_heal is None or isinstance(damage, GroupAlone):

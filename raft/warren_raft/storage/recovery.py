@@ -15,7 +15,7 @@ from warren_raft.storage.format import (
     Damaged,
     Head,
     Link,
-    Newer,
+    OtherVersion,
     Record,
     RecordKind,
     decode_entry,
@@ -295,7 +295,7 @@ class _File:
             self.data = memoryview(files.read(self.path))
         self.ended = True  # whether the last record's batch has its BATCH_END
         self.position = (0, 0)
-        self.offset = head.first_record
+        self.offset = FIRST_RECORD
         self.end: int | None = None  # where its records end; None: not known
         self.synced = 0  # the bytes known to have been on disk
 
@@ -322,7 +322,7 @@ class _File:
             try:
                 record = decode_record(salt, self.data, self.offset)
             except Damaged as damage:
-                if not newest or isinstance(damage, Newer):
+                if not newest or isinstance(damage, OtherVersion):
                     raise damaged(self.path, self.offset, damage) from None
                 self._refuse_unless_torn(salt, self.offset, str(damage))
                 return None if self._unused() else (self.path, self.offset, size - self.offset)
@@ -337,9 +337,8 @@ class _File:
 
         It holds zeros, or what the space was used for before: records with another salt.
         """
-        link = self.head.link
         rest = bytes(self.data[self.offset :])
-        return link is not None and link.reserved > 0 and self.head.tag not in rest
+        return self.head.link.reserved > 0 and self.head.tag not in rest
 
     def _refuse_unless_torn(self, salt: int, offset: int, damage: str) -> None:
         if offset < self.synced:

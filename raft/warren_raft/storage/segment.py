@@ -4,7 +4,7 @@ A segment is a data file, in the format of a WAL file (`format`), with only thos
 index lists; and the index, `segments/FIRST-LAST.GENERATION.idx` (WAL file numbers of 12 digits,
 generation of 4): it holds the retained entries of those WAL files. The data are in
 `segments/FIRST-LAST.GENERATION.seg`, or, when most of a WAL file is retained, in that file itself.
-The index is framed as in `framed_file` with magic `WARRNIDX` and version 3; the payload:
+The index is framed as in `framed_file` with magic `WARRNIDX` and version 1; the payload:
 
 | at | what |
 | --- | --- |
@@ -20,9 +20,6 @@ A group:
 | 32 | u64 index[count], ascending; u64 term[count], 0 where only the record has it |
 | | u32 offset[count] of the record in the data file, u32 length[count] of the entry's data |
 | | u64 config[configs]: which of the indexes are CONFIG entries, ascending |
-
-In version 1 the field `configs` is 0: there were no CONFIG entries. Since version 3 the records of
-the data file may begin with its salt (`format`).
 """
 
 from __future__ import annotations
@@ -37,7 +34,7 @@ from warren_raft.storage.snapshot import Position
 from warren_raft.types import GroupId
 
 MAGIC = b"WARRNIDX"
-VERSION = 3
+VERSION = 1
 INDEX_SUFFIX = ".idx"
 DATA_SUFFIX = ".seg"
 ID_BASE = 1 << 31

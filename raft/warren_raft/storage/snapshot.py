@@ -1,7 +1,7 @@
 """A machine's state as a file, with what the log needs of it.
 
 `snapshots/GROUP-INDEX.snap` (decimal, 20 digits each), framed as in `framed_file` with magic
-`WARRNSNP` and version 3; the payload is a MessagePack array:
+`WARRNSNP` and version 1; the payload is a MessagePack array:
 
 | field | what |
 | --- | --- |
@@ -15,26 +15,22 @@
 | base | [file, batch, record, last]: the last snapshot of another member that replaced |
 | | this one's log was up to `last`; entries above it are void in WAL files below `file` |
 | | and in records before (batch, record); zeros: there was none |
-
-Version 1 ends with `state`: all ids were 0, and there was no base. In versions 1 and 2 `live` is a
-u64 per entry.
 """
 
 from __future__ import annotations
 
-from array import array
 from typing import NamedTuple
 
 import msgspec
 
 from warren_raft.index_set import Indexes
 from warren_raft.storage.format import Damaged, Data
-from warren_raft.storage.framed_file import seal, unseal, version_of
+from warren_raft.storage.framed_file import seal, unseal
 from warren_raft.types import GroupId, Index, NodeId, Term, TimeMs
 from warren_raft.undecodable import UNDECODABLE
 
 MAGIC = b"WARRNSNP"
-VERSION = 3
+VERSION = 1
 SUFFIX = ".snap"
 
 Position = tuple[int, int]
@@ -99,9 +95,6 @@ def decode(file: Data) -> Snapshot:
     except UNDECODABLE as error:
         raise Damaged(f"its payload is not a snapshot ({error})") from None
     try:
-        if version_of(file) < 3:
-            live = Indexes.of(array("Q", snapshot.live))
-            return msgspec.structs.replace(snapshot, live=live.tobytes())
         snapshot.live_indexes()
     except (ValueError, AssertionError) as error:
         raise Damaged(f"its list of live entries is invalid ({error})") from None

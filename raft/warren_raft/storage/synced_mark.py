@@ -5,12 +5,10 @@ one sector), the second one when the first one is on disk:
 
 | at | what |
 | --- | --- |
-| 0 | magic `WARRNSYN`, u32 version = 2, u32 salt of that file |
+| 0 | magic `WARRNSYN`, u32 version = 1, u32 salt of that file |
 | 16 | u64 number of a file of the log, u64 bytes of it that are on disk |
 | 32 | u64 disk, the directory's (`identity`) |
 | 40 | u32 crc32 of bytes 0..39, u32 0 |
-
-Version 1 was `wal/synced` alone, with 0 for the salt, and the crc32 at 32, without a disk.
 
 Every file of the log names the one before it (`format`, LINK). These two name the newest one: they
 are written when it is begun, before anything in it is acknowledged; so a newest file that is
@@ -43,48 +41,37 @@ from warren_raft.storage.wal import Wal
 log = logging.getLogger("warren.raft")
 
 NAME = SYNCED
-VERSION = 2
+VERSION = 1
 MAGIC = b"WARRNSYN"
 BUSY_BEATS = 10
 """Heartbeats between two marks of a log that is written to continuously."""
-_HEAD = struct.Struct("<8sI")
 _BODY = struct.Struct("<8sIIQQQ")
-_BODY_1 = struct.Struct("<8sIIQQ")
 _CRC = struct.Struct("<II")
 
 
 class SyncedMark(NamedTuple):
-    """A mark: file `file` of the log is on disk up to byte `end`; 0, 0: not known.
-
-    salt, disk  None: not known (version 1)
-    """
+    """A mark: file `file` of the log is on disk up to byte `end`; 0, 0: not known."""
 
     file: int = 0
     end: int = 0
-    salt: int | None = None
-    disk: int | None = None
+    salt: int = 0
+    disk: int = 0
 
 
 def encode(synced: SyncedMark) -> bytes:
     """Encode the file."""
-    body = _BODY.pack(MAGIC, VERSION, synced.salt or 0, synced.file, synced.end, synced.disk or 0)
+    body = _BODY.pack(MAGIC, VERSION, synced.salt, synced.file, synced.end, synced.disk)
     return body + _CRC.pack(crc32(body), 0)
 
 
 def decode(data: bytes) -> SyncedMark:
     """Decode such a file; SyncedMark() when it is damaged."""
-    if len(data) < _HEAD.size:
+    if len(data) < _BODY.size + _CRC.size:
         return SyncedMark()
-    magic, version = _HEAD.unpack_from(data)
-    body = {1: _BODY_1, VERSION: _BODY}.get(version)
-    if magic != MAGIC or body is None or len(data) < body.size + _CRC.size:
+    magic, version, salt, file, end, disk = _BODY.unpack_from(data)
+    whole = _CRC.unpack_from(data, _BODY.size) == (crc32(data[: _BODY.size]), 0)
+    if magic != MAGIC or version != VERSION or not whole:
         return SyncedMark()
-    if _CRC.unpack_from(data, body.size) != (crc32(data[: body.size]), 0):
-        return SyncedMark()
-    if body is _BODY_1:
-        _, _, _, file, end = body.unpack_from(data)
-        return SyncedMark(file, end) if len(data) == body.size + _CRC.size else SyncedMark()
-    _, _, salt, file, end, disk = body.unpack_from(data)
     return SyncedMark(file, end, salt, disk)
 
 

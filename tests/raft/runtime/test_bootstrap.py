@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import msgspec
 import pytest
 
 from tests.raft.runtime.forming import ABC, Nodes
-from tests.raft.storage.kit import take_links_out
 from warren_raft.runtime.bootstrap import BootstrapPlan
 from warren_raft.storage.identity import Identity
 
@@ -200,25 +198,6 @@ def test_two_clusters_of_one_name_do_not_mix(
     nodes.until(lambda: "are of two clusters that are both named 'test'" in caplog.text)
     nodes.until(lambda: "refused by the peer" in caplog.text)
     assert not nodes.hosts["a"].connected("b") and not nodes.hosts["b"].connected("a")
-
-
-def test_a_directory_of_before_counts_as_formed(nodes: Nodes) -> None:
-    nodes.form()
-    ids = {host._logs.directory.identity.cluster_id for host in nodes.hosts.values()}
-    nodes.stop(*ABC)
-    for name in ABC:
-        said = {"format": 1, "cluster": "test", "node": name}
-        (nodes.root / name / "node.json").write_text(json.dumps(said))
-        take_links_out(nodes.root / name)
-    for name in ABC:
-        host = nodes.start(name)
-        assert host.cluster_id and nodes.found[name].stored
-    nodes.serves(*ABC)
-    assert {h._logs.directory.identity.cluster_id for h in nodes.hosts.values()} == ids
-    nodes.wipe("a")
-    nodes.start("a")
-    nodes.until(lambda: "a" in nodes.found)
-    assert nodes.found["a"].joining
 
 
 def test_founders_restart_with_no_peers_in_their_configuration(nodes: Nodes) -> None:

@@ -16,7 +16,13 @@ import pytest
 
 from tests.patience import PATIENCE_S
 from warren.ports import ReservedPorts
-from warren_raft.storage.format import RECORD_HEADER_BYTES, Damaged, decode_head, decode_record
+from warren_raft.storage.format import (
+    FIRST_RECORD,
+    RECORD_HEADER_BYTES,
+    Damaged,
+    decode_head,
+    decode_record,
+)
 
 ROUNDS = 4
 """Leaders that are killed, and followed within PROMPT_S."""
@@ -108,7 +114,7 @@ class Processes:
         newest = sorted((self.root / node / "wal").glob("*.wal"))[-1]
         data = newest.read_bytes()
         head = decode_head(data)
-        at = last = head.first_record
+        at = last = FIRST_RECORD
         with suppress(Damaged):
             while at < len(data):
                 last, at = at, decode_record(head.salt, data, at).end

@@ -13,7 +13,6 @@ from pathlib import Path
 from tests.patience import PATIENCE_S
 from warren_raft.index_set import Indexes
 from warren_raft.storage.files import Files
-from warren_raft.storage.format import FIRST_RECORD, decode_head, encode_file_header
 from warren_raft.storage.group_store import GroupStore
 from warren_raft.storage.log_store import LogCallbacks, LogStore
 from warren_raft.storage.opened_log import open_log
@@ -137,13 +136,13 @@ def wal_files(root: Path) -> list[Path]:
     return sorted((root / "wal").glob("*.wal"))
 
 
-def before_there_were_links(root: Path) -> None:
-    """Write a directory of an older version, in which files did not name each other.
+def frozen_directory(root: Path) -> None:
+    """Write a directory of format 1, as it was written when that was the newest one.
 
-    Groups 1 and 2 have entries up to 16, of terms 2 and 4; 3 was deleted. There are two segments,
-    files 6 to 8 of the log, and a snapshot of group 1 up to entry 10 which refers to 2 and 9.
+    Groups 1 and 2 have entries up to 16, of terms 2 and 4; 3 was deleted. There are segments,
+    files of the log, and a snapshot of group 1 up to entry 10 which refers to 2 and 9.
     """
-    frozen = Path(__file__).with_name("directory_without_links.json")
+    frozen = Path(__file__).with_name("directory_of_format_1.json")
     for part in ("wal", "segments", "snapshots"):
         (root / part).mkdir(parents=True)
     for name, data in json.loads(frozen.read_text()).items():
@@ -153,14 +152,3 @@ def before_there_were_links(root: Path) -> None:
 def marks(root: Path) -> list[Path]:
     """The two files that name the newest file of the log."""
     return [root / "wal" / "synced", root / "synced"]
-
-
-def take_links_out(root: Path) -> None:
-    """What a program wrote that did not name each file elsewhere."""
-    for path in wal_files(root):
-        data = path.read_bytes()
-        head = decode_head(data)
-        start = encode_file_header(head.number, head.salt, head.batch)
-        path.write_bytes(start + data[FIRST_RECORD:])
-    for path in marks(root):
-        path.unlink()

@@ -93,17 +93,6 @@ def test_what_a_crash_or_the_manifest_explains_is_no_damage() -> None:
     assert chain({2: head(2, Link(DISK)), 3: head(3)}, mark(), first=2).ends == {2: 1003}
 
 
-def test_files_without_links_begin_the_chain_and_may_have_gaps() -> None:
-    old = {2: Head(2, 7, 20, None), 5: Head(5, 8, 50, None)}
-    assert chain(old, SyncedMark(5, 60), first=1).synced == 60
-    assert chain(old, SyncedMark(4, 60)).synced == 0, "of a program that did not mark each file"
-    linked = dict(old) | {6: Head(6, 9, 60, Link(DISK, 8, 333))}
-    assert chain(linked, mark(6, salt=9)).ends == {5: 333}
-    gap = dict(old) | {7: Head(7, 9, 60, Link(DISK, 8, 333))}
-    with pytest.raises(LogDamaged, match="00006.wal.*missing"):
-        chain(gap, mark(7, salt=9))
-
-
 class MemoryFiles:
     """The two files that name the newest one; `error` fails the next write."""
 
@@ -203,7 +192,7 @@ def test_the_newest_of_two_is_believed_and_what_is_not_whole_says_nothing() -> N
     assert [each[:2] for each in said(files)] == [(3, 10), (2, 90)]
     whole = encode(mark())
     for data in (b"", whole[:-1], b"X" + whole[1:], whole[:40] + bytes(8)):
-        assert decode(data) == SyncedMark() == (0, 0, None, None), data
+        assert decode(data) == SyncedMark() == (0, 0, 0, 0), data
 
 
 class Rest:

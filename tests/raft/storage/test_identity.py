@@ -7,12 +7,11 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from zlib import crc32
 
 import pytest
 
-from tests.raft.storage.kit import Disk, before_there_were_links
-from warren_raft.storage.errors import DirectoryRefused, LogDamaged
+from tests.raft.storage.kit import Disk
+from warren_raft.storage.errors import DirectoryRefused
 from warren_raft.storage.files import Files
 from warren_raft.storage.identity import open_directory
 
@@ -27,6 +26,9 @@ def made(root: Path) -> None:
     disk.close()
 
 
+OF_FORMAT = b'{"format":%s,"cluster":"c","node":"n1","disk":"0123456789abcdef"}'
+
+
 def says(data: bytes) -> Callable[[Path], object]:
     return lambda root: (root / "node.json").write_bytes(data)
 
@@ -36,17 +38,18 @@ def says(data: bytes) -> Callable[[Path], object]:
     [
         ("n2", "c", None, "belongs to node 'n1', this node is 'n2'", "another directory"),
         ("n1", "d", None, "belongs to cluster 'c', this node is of cluster 'd'", "another"),
-        ("n1", "c", says(b'{"format":6,"cluster":"c","node":"n1"}'), "format 6", "version that"),
-        ("n1", "c", says(b"{"), "cannot be read", "restore"),
-        ("n1", "c", says(b'{"format":1,"cluster":"c","node":"\xff"}'), "cannot be read", "restore"),
-        ("n1", "c", says(b'{"format":3,"cluster":"c","node":"n1"}'), "checksum", "restore"),
         (
             "n1",
             "c",
-            says(b'{"format":2,"cluster":"c","node":"n1"}'),
-            "'' is not a disk id",
-            "restore",
+            says(OF_FORMAT % b"5"),
+            "has format 5, and this version reads",
+            "empty",
         ),
+        ("n1", "c", says(OF_FORMAT % b"2"), "or one from before the release 0.1.0", "version that"),
+        ("n1", "c", says(b"{"), "cannot be read", "restore"),
+        ("n1", "c", says(b'{"format":1,"cluster":"c","node":"\xff"}'), "cannot be read", "restore"),
+        ("n1", "c", says(b'{"format":1,"cluster":"c","node":"n1"}'), "cannot be read", "restore"),
+        ("n1", "c", says(OF_FORMAT % b"1"), "it differs from its encoding", "restore"),
         ("n1", "c", lambda d: (d / "node.json").unlink(), "no node.json", "empty directory"),
     ],
 )
@@ -98,25 +101,10 @@ def test_a_disk_keeps_its_number_and_another_one_gets_another(tmp_path: Path) ->
     made(tmp_path / "1")
     made(tmp_path / "2")
     first = identity(tmp_path / "1")
-    assert first["format"] == 5 and first["formed"] is False
+    assert first["format"] == 1 and first["formed"] is False
     assert len(str(first["disk"])) == 16 and first["disk"] != identity(tmp_path / "2")["disk"]
     made(tmp_path / "1")
     assert identity(tmp_path / "1") == first
-
-
-def test_a_directory_of_format_1_is_completed_once(tmp_path: Path) -> None:
-    before_there_were_links(tmp_path)
-    (tmp_path / "node.json").write_bytes(b'{"format":1,"cluster":"c","node":"n1"}\n')
-    disk = Disk(tmp_path)
-    assert disk.store.directory.made_before
-    assert disk.contents()[1][1][-1][0] == 16
-    disk.close()
-    completed = identity(tmp_path)
-    assert completed["format"] == 5 and len(str(completed["disk"])) == 16
-    disk = Disk(tmp_path)
-    assert not disk.store.directory.made_before
-    disk.close()
-    assert identity(tmp_path) == completed
 
 
 def test_every_flipped_bit_of_the_identity_is_refused_untouched(tmp_path: Path) -> None:
@@ -143,35 +131,6 @@ def test_every_flipped_bit_of_the_identity_is_refused_untouched(tmp_path: Path) 
     Disk(tmp_path).close()
 
 
-def test_a_directory_of_format_2_keeps_its_disk_and_gets_a_checksum(tmp_path: Path) -> None:
-    before_there_were_links(tmp_path)
-    before = {k: v for k, v in identity(tmp_path).items() if k != "checksum"} | {"format": 2}
-    (tmp_path / "node.json").write_text(json.dumps(before))
-    disk = Disk(tmp_path)
-    assert not disk.store.directory.made_before
-    assert disk.contents()[1][1][-1][0] == 16
-    disk.store.directory.change(formed=True)
-    disk.close()
-    after = identity(tmp_path)
-    assert after["disk"] == before["disk"] and after["format"] == 5
-    Disk(tmp_path).close()
-
-
-def test_what_formats_3_and_4_wrote_is_read(tmp_path: Path) -> None:
-    before_there_were_links(tmp_path / "3")
-    assert identity(tmp_path / "3")["format"] == 3
-    made(tmp_path / "4")
-    said = {k: v for k, v in identity(tmp_path / "4").items() if k != "vouched"} | {"format": 4}
-    plain = json.dumps({**said, "checksum": ""}, separators=(",", ":")).encode()
-    written = json.dumps({**said, "checksum": f"{crc32(plain):08x}"}, separators=(",", ":"))
-    (tmp_path / "4" / "node.json").write_text(written + "\n")
-    for name in "34":
-        disk = Disk(tmp_path / name)
-        disk.store.directory.change(formed=True)
-        disk.close()
-        assert identity(tmp_path / name)["format"] == 5
-
-
 def test_what_is_changed_is_there_after_a_restart(tmp_path: Path) -> None:
     disk = Disk(tmp_path)
     disk.store.directory.change(formed=True, peers={"n2": ("10.0.0.2", 25672)})
@@ -180,14 +139,3 @@ def test_what_is_changed_is_there_after_a_restart(tmp_path: Path) -> None:
     found = disk.store.directory.identity
     assert found.formed and found.peers == {"n2": ("10.0.0.2", 25672)}
     disk.close()
-
-
-def test_a_damaged_directory_of_format_1_stays_as_it_is(tmp_path: Path) -> None:
-    before_there_were_links(tmp_path)
-    (tmp_path / "node.json").write_bytes(b'{"format":1,"cluster":"c","node":"n1"}\n')
-    (tmp_path / "groups.manifest").write_bytes(b"no manifest")
-    (tmp_path / "lock").touch()
-    before = tree(tmp_path)
-    with pytest.raises(LogDamaged):
-        Disk(tmp_path)
-    assert tree(tmp_path) == before

@@ -12,7 +12,7 @@ import pytest
 
 from tests.raft.storage.kit import ALONE, WAIT_S, Disk, two_groups_compacted, wal_files
 from tests.raft.storage.test_compaction_crash import StoppingFiles
-from warren_raft.storage.errors import GroupAlone, LogDamaged, LogNewer
+from warren_raft.storage.errors import GroupAlone, LogDamaged, LogOfOtherVersion
 from warren_raft.storage.files import Files
 from warren_raft.storage.framed_file import SEAL_HEADER_BYTES, seal
 from warren_raft.storage.log_store import LogStore
@@ -319,13 +319,13 @@ def test_a_group_that_nobody_else_has_is_never_given_up(tmp_path: Path) -> None:
     assert everything(tmp_path) == before
 
 
-def test_what_a_newer_version_wrote_is_refused_not_healed(tmp_path: Path) -> None:
+def test_what_another_version_wrote_is_refused_not_healed(tmp_path: Path) -> None:
     a_life(tmp_path)
     path = snapshot_of(tmp_path)
     payload = path.read_bytes()[SEAL_HEADER_BYTES:]
     path.write_bytes(seal(MAGIC, 99, [payload]))
     before = everything(tmp_path)
-    with pytest.raises(LogNewer, match="format version 99.*newer"):
+    with pytest.raises(LogOfOtherVersion, match="format version 99.*the version that wrote it"):
         start(tmp_path)
     assert everything(tmp_path) == before
 

@@ -13,7 +13,9 @@ from warren_raft.storage.errors import LogDamaged
 from warren_raft.storage.format import (
     FIRST_RECORD,
     RECORD_HEADER_BYTES,
+    Damaged,
     Head,
+    Link,
     Record,
     decode_head,
     decode_record,
@@ -46,7 +48,7 @@ def mark(root: Path, end: int) -> None:
 def records(data: bytes) -> list[Record]:
     """The records of a file, as far as they are whole, without its LINK."""
     head = decode_head(data)
-    found, at = [], head.first_record
+    found, at = [], FIRST_RECORD
     while at + RECORD_HEADER_BYTES <= len(data) and data[at : at + 4] == head.tag:
         found.append(decode_record(head.salt, memoryview(data), at))
         at = found[-1].end
@@ -119,7 +121,6 @@ def reserved(root: Path, filling: bytes) -> Path:
     (path,) = wal_files(root)
     data = path.read_bytes()
     head = decode_head(data)
-    assert head.link is not None
     batches = data[FIRST_RECORD:]
     start = encode_head(head.number, head.salt, head.batch, head.link._replace(reserved=RESERVED))
     path.write_bytes(start + batches + filling[len(data) :])
@@ -149,7 +150,7 @@ def test_space_that_was_allocated_ahead_is_no_damage(tmp_path: Path, filling: st
     disk.close()
     newer = wal_files(tmp_path)[-1]
     head = decode_head(newer.read_bytes())
-    assert head.link is not None and (head.link.end, head.number) == (end, 2)
+    assert (head.link.end, head.number) == (end, 2)
     assert begin(tmp_path) == (11, None)
 
 
@@ -228,5 +229,13 @@ def test_an_older_copy_of_a_complete_file_that_was_allocated_ahead_is_noticed(
 
 
 def test_a_files_beginning_says_what_it_was_given() -> None:
-    head = Head(9, 0xABCDEF01, 7, None)
-    assert decode_head(encode_file_header(9, 0xABCDEF01, 7)) == head
+    link = Link(0xD15C, 0x12345678, 1000, 512)
+    frozen = (
+        "574152524e57414c0100000001efcdab090000000000000007000000000000008012e2ad0000000001efcdab"
+        "6ec8bf19080000000800000000000000000000000800000000000000e8030000000000007856341200000000"
+        "5cd10000000000000002000000000000"
+    )
+    assert decode_head(encode_head(9, 0xABCDEF01, 7, link)) == Head(9, 0xABCDEF01, 7, link)
+    assert encode_head(9, 0xABCDEF01, 7, link).hex() == frozen
+    with pytest.raises(Damaged, match="its header alone has|a record's header has"):
+        decode_head(encode_file_header(9, 0xABCDEF01, 7))

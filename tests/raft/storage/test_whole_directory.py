@@ -20,7 +20,7 @@ import msgspec
 import pytest
 
 from tests.patience import PATIENCE_S
-from tests.raft.storage.kit import Disk, before_there_were_links
+from tests.raft.storage.kit import Disk, frozen_directory
 from warren_raft.errors import StorageError
 from warren_raft.index_set import Indexes
 from warren_raft.storage.errors import EntryDamaged
@@ -394,9 +394,9 @@ def test_a_missing_newest_file_is_refused_alone_and_nothing_is_touched(
     assert names(root) == before
 
 
-def test_a_directory_without_links_starts_and_is_the_chains_beginning(tmp_path: Path) -> None:
+def test_a_directory_of_format_1_is_read_and_written_further(tmp_path: Path) -> None:
     root = tmp_path / "old"
-    before_there_were_links(root)
+    frozen_directory(root)
     disk = Disk(root, QuickFiles(), 700)
     assert {g: s.last_index() for g, s in disk.store.groups.items()} == {1: 16, 2: 16}
     assert disk.group(1).read(9).data == b"one 9 " + b"x" * 40

@@ -12,8 +12,8 @@ A frame is `u32 length of the body | u8 kind | body`, little-endian.
 | 18 WELCOME | empty: from here on the other kinds are allowed |
 | 19 REFUSED | MessagePack Refused: why; the connection is closed |
 
-The disk's condition is 0 (quick, as on a new connection), 1 (slow) or 2 (stalled) from then on; a
-node that does not know the field reads a plain heartbeat. The log's u64 is the number of the last
+The disk's condition is 0 (quick, as on a new connection), 1 (slow) or 2 (stalled) from then on. The
+log's u64 is the number of the last
 write on the sender's disk; it is sent before a RAFT frame with messages that depend on that write.
 
 The header of RAFT is an array of (message, entries): the Append there has no entries; they are
@@ -36,7 +36,7 @@ from warren_raft.runtime.net.stream import Buffer
 from warren_raft.types import EntryKind, Term, TimeMs
 from warren_raft.undecodable import UNDECODABLE
 
-PROTOCOL = 29
+PROTOCOL = 1
 HEARTBEAT, RAFT, MESSAGE = 0, 1, 2
 HELLO, PROOF, WELCOME, REFUSED = 16, 17, 18, 19
 HANDSHAKE_FRAME_BYTES_MAX = 64 << 10

@@ -19,15 +19,12 @@ The initiator proves itself first, because a proof allows offline guesses of the
 that connects receives none. An attacker that is called in a peer's place (it took over the address,
 or controls the network) does receive one; then each guess costs scrypt's time and memory, so that a
 secret of a few random words cannot be found, whereas a graphics card tried billions of guesses a
-second against the plain HMAC of peer protocol 2. What follows the handshake is neither signed nor
+second against a plain HMAC. What follows the handshake is neither signed nor
 encrypted: without TLS (`peer_tls`) the peers' network must be trusted.
 
-Version: the order and the key are those since peer protocol 3; protocol 4 has positions
-(`Hello.written`, `vouched`); a node of protocol 5 to 9 submits what one of the protocol before
-would apply in another way, one of 10 sends snapshots, one of 11, 13 and 14 questions, one of 12
-annotations, one of 15 decisions, one of 16 to 22, 24 and 26 commands and one of 23, 25 and 27
-(`codec.PROTOCOL`) messages that an older one cannot read. A node of an earlier protocol is refused,
-by name, and refuses: support of protocol 2 would give attackers the old proof.
+Version: `codec.PROTOCOL` counts up whenever a node sends what one of the version before cannot
+read, or submits what that would apply in another way. A node of another protocol is refused, by
+name: support of an older proof would give it to attackers.
 """
 
 from __future__ import annotations
