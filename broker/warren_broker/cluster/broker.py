@@ -409,7 +409,8 @@ class Broker:
     def exchange_declaration(self, asked: metadata.DeclareExchange) -> metadata.DeclareExchange:
         """Return the command with its placement; raises PreconditionFailed for too long a name."""
         check_name("exchange", asked.name)
-        nodes, leader = None, ""
+        nodes: tuple[str, ...] = ()
+        leader = ""
         if asked.kind in KEEPING_KINDS:
             nodes = self.placement.members(self._defaults.group_size)
             leader = self.placement.leader(nodes, self._defaults.leader_locator)
@@ -417,7 +418,6 @@ class Broker:
             asked,
             kind="fanout" if asked.kind == UPSTREAM_KIND else asked.kind,
             arguments=storable(asked.arguments),
-            choosing=True,
             store_nodes=nodes,
             store_leader=leader,
         )
@@ -445,7 +445,6 @@ class Broker:
 
     def bind(self, command: metadata.Bind, done: Answer) -> None:
         """Add a binding; a new one of a recent history brings its messages before `done`."""
-        command = msgspec.structs.replace(command, reported=True, limited=True)
 
         def bound(reply: Any) -> None:
             if isinstance(reply, metadata.BindingIs) and reply.created:

@@ -145,7 +145,7 @@ class Definitions:
         node, boot_id = host.node_id, host.boot_id
         uplink = metadata_uplink(boot_id, node, self._cluster.in_flight)
         self._cluster.open_client(METADATA_GROUP, peers, uplink)
-        self._say_started(commands.NodeStarted(node, boot_id, host.disk, address, True, ports))
+        self._say_started(commands.NodeStarted(node, boot_id, host.disk, address, ports))
         host.formation(self._formed)
 
     def _formed(self, formation: BootstrapPlan) -> None:

@@ -48,7 +48,6 @@ class QueueCommands:
             leader,
             connection,
             server_named,
-            numbered=True,
             relaxed=self._relaxed,
             initial=None if initial == config else initial,
             mirrored=mirrors is not None,

@@ -41,7 +41,7 @@ def plan_exchanges(plan: ImportPlan) -> None:
                 plan.note(name, "", f"left out: '{RESERVED}' is for the broker's own exchanges")
             continue
         try:
-            check_kind(entry.type, choosing=True, keeping=True)
+            check_kind(entry.type)
         except PreconditionFailed as refusal:
             plan.note(name, "type", f"left out: {refusal.detail}")
             continue
@@ -51,7 +51,7 @@ def plan_exchanges(plan: ImportPlan) -> None:
 
 
 def _exchange(plan: ImportPlan, vhost: str, entry: ExchangeEntry) -> DeclareExchange:
-    nodes, leader = plan.around.place_store() if entry.type in KEEPING_KINDS else (None, "")
+    nodes, leader = plan.around.place_store() if entry.type in KEEPING_KINDS else ((), "")
     return DeclareExchange(
         vhost,
         entry.name,
@@ -60,7 +60,6 @@ def _exchange(plan: ImportPlan, vhost: str, entry: ExchangeEntry) -> DeclareExch
         entry.auto_delete,
         bool(entry.internal),
         _arguments(entry.arguments),
-        choosing=True,
         store_nodes=nodes,
         store_leader=leader,
     )
@@ -163,7 +162,7 @@ def plan_bindings(plan: ImportPlan) -> None:
             _plan_own(plan, vhost, entry)
         to_queue = entry.destination_type == "queue"
         ends = (vhost, entry.source, entry.destination, to_queue, entry.routing_key, arguments)
-        plan.add("bindings", name, Bind(*ends, limited=True))
+        plan.add("bindings", name, Bind(*ends))
 
 
 def _plan_own(plan: ImportPlan, vhost: str, entry: BindingEntry) -> None:

@@ -99,14 +99,14 @@ def _put_user(asker: Asker, request: m.PutUserRequest, answer: Answer) -> None:
         f"{'change' if known else 'add'} user {quoted(request.user)}, tags "
         f"{quoted(', '.join(tags))}"
     )
-    command = metadata.PutUser(User(request.user, hashed, tags), keep_administrator=True)
+    command = metadata.PutUser(User(request.user, hashed, tags))
     asker.change(what, command, answer, Put(known is None))
 
 
 def _delete_user(asker: Asker, request: m.DeleteUserRequest, answer: Answer) -> None:
     asker.access.must_be("administrator", "delete users")
     _user(asker.broker.definitions.state, request.user)
-    command = metadata.DeleteUser(request.user, keep_administrator=True)
+    command = metadata.DeleteUser(request.user)
     asker.change(f"delete user {quoted(request.user)}", command, answer)
 
 
@@ -212,7 +212,7 @@ def _delete_vhost(asker: Asker, request: m.DeleteVhostRequest, answer: Answer) -
     asker.access.must_be("administrator", "delete vhosts")
     _vhost(asker.broker.definitions.state, request.vhost)
     what = f"delete vhost {quoted(request.vhost)} with everything in it"
-    asker.change(what, metadata.DeleteVhost(request.vhost, unless_protected=True), answer)
+    asker.change(what, metadata.DeleteVhost(request.vhost), answer)
 
 
 # ------------------------------------------------------------------ permissions

@@ -6,7 +6,12 @@ from typing import Final
 
 import msgspec
 
-from warren_broker.metadata.commands import AnyCommand, MetadataSubmission, MetadataSubmissionReply
+from warren_broker.metadata.commands import (
+    VERSION,
+    AnyCommand,
+    MetadataSubmission,
+    MetadataSubmissionReply,
+)
 from warren_broker.queue.commands import UplinkId
 from warren_raft.undecodable import UNDECODABLE
 
@@ -23,7 +28,7 @@ def encode_submission(
     uplink: UplinkId, node: str, seq: int, commands: tuple[AnyCommand, ...]
 ) -> bytes:
     """Encode an entry of the metadata group's log."""
-    return _ENCODER.encode(MetadataSubmission(uplink, node, seq, commands))
+    return _ENCODER.encode(MetadataSubmission(uplink, node, seq, commands, VERSION))
 
 
 def decode_submission(data: bytes | memoryview) -> MetadataSubmission:

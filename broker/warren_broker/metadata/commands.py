@@ -7,7 +7,7 @@ command is applied.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -28,6 +28,9 @@ from warren_broker.metadata.records import (
 from warren_broker.queue.commands import UplinkId
 from warren_broker.queue.config import QueueConfig
 
+VERSION: Final = 1
+"""The version of the machine: of what it does with a submission, and of a submission's bytes."""
+
 
 class MetadataCommand(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The base class of all commands."""
@@ -45,18 +48,15 @@ class NodeStarted(MetadataCommand, frozen=True, array_like=True, tag="node_start
 
     Reply: Deleted. Applied implicitly when the first submission of an unknown uplink arrives.
 
-    disk      id of its data directory; 0: a node of an older version, which is not registered
+    disk      id of its data directory
     address   where its peers reach it
-    numbered  the incarnation gets a number, the log index of this entry (`MetadataState.numbers`);
-              False: written by a node of version 2, where incarnations have none
-    ports     on which it listens for clients; none before version 12
+    ports     on which it listens for clients
     """
 
     node: str
     uplink: UplinkId
-    disk: int = 0
-    address: str = ""
-    numbered: bool = False
+    disk: int
+    address: str
     ports: tuple[int, ...] = ()
 
 
@@ -78,15 +78,11 @@ class SetDrained(MetadataCommand, frozen=True, array_like=True, tag="set_drained
 class ForgetNode(MetadataCommand, frozen=True, array_like=True, tag="forget_node"):
     """Start removing a node for good: from the members of every queue.
 
-    Reply: Deleted, the queues that had no other member.
-
-    restores  a queue with its only wanted member on the node, while former members still keep
-              their logs, gets those back instead of being deleted; False: written by a node of
-              version 6
+    A queue with its only wanted member on the node, while former members still keep their logs,
+    gets those back. Reply: Deleted, the queues that had no other member.
     """
 
     node: str
-    restores: bool = False
 
 
 class RemoveNode(MetadataCommand, frozen=True, array_like=True, tag="remove_node"):
@@ -130,17 +126,13 @@ class AddVhost(MetadataCommand, frozen=True, array_like=True, tag="add_vhost"):
 
 
 class DeleteVhost(MetadataCommand, frozen=True, array_like=True, tag="delete_vhost"):
-    """Delete a vhost with everything in it. Reply: Deleted.
-
-    unless_protected  refused while the vhost is protected. False: not checked, as before version 11
-    """
+    """Delete a vhost with everything in it, unless it is protected. Reply: Deleted."""
 
     name: str
-    unless_protected: bool = False
 
 
 class PutVhost(MetadataCommand, frozen=True, array_like=True, tag="put_vhost"):
-    """Add a vhost, or replace all of an existing one but its limits. Since version 3."""
+    """Add a vhost, or replace all of an existing one but its limits."""
 
     vhost: Vhost
 
@@ -148,19 +140,17 @@ class PutVhost(MetadataCommand, frozen=True, array_like=True, tag="put_vhost"):
 class PutUser(MetadataCommand, frozen=True, array_like=True, tag="put_user"):
     """Add a user, or replace all of an existing one but its limits.
 
-    keep_administrator  refused when no user would have the tag `administrator` afterwards. False:
-                        not checked, as before version 3
+    Refused when no user would have the tag `administrator` afterwards; an import of definitions
+    checks that at its end.
     """
 
     user: User
-    keep_administrator: bool = False
 
 
 class DeleteUser(MetadataCommand, frozen=True, array_like=True, tag="delete_user"):
-    """Delete a user with all grants; keep_administrator as in PutUser."""
+    """Delete a user with all grants, unless it is the last one with the tag `administrator`."""
 
     name: str
-    keep_administrator: bool = False
 
 
 class PutGrant(MetadataCommand, frozen=True, array_like=True, tag="put_grant"):
@@ -181,13 +171,13 @@ class DeleteGrant(MetadataCommand, frozen=True, array_like=True, tag="delete_gra
 
 
 class SetPolicy(MetadataCommand, frozen=True, array_like=True, tag="set_policy"):
-    """Set a policy; see `policy_keys.check_policy`. Since version 4."""
+    """Set a policy; see `policy_keys.check_policy`."""
 
     policy: Policy
 
 
 class ClearPolicy(MetadataCommand, frozen=True, array_like=True, tag="clear_policy"):
-    """Remove a policy; an unknown name is refused. Since version 4."""
+    """Remove a policy; an unknown name is refused."""
 
     vhost: str
     name: str
@@ -210,13 +200,13 @@ class ChangeLimits(MetadataCommand, frozen=True, array_like=True, tag="change_li
 
 
 class PutParameter(MetadataCommand, frozen=True, array_like=True, tag="put_parameter"):
-    """Set a runtime parameter, or a global one; see `parameter_values`. Since version 9."""
+    """Set a runtime parameter, or a global one; see `parameter_values`."""
 
     parameter: Parameter
 
 
 class DeleteParameter(MetadataCommand, frozen=True, array_like=True, tag="delete_parameter"):
-    """Remove a runtime parameter; an unknown one is refused. Since version 9.
+    """Remove a runtime parameter; an unknown one is refused.
 
     vhost  "": a global parameter
     """
@@ -231,16 +221,12 @@ class DeclareExchange(
 ):
     """Declare an exchange; an existing equivalent one is not an error.
 
-    choosing  the types that choose one destination are known (`exchange_types.CHOOSING_KINDS`).
-              False: written by a node before version 5, which refused them, as every replay must
     store_nodes, store_leader  placement of the store of a new exchange that keeps messages
-              (`exchange_types.KEEPING_KINDS`). None: written by a node before version 6, which
-              refused such exchanges, or another type was declared
-    own       the broker declares it for itself: its name may begin with `amq.`. Since version 10
+              (`exchange_types.KEEPING_KINDS`)
+    own       the broker declares it for itself: its name may begin with `amq.`
     """
 
-    choosing: bool = False
-    store_nodes: tuple[str, ...] | None = None
+    store_nodes: tuple[str, ...] = ()
     store_leader: str = ""
     own: bool = False
 
@@ -263,14 +249,7 @@ class BindingCommand(MetadataCommand, BindingEnds, frozen=True, array_like=True)
 
 
 class Bind(BindingCommand, frozen=True, array_like=True, tag="bind"):
-    """Add a binding; a repeat changes nothing.
-
-    reported  the reply is BindingIs. False: MetadataDone; written by a node before version 6
-    limited   the wildcards of a topic's binding key are counted. False: not, as before version 12
-    """
-
-    reported: bool = False
-    limited: bool = False
+    """Add a binding; a repeat changes nothing. Reply: BindingIs."""
 
 
 class Unbind(BindingCommand, frozen=True, array_like=True, tag="unbind"):
@@ -284,9 +263,6 @@ class DeclareQueue(MetadataCommand, frozen=True, array_like=True, tag="declare_q
     nodes, leader      placement of a new queue
     connection         of the requester: the owner when the queue is exclusive
     server_named       its `amq.` prefix is allowed
-    numbered           a new queue's claims and epochs are numbered above those of every queue
-                       before it (`QueueRecord.numbered_above`); False: written by a node of
-                       version 2
     relaxed            a classic queue is asked for: a quorum queue of that name will do
     initial            settings that a new queue begins with (`QueueRecord.initial`)
     mirrored           `nodes` of a new queue are those of a policy (`QueueRecord.mirrored`)
@@ -299,7 +275,6 @@ class DeclareQueue(MetadataCommand, frozen=True, array_like=True, tag="declare_q
     leader: str
     connection: ConnectionId = 0
     server_named: bool = False
-    numbered: bool = False
     relaxed: bool = False
     initial: QueueConfig | None = None
     mirrored: bool = False
@@ -343,7 +318,6 @@ class ImportDefinitions(MetadataCommand, frozen=True, array_like=True, tag="impo
     """Carry out commands in order, all or none; what is in effect already is left alone.
 
     Refused with the text of the command that is refused, or when no administrator would be left.
-    Since version 9.
 
     source  digest of a file of definitions that nodes load at their start; a file that was loaded
             last is not loaded again. "": none, the commands are carried out in any case
@@ -394,12 +368,14 @@ class MetadataSubmission(msgspec.Struct, frozen=True, array_like=True):
 
     uplink  of the node; 0: not counted, not de-duplicated (the leader's own, an operator's tool)
     seq     1, 2, 3 … per uplink; a repeat is answered as the first time, a gap is refused
+    version  of the machine of the process that submits: the state changes as that version has it
     """
 
     uplink: UplinkId
     node: str
     seq: int
     commands: tuple[AnyCommand, ...]
+    version: int
 
 
 # ------------------------------------------------------------------ replies

@@ -53,14 +53,9 @@ HEADERS_MATCHES: Final = ("all", "any", "all-with-x", "any-with-x")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
-def check_kind(kind: str, choosing: bool, keeping: bool = False) -> None:
-    """Raise PreconditionFailed for an unknown type.
-
-    choosing, keeping  CHOOSING_KINDS, KEEPING_KINDS are known, too
-    """
-    if kind in KINDS or (choosing and kind in CHOOSING_KINDS):
-        return
-    if not (keeping and kind in KEEPING_KINDS):
+def check_kind(kind: str) -> None:
+    """Raise PreconditionFailed for an unknown type."""
+    if kind not in (*KINDS, *CHOOSING_KINDS, *KEEPING_KINDS):
         raise PreconditionFailed(f"unknown exchange type '{kind}'")
 
 
@@ -134,24 +129,19 @@ def _delayed_type(arguments: Arguments) -> str:
         raise PreconditionFailed(
             f"Invalid argument, '{DELAYED_TYPE}' must be an existing exchange type"
         )
-    check_kind(kind, choosing=True)
+    check_kind(kind)
     return kind
 
 
 def check_binding(
-    source: Exchange,
-    routing_key: str,
-    arguments: Arguments,
-    queue: QueueRecord | None,
-    limited: bool,
+    source: Exchange, routing_key: str, arguments: Arguments, queue: QueueRecord | None
 ) -> None:
     """Raise PreconditionFailed for a binding that the source's type does not allow.
 
     queue    the destination; None: it is an exchange
-    limited  see `commands.Bind`
     """
     kind = routed_as(source)
-    if kind == "topic" and limited:
+    if kind == "topic":
         _check_wildcards(routing_key)
     elif kind == "headers":
         _check_headers_match(arguments.get("x-match", "all"))

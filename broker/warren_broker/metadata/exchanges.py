@@ -28,7 +28,7 @@ RESERVED: Final = "amq."
 
 def own_exchange(vhost: str, name: str) -> DeclareExchange:
     """Return the command for an exchange to which nodes alone publish."""
-    return DeclareExchange(vhost, name, "topic", internal=True, choosing=True, own=True)
+    return DeclareExchange(vhost, name, "topic", internal=True, own=True)
 
 
 def declare_exchange(context: MetadataContext, command: DeclareExchange) -> AnyReply:
@@ -36,7 +36,7 @@ def declare_exchange(context: MetadataContext, command: DeclareExchange) -> AnyR
     scope = context.scope(command.vhost)
     if command.name == "":
         raise errors.default_exchange()
-    check_kind(command.kind, command.choosing, command.store_nodes is not None)
+    check_kind(command.kind)
     wanted = Exchange(
         command.vhost,
         command.name,
@@ -49,7 +49,7 @@ def declare_exchange(context: MetadataContext, command: DeclareExchange) -> AnyR
     there = scope.exchanges.get(command.name)
     if there is not None:
         check_equivalent(there, wanted)
-        open_store(context, there, command.store_nodes or (), command.store_leader)
+        open_store(context, there, command.store_nodes, command.store_leader)
         return MetadataDone()
     if command.name.startswith(RESERVED) and not command.own:
         raise errors.reserved_name("exchange", command.name)
@@ -62,7 +62,7 @@ def declare_exchange(context: MetadataContext, command: DeclareExchange) -> AnyR
         )
     check_arguments(command.kind, command.arguments)
     check_store(wanted)
-    open_store(context, wanted, command.store_nodes or (), command.store_leader)
+    open_store(context, wanted, command.store_nodes, command.store_leader)
     scope.exchanges[command.name] = wanted
     scope.touch(command.name)
     context.tell("exchange.created", wanted)
@@ -171,14 +171,14 @@ def bind(context: MetadataContext, command: Bind) -> AnyReply:
             raise errors.locked_queue(command.destination, command.vhost)
     else:
         context.exchange(command.vhost, command.destination)
-    check_binding(source, command.routing_key, command.arguments, queue, command.limited)
+    check_binding(source, command.routing_key, command.arguments, queue)
     binding = to_binding(command)
     created = binding.key not in scope.bindings.get(command.source, {})
     if created:
         scope.add_binding(binding)
         context.tell("binding.created", binding)
         context.topology_changed(command.vhost)
-    return BindingIs(created) if command.reported else MetadataDone()
+    return BindingIs(created)
 
 
 def unbind(context: MetadataContext, command: Unbind) -> AnyReply:

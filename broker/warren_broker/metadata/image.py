@@ -1,4 +1,7 @@
-"""The metadata state as bytes: equal states give equal bytes."""
+"""The metadata state as bytes: equal states give equal bytes.
+
+The layout of everything in it is replicated state: see `records`.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,7 @@ from warren_broker.metadata.commands import AnyReply
 from warren_broker.metadata.state import MetadataState, Scope, UplinkState
 from warren_broker.queue.commands import Incarnation, UplinkId
 
-FORMAT: Final = 7
-"""1: without nodes and removed disks. 2: without incarnation numbers. 3: without policies, and
-without default queue types of vhosts. 4: without stores of exchanges. 5: without limits of vhosts
-and users. 6: without parameters. New fields are appended."""
+FORMAT: Final = 1
 
 
 class UplinkImage(msgspec.Struct, frozen=True, array_like=True):
@@ -42,12 +42,12 @@ class Image(msgspec.Struct, frozen=True, array_like=True):
     lives: tuple[tuple[str, UplinkId], ...]
     retired: tuple[tuple[str, tuple[UplinkId, ...]], ...]
     uplinks: tuple[UplinkImage, ...]
-    nodes: tuple[records.ClusterNode, ...] = ()
-    removed: tuple[tuple[int, str], ...] = ()
-    numbers: tuple[tuple[str, Incarnation], ...] = ()
-    policies: tuple[records.Policy, ...] = ()
-    parameters: tuple[records.Parameter, ...] = ()
-    loaded: str = ""
+    nodes: tuple[records.ClusterNode, ...]
+    removed: tuple[tuple[int, str], ...]
+    numbers: tuple[tuple[str, Incarnation], ...]
+    policies: tuple[records.Policy, ...]
+    parameters: tuple[records.Parameter, ...]
+    loaded: str
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder(order="deterministic")
@@ -107,10 +107,8 @@ def to_bytes(state: MetadataState) -> bytes:
 def from_bytes(data: bytes) -> MetadataState:
     """Decode a state; raises ValueError (unknown format) or msgspec.MsgspecError."""
     image = _DECODER.decode(data)
-    if not 1 <= image.format <= FORMAT:
-        raise ValueError(
-            f"metadata snapshot of format {image.format}; this version reads 1 to {FORMAT}"
-        )
+    if image.format != FORMAT:
+        raise ValueError(f"metadata snapshot of format {image.format}; this version reads {FORMAT}")
     state = MetadataState(image.bootstrapped, image.last_group)
     for vhost in image.vhosts:
         state.scopes[vhost.name] = Scope(vhost)

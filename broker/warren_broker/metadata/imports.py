@@ -40,7 +40,7 @@ from warren_broker.metadata.state import MetadataState, Scope
 
 IMPORTED: Final[dict[type, Callable[[MetadataContext, Any], AnyReply]]] = {
     PutVhost: vhosts_and_users.put_vhost,
-    PutUser: vhosts_and_users.put_user,
+    PutUser: vhosts_and_users.put_imported_user,
     PutGrant: vhosts_and_users.put_grant,
     SetPolicy: policies.set_policy,
     PutParameter: runtime_parameters.put_parameter,

@@ -25,8 +25,10 @@ def begin_life(context: MetadataContext, node: str, uplink: UplinkId) -> list[Qu
     if previous == uplink or is_retired(state, node, uplink):
         return []
     _retire(state, node, previous)
-    state.numbers.pop(node, None)
     state.lives[node] = uplink
+    # The index of the entry that began it: equal on every member, and higher than that of every
+    # earlier incarnation, also of a node that was forgotten and returns under its name.
+    state.numbers[node] = context.meta.index
     state.uplinks[uplink] = UplinkState(node)
     context.changes.append(NodeRenewed(node, uplink, previous))
     return list(remove_queues(context, _bound(state, node, previous)).queues)
@@ -57,17 +59,6 @@ def _bound(state: MetadataState, node: str, previous: UplinkId) -> list[QueueRec
     ]
 
 
-def number_life(context: MetadataContext, node: str, uplink: UplinkId) -> None:
-    """Give the node's incarnation its number, once.
-
-    The number is the index of the entry that began it: equal on every member, and higher than that
-    of every earlier incarnation, also of a node that was forgotten and returns under its name.
-    """
-    state = context.state
-    if state.lives.get(node) == uplink and node not in state.numbers:
-        state.numbers[node] = context.meta.index
-
-
 def is_retired(state: MetadataState, node: str, uplink: UplinkId) -> bool:
     """Return whether that incarnation is among the node's latest ones that have ended.
 
@@ -84,13 +75,7 @@ def is_over(
     """Return whether that incarnation of the node has ended, however many came after it.
 
     applied  the log index of the state
-    number   of the incarnation; one above `applied` began after this state. 0: it has none, which
-             is true of processes of version 2 only. A later one submits nothing to a queue before
-             it knows its number: it would be taken for an older one here while this state does not
-             know it
+    number   of the incarnation; one above `applied` began after this state. A process submits
+             nothing to a queue before it knows its number
     """
-    if state.lives.get(node) == uplink:
-        return False
-    if not number:
-        return is_retired(state, node, uplink) or node in state.numbers
-    return number <= applied
+    return state.lives.get(node) != uplink and number <= applied

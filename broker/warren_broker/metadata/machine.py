@@ -74,38 +74,8 @@ class MetadataMachine:
     nothing.
     """
 
-    version = 13
-    """2: nodes are registered, queues change members. A log of version 1 gives the same state: it
-    has none of those commands, and its NodeStarted names no disk.
-    3: incarnations of nodes have numbers; PutVhost; PutUser and DeleteUser may keep the last
-    administrator; queues number their claims above those of older ones (DeclareQueue.numbered). A
-    log of version 2 gives the same state: its NodeStarted asks for no number, it has no PutVhost,
-    and the fields are absent from it.
-    4: policies; new queues begin with the settings that they give (DeclareQueue.initial). A log of
-    version 3 gives the same state: it has none of these commands, and the field is absent from
-    it.
-    5: exchange types that choose one destination. A log of version 4 gives the same state: its
-    DeclareExchange has no `choosing`, so a declaration of such a type that was refused when it was
-    written is refused again.
-    6: exchanges that keep messages in a store (DeclareExchange.store_nodes); Bind.reported. A log
-    of version 5 has neither field: such an exchange is refused again.
-    7: members that follow a policy (ChangeMembers.expected and .mirrored, DeclareQueue.mirrored);
-    forgetting a node gives a queue its former members back (ForgetNode.restores). A log of version
-    6 gives the same state: these fields are absent from it.
-    8: limits of vhosts and users. A log of version 7 gives the same state: it has no ChangeLimits,
-    and the users and vhosts in its commands have no limits.
-    9: parameters; imports of definitions. A log of version 8 gives the same state: it has none of
-    these commands.
-    10: exchanges that the broker declares for itself (DeclareExchange.own). A log of version 9
-    gives the same state: the field is absent from it.
-    11: vhosts that are protected from deletion (DeleteVhost.unless_protected). A log of version 10
-    gives the same state: the field is absent from it, so what its nodes let through is deleted.
-    12: at most two `#` in a topic's binding key (Bind.limited); parameters know the user that has
-    set them (Parameter.user), nodes the ports of their clients (NodeStarted.ports). A log of
-    version 11 gives the same state: it has none of these fields, so a binding with more stays.
-    13: queues without a type (QueueConfig.replicated), and default types among
-    the arguments (DeclareQueue.by_default). A log of version 12 gives the same state: it has
-    neither field, so such a queue stays the quorum queue that it was declared as."""
+    version = commands.VERSION
+    """A change of what a submission does gets a new number, and what older ones do stays."""
 
     def init(self) -> MetadataState:
         """Return an empty state; the first leader is asked to propose `Bootstrap`."""

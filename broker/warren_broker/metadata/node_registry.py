@@ -16,21 +16,19 @@ from warren_broker.metadata.commands import (
     RemoveNode,
     SetDrained,
 )
-from warren_broker.metadata.incarnations import begin_life, end_life, number_life
+from warren_broker.metadata.incarnations import begin_life, end_life
 from warren_broker.metadata.members import set_members
 from warren_broker.metadata.metadata_context import MetadataContext
 from warren_broker.metadata.queues import remove_queues
-from warren_broker.metadata.records import ClusterNode, QueueRecord, numbered_above
+from warren_broker.metadata.records import ClusterNode, QueueRecord
 from warren_broker.metadata.state import REMOVED_KEPT_MAX
 
 
 def node_started(context: MetadataContext, command: NodeStarted) -> AnyReply:
     """Begin a node's incarnation; a repeat changes nothing."""
     gone = begin_life(context, command.node, command.uplink)
-    if command.numbered:
-        number_life(context, command.node, command.uplink)
     # A late repeat from an older incarnation must not restore the old address.
-    if command.disk and context.state.lives.get(command.node) == command.uplink:
+    if context.state.lives.get(command.node) == command.uplink:
         register(context, command.node, command.disk, command.address, command.ports)
     return Deleted(tuple(gone))
 
@@ -99,12 +97,7 @@ def _renew(context: MetadataContext, name: str) -> None:
         if not old.config.durable or old.owner_uplink:
             continue
         state.last_group += 1
-        # In a log of version 2 no incarnation has a number: there the new queue counts from 1
-        # again.
-        above = numbered_above(state.last_group) if state.numbers else 0
-        queue = msgspec.structs.replace(
-            old, group=state.last_group, founders=None, numbered_above=above
-        )
+        queue = msgspec.structs.replace(old, group=state.last_group, founders=None)
         state.renew_queue(old, queue)
         context.changes += [QueueDeleted(old), QueueCreated(queue)]
         context.topology_changed(queue.vhost)
@@ -146,7 +139,7 @@ def forget_node(context: MetadataContext, command: ForgetNode) -> AnyReply:
     for queue in carried:
         # 1. A queue is to move from a to b.  2. b is lost before a has left.  3. b is forgotten:
         # a's log may be the only copy.
-        back = _former(context, queue) if command.restores and len(queue.nodes) == 1 else ()
+        back = _former(context, queue) if len(queue.nodes) == 1 else ()
         if len(queue.nodes) > 1 or back:
             set_members(context, queue, add=back, remove=(command.node,))
         else:

@@ -19,7 +19,7 @@ from warren_broker.metadata.exchanges import RESERVED, remove_arriving, remove_e
 from warren_broker.metadata.limits import check_queue_limit
 from warren_broker.metadata.metadata_context import MetadataContext
 from warren_broker.metadata.placing import placed
-from warren_broker.metadata.records import QueueRecord, numbered_above
+from warren_broker.metadata.records import QueueRecord
 
 
 def declare_queue(context: MetadataContext, command: DeclareQueue) -> AnyReply:
@@ -47,7 +47,6 @@ def declare_queue(context: MetadataContext, command: DeclareQueue) -> AnyReply:
         owner_uplink=context.uplink if config.exclusive else 0,
         owner_connection=command.connection if config.exclusive else 0,
         life=0 if config.durable else context.state.lives.get(nodes[0], 0),
-        numbered_above=numbered_above(context.state.last_group) if command.numbered else 0,
         initial=command.initial,
         mirrored=command.mirrored,
     )

@@ -1,4 +1,9 @@
-"""The objects declared in a cluster, as values."""
+"""The objects declared in a cluster, as values.
+
+They are arrays in the log of the metadata group and in its snapshots, on every member: **their
+fields, and the order of these, are replicated state**. A new field goes to the end, has a default
+that keeps the meaning of what was written without it, and is a change of the machine's version.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +87,7 @@ class Parameter(msgspec.Struct, frozen=True, array_like=True):
     component  such as `shovel`: what the parameter is for
     value      of JSON; URIs with a password are sealed by `shovel.sealed_uris`
     user       the user that has set it, as which a link runs; "": the operator, by definitions that
-               are loaded at a start; None: a login by token, or written before version 12
+               are loaded at a start; None: a login by token
     """
 
     vhost: str
@@ -95,8 +100,7 @@ class Parameter(msgspec.Struct, frozen=True, array_like=True):
 class ExchangeSettings(msgspec.Struct, frozen=True, array_like=True):
     """What an exchange and the command that declares it begin with.
 
-    They are arrays in the log and in snapshots: a new field goes to the end of one of them, not
-    here. The same holds for `BindingEnds`.
+    A new field goes to the end of one of them, not here. The same holds for `BindingEnds`.
     """
 
     vhost: str
@@ -169,8 +173,6 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True):
     leader            preferred first leader
     founders          members that may begin with an empty log and vote; None: all of `nodes`
     leaving           former members; they keep their logs until the group has removed them
-    numbered_above    its claims and the epochs of its readers are numbered above it, see
-                      `numbered_above`; 0: from 1, as version 2 declared it
     owner_uplink      the uplink of the node with the connection that owns it; 0: not exclusive
     owner_connection  that connection
     life              the uplink of the node to which it is bound; 0: it outlives that (durable)
@@ -194,7 +196,6 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True):
     life: UplinkId = 0
     founders: tuple[str, ...] | None = None
     leaving: tuple[str, ...] = ()
-    numbered_above: int = 0
     initial: QueueConfig | None = None
     store_of: str = ""
     mirrored: bool = False

@@ -274,7 +274,7 @@ class MetadataState:
         for node, uplink in self.lives.items():
             assert self.uplinks[uplink].node == node, (node, uplink)
             assert uplink not in self.retired.get(node, ()), (node, uplink)
-        assert self.numbers.keys() <= self.lives.keys(), (self.numbers, self.lives)
+        assert self.numbers.keys() == self.lives.keys(), (self.numbers, self.lives)
         assert len(set(self.numbers.values())) == len(self.numbers), self.numbers
         for name, one in self.nodes.items():
             assert one.name == name and one.disk not in self.removed, one

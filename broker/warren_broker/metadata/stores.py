@@ -22,7 +22,7 @@ from warren_broker.metadata.exchange_types import (
 )
 from warren_broker.metadata.metadata_context import MetadataContext
 from warren_broker.metadata.placing import placed
-from warren_broker.metadata.records import Exchange, QueueRecord, numbered_above
+from warren_broker.metadata.records import Exchange, QueueRecord
 from warren_broker.metadata.state import Scope
 from warren_broker.queue.config import QueueConfig
 
@@ -99,7 +99,6 @@ def open_store(
         arguments={},
         nodes=nodes,
         leader=leader,
-        numbered_above=numbered_above(state.last_group),
         store_of=exchange.name,
     )
     state.add_queue(queue)

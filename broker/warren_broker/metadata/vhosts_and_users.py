@@ -105,8 +105,7 @@ def delete_vhost(context: MetadataContext, command: DeleteVhost) -> AnyReply:
     scope = state.scopes.get(command.name)
     if scope is None:
         return Deleted(())
-    if command.unless_protected:
-        vhost_protection.check_deletion(state, command.name)
+    vhost_protection.check_deletion(state, command.name)
     gone = remove_queues(context, list(scope.queues.values()))
     for _, leaving in sorted(scope.bindings.items(), key=itemgetter(0)):
         for _, binding in sorted(leaving.items(), key=itemgetter(0)):
@@ -124,11 +123,16 @@ def delete_vhost(context: MetadataContext, command: DeleteVhost) -> AnyReply:
 
 
 def put_user(context: MetadataContext, command: PutUser) -> AnyReply:
-    """Add a user, or replace all of an existing one but its limits."""
+    """Add a user, or replace all of an existing one but its limits; keep an administrator."""
+    if ADMINISTRATOR not in command.user.tags:
+        _keep_administrator(context, command.user.name)
+    return put_imported_user(context, command)
+
+
+def put_imported_user(context: MetadataContext, command: PutUser) -> AnyReply:
+    """Add or replace a user of an import, which checks at its end that an administrator is left."""
     if not command.user.name:
         raise errors.InvalidArgument("a user needs a name of at least one character")
-    if command.keep_administrator and ADMINISTRATOR not in command.user.tags:
-        _keep_administrator(context, command.user.name)
     user, known = command.user, context.state.users.get(command.user.name)
     if known is not None:
         user = msgspec.structs.replace(user, limits=known.limits)
@@ -141,8 +145,7 @@ def put_user(context: MetadataContext, command: PutUser) -> AnyReply:
 def delete_user(context: MetadataContext, command: DeleteUser) -> AnyReply:
     """Delete a user with all grants; an unknown name is not an error."""
     state = context.state
-    if command.keep_administrator:
-        _keep_administrator(context, command.name)
+    _keep_administrator(context, command.name)
     user = state.users.pop(command.name, None)
     if user is not None:
         of_user = (key for key in state.grants if key[1] == command.name)

@@ -35,7 +35,6 @@ class Around:
             checked.arguments,
             ("a",),
             "a",
-            numbered=True,
             initial=None if initial == checked.config else initial,
             by_default=checked.by_default,
         )

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from broker.metadata.world import World
 from warren_broker.cluster.client.event_facts import facts_of
 from warren_broker.errors import AccessRefused, NotFound, Refusal
 from warren_broker.metadata import commands
-from warren_broker.metadata.machine import MetadataMachine
 from warren_broker.metadata.records import Grant, Parameter, Policy, User, Vhost
-from warren_raft.machine import Meta
-
-SAMPLE = Path(__file__).with_name("version9.txt")
-"""Written by version 9: per line an entry of a log, in hex; the last line is its snapshot."""
 
 
 def told(world: World) -> list[str]:
@@ -31,7 +24,7 @@ def told(world: World) -> list[str]:
 def test_a_repeat_tells_nothing() -> None:
     world = World()
     again = [
-        commands.DeclareExchange("/", "x", "topic", auto_delete=True, choosing=True),
+        commands.DeclareExchange("/", "x", "topic", auto_delete=True),
         commands.Bind("/", "x", "q", True, "k"),
         commands.SetPolicy(Policy("/", "p", ".*", {"max-length": 1})),
         commands.ChangeLimits("vhost", "/", {"max-queues": 5}),
@@ -59,7 +52,7 @@ def test_a_vhost_tells_what_goes_with_it() -> None:
     world = World()
     world.do(commands.PutVhost(Vhost("v", "about", ("t",))))
     assert told(world) == ["vhost.created v"]
-    world.do(commands.DeclareExchange("v", "x", "fanout", choosing=True))
+    world.do(commands.DeclareExchange("v", "x", "fanout"))
     world.do(commands.Bind("v", "x", "amq.topic", False))
     world.do(commands.PutGrant(Grant("v", "guest", "a", "b", "c")))
     world.do(commands.PutGrant(Grant("v", "guest", "", "b", "c", exchange="x")))
@@ -105,7 +98,7 @@ def test_a_parameter_tells_no_value() -> None:
 def test_a_refused_import_tells_nothing() -> None:
     world = World()
     some = (
-        commands.DeclareExchange("/", "x", "topic", choosing=True),
+        commands.DeclareExchange("/", "x", "topic"),
         commands.Bind("/", "x", "missing", True),
     )
     with pytest.raises(Refusal):
@@ -128,21 +121,3 @@ def test_only_the_broker_declares_its_own_exchange() -> None:
         world.do(commands.DeleteExchange("/", name))
     with pytest.raises(NotFound):
         world.do(commands.DeclareExchange("gone", name, "topic", internal=True, own=True))
-
-
-def test_a_log_of_version_9_gives_its_state() -> None:
-    *log, snapshot = [bytes.fromhex(line) for line in SAMPLE.read_text().split()]
-    machine = MetadataMachine()
-    state = machine.init()
-    for index, entry in enumerate(log, 1):
-        machine.apply(Meta(index, 1, 1000), entry, state)
-    assert machine.snapshot(machine.restore(snapshot)) == machine.snapshot(state)
-    assert sorted(state.scopes["/"].exchanges)[1:] == [
-        "amq.direct",
-        "amq.fanout",
-        "amq.headers",
-        "amq.match",
-        "amq.rabbitmq.trace",
-        "amq.topic",
-        "x",
-    ]

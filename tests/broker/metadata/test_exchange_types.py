@@ -10,22 +10,8 @@ import pytest
 from broker.metadata.world import World
 from warren_broker.errors import PreconditionFailed
 from warren_broker.metadata import commands
-from warren_broker.metadata.commands import MetadataRefused
 from warren_broker.metadata.exchange_types import CHOOSING_KINDS, KINDS, weight
-from warren_broker.metadata.machine import MetadataMachine
 from warren_broker.routing.topology import MATCHERS
-from warren_raft.machine import Meta
-
-REFUSED_BY_VERSION_3 = bytes.fromhex(
-    "9448a162019198b06465636c6172655f65786368616e6765a12fa178a8782d72616e646f6dc3c2c280"
-)
-"""Frozen: the submission in which node b, at version 3, declared exchange x of type x-random."""
-
-
-BOUND_BY_VERSION_11 = bytes.fromhex(
-    "9448a162019199a462696e64a12fa9616d712e746f706963a171c3a9232e612e232e612e238000c2"
-)
-"""Frozen: node b, at version 11, binds queue q to amq.topic with the key `#.a.#.a.#`."""
 
 
 @pytest.fixture
@@ -52,15 +38,6 @@ def test_they_can_be_declared_and_declared_again(world: World, kind: str) -> Non
         world.exchange("x", "direct")
     again = world.machine.restore(world.machine.snapshot(world.state))
     assert again.scopes["/"].exchanges == world.state.scopes["/"].exchanges
-
-
-def test_a_declaration_that_version_3_refused_is_refused_in_every_replay() -> None:
-    machine = MetadataMachine()
-    state = World().state
-    applied = machine.apply(Meta(9, 1, 1000), REFUSED_BY_VERSION_3, state)
-    (reply,) = applied.reply.replies
-    assert isinstance(reply, MetadataRefused) and "unknown exchange type 'x-random'" in str(reply)
-    assert "x" not in state.scopes["/"].exchanges
 
 
 @pytest.mark.parametrize(
@@ -109,26 +86,15 @@ def test_a_topic_binding_key_has_at_most_two_hashes(world: World, key: str, hash
         ({"destination": "q"}, {"destination": "amq.fanout", "to_queue": False}),
     ):
         with pytest.raises(PreconditionFailed) as refused:
-            world.bind(source, routing_key=key, limited=True, **more)
+            world.bind(source, routing_key=key, **more)
         assert refused.value.detail == said
-    imported = commands.ImportDefinitions(
-        (commands.Bind("/", "amq.topic", "q", True, key, limited=True),)
-    )
+    imported = commands.ImportDefinitions((commands.Bind("/", "amq.topic", "q", True, key),))
     with pytest.raises(PreconditionFailed, match="at most 2"):
         world.do(imported)
     assert not world.state.scopes["/"].bindings
     for good in ("#.a.#", "#.#", "#a.##.a#.*#", ""):
-        world.bind("amq.topic", "q", good, limited=True)
-    world.bind("amq.direct", "q", key, limited=True)
-
-
-def test_a_binding_of_version_11_stays_in_every_replay_and_can_be_removed(world: World) -> None:
-    machine, state = MetadataMachine(), world.state
-    (reply,) = machine.apply(Meta(9, 1, 1000), BOUND_BY_VERSION_11, state).reply.replies
-    assert reply == commands.MetadataDone()
-    assert len(bindings(world)) == 1
-    world.unbind("amq.topic", "q", "#.a.#.a.#")
-    assert not bindings(world)
+        world.bind("amq.topic", "q", good)
+    world.bind("amq.direct", "q", key)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +12,8 @@ from warren_broker.arguments import QueueDefaults, queue_declaration
 from warren_broker.errors import NotFound, PreconditionFailed
 from warren_broker.metadata import commands, runtime_parameters
 from warren_broker.metadata.commands import AnyImported, ImportDefinitions
-from warren_broker.metadata.machine import MetadataMachine
 from warren_broker.metadata.records import Grant, Parameter, Policy, User, Vhost
-from warren_raft.machine import Meta
 
-SAMPLE = Path(__file__).with_name("version8.txt")
-"""Written by version 8: per line an entry of a log, in hex; the last line is its snapshot."""
 BOSS = User("boss", "hash", ("administrator",))
 
 
@@ -34,7 +29,7 @@ def queue(name: str, vhost: str = "v", **arguments: Any) -> commands.DeclareQueu
         arguments=given,
         defaults=QueueDefaults(),
     )
-    return commands.DeclareQueue(made.config, made.arguments, ("a",), "a", numbered=True)
+    return commands.DeclareQueue(made.config, made.arguments, ("a",), "a")
 
 
 def everything() -> list[AnyImported]:
@@ -49,8 +44,8 @@ def everything() -> list[AnyImported]:
         commands.SetPolicy(Policy("v", "p", ".*", {"max-length": 3}, operator=True)),
         commands.PutParameter(Parameter("v", "shovel", "s", {"src-uri": "a"})),
         commands.PutParameter(Parameter("", "", "g", [1, {"deep": None}])),
-        commands.DeclareExchange("v", "x", "topic", choosing=True),
-        commands.DeclareExchange("/", "x", "fanout", choosing=True),
+        commands.DeclareExchange("v", "x", "topic"),
+        commands.DeclareExchange("/", "x", "fanout"),
         queue("q"),
         queue("old", "/"),
         commands.Bind("v", "x", "q", True, "k"),
@@ -78,7 +73,7 @@ def without_replies(world: World) -> bytes:
 
 
 REFUSED: list[AnyImported] = [
-    commands.DeclareExchange("/", "amq.direct", "topic", choosing=True),
+    commands.DeclareExchange("/", "amq.direct", "topic"),
     queue("old", "/", x_max_length=5),
     commands.Bind("/", "amq.direct", "missing", True),
     commands.PutGrant(Grant("/", "nobody", "", "", "")),
@@ -202,14 +197,3 @@ def test_a_vhost_takes_its_parameters_with_it() -> None:
     world.do(commands.DeleteVhost("v"))
     world.do(commands.AddVhost(Vhost("v")))
     assert world.state.parameters("v") == {}
-
-
-def test_log_and_snapshot_of_version_8_are_read() -> None:
-    *log, snapshot = [bytes.fromhex(line) for line in SAMPLE.read_text().split()]
-    machine = MetadataMachine()
-    state = machine.init()
-    for index, entry in enumerate(log, 1):
-        machine.apply(Meta(index, 1, 1000), entry, state)
-    restored = machine.restore(snapshot)
-    assert machine.snapshot(restored) == machine.snapshot(state)
-    assert not restored.loaded and restored.scopes["/"].policies.user

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,12 +18,7 @@ from warren_broker.metadata.commands import (
     PutVhost,
 )
 from warren_broker.metadata.limits import check_limits, limit
-from warren_broker.metadata.machine import MetadataMachine
 from warren_broker.metadata.records import User, Vhost
-from warren_raft.machine import Meta
-
-SAMPLE = Path(__file__).with_name("version5.txt")
-"""Written by version 5: per line an entry of a log, in hex; the last line is its snapshot."""
 
 
 def queues_max(world: World, most: int) -> None:
@@ -119,16 +113,6 @@ def test_a_snapshot_keeps_limits() -> None:
     restored = world.machine.restore(world.machine.snapshot(world.state))
     assert restored.scopes["/"].vhost == world.state.scopes["/"].vhost
     assert restored.users == world.state.users
-
-
-def test_a_log_and_a_snapshot_of_version_5_give_the_same_state() -> None:
-    *entries, image = [bytes.fromhex(line) for line in SAMPLE.read_text().split()]
-    machine = MetadataMachine()
-    state = machine.init()
-    for at, entry in enumerate(entries, 1):
-        machine.apply(Meta(at, 1, 1000), entry, state)
-    assert machine.snapshot(machine.restore(image)) == machine.snapshot(state)
-    assert state.groups and not any(user.limits for user in state.users.values())
 
 
 @pytest.mark.parametrize(

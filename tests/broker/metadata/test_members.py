@@ -114,16 +114,3 @@ def test_no_policy_replicates_what_belongs_to_a_node_or_a_connection(world: Worl
         with pytest.raises(PreconditionFailed, match="lives on node 'a' alone"):
             world.do(commands.ChangeMembers(queue.group, add=("b",), mirrored=True))
         assert world.changes == []
-
-
-def test_a_log_of_version_6_changes_members_as_it_did(world: World) -> None:
-    group = world.declare("q", nodes=("a", "b")).group
-    written = msgspec.msgpack.encode(["change_members", group, ["c"], ["a"]])
-    command = msgspec.msgpack.decode(written, type=commands.ChangeMembers)
-    assert (command.expected, command.mirrored) == (None, None)
-    now = world.do(command).queue
-    assert (now.nodes, now.mirrored) == (("b", "c"), False)
-    old = msgspec.msgpack.decode(
-        msgspec.msgpack.encode(["forget_node", "b"]), type=commands.ForgetNode
-    )
-    assert not old.restores

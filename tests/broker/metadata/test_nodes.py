@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from broker.metadata.world import World, start, with_nodes
@@ -11,10 +9,8 @@ from warren_broker.errors import NotAllowed, NotFound, PreconditionFailed, Unava
 from warren_broker.metadata import commands
 from warren_broker.metadata.changes import NodeRenewed, NodesChanged, QueueCreated, QueueDeleted
 from warren_broker.metadata.incarnations import is_over
-from warren_broker.metadata.machine import MetadataMachine
-from warren_broker.metadata.records import NUMBERS_PER_GROUP, ClusterNode
+from warren_broker.metadata.records import NUMBERS_PER_GROUP, ClusterNode, numbered_above
 from warren_broker.metadata.state import REMOVED_KEPT_MAX
-from warren_raft.machine import Meta
 
 CLASSIC = {"x-queue-type": "classic"}
 
@@ -29,12 +25,6 @@ def test_a_started_node_is_registered(world: World) -> None:
     start(world, "b", 82, 102, "elsewhere:1")
     assert world.state.nodes["b"].address == "elsewhere:1"
     assert NodesChanged() in world.changes
-
-
-def test_a_node_of_an_older_version_is_not_registered() -> None:
-    world = World()
-    world.submit(commands.NodeStarted("b", 172), uplink=172, node="b")
-    assert world.state.nodes == {} and world.state.lives["b"] == 172
 
 
 def test_a_node_that_joins_holds_nothing_of_older_queues(world: World) -> None:
@@ -73,18 +63,12 @@ def test_what_lay_on_a_lost_disk_alone_begins_anew(world: World) -> None:
         assert world.state.groups[same.group] == same
 
 
-@pytest.mark.parametrize("numbered", [False, True], ids=["version 2", "version 3"])
-def test_a_queue_that_begins_anew_shares_no_number_with_what_was_lost(
-    world: World, numbered: bool
-) -> None:
-    lost = world.declare("lost", nodes=("b",), arguments=CLASSIC, numbered=numbered)
-    world.do(commands.NodeStarted("b", 92, 202, "b:1", numbered), uplink=92, node="b")
+def test_a_queue_that_begins_anew_shares_no_number_with_what_was_lost(world: World) -> None:
+    lost = world.declare("lost", nodes=("b",), arguments=CLASSIC)
+    world.do(commands.NodeStarted("b", 92, 202, "b:1"), uplink=92, node="b")
     now = world.state.queue("/", "lost")
     assert now is not None and now.group > lost.group
-    if numbered:
-        assert now.numbered_above >= lost.numbered_above + NUMBERS_PER_GROUP
-    else:
-        assert now.numbered_above == 0  # as its log was applied by version 2
+    assert numbered_above(now.group) >= numbered_above(lost.group) + NUMBERS_PER_GROUP
 
 
 def test_maintenance_ends_with_a_new_life(world: World) -> None:
@@ -122,17 +106,11 @@ def test_a_queue_on_its_way_to_a_forgotten_node_gets_its_former_members_back(wor
     old = world.declare("old", nodes=("a",))
     world.do(commands.ChangeMembers(old.group, add=("b",), remove=("a",)))
     world.do(commands.Left(old.group, "a"))  # b has everything, and a nothing any more
-    lost = world.do(commands.ForgetNode("b", restores=True)).queues
+    lost = world.do(commands.ForgetNode("b")).queues
     assert [queue.name for queue in lost] == ["old"]
     now = world.state.groups[moving.group]
     assert now.nodes == ("a", "c") and now.leaving == ("b",) and not now.founded_by("a")
     world.state.check()
-
-
-def test_a_log_of_version_6_deletes_it(world: World) -> None:
-    moving = world.declare("moving", nodes=("a",))
-    world.do(commands.ChangeMembers(moving.group, add=("b",), remove=("a",)))
-    assert world.do(commands.ForgetNode("b")).queues != ()
 
 
 def test_a_removed_nodes_disk_does_not_come_back(world: World) -> None:
@@ -190,49 +168,27 @@ def test_removed_disks_are_remembered_within_reason(world: World) -> None:
     assert len(world.state.removed) == REMOVED_KEPT_MAX and 1000 not in world.state.removed
 
 
-def test_what_version_1_wrote_is_read() -> None:
-    lines = (Path(__file__).parent / "version1.txt").read_text().split()
-    log, image = [bytes.fromhex(line) for line in lines[:-2]], bytes.fromhex(lines[-1])
-    machine = MetadataMachine()
-    state = machine.init()
-    for index, data in enumerate(log, 1):
-        machine.apply(Meta(index, 1, 1000), data, state)
-        state.check()
-    restored = machine.restore(image)
-    assert machine.snapshot(restored) == machine.snapshot(state)
-    queue = restored.queue("/", "quorum")
-    assert queue is not None and queue.founded_by("c") and queue.leaving == ()
-    assert restored.nodes == {} and restored.removed == {}
-
-
 def test_a_life_is_numbered_by_the_entry_that_began_it(world: World) -> None:
     numbers = []
     for life in (82, 92):
-        world.submit(commands.NodeStarted("b", life, 102, "b:1", True), uplink=life, node="b")
+        world.submit(commands.NodeStarted("b", life, 102, "b:1"), uplink=life, node="b")
         numbers.append(world.state.numbers["b"])
-        world.submit(commands.NodeStarted("b", life, 102, "b:1", True), uplink=life, node="b")
+        world.submit(commands.NodeStarted("b", life, 102, "b:1"), uplink=life, node="b")
         assert world.state.numbers["b"] == numbers[-1] == len(world.log) - 1
     assert numbers == sorted(numbers)
     restored = world.machine.restore(world.machine.snapshot(world.state))
     assert restored.numbers == world.state.numbers
 
 
-def test_a_life_of_version_2_has_no_number(world: World) -> None:
-    assert world.state.numbers == {}
-    world.submit(commands.NodeStarted("b", 82, 102, "b:1", True), uplink=82, node="b")
-    start(world, "b", 92, 102)
-    assert world.state.numbers == {}
-
-
 def test_a_node_that_has_left_has_no_number_and_gets_a_higher_one_when_it_is_back(
     world: World,
 ) -> None:
-    world.submit(commands.NodeStarted("b", 82, 102, "b:1", True), uplink=82, node="b")
+    world.submit(commands.NodeStarted("b", 82, 102, "b:1"), uplink=82, node="b")
     before = world.state.numbers["b"]
     world.do(commands.ForgetNode("b"))
     world.do(commands.RemoveNode("b", 102))
-    assert world.state.numbers == {}
-    world.submit(commands.NodeStarted("b", 92, 202, "b:1", True), uplink=92, node="b")
+    assert "b" not in world.state.numbers
+    world.submit(commands.NodeStarted("b", 92, 202, "b:1"), uplink=92, node="b")
     assert world.state.numbers["b"] > before
 
 
@@ -242,11 +198,10 @@ def test_a_life_is_over_when_the_definitions_know_a_later_one_or_none(world: Wor
 
     first = len(world.log) + 1
     for life in range(200, 240):  # more than any window
-        world.submit(commands.NodeStarted("b", life, 102, "b:1", True), uplink=life, node="b")
+        world.submit(commands.NodeStarted("b", life, 102, "b:1"), uplink=life, node="b")
     assert all(over(200 + i, first + i) for i in range(39))
     assert not over(239, first + 39)
     assert not over(240, len(world.log) + 1), "it begins after what this node knows"
-    assert over(7, 0), "one of version 2, before the node had numbers"
     world.do(commands.ForgetNode("b"))
     world.do(commands.RemoveNode("b", 102))
     assert over(239, first + 39)

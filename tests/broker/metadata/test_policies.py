@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,13 +12,8 @@ from warren_broker.errors import NotFound, PreconditionFailed
 from warren_broker.metadata import policies
 from warren_broker.metadata.changes import PoliciesChanged, TopologyChanged
 from warren_broker.metadata.commands import AddVhost, ClearPolicy, DeleteVhost, SetPolicy
-from warren_broker.metadata.machine import MetadataMachine
 from warren_broker.metadata.policy_index import PolicyIndex
 from warren_broker.metadata.records import Policy, Vhost
-from warren_raft.machine import Meta
-
-SAMPLE = Path(__file__).with_name("version3.txt")
-"""Written by version 3: per line an entry of a log, in hex; the last line is its snapshot."""
 
 
 def policy(name: str, pattern: str = ".*", **more: Any) -> Policy:
@@ -143,13 +137,3 @@ def test_an_alternate_exchange_by_policy_takes_what_is_unroutable() -> None:
     assert topology.route("/", "own", "k", None) == (), "the exchange's own argument goes first"
     world.do(ClearPolicy("/", "ae"))
     assert topology.route("/", "x", "k", None) == ()
-
-
-def test_a_log_and_a_snapshot_of_version_3_give_the_same_state() -> None:
-    *entries, image = [bytes.fromhex(line) for line in SAMPLE.read_text().split()]
-    machine = MetadataMachine()
-    state = machine.init()
-    for at, entry in enumerate(entries, 1):
-        machine.apply(Meta(at, 1, 1000), entry, state)
-    assert machine.snapshot(machine.restore(image)) == machine.snapshot(state)
-    assert state.groups and state.users and not state.scopes["/"].policies.user

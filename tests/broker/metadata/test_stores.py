@@ -11,18 +11,11 @@ from broker.routing.router import router
 from warren_broker.errors import AccessRefused, PreconditionFailed, Unavailable
 from warren_broker.metadata import commands
 from warren_broker.metadata.changes import QueueCreated, QueueDeleted
-from warren_broker.metadata.commands import BindingIs, MetadataRefused
-from warren_broker.metadata.machine import MetadataMachine
+from warren_broker.metadata.commands import BindingIs
 from warren_broker.metadata.records import Policy
 from warren_broker.metadata.view import MetadataView
-from warren_raft.machine import Meta
 
 STORE = "amq.history.h"
-REFUSED_BY_VERSION_5 = bytes.fromhex(
-    "9448a162019199b06465636c6172655f65786368616e6765a12fa168b0782d726563656e742d686973746f7279"
-    "c3c2c280c3"
-)
-"""Frozen: the submission in which node b, at version 5, declared exchange h of x-recent-history."""
 
 
 def keeping(world: World, name: str = "h", **more: Any) -> None:
@@ -68,14 +61,6 @@ def test_a_name_too_long_for_a_store_and_a_declaration_without_nodes() -> None:
         keeping(world, store_nodes=(), store_leader="")
     assert not world.state.groups and world.state.exchange("/", "h") is None
     keeping(world, "x" * 243)
-
-
-def test_a_declaration_that_version_5_refused_is_refused_in_every_replay() -> None:
-    state = World().state
-    applied = MetadataMachine().apply(Meta(9, 1, 1000), REFUSED_BY_VERSION_5, state)
-    (reply,) = applied.reply.replies
-    assert isinstance(reply, MetadataRefused) and "unknown exchange type 'x-recent" in str(reply)
-    assert not state.groups
 
 
 def test_it_goes_with_its_exchange(world: World) -> None:
@@ -166,7 +151,7 @@ def test_the_alternate_exchange_gets_what_is_only_kept() -> None:
 
 def test_a_binding_is_reported_once_as_new(world: World) -> None:
     world.declare("q")
-    bind = commands.Bind("/", "h", "q", True, reported=True)
+    bind = commands.Bind("/", "h", "q", True)
     assert [world.do(bind), world.do(bind)] == [BindingIs(True), BindingIs(False)]
 
 

@@ -74,9 +74,8 @@ class World:
         uplink: int = UPLINK,
         node: str = "a",
         nodes: tuple[str, ...] = ("a",),
-        numbered: bool = True,
     ) -> QueueRecord:
-        """Declare a queue; the queue. numbered: as nodes of version 3 do it."""
+        """Declare a queue; the queue."""
         declaration = queue_declaration(
             "/",
             name,
@@ -93,14 +92,13 @@ class World:
             nodes[0],
             connection,
             server_named,
-            numbered,
             by_default=declaration.by_default,
         )
         return self.do(command, uplink, node).queue
 
     def exchange(self, name: str, kind: str = "direct", **more: Any) -> None:
-        """Declare an exchange, as nodes of version 5 do it."""
-        self.do(commands.DeclareExchange("/", name, kind, **{"choosing": True, **more}))
+        """Declare an exchange."""
+        self.do(commands.DeclareExchange("/", name, kind, **more))
 
     def bind(self, source: str, destination: str, routing_key: str = "", **more: Any) -> None:
         """Bind a queue, or an exchange with to_queue=False."""

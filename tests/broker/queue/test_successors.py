@@ -7,6 +7,7 @@ import pytest
 from broker.metadata.world import World
 from broker.queue.world import Queue
 from warren_broker.metadata import commands
+from warren_broker.metadata.records import numbered_above
 from warren_broker.queue import commands as c
 from warren_broker.queue.machine import QueueMachine
 
@@ -18,7 +19,7 @@ def declared(world: World) -> Queue:
     definition = world.state.queue("/", "q")
     assert definition is not None
     queue = Queue(definition.config)
-    queue.machine = QueueMachine(definition.config, definition.numbered_above)
+    queue.machine = QueueMachine(definition.config, numbered_above(definition.group))
     queue.state = queue.machine.init()
     queue.put(10)
     return queue

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 
 from warren_broker import errors
 from warren_broker.cluster.cluster import Cluster
-from warren_broker.metadata.records import QueueRecord
+from warren_broker.metadata.records import QueueRecord, numbered_above
 from warren_broker.metadata.state import MetadataState
 from warren_broker.queue.machine import QueueMachine
 from warren_raft.machine import GroupSpec
@@ -99,7 +99,9 @@ class LocalMembers:
         )
         if spec.joining and queue.group not in host.groups():
             log.info("%s: starting an empty member on this node", _name(queue))
-        host.start_group(spec, QueueMachine(queue.initial or queue.config, queue.numbered_above))
+        host.start_group(
+            spec, QueueMachine(queue.initial or queue.config, numbered_above(queue.group))
+        )
 
 
 def _name(queue: QueueRecord) -> str:

@@ -280,7 +280,7 @@ class NodeService:
                 if queue.replicated and node in queue.carriers and queue.carriers != (node,)
             ]
             self._definitions.submit(
-                commands.ForgetNode(node, restores=True),
+                commands.ForgetNode(node),
                 lambda reply: forgotten(reply, len(queues)),
             )
 

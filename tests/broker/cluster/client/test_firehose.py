@@ -270,7 +270,7 @@ def test_a_deleted_vhost_is_not_traced_again(universe: Universe) -> None:
 
 def test_long_names_are_cut_in_the_key(universe: Universe) -> None:
     name = "x" * 255
-    command = metadata.DeclareExchange("/", name, "fanout", choosing=True)
+    command = metadata.DeclareExchange("/", name, "fanout")
     universe.call("a", lambda broker, done: broker.definitions.submit(command, done))
     publish(universe, table(b"\0\0", exchange=name))
     ((key, said, _),) = traces(universe, 1)

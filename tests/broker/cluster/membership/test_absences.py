@@ -53,7 +53,7 @@ def at_c(universe: Universe, name: str, **more: Any) -> None:
 def define(universe: Universe, command: Any) -> None:
     """Change the definitions through c."""
     answer = universe.call("c", lambda broker, done: broker.definitions.submit(command, done))
-    assert isinstance(answer, metadata.MetadataDone), answer
+    assert isinstance(answer, metadata.MetadataDone | metadata.BindingIs), answer
 
 
 class Published:
