@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,10 +12,13 @@ from sim.run import Kind, run_seed
 from sim.whole.calm import CALM_MS, STALLED_MS, Calm
 from sim.whole.ledger import Ledger
 from sim.whole.profile import QueuePlan
+from sim.whole.world import World
+from warren_broker.cluster.client.consumers import Consumers
 
 BLAMELESS = {
     "a policy is set after the answer was that it is unavailable": 5550059,
     "a late delivery after its message was given to another": 71000370,
+    "acknowledgements of several clients outlast a timeout": 80001291,
     "a consumer without acknowledgements gives back what never left": 80001136,
     "a leader of an earlier term that dozes has an empty queue": 100000153,
 }
@@ -69,3 +73,21 @@ def test_a_world_that_stands_still_has_no_more_time() -> None:
     assert time_of(still, EACH_MS) == CALM_MS
     ended = world("NODE_WINDOW_BYTES", messages=240)
     assert time_of(ended, EACH_MS) == 240 * EACH_MS + STALLED_MS
+
+
+def test_in_calm_few_acknowledgements_compete_with_a_timeout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(BLAMELESS["acknowledgements of several clients outlast a timeout"])
+    began: Counter[tuple[bool, bool, bool]] = Counter()
+    checkout = Consumers.checkout
+
+    def watched(self: Any, queue: Any, command: Any, to: Any, *rest: Any, **named: Any) -> None:
+        if queue.name == "impatient":
+            began[world.calm, to.owner.steady, command.prefetch > 1] += 1
+        checkout(self, queue, command, to, *rest, **named)
+
+    monkeypatch.setattr(Consumers, "checkout", watched)
+    world.run()
+    assert any(not key[0] for key in began), "before that others consume, too"
+    assert {key for key in began if key[0]} == {(True, True, False)}

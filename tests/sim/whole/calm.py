@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from sim.whole.profile import Profile
     from sim.whole.world import World
 
 CALM_MS = 120_000
@@ -16,6 +17,11 @@ STALLED_MS = 30_000
 """A world that needs longer settles, confirms or gives up something at least so often."""
 NARROW = ("UNANSWERED_MAX", "NODE_WINDOW_BYTES")
 """With these windows made small, one message at a time is on its way to or from a node."""
+
+
+def is_narrow(profile: Profile) -> bool:
+    """Return whether the world has such a window."""
+    return any(name in NARROW for _, name, _ in profile.windows)
 
 
 class Calm:
@@ -38,7 +44,7 @@ class Calm:
     def trips_ms(self) -> int:
         """Return what the trips of all messages take, one after the other; 0: no narrow window."""
         profile = self.world.profile
-        if not any(name in NARROW for _, name, _ in profile.windows):
+        if not is_narrow(profile):
             return 0
         trip_ms = 2 * (profile.latency_ms[1] + profile.sync_ms[1])
         ledger = self.world.ledger

@@ -62,6 +62,8 @@ class Subscription:
         """Start the consumer, in the node's turn."""
         rng, consuming = self.owner.rng, self.process.broker.consuming
         prefetch = 0 if self.no_ack or self.explicit else rng.choice((1, 3, 20))
+        if self.owner.is_short_of_time():
+            prefetch = min(prefetch, 1)
         command = commands.Checkout(
             self.consumer,
             self.session,
@@ -256,11 +258,12 @@ class Consumer(Person):
 
     def act(self) -> None:
         """Subscribe, or end a subscription."""
-        process = self.connected()
+        process, leaves = self.connected(), not self.steady and self.is_short_of_time()
         if process is not None:
             if self.subscription is None:
-                process.inject(lambda: self.subscribe(process))
-            elif not self.steady and self.rng.random() < 0.08:
+                if not leaves:
+                    process.inject(lambda: self.subscribe(process))
+            elif not self.steady and (self.rng.random() < 0.08 or leaves):
                 subscription, self.subscription = self.subscription, None
                 leave = self.rng.choice(("cancel", "cancel, and stay", "end", "fail"))
                 process.inject(lambda: self.leave(subscription, leave))
@@ -286,7 +289,7 @@ class Getter(OneAtATime):
 
     def act(self) -> None:
         """Request the next message."""
-        self.ask_next(self.ask)
+        self.ask_next(self.ask, wanted=not self.is_short_of_time())
         # In the end it must not keep a node busier than a node with a window of one can be: a
         # message with a late settle is taken back where there is a timeout, and delivered again.
         self.again(2_000 if self.world.calm else 200)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from sim.whole.calm import is_narrow
 from sim.whole.ledger import Book
 from sim.whole.profile import QueuePlan
 from warren_broker.metadata.records import QueueRecord
@@ -54,6 +55,18 @@ class Person:
 
     def arrived(self, process: Process) -> None:
         """Connected again."""
+
+    def is_short_of_time(self) -> bool:
+        """Return whether acknowledgements of several clients at a node outlast its queue's timeout.
+
+        1. A window holds one submission, and a trip takes up to 240 ms.  2. Consumers of a queue
+        with a timeout of 500 ms acknowledge eight messages through one node: the third
+        acknowledgement and all behind it reach the leader too late, and take the window's time
+        nevertheless.  3. The messages are delivered again, to consumers that acknowledge them
+        behind the late ones: without an end.  A client of such a queue must acknowledge in time: in
+        calm a steady one alone does, one message at a time.
+        """
+        return self.world.calm and self.plan.takes_back and is_narrow(self.world.profile)
 
     def again(self, delay_ms: int) -> None:
         """Act some time later."""
