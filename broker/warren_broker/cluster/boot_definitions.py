@@ -20,6 +20,7 @@ from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.importing import DefinitionImports
 from warren_broker.cluster.link_logins import BY_OPERATOR
 from warren_broker.definition_files.document import Document, joined, parse
+from warren_broker.steps import whole
 
 log = logging.getLogger(__name__)
 NOTES_LOGGED_MAX = 100
@@ -83,7 +84,7 @@ class BootDefinitions:
             done()
             return
         try:
-            checked = self._imports.check(self._document, importer=BY_OPERATOR)
+            checked = whole(self._imports.check(self._document, importer=BY_OPERATOR))
         except errors.Refusal as refusal:
             raise self._unusable(refusal) from None
 

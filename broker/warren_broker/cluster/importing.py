@@ -26,6 +26,7 @@ from warren_broker.metadata.codec import encode_submission
 from warren_broker.metadata.commands import DeclareQueue, ImportDefinitions
 from warren_broker.metadata.policy_index import PolicyIndex
 from warren_broker.shovel.sealed_uris import UriSeal
+from warren_broker.steps import Steps, Work
 
 ENTRY_BYTES_MAX: Final = 64 * 1024 * 1024
 """Size of the log entry of an import."""
@@ -81,13 +82,18 @@ class DefinitionImports:
         self._around = around
 
     def check(
-        self, document: Document, vhost: str | None = None, importer: str | None = None
-    ) -> CheckedImport:
+        self,
+        document: Document,
+        vhost: str | None = None,
+        importer: str | None = None,
+        steps: Steps | None = None,
+    ) -> Work[CheckedImport]:
         """Check what is in a file; raises Refusal with all that is wrong.
 
         importer  the user that imports, links run as that one; see `records.Parameter`
         """
-        return check_import(document, self._definitions.state, self._around(), vhost, importer)
+        state, around = self._definitions.state, self._around()
+        return check_import(document, state, around, vhost, importer, steps)
 
     def submit(
         self,

@@ -135,17 +135,26 @@ def _hash(plan: ImportPlan, name: str, entry: UserEntry) -> str:
 # ------------------------------------------------------------------ limits
 
 
-def plan_limits(plan: ImportPlan) -> None:
+def plan_vhosts_limits(plan: ImportPlan) -> None:
     """Add the limits of vhosts and users, after the objects that they would limit.
 
     RabbitMQ's exports have those of a vhost twice: with the vhost, and as a parameter.
     """
     if plan.vhost is None:
-        for vhost in plan.document.vhosts:
+        for _, vhost in plan.each("vhosts"):
             _plan_limits(plan, "vhost", vhost.name, vhost.limits)
-        for user in plan.document.users:
+
+
+def plan_users_limits(plan: ImportPlan) -> None:
+    """Add the limits of users."""
+    if plan.vhost is None:
+        for _, user in plan.each("users"):
             _plan_limits(plan, "user", user.name, user.limits)
-    for number, given in enumerate(plan.document.parameters):
+
+
+def plan_parameters_limits(plan: ImportPlan) -> None:
+    """Add the limits of vhosts that are parameters."""
+    for number, given in plan.each("parameters"):
         if given.component == VHOST_LIMITS:
             name = plan.vhost_of("parameters", number, given)
             if name is not None:
@@ -174,22 +183,26 @@ def _plan_limits(plan: ImportPlan, of: Literal["vhost", "user"], owner: str, giv
 # ------------------------------------------------------------------ permissions
 
 
-def plan_permissions(plan: ImportPlan) -> None:
-    """Add permissions and topic permissions, of users of the file or of the cluster.
+def plan_permissions(plan: ImportPlan, kind: str = "permissions") -> None:
+    """Add permissions, or topic permissions, of users of the file or of the cluster."""
+    for number, entry in plan.each(kind):
+        vhost = plan.vhost_of(kind, number, entry)
+        if vhost is not None:
+            _plan_grant(plan, kind, vhost, entry)
 
-    As in RabbitMQ, the user that imports a vhost that was not there may do everything in it, unless
-    the file says what: otherwise no user could use it.
+
+def plan_importers_permissions(plan: ImportPlan) -> None:
+    """Let the user that imports a vhost that was not there do everything in it, as RabbitMQ does.
+
+    Unless the file says what it may do: otherwise no user could use the vhost.
     """
-    for kind in ("permissions", "topic_permissions"):
-        for number, entry in plan.each(kind):
-            vhost = plan.vhost_of(kind, number, entry)
-            if vhost is not None:
-                _plan_grant(plan, kind, vhost, entry)
     user = plan.importer
-    if not user:  # no user's: a token's, or the operator's at the start
+    if not user or plan.vhost is not None:  # a token's, or the operator's at the start; no vhosts
         return
-    for vhost in plan.vhosts:
-        if vhost not in plan.state.scopes and ("permissions", vhost, user, None) not in plan.seen:
+    for _, entry in plan.each("vhosts"):
+        vhost, identity = entry.name, ("permissions", entry.name, user, None)
+        if vhost in plan.vhosts and vhost not in plan.state.scopes and identity not in plan.seen:
+            plan.seen[identity] = entry
             name = f"permissions of user '{user}' in vhost '{vhost}'"
             plan.add("permissions", name, PutGrant(Grant(vhost, user, ALL, ALL, ALL)))
 

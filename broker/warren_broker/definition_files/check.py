@@ -1,32 +1,54 @@
-"""The whole check of an import: on a copy of the definitions, before anything is submitted."""
+"""The whole check of an import: on a copy of the definitions, before anything is submitted.
+
+So many objects take seconds: their steps are counted, and the rest is left to later turns.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from warren_broker import errors
-from warren_broker.definition_files import topology_objects
-from warren_broker.definition_files.access_objects import (
-    plan_limits,
-    plan_permissions,
-    plan_users,
-    plan_vhosts,
-)
+from warren_broker.definition_files import access_objects as access
+from warren_broker.definition_files import policy_objects as policies
+from warren_broker.definition_files import topology_objects as topology
 from warren_broker.definition_files.document import Document
 from warren_broker.definition_files.import_plan import ImportPlan, ImportSurroundings, Step
-from warren_broker.definition_files.policy_objects import plan_parameters, plan_policies
 from warren_broker.management.definition_values import ImportCount, ImportReport
-from warren_broker.metadata import commands, image, limits
+from warren_broker.metadata import commands, limits
 from warren_broker.metadata.exchanges import to_binding
 from warren_broker.metadata.imports import carry_out, check_administrators, in_effect
 from warren_broker.metadata.metadata_context import MetadataContext
 from warren_broker.metadata.state import MetadataState
+from warren_broker.steps import STEPS_UNBOUNDED, Steps, Work
 from warren_raft.machine import Meta
 
 NAMES_SHOWN_MAX: Final = 1_000
 """Objects of a report that are named, per list."""
+OBJECT_STEPS: Final = 20
+"""Of looking at one object, and again of trying its command."""
+RUN_OBJECTS: Final = 32
+"""Looked at between two counts of the steps."""
+_PHASES: Final[tuple[tuple[str, Callable[[ImportPlan], None]], ...]] = (
+    ("vhosts", access.plan_vhosts),
+    ("users", access.plan_users),
+    ("permissions", access.plan_permissions),
+    ("topic_permissions", partial(access.plan_permissions, kind="topic_permissions")),
+    ("vhosts", access.plan_importers_permissions),
+    ("policies", policies.plan_policies),
+    ("parameters", policies.plan_operator_policies),
+    ("parameters", policies.plan_parameters),
+    ("global_parameters", policies.plan_global_parameters),
+    ("exchanges", topology.plan_exchanges),
+    ("queues", topology.plan_queues),
+    ("bindings", topology.plan_bindings),
+    ("vhosts", access.plan_vhosts_limits),
+    ("users", access.plan_users_limits),
+    ("parameters", access.plan_parameters_limits),
+)
+"""What looks at the objects of each kind, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,38 +68,41 @@ def check_import(
     around: ImportSurroundings,
     vhost: str | None = None,
     importer: str | None = None,
-) -> CheckedImport:
+    steps: Steps | None = None,
+) -> Work[CheckedImport]:
     """Return the commands of an import; raises FileRefused with everything that is wrong.
 
-    state  the definitions as they are; not changed
+    state  the definitions as they are when the work begins; not changed
     vhost  to import everything into; None: the vhosts that the objects name
     importer  the user that imports, see `records.Parameter`
     """
     if vhost is not None and vhost not in state.scopes:
         raise errors.NotFound(f"no vhost '{vhost}': create it before the import")
-    plan = ImportPlan(document, state, around, vhost, importer)
+    steps = steps or Steps(STEPS_UNBOUNDED)
+    plan = ImportPlan(document, state.copied(), around, vhost, importer)
     for place, key in document.unknown:
         plan.note(place, key, "left out: unknown key")
-    plan_vhosts(plan)
-    plan_users(plan)
-    plan_permissions(plan)
-    plan_policies(plan)
-    plan_parameters(plan)
-    topology_objects.plan_exchanges(plan)
-    topology_objects.plan_queues(plan)
-    topology_objects.plan_bindings(plan)
-    plan_limits(plan)
-    return _tried(plan)
+        if steps.take():
+            yield
+    for kind, look in _PHASES:
+        for first in range(0, len(getattr(document, kind)), RUN_OBJECTS):
+            plan.window = slice(first, first + RUN_OBJECTS)
+            look(plan)
+            if steps.take(OBJECT_STEPS * RUN_OBJECTS):
+                yield
+    return (yield from _tried(plan, steps))
 
 
-def _tried(plan: ImportPlan) -> CheckedImport:
-    """Carry the commands out on a copy; find those that are refused, and what each one changes."""
-    copy = image.from_bytes(image.to_bytes(plan.state))
+def _tried(plan: ImportPlan, steps: Steps) -> Work[CheckedImport]:
+    """Carry the commands out on the copy; find those refused, and what each one changes."""
+    copy = plan.state
     context = MetadataContext(Meta(0, 0, 0), copy, 0, "")
     kept: list[commands.AnyImported] = []
     named: dict[str, list[str]] = {"created": [], "changed": [], "unchanged": []}
     counts: dict[str, dict[str, int]] = {}
     for step in plan.steps:
+        if steps.take(OBJECT_STEPS):
+            yield
         outcome = _outcome(copy, step.command)
         try:
             carry_out(context, step.command)
@@ -97,6 +122,8 @@ def _tried(plan: ImportPlan) -> CheckedImport:
             check()
         except errors.Refusal as refusal:
             plan.problems.append(refusal.detail)
+        if steps.take(OBJECT_STEPS):
+            yield
     plan.finish()
     report = ImportReport(
         False,

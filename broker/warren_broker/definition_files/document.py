@@ -16,8 +16,8 @@ from warren_raft.undecodable import NESTING_LEVELS_MAX, nested_deeper
 
 DOCUMENT_BYTES_MAX: Final = 64 * 1024 * 1024
 OBJECTS_MAX: Final = 100_000
-"""Objects of one file: the node that reads it, and every node that applies it, is busy for seconds
-with so many."""
+"""Objects of one file: the node that decodes it, and every node that applies it, is busy for a
+second or two with so many; the check is divided among turns."""
 
 QUEUE_TYPE: Final = "x-queue-type"
 

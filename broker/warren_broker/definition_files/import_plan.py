@@ -73,6 +73,7 @@ class ImportPlan:
 
     vhost   to import all objects into, whatever vhost they name; None: the one that they name
     importer  the user that imports, see `records.Parameter`
+    window  the places of the objects that `each` returns now
     seen    the objects met, by kind and identity
     vhosts, users  those of the file
     limits  those of vhosts and users met, by kind and name
@@ -83,6 +84,7 @@ class ImportPlan:
     around: ImportSurroundings
     vhost: str | None = None
     importer: str | None = None
+    window: slice = field(default_factory=lambda: slice(0, None))
     steps: list[Step] = field(default_factory=list)
     not_honoured: list[NotHonoured] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -126,8 +128,8 @@ class ImportPlan:
         """Iterate over the objects of a kind with their places; into one vhost go only its own."""
         found = getattr(self.document, kind)
         if self.vhost is None or kind not in WHOLE_CLUSTER:
-            yield from enumerate(found)
-        elif found:
+            yield from enumerate(found[self.window], self.window.start)
+        elif found and not self.window.start:
             reason = f"left out: the import is into vhost '{self.vhost}' alone"
             self.note(f"{len(found):,} {kind}", "", reason)
 

@@ -24,11 +24,15 @@ KEPT: Final = "kept, shown and exported; it has no effect here"
 
 
 def plan_policies(plan: ImportPlan) -> None:
-    """Add the policies, and the operator policies, which are among the parameters."""
+    """Add the policies."""
     for number, entry in plan.each("policies"):
         vhost = plan.vhost_of("policies", number, entry)
         if vhost is not None:
             _plan_policy(plan, vhost, entry, operator=False)
+
+
+def plan_operator_policies(plan: ImportPlan) -> None:
+    """Add the operator policies, which are among the parameters."""
     for number, given in plan.each("parameters"):
         operator = POLICY_COMPONENTS.get(given.component)
         if operator is None:
@@ -108,7 +112,7 @@ def _one_line(refusal: errors.Refusal) -> str:
 
 
 def plan_parameters(plan: ImportPlan) -> None:
-    """Add the other parameters and the global ones."""
+    """Add the other parameters."""
     for number, entry in plan.each("parameters"):
         if entry.component in POLICY_COMPONENTS or entry.component == VHOST_LIMITS:
             continue
@@ -123,6 +127,10 @@ def plan_parameters(plan: ImportPlan) -> None:
         else:
             given = (entry.component, entry.name, entry.value)
             _plan_parameter(plan, name, Parameter(vhost, *given, plan.importer))
+
+
+def plan_global_parameters(plan: ImportPlan) -> None:
+    """Add the global parameters."""
     for name, entry in plan.each_once("global_parameters", "global parameter"):
         if entry.name.startswith(INTERNAL):
             plan.note(name, "", "left out: internal to the cluster that exported it")

@@ -10,7 +10,7 @@ import msgspec
 
 from warren_broker import VERSION, errors
 from warren_broker.amqp10.caller import Answer, Asker
-from warren_broker.definition_files.check import NAMES_SHOWN_MAX
+from warren_broker.definition_files.check import NAMES_SHOWN_MAX, CheckedImport
 from warren_broker.definition_files.document import parse
 from warren_broker.definition_files.export import export
 from warren_broker.federation.upstreams import link_ends
@@ -43,17 +43,22 @@ def _export(asker: Asker, request: m.ExportRequest, answer: Answer) -> None:
 def _import(asker: Asker, request: m.ImportRequest, answer: Answer) -> None:
     asker.access.must_be("administrator", "import definitions")
     document = parse(m.unpack(request.packed))
-    checked = asker.broker.imports.check(document, request.vhost, _setter(asker))
-    report = msgspec.structs.replace(checked.report, dry_run=request.dry_run)
-    if request.dry_run:
-        answer(m.Imported(report))
-        return
-    log.info("user %s: import %s", quoted(asker.user), report.summary())
+    imports, share = asker.broker.imports, asker.broker.publishing.shares.of(asker.connection)
 
-    def done(reply: Any) -> None:
-        answer(reply if isinstance(reply, errors.Refusal) else m.Imported(report))
+    def checked(found: CheckedImport) -> None:
+        report = msgspec.structs.replace(found.report, dry_run=request.dry_run)
+        if request.dry_run:
+            answer(m.Imported(report))
+            return
+        log.info("user %s: import %s", quoted(asker.user), report.summary())
 
-    asker.broker.imports.submit(checked, asker.guard(done))
+        def done(reply: Any) -> None:
+            answer(reply if isinstance(reply, errors.Refusal) else m.Imported(report))
+
+        imports.submit(found, asker.guard(done))
+
+    check = imports.check(document, request.vhost, _setter(asker), share.steps)
+    share.run(check, asker.guard(checked), answer)
 
 
 # ------------------------------------------------------------------ parameters

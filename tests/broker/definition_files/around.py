@@ -15,6 +15,7 @@ from warren_broker.management.definition_values import ImportReport
 from warren_broker.metadata.commands import DeclareQueue, ImportDefinitions
 from warren_broker.metadata.policy_index import PolicyIndex
 from warren_broker.shovel.sealed_uris import UriSeal
+from warren_broker.steps import whole
 
 SAMPLES = Path(__file__).with_name("samples")
 DEFAULTS = QueueDefaults()
@@ -56,7 +57,7 @@ def load(
 ) -> ImportReport:
     """Check and import; refusals are raised."""
     data = document if isinstance(document, bytes) else json.dumps(document).encode()
-    checked = check_import(parse(data), world.state, Around(), vhost, importer)
+    checked = whole(check_import(parse(data), world.state, Around(), vhost, importer))
     world.do(ImportDefinitions(checked.commands))
     return checked.report
 

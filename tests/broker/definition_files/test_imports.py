@@ -7,14 +7,23 @@ from typing import Any
 
 import pytest
 
-from broker.definition_files.around import exported, load, not_honoured, sample
+from broker.definition_files.around import Around, exported, load, not_honoured, sample
 from broker.metadata.world import World
 from warren_broker.cluster.link_logins import BY_OPERATOR
+from warren_broker.cluster.turn_shares import SHARE_STEPS
 from warren_broker.definition_files import document
+from warren_broker.definition_files.check import (
+    OBJECT_STEPS,
+    RUN_OBJECTS,
+    CheckedImport,
+    check_import,
+)
+from warren_broker.definition_files.document import parse
 from warren_broker.definition_files.import_plan import FileRefused
 from warren_broker.errors import InvalidArgument, NotFound, Refusal
-from warren_broker.metadata import commands, passwords
+from warren_broker.metadata import commands, image, passwords
 from warren_broker.metadata.records import Vhost
+from warren_broker.steps import Steps, whole
 
 QUEUE = {"name": "q", "vhost": "/", "durable": True, "auto_delete": False, "arguments": {}}
 EXCHANGE = {"name": "x", "vhost": "/", "type": "topic", "durable": True, "auto_delete": False}
@@ -442,3 +451,41 @@ def test_who_imports_a_new_vhost_may_do_everything_in_it_unless_the_file_says_wh
     assert grants[("/", "guest", None)] == before, "it was there"
     load(world, {"vhosts": [{"name": "booted"}]}, importer=BY_OPERATOR)
     assert not [key for key in grants if key[0] == "booted"], "no user imports a file at the start"
+
+
+def test_a_large_import_is_checked_a_little_per_turn() -> None:
+    """Before: a file of 100,000 objects was checked in one turn of the node's loop, for seconds."""
+    world = World()
+    names = [f"n{number}" for number in range(1_000)]
+    given = {
+        "vhosts": [{"name": "v"}],
+        "parameters": [{"component": "none", "name": "same", "vhost": "v", "value": 1}] * 1_000,
+        "queues": [{"name": name, "vhost": "v"} for name in names],
+        "bindings": [
+            {
+                "source": "amq.topic",
+                "vhost": "v",
+                "destination": name,
+                "destination_type": "queue",
+                "routing_key": name,
+            }
+            for name in names
+        ],
+    }
+    file = parse(json.dumps(given).encode())
+    expected = whole(check_import(file, world.state, Around()))
+    steps, taken = Steps(SHARE_STEPS), []
+    work = check_import(file, world.state, Around(), steps=steps)
+    before = image.to_bytes(world.state)
+    found: CheckedImport | None = None
+    while found is None:
+        start = steps.taken
+        try:
+            next(work)
+        except StopIteration as end:
+            found = end.value
+        taken.append(steps.taken - start)
+        steps.limit = steps.taken + SHARE_STEPS
+    assert found == expected and image.to_bytes(world.state) == before
+    assert max(taken) < SHARE_STEPS + OBJECT_STEPS * RUN_OBJECTS
+    assert sum(taken) > 5_000 * OBJECT_STEPS, "objects of the file, and commands that were tried"

@@ -11,6 +11,7 @@ from sim.whole.people import VHOST, OneAtATime
 from warren_broker.definition_files.document import parse
 from warren_broker.errors import InternalError, Refusal, Unavailable
 from warren_broker.metadata.commands import DeleteExchange
+from warren_broker.steps import whole
 from warren_raft.types import METADATA_GROUP
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class Importer(OneAtATime):
         """In the node's turn."""
         imports = self.world.checkers.imports
         try:
-            checked = process.broker.imports.check(parse(document(number, kind)))
+            checked = whole(process.broker.imports.check(parse(document(number, kind))))
         except Refusal:
             return  # the other one was sooner
         self.world.note("imports", process.name, number)
