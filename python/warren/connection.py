@@ -27,7 +27,7 @@ from warren.uri import Address, as_address
 from warren.wire import LinkHandler, Request, Wire
 from warren_broker.amqp10.wire.deliveries import handle_of, read_message
 from warren_broker.amqp10.wire.fetched import decode_section
-from warren_broker.amqp10.wire.proton import Event, Link, Session
+from warren_broker.amqp10.wire.proton import Delivery, Link, Session
 
 T = TypeVar("T")
 Host: TypeAlias = tuple[str, int]
@@ -441,9 +441,8 @@ class _Receiver(LinkHandler):
             raise self.failure
         return None
 
-    def delivered(self, event: Event) -> None:
+    def delivered(self, delivery: Delivery) -> None:
         """Take a message when it is complete."""
-        delivery = event.delivery
         if delivery.partial or not delivery.readable:
             return
         _, data, _ = read_message(handle_of(self.link), handle_of(delivery))

@@ -13,7 +13,7 @@ from warren.errors import DeadlinePassed, PeerError, TooLarge, Unavailable, Unro
 from warren.wire import LinkHandler, Wire, refusal_of
 from warren_broker.amqp10.addresses import BLOCKS_CAPABILITY
 from warren_broker.amqp10.wire.fetched import STAGED_STATE, encode_section_head
-from warren_broker.amqp10.wire.proton import Delivery, Event, Link, Session, symbol
+from warren_broker.amqp10.wire.proton import Delivery, Link, Session, symbol
 
 SEND_WINDOW_BYTES = 16 << 20
 """Default limit of unaccepted bytes in flight on one link."""
@@ -279,9 +279,8 @@ class _SenderLink(LinkHandler):
         self.link.stream(block.block)
         self.link.advance()
 
-    def delivered(self, event: Event) -> None:
+    def delivered(self, delivery: Delivery) -> None:
         """An outcome."""
-        delivery: Delivery = event.delivery
         if not delivery.updated and not delivery.settled:
             return
         block = self._under_way.pop(delivery.tag, None)

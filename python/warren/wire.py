@@ -22,8 +22,22 @@ from warren.errors import (
 from warren.login_secrets import LoginSecrets
 from warren.uri import Address
 from warren_broker.amqp10.addresses import MANAGEMENT, WARREN_ANSWERS
-from warren_broker.amqp10.wire.engine import SESSION_WINDOW_BYTES, Engine
-from warren_broker.amqp10.wire.proton import Event, Link, Message, MessageException, Session, symbol
+from warren_broker.amqp10.wire.client import (
+    CONNECTION,
+    SESSION,
+    TRANSPORT,
+    ClientEngine,
+    ClientLink,
+)
+from warren_broker.amqp10.wire.proton import (
+    Condition,
+    Delivery,
+    Link,
+    Message,
+    MessageException,
+    Session,
+    symbol,
+)
 
 READ_BYTES = 1 << 20
 STEP_S_MAX = 1.0
@@ -32,7 +46,7 @@ Request: TypeAlias = tuple[str, str, Any]
 """Method, path and body of a management request."""
 
 
-class LinkHandler:
+class LinkHandler(ClientLink):
     """The callbacks of one link, called by the wire while it runs.
 
     failure  set when the peer closed the link with an error; ended: set when it closed the link
@@ -40,19 +54,16 @@ class LinkHandler:
 
     def __init__(self, link: Link) -> None:
         self.link = link
-        self.attached = False
         self.ended = False
         self.failure: WarrenError | None = None
 
-    def delivered(self, event: Event) -> None:
-        """Handle a change of a delivery."""
-
-    def closed(self) -> None:
+    def closed(self, condition: Condition | None) -> None:
         """Handle the close or detach of the link by the peer."""
         self.ended = True
-        condition = self.link.remote_condition
         if condition is not None:
             self.failure = refusal_of(condition)
+        self.link.close()
+        self.link.free()
 
 
 class Wire:
@@ -72,7 +83,6 @@ class Wire:
         """secrets: of which the address has the current one; the node is given those after it."""
         self.host = host
         self._lost: WarrenError | None = None
-        self._handlers: dict[tuple[str, bool], LinkHandler] = {}
         self._names = 0
         self._pairs = 0
         self._outgoing: deque[memoryview] = deque()
@@ -81,18 +91,19 @@ class Wire:
         self._renewal: _SecretRenewal | None = None
         self._open = False
         self._socket = _connect(host, address, deadline)
-        self._engine = Engine(server=False, container=name, idle_timeout_s=address.heartbeat_s)
-        connection = self._engine.connection
-        connection.hostname = f"vhost:{address.vhost}"
-        connection.properties = {symbol("product"): "Warren client"}
-        connection.user, connection.password = address.user, address.password
-        sasl = self._engine.transport.sasl()
-        sasl.allow_insecure_mechs = True
-        sasl.allowed_mechs(address.sasl_mechanism)
-        self._engine.bind()
-        connection.open()
-        self._control = self._session()
-        self._bulk = self._session()
+        self._client = ClientEngine(
+            name,
+            f"vhost:{address.vhost}",
+            {"product": "Warren client"},
+            address.heartbeat_s,
+            address.sasl_mechanism,
+            address.user,
+            address.password,
+            self._opened,
+            self._over,
+        )
+        self._control = self._client.session()
+        self._bulk = self._client.session()
         try:
             self.run(lambda: self._open, deadline)
         except BaseException:
@@ -129,8 +140,7 @@ class Wire:
         self._names += 1
         name = f"link-{self._names}"
         handler = make(session, name)
-        self._handlers[_key(handler.link)] = handler
-        handler.link.open()
+        self._client.attach(handler)
         return handler
 
     def detach(self, handler: LinkHandler) -> None:
@@ -145,7 +155,7 @@ class Wire:
         Unavailable when the deadline (time.monotonic) passes; then the connection is still usable.
         """
         while True:
-            self._handle_events()
+            self._client.handle()
             if done():
                 self._send()
                 return
@@ -179,20 +189,21 @@ class Wire:
             self._receive()
         if writable:
             self._send()
-        self._engine.tick(int(time.monotonic() * 1000))
+        self._client.engine.tick(int(time.monotonic() * 1000))
 
     def poll(self) -> None:
         """Process pending input without waiting; sets `lost` when the connection has ended."""
         if self._lost is None:
             self.step(0.0)
-            self._handle_events()
+            self._client.handle()
 
     def close(self, deadline: float) -> None:
         """Close the connection, then the socket; never raises."""
         if self._lost is None:
-            self._engine.connection.close()
+            self._client.close()
+            engine = self._client.engine
             try:
-                self.run(lambda: self._engine.output_ended and not self._outgoing, deadline)
+                self.run(lambda: engine.output_ended and not self._outgoing, deadline)
             except WarrenError:
                 pass  # the peer has closed already, or is slow: nothing depends on its answer
         self.abandon()
@@ -208,7 +219,7 @@ class Wire:
     def _send(self) -> None:
         while self._lost is None:
             if not self._outgoing:
-                self._outgoing.extend(memoryview(piece) for piece in self._engine.output())
+                self._outgoing.extend(memoryview(piece) for piece in self._client.engine.output())
                 if not self._outgoing:
                     return
             try:
@@ -250,13 +261,11 @@ class Wire:
             self._lost = error
             return 0
         if size == 0:
-            self._engine.end_of_input()
-            self._handle_events()
+            self._client.end_of_input()
             self._lose("the node closed it")
             return 0
         with memoryview(self._read_buffer) as view:
-            for _ in self._engine.receive(view[:size]):
-                self._handle_events()
+            self._client.receive(view[:size])
         return size
 
     def _lose(self, why: str) -> None:
@@ -265,39 +274,15 @@ class Wire:
 
     # -------------------------------------------------------------- events
 
-    def _handle_events(self) -> None:
-        for event in self._engine.events():
-            kind = event.type
-            if kind == Event.DELIVERY or kind == Event.LINK_FLOW:
-                handler = self._handlers.get(_key(event.link))
-                if handler is not None and kind == Event.DELIVERY:
-                    handler.delivered(event)
-            elif kind == Event.LINK_REMOTE_OPEN:
-                handler = self._handlers.get(_key(event.link))
-                if handler is not None:
-                    handler.attached = True
-            elif kind == Event.LINK_REMOTE_CLOSE or kind == Event.LINK_REMOTE_DETACH:
-                handler = self._handlers.pop(_key(event.link), None)
-                if handler is not None:
-                    handler.closed()
-                event.link.close()
-                event.link.free()
-            elif kind == Event.CONNECTION_REMOTE_OPEN:
-                self._open = True
-            elif kind == Event.CONNECTION_REMOTE_CLOSE:
-                self._fail(event.connection.remote_condition, "the node closed it")
-                event.connection.close()
-            elif kind == Event.SESSION_REMOTE_CLOSE:
-                self._fail(event.session.remote_condition, "the node ended a session")
-            elif kind == Event.TRANSPORT_ERROR:
-                self._fail(event.transport.condition, "the protocol was violated")
+    def _opened(self) -> None:
+        self._open = True
 
-    def _fail(self, condition: Any, otherwise: str) -> None:
+    def _over(self, what: str, condition: Any) -> None:
         """End the connection; the first reason is kept."""
         if self._lost is not None:
             return
         if condition is None:
-            self._lose(otherwise)
+            self._lose(_OVER[what])
             return
         error = refusal_of(condition)
         where = _text(self.host)
@@ -310,13 +295,12 @@ class Wire:
         else:
             self._lost = ConnectionLost(f"connection to {where} lost: {error}")
 
-    def _session(self) -> Session:
-        session = self._engine.connection.session()
-        session.incoming_capacity = SESSION_WINDOW_BYTES
-        session.open()
-        return session
 
-
+_OVER = {
+    SESSION: "the node ended a session",
+    CONNECTION: "the node closed it",
+    TRANSPORT: "the protocol was violated",
+}
 _FINAL = frozenset(
     {
         "amqp:not-allowed",
@@ -469,8 +453,8 @@ class _SecretRenewal:
 class _ManagementSender(LinkHandler):
     """The link for requests, which are sent settled: only the answer matters."""
 
-    def delivered(self, event: Event) -> None:
-        event.delivery.settle()
+    def delivered(self, delivery: Delivery) -> None:
+        delivery.settle()
 
 
 class _ManagementReceiver(LinkHandler):
@@ -480,9 +464,8 @@ class _ManagementReceiver(LinkHandler):
         super().__init__(link)
         self._answers = answers
 
-    def delivered(self, event: Event) -> None:
+    def delivered(self, delivery: Delivery) -> None:
         """Store an answer; one that no request waits for is dropped with the oldest."""
-        delivery = event.delivery
         if delivery.partial or not delivery.readable:
             return
         message = Message()
@@ -497,11 +480,6 @@ class _ManagementReceiver(LinkHandler):
         while len(self._answers) >= REPLIES_MAX:
             del self._answers[next(iter(self._answers))]
         self._answers[int(message.correlation_id)] = message
-
-
-def _key(link: Link) -> tuple[str, bool]:
-    """Return a link's key: a name may be used once in each direction."""
-    return link.name, link.is_sender
 
 
 def plain(value: Any) -> Any:

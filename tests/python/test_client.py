@@ -342,7 +342,7 @@ def test_slices_that_are_read_later_send_one_message_ahead(cluster: FakeCluster)
         wire = connection.wire(time.monotonic() + PATIENCE_S)
 
         def receivers() -> list[int]:
-            found = wire._handlers.values()
+            found = wire._client._links.values()
             return [len(each.messages) for each in found if isinstance(each, _Receiver)]
 
         wire.run(lambda: receivers()[1:] == [1, 1, 1], time.monotonic() + PATIENCE_S)

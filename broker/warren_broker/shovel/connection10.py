@@ -13,8 +13,14 @@ from typing import Any, Final
 from pika.adapters.utils.nbio_interface import AbstractStreamProtocol
 
 from warren_broker import relay_names
-from warren_broker.amqp10.wire.engine import SESSION_WINDOW_BYTES, Engine
-from warren_broker.amqp10.wire.proton import Condition, Event, Link, Session, Terminus, symbol
+from warren_broker.amqp10.wire.client import (
+    CONNECTION,
+    SESSION,
+    TRANSPORT,
+    ClientEngine,
+    ClientLink,
+)
+from warren_broker.amqp10.wire.proton import Condition, Link, Session, Terminus
 from warren_broker.certificate_login import EXTERNAL
 from warren_broker.errors import InvalidArgument
 from warren_broker.pika_connections import IOServices
@@ -24,7 +30,6 @@ from warren_broker.shovel.locate import OwnNode, locate
 from warren_broker.shovel.uris import (
     CONNECT_MS,
     LOGIN_ANONYMOUS,
-    LOGIN_NONE,
     LOGIN_PLAIN,
     OWN_CLUSTER,
     ShovelUri,
@@ -42,11 +47,7 @@ _MECHANISMS: Final = {
 }
 _FORCED: Final = ("amqp:connection:forced",)
 """Conditions of a connection's end that are not about what was sent on it."""
-_NOT_ALLOWED: Final = "amqp:not-allowed"
-_OF_LINKS: Final = (
-    *(Event.DELIVERY, Event.LINK_FLOW),
-    *(Event.LINK_REMOTE_OPEN, Event.LINK_REMOTE_CLOSE, Event.LINK_REMOTE_DETACH),
-)
+_OVER: Final = {SESSION: "it has ended the session", CONNECTION: "it has closed the connection"}
 _UNAUTHORIZED: Final = "amqp:unauthorized-access"
 _NOT_AMQP: Final = "amqp:connection:framing-error"
 _IDLE: Final = "amqp:resource-limit-exceeded"
@@ -75,7 +76,7 @@ class _Stream(AbstractStreamProtocol):  # type: ignore[misc]
         self._owner.received(data)
 
 
-class Endpoint10:
+class Endpoint10(ClientLink):
     """One connection with one session and one link.
 
     key     of the parameter, for error texts
@@ -104,7 +105,7 @@ class Endpoint10:
         self._here = False
         self._addresses: list[Any] = []
         self._transport: Any = None
-        self._engine: Engine | None = None
+        self._client: ClientEngine | None = None
         self._session: Session | None = None
         self._flush_due = self._ended = self._closing = self._peer_closed = False
         self._on_closed: Callable[[], None] | None = None
@@ -112,9 +113,9 @@ class Endpoint10:
     @property
     def knows_relays(self) -> bool:
         """See `ends.End`."""
-        if self._engine is None:
+        if self._client is None:
             return False
-        offered = self._engine.connection.remote_offered_capabilities
+        offered = self._client.engine.connection.remote_offered_capabilities
         return relay_names.CAPABILITY in map(str, offered or ())
 
     # ------------------------------------------------------------ connecting
@@ -177,33 +178,30 @@ class Endpoint10:
             transport.abort()
             return
         uri, options = self.uri, self.uri.options
-        idle_ms = int(options.get("idle_time_out", IDLE_MS))
-        container = f"{self._name} {os.getpid()}"
-        made = Engine(server=False, container=container, idle_timeout_s=idle_ms / 1000)
-        connection = made.connection
-        connection.properties = {
-            symbol("product"): "Warren shovel",
-            symbol("connection_name"): self._name,
-            **({} if self._here else {symbol(OWN_CLUSTER): self._own.cluster}),
-        }
+        properties = {"product": "Warren shovel", "connection_name": self._name}
+        user: str | None = None
+        secret: str | None = None
+        sasl = LOGIN_PLAIN if self._here else options.get("sasl", LOGIN_PLAIN)
         if self._here:
-            login, (connection.user, connection.password, vhost) = LOGIN_PLAIN, uri.inside
-            connection.hostname = f"vhost:{vhost}"
+            user, secret, vhost = uri.inside
+            hostname = f"vhost:{vhost}"
         else:
-            login = options.get("sasl", LOGIN_PLAIN)
-            connection.hostname = options.get("hostname", self._hostname())
-            if login == LOGIN_PLAIN:
-                connection.user, connection.password = uri.user, uri.password
-        if login != LOGIN_NONE:
-            sasl = made.transport.sasl()
-            sasl.allow_insecure_mechs = True
-            sasl.allowed_mechs(_MECHANISMS[login])
-        made.bind()
-        connection.open()
-        session = connection.session()
-        session.incoming_capacity = SESSION_WINDOW_BYTES
-        session.open()
-        self._engine, self._session = made, session
+            properties[OWN_CLUSTER] = self._own.cluster
+            hostname = options.get("hostname", self._hostname())
+            if sasl == LOGIN_PLAIN:
+                user, secret = uri.user, uri.password
+        self._client = ClientEngine(
+            f"{self._name} {os.getpid()}",
+            hostname,
+            properties,
+            int(options.get("idle_time_out", IDLE_MS)) / 1000,
+            _MECHANISMS.get(sasl),
+            user,
+            secret,
+            self._opened,
+            self._over,
+        )
+        self._session = self._client.session()
         self._services.call_later(TICK_S, self._tick)
         self.flush()
 
@@ -216,22 +214,13 @@ class Endpoint10:
 
     def attach(self, make: Callable[[Session, str], Link], attached: Callable[[], None]) -> None:
         """Attach the link; `make` gets the session and a name that no other link has."""
-        if self._engine is None or self._ended:
+        if self._client is None or self._ended:
             return
         assert self._session is not None
         self._attached = attached
         self.link = make(self._session, f"{self._name} {uuid.uuid4()}")
-        self.link.open()
+        self._client.attach(self)
         self.flush()
-
-    def on_delivery(self, delivery: Any) -> None:
-        """Handle a change of a delivery of the link."""
-
-    def on_credit(self) -> None:
-        """Handle a change of the link's credit."""
-
-    def on_detached(self) -> None:
-        """Handle the end of the link by the peer."""
 
     def on_pass(self) -> None:
         """Handle the end of what has arrived together."""
@@ -247,7 +236,7 @@ class Endpoint10:
     def close(self, done: Callable[[], None] = lambda: None) -> None:
         """Close the connection, after what has been written; no failure is reported any more."""
         self._failed = None
-        if self._ended or self._transport is None or self._engine is None:
+        if self._ended or self._transport is None or self._client is None:
             self._end()
             done()
             return
@@ -261,9 +250,9 @@ class Endpoint10:
         left()
 
     def _close_connection(self) -> None:
-        if self._ended or self._engine is None:
+        if self._ended or self._client is None:
             return
-        self._engine.connection.close()
+        self._client.close()
         self.flush()
         self._services.call_later(CLOSE_ANSWER_S, self._end)
 
@@ -273,8 +262,8 @@ class Endpoint10:
         self._ended = True
         if self._transport is not None:
             self._transport.abort()
-        if self._engine is not None:
-            self._engine.free()
+        if self._client is not None:
+            self._client.free()
         done, self._on_closed = self._on_closed, None
         if done is not None:
             done()
@@ -283,9 +272,8 @@ class Endpoint10:
         """Take note that the connection has ended."""
         if isinstance(error, ssl.SSLError):
             self.fail(in_words(error))  # what the peer thinks of a certificate comes late, too
-        if self._engine is not None and not self._ended:
-            self._engine.end_of_input()
-            self._handle_events()
+        if self._client is not None and not self._ended:
+            self._client.end_of_input()
         self.fail("the connection was lost")
         self._end()
 
@@ -293,23 +281,22 @@ class Endpoint10:
 
     def received(self, data: bytes) -> None:
         """Process what has arrived."""
-        if self._ended or self._engine is None:
+        if self._ended or self._client is None:
             return
-        if data.startswith(TLS_ALERT) and not self._engine.connection.remote_container:
+        if data.startswith(TLS_ALERT) and not self._client.engine.connection.remote_container:
             self.fail(SPEAKS_TLS)
-        for _ in self._engine.receive(data):
-            self._handle_events()
+        self._client.receive(data)
         self.on_pass()
         self.flush()
-        if self._peer_closed or self._engine.input_ended:
+        if self._peer_closed or self._client.engine.input_ended:
             self._end()
 
     def flush(self) -> None:
         """Hand what is to be sent to the operating system."""
         self._flush_due = False
-        engine = self._engine
-        while engine is not None and not self._ended:
-            pieces = engine.output()
+        client = self._client
+        while client is not None and not self._ended:
+            pieces = client.engine.output()
             if not pieces:
                 return
             for piece in pieces:
@@ -328,61 +315,34 @@ class Endpoint10:
         return 0 if self._transport is None else int(self._transport.get_write_buffer_size())
 
     def _tick(self) -> None:
-        if self._engine is None or self._ended:
+        if self._client is None or self._ended:
             return
-        self._engine.tick(int(time.monotonic() * 1000))
-        self._handle_events()
+        self._client.engine.tick(int(time.monotonic() * 1000))
+        self._client.handle()
         self.flush()
         self._services.call_later(TICK_S, self._tick)
 
-    # ------------------------------------------------------------ events
+    # ------------------------------------------------------------ what the peer says
 
-    def _handle_events(self) -> None:
-        if self._engine is None:
+    def _over(self, what: str, condition: Condition | None) -> None:
+        if what == TRANSPORT:
+            self._transport_failed(condition)
             return
-        for event in self._engine.events():
-            if self._ended:
-                return
-            kind = event.type
-            if kind in _OF_LINKS and (self.link is None or event.link != self.link):
-                self._refuse(event)
-            elif kind == Event.DELIVERY:
-                self.on_delivery(event.delivery)
-            elif kind == Event.LINK_FLOW:
-                self.on_credit()
-            elif kind == Event.LINK_REMOTE_OPEN:
-                self._link_opened(event.link)
-            elif kind == Event.CONNECTION_REMOTE_OPEN:
-                self._opened()
-            elif kind in (Event.LINK_REMOTE_CLOSE, Event.LINK_REMOTE_DETACH):
-                self._told(event.link.remote_condition, f"it has closed the link to {self._place}")
-                self.on_detached()
-            elif kind == Event.SESSION_REMOTE_CLOSE and event.session == self._session:
-                self._told(event.session.remote_condition, "it has ended the session")
-            elif kind == Event.CONNECTION_REMOTE_CLOSE:
-                self._peer_closed = True
-                event.connection.close()
-                self._told(event.connection.remote_condition, "it has closed the connection")
-            elif kind == Event.TRANSPORT_ERROR:
-                self._transport_failed(event.transport.condition)
+        self._peer_closed |= what == CONNECTION
+        self._told(condition, _OVER[what])
 
-    def _refuse(self, event: Any) -> None:
-        """Close a link that the peer has attached; nothing that it says is about the shovel's."""
-        if event.type == Event.LINK_REMOTE_OPEN:
-            event.link.condition = Condition(_NOT_ALLOWED, "a shovel has one link, its own")
-            event.link.open()
-            event.link.close()
-
-    @property
-    def _place(self) -> str:
-        return str(self.link.remote_source.address or self.link.remote_target.address or "")
-
-    def _link_opened(self, link: Link) -> None:
-        # A peer that refuses a link attaches it without a terminus first, and closes it then.
+    def attached(self) -> None:
+        """See ClientLink: one that is refused is closed then."""
+        link = self.link
         terminus = link.remote_source if link.is_receiver else link.remote_target
         if terminus.type != Terminus.UNSPECIFIED and not self._is_attached:
             self._is_attached = True
             self._attached()
+
+    def closed(self, condition: Condition | None) -> None:
+        """See ClientLink."""
+        place = self.link.remote_source.address or self.link.remote_target.address or ""
+        self._told(condition, f"it has closed the link to {place}")
 
     def _told(self, condition: Any, otherwise: str) -> None:
         """Fail with the peer's words."""
@@ -402,6 +362,6 @@ class Endpoint10:
         elif name == _IDLE:
             self.fail("it sent no heartbeat")
         elif name == _NOT_AMQP and not self._is_attached:
-            if self._engine is not None and not self._engine.connection.remote_container:
+            if self._client is not None and not self._client.engine.connection.remote_container:
                 self.fail("what listens there does not speak AMQP 1.0, or refuses the login")
         self.fail("the connection was lost" if condition is None else condition.description)

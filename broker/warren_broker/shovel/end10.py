@@ -122,9 +122,9 @@ class Source10(Endpoint10):
             self.link.drain(0)
             self.flush_later()
             self._services.call_later(ANSWER_S, self._drained)
-        self.on_credit()
+        self.credited()
 
-    def on_credit(self) -> None:
+    def credited(self) -> None:
         """Note that the peer has answered the drain, or used up the credit before."""
         if not self._is_attached or self._ended or not self.link.draining():
             self._drained()
@@ -179,10 +179,14 @@ class Source10(Endpoint10):
             return
         self._on_left = left
         self.flush()
-        self._services.call_later(ANSWER_S, self.on_detached)
+        self._services.call_later(ANSWER_S, self._detached)
 
-    def on_detached(self) -> None:
-        """Continue with the end."""
+    def closed(self, condition: Condition | None) -> None:
+        """See ClientLink; continue with the end."""
+        super().closed(condition)
+        self._detached()
+
+    def _detached(self) -> None:
         left, self._on_left = self._on_left, None
         if left is not None:
             left()
@@ -200,7 +204,7 @@ class Source10(Endpoint10):
             self.link.flow(more)
             self.flush_later()
 
-    def on_delivery(self, delivery: Any) -> None:
+    def delivered(self, delivery: Any) -> None:
         """Pass on a message that is complete."""
         if delivery.aborted:
             self._part.clear()
@@ -223,7 +227,7 @@ class Source10(Endpoint10):
             self._end_link("amqp:link:transfer-limit-exceeded", words)
         elif self._stopped and not self._relay:
             self._settle(delivery, Delivery.RELEASED)
-            self.on_credit()
+            self.credited()
         else:
             self._last += 1
             self._held[self._last] = delivery
@@ -232,7 +236,7 @@ class Source10(Endpoint10):
                 name = name_in_delivered_tag(tag_of(handle_of(delivery)))
             self._delivered(Received10(self._last, data, *name))
             if self._stopped:
-                self.on_credit()
+                self.credited()
 
     def _refuse_size(self, delivery: Any) -> None:
         """Count the message as failed, none of the others, and end the link."""
@@ -331,9 +335,9 @@ class Target10(Endpoint10):
         if not self._unsent and int(self.link.credit) <= 0:
             self._moved_s = time.monotonic()
         self._unsent.append((number, prepared, name))
-        self.on_credit()
+        self.credited()
 
-    def on_credit(self) -> None:
+    def credited(self) -> None:
         """Send what waits, as far as there is credit."""
         if self._ended or not self._unsent or int(self.link.credit) <= 0:
             return
@@ -361,7 +365,7 @@ class Target10(Endpoint10):
         """See `ends.TargetEnd`; a message without credit counts, too."""
         return super().unsent_bytes() + len(self._unsent)
 
-    def on_delivery(self, delivery: Any) -> None:
+    def delivered(self, delivery: Any) -> None:
         """Take an outcome."""
         state = delivery.remote_state
         if not delivery.settled and state not in _OUTCOMES:
