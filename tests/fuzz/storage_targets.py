@@ -201,7 +201,7 @@ def _records(data: bytes) -> None:
     """A file of the log: its head, then records until the first damaged one."""
     data = _repaired_records(data)
     head = wal.decode_head(data)
-    at = head.first_record
+    at = wal.FIRST_RECORD
     while at < len(data):
         record = wal.decode_record(head.salt, memoryview(data), at)
         if record.kind in wal.ENTRY_RECORDS:
