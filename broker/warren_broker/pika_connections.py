@@ -14,7 +14,11 @@ from typing import Any
 
 import pika
 from pika.adapters.select_connection import IOLoop
-from pika.adapters.utils.connection_workflow import AMQPConnectorException
+from pika.adapters.utils.connection_workflow import (
+    AMQPConnectionWorkflowFailed,
+    AMQPConnectorException,
+    AMQPConnectorPhaseErrorBase,
+)
 from pika.adapters.utils.selector_ioloop_adapter import SelectorIOServicesAdapter
 from pika.exceptions import AMQPConnectionError
 
@@ -56,6 +60,21 @@ def blocking_connection(parameters: pika.ConnectionParameters) -> pika.BlockingC
         if reset is None:
             raise
         raise AMQPConnectionError(reset) from wrong
+
+
+def innermost(wrong: Any) -> Any:
+    """Return the error in pika's envelopes: of the last address of a host, of one phase."""
+    while True:
+        inner: object = None
+        if isinstance(wrong, AMQPConnectionWorkflowFailed):
+            inner = wrong.exceptions[-1]
+        elif isinstance(wrong, AMQPConnectorPhaseErrorBase):
+            inner = wrong.exception
+        elif isinstance(wrong, AMQPConnectionError) and wrong.args:
+            inner = wrong.args[0]
+        if not isinstance(inner, BaseException):
+            return wrong
+        wrong = inner
 
 
 def _reset(wrong: ValueError) -> ConnectionResetError | None:

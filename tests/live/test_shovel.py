@@ -23,7 +23,7 @@ from warren.local import LocalCluster
 from warren.uri import Address
 from warren_broker.amqp091.wire.fields import Timestamp
 from warren_broker.pika_properties import MessageProperties
-from warren_broker.shovel.owner import shovel_owner
+from warren_broker.shovel.static import shovel_owner
 
 pytestmark = pytest.mark.live
 SECRET = "never-shown"

@@ -17,20 +17,17 @@ from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.link_logins import LinkLogins
 from warren_broker.federation.exchange_rules import MAX_HOPS
-from warren_broker.federation.link_job import described_link, link_job
+from warren_broker.federation.link_supervisor import LinkSupervisor, upstream_of
 from warren_broker.federation.upstreams import (
-    Upstream,
     exchange_transfer_of,
     federated_exchanges,
     upstreams_of,
 )
-from warren_broker.management.shovel_values import FEDERATION, ShovelInfo
 from warren_broker.metadata.records import Parameter
-from warren_broker.shovel.owner import shovel_owner
 from warren_broker.shovel.process import BINDINGS, REMOVE
 from warren_broker.shovel.sealed_uris import UriSeal
-from warren_broker.shovel.supervisor import Key, ManagedShovel, Supervisor
-from warren_raft.quoting import SHOWN_CHARACTERS_MAX, quoted
+from warren_broker.shovel.static import shovel_owner
+from warren_broker.shovel.supervisor import Key, ManagedShovel
 
 EXCHANGE_LINK: Final = "federation-exchange-link"
 """Component of the parameters that stand for links; they are in no definitions."""
@@ -39,11 +36,11 @@ CLEANUP_NEVER: Final = "never"
 """Value of `resource-cleanup-mode`: the queue upstream stays when a link is not wanted any more."""
 
 
-class ExchangeLinks(Supervisor):
+class ExchangeLinks(LinkSupervisor):
     """Runs a process for each upstream of each federated exchange that is this node's."""
 
     watch_ms = BINDINGS_MS
-    federates = True
+    kind = "exchange"
 
     def __init__(
         self,
@@ -88,53 +85,39 @@ class ExchangeLinks(Supervisor):
 
     # ------------------------------------------------------------ running one
 
-    def _transfer(self, parameter: Parameter) -> dict[str, Any]:
+    def transfer(self, parameter: Parameter) -> dict[str, Any]:
+        """See LinkSupervisor."""
         vhost, exchange = parameter.vhost, parameter.value["exchange"]
         own_uri = f"amqp:///{quote(vhost, safe='')}"
-        upstream = Upstream(parameter.name, parameter.value["upstream"])
         for_whom = f"{self._cluster_name}:{vhost}:{exchange}"
-        return exchange_transfer_of(upstream, exchange, for_whom, own_uri)
+        return exchange_transfer_of(upstream_of(parameter), exchange, for_whom, own_uri)
 
-    def described(self, parameter: Parameter, node: str) -> tuple[bool, ShovelInfo]:
-        """See Supervisor."""
+    def ends(self, parameter: Parameter) -> dict[str, Any]:
+        """See LinkSupervisor."""
         exchange = parameter.value["exchange"]
-        upstream = Upstream(parameter.name, parameter.value["upstream"])
-        transfer = self._transfer(parameter)
-        info = ShovelInfo(
-            vhost=parameter.vhost,
-            name=upstream.name,
-            node=node,
-            type=FEDERATION,
-            src_queue=transfer["src-queue"],
-            src_exchange=upstream.exchange(exchange),
-            dest_exchange=exchange,
-        )
-        return described_link(parameter, transfer, info)
+        return {
+            "src_exchange": upstream_of(parameter).exchange(exchange),
+            "dest_exchange": exchange,
+        }
 
     def job(self, parameter: Parameter) -> dict[str, Any]:
         """See Supervisor."""
-        given = parameter.value
-        value = given["upstream"]
-        exchange = given["exchange"]
+        given, exchange = parameter.value, parameter.value["exchange"]
         return {
-            **link_job(parameter, self._transfer(parameter)),
+            **super().job(parameter),
             "exchange": {
                 "here": {
                     "cluster": self._cluster_name,
                     "vhost": parameter.vhost,
                     "exchange": exchange,
                 },
-                "exchange": Upstream(parameter.name, value).exchange(exchange),
+                "exchange": upstream_of(parameter).exchange(exchange),
                 "kind": given["kind"],
                 "durable": given["durable"],
                 "arguments": given["arguments"],
-                "max_hops": value.get("max-hops", MAX_HOPS),
+                "max_hops": given["upstream"].get("max-hops", MAX_HOPS),
             },
         }
-
-    def done(self, shovel: ManagedShovel) -> None:
-        """See Supervisor. A link has no end, since its transfer has no `src-delete-after`."""
-        raise AssertionError(f"{self.named(shovel.parameter)} has ended")
 
     def leaving(self, key: Key, shovel: ManagedShovel) -> None:
         """See Supervisor: unless another node runs it now, its queue upstream goes, too."""
@@ -142,13 +125,6 @@ class ExchangeLinks(Supervisor):
         kept = shovel.parameter.value["upstream"].get("resource-cleanup-mode") == CLEANUP_NEVER
         if not kept and shovel.process is not None and key not in dict(self._all()):
             shovel.process.tell_all(REMOVE)
-
-    def named(self, parameter: Parameter, limit: int = SHOWN_CHARACTERS_MAX) -> str:
-        """See Supervisor."""
-        return (
-            f"federation link of exchange {quoted(parameter.value['exchange'], limit)} in vhost "
-            f"{quoted(parameter.vhost, limit)} to upstream {quoted(parameter.name, limit)}"
-        )
 
     # ------------------------------------------------------------ bindings
 

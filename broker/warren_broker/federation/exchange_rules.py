@@ -1,4 +1,4 @@
-"""Which bindings and messages pass between federated exchanges, so that neither goes in circles.
+"""What bindings and messages carry through federation, so that neither goes in circles.
 
 Headers and arguments have RabbitMQ's names and form, so its brokers and these may be mixed.
 """
@@ -9,6 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+RECEIVED_FROM: Final = "x-received-from"
+"""The header in which federated messages carry where they were fetched from."""
+VISITS: Final = "visit-count"
 BOUND_FROM: Final = "x-bound-from"
 """Argument of a binding that a link has made: the exchanges that it is for, the latest first."""
 MAX_HOPS: Final = 1
@@ -51,6 +54,26 @@ class ExchangeLink:
 
 def _tables(value: Any) -> list[dict[str, Any]]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def travelled(before: Any, uri: str, queue: str, redelivered: bool) -> list[Any]:
+    """Return the header's value after another hop, the latest first.
+
+    before  the value that the message has; whatever is no list of tables is replaced
+    uri     of the upstream, without user and password
+
+    Each upstream queue has one entry, so that the header of a message that moves to and fro stays
+    as short as the number of queues.
+    """
+    visits, others = 0, []
+    for entry in _tables(before):
+        if (entry.get("uri"), entry.get("queue")) == (uri, queue):
+            counted = entry.get(VISITS)
+            visits += counted if isinstance(counted, int) else 1
+        else:
+            others.append(entry)
+    latest = {"uri": uri, "queue": queue, "redelivered": redelivered, VISITS: visits + 1}
+    return [latest, *others]
 
 
 def may_enter(before: Any, here: ClusterExchange, max_hops: int) -> bool:

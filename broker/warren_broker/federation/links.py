@@ -12,20 +12,14 @@ from urllib.parse import quote
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.link_logins import LinkLogins
-from warren_broker.federation.link_job import described_link, link_job
-from warren_broker.federation.upstreams import (
-    Upstream,
-    transfer_of,
-    upstreams_of,
-)
-from warren_broker.management.shovel_values import FEDERATION, ShovelInfo
+from warren_broker.federation.link_supervisor import LinkSupervisor, upstream_of
+from warren_broker.federation.upstreams import Upstream, transfer_of, upstreams_of
 from warren_broker.metadata.records import Parameter, QueueRecord
 from warren_broker.parameter_values import FEDERATION_UPSTREAM
 from warren_broker.queue.state import QueueState
 from warren_broker.shovel.process import FETCH, PAUSE
 from warren_broker.shovel.sealed_uris import UriSeal
-from warren_broker.shovel.supervisor import Key, ManagedShovel, Supervisor
-from warren_raft.quoting import SHOWN_CHARACTERS_MAX, quoted
+from warren_broker.shovel.supervisor import Key
 from warren_raft.runtime.host import UnknownGroup
 
 LINK: Final = "federation-link"
@@ -43,11 +37,11 @@ def has_demand(state: QueueState) -> bool:
     return not state.order.count and any(priority >= 0 for priority in state.service)
 
 
-class FederationLinks(Supervisor):
+class FederationLinks(LinkSupervisor):
     """Runs a process for each upstream of each federated queue that is led here."""
 
     watch_ms = DEMAND_MS
-    federates = True
+    kind = "queue"
 
     def __init__(
         self,
@@ -91,40 +85,14 @@ class FederationLinks(Supervisor):
 
     # ------------------------------------------------------------ running one
 
-    def _transfer(self, parameter: Parameter) -> dict[str, Any]:
+    def transfer(self, parameter: Parameter) -> dict[str, Any]:
+        """See LinkSupervisor."""
         own_uri = f"amqp:///{quote(parameter.vhost, safe='')}"
-        upstream = Upstream(parameter.name, parameter.value["upstream"])
-        return transfer_of(upstream, parameter.value["queue"], own_uri)
+        return transfer_of(upstream_of(parameter), parameter.value["queue"], own_uri)
 
-    def described(self, parameter: Parameter, node: str) -> tuple[bool, ShovelInfo]:
-        """See Supervisor."""
-        queue = parameter.value["queue"]
-        upstream = Upstream(parameter.name, parameter.value["upstream"])
-        info = ShovelInfo(
-            vhost=parameter.vhost,
-            name=upstream.name,
-            node=node,
-            type=FEDERATION,
-            src_queue=upstream.queue(queue),
-            dest_queue=queue,
-        )
-        return described_link(parameter, self._transfer(parameter), info)
-
-    def job(self, parameter: Parameter) -> dict[str, Any]:
-        """See Supervisor."""
-        return link_job(parameter, self._transfer(parameter))
-
-    def done(self, shovel: ManagedShovel) -> None:
-        """See Supervisor. A link has no end, since its transfer has no `src-delete-after`."""
-        raise AssertionError(f"{self.named(shovel.parameter)} has ended")
-
-    def named(self, parameter: Parameter, limit: int = SHOWN_CHARACTERS_MAX) -> str:
-        """See Supervisor."""
-        queue = quoted(parameter.value["queue"], limit)
-        return (
-            f"federation link of queue {queue} in vhost {quoted(parameter.vhost, limit)} to "
-            f"upstream {quoted(parameter.name, limit)}"
-        )
+    def ends(self, parameter: Parameter) -> dict[str, Any]:
+        """See LinkSupervisor."""
+        return {"dest_queue": parameter.value["queue"]}
 
     # ------------------------------------------------------------ demand
 

@@ -61,50 +61,35 @@ class UpstreamExchange:
             if isinstance(reason, ChannelClosedByBroker):
                 self._source.fail(in_words(reason))
 
+        def there() -> None:
+            self._source.connection.channel(on_open_callback=opened)
+
         def missing(code: int, text: str) -> None:
             if code != NOT_FOUND:
                 self._source.fail(f"{code} {text}")
                 return
-            self._source.connection.channel(
-                on_open_callback=lambda channel: channel.exchange_declare(
-                    self._link.exchange,
-                    self._link.kind,
-                    durable=self._link.durable,
-                    arguments=dict(self._link.arguments),
-                    callback=lambda made: self._opened_with(channel, opened),
-                )
-            )
+            declaration = {
+                "exchange_type": self._link.kind,
+                "durable": self._link.durable,
+                "arguments": dict(self._link.arguments),
+            }
+            self._declare(self._link.exchange, there, self._source.fail_told, **declaration)
 
-        self._passive(
-            self._link.exchange,
-            lambda: self._source.connection.channel(on_open_callback=opened),
-            missing,
-        )
+        self._declare(self._link.exchange, there, missing, passive=True)
 
-    def _opened_with(self, channel: Any, opened: Callable[[Any], None]) -> None:
-        channel.close()
-        self._source.connection.channel(on_open_callback=opened)
-
-    def _passive(
-        self, exchange: str, there: Callable[[], None], missing: Callable[[int, str], None]
+    def _declare(
+        self,
+        exchange: str,
+        done: Callable[[], None],
+        refused: Callable[[int, str], None],
+        **how: Any,
     ) -> None:
-        """Find out whether an exchange exists, on a channel of its own, which a refusal closes."""
-
-        def closed(channel: Any, reason: Any) -> None:
-            if isinstance(reason, ChannelClosedByBroker):
-                missing(reason.reply_code, reason.reply_text)
-
-        def declared(channel: Any) -> None:
-            channel.close()
-            there()
-
-        def opened(channel: Any) -> None:
-            channel.add_on_close_callback(closed)
-            channel.exchange_declare(
-                exchange, passive=True, callback=lambda made: declared(channel)
-            )
-
-        self._source.connection.channel(on_open_callback=opened)
+        """Declare an exchange, or find out whether it exists."""
+        self._source.attempt(
+            lambda channel, made: channel.exchange_declare(exchange, callback=made, **how),
+            lambda made: done(),
+            refused,
+        )
 
     def _find_number(self, at: int) -> None:
         """Take the first name that no exchange has; with all taken, the last one, made again."""
@@ -125,7 +110,7 @@ class UpstreamExchange:
                 self._channel.exchange_delete(name)
                 self._make(name)
 
-        self._passive(name, there, missing)
+        self._declare(name, there, missing, passive=True)
 
     def _make(self, name: str) -> None:
         def made(frame: Any) -> None:

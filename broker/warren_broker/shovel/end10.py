@@ -16,8 +16,7 @@ from warren_broker.shovel.definition import ShovelEnd
 from warren_broker.shovel.end091 import SOURCE_KEY, TARGET_KEY
 from warren_broker.shovel.ends import Answers
 from warren_broker.shovel.locate import OwnNode
-from warren_broker.shovel.overrun import Overrun
-from warren_broker.shovel.received import Received, Received10
+from warren_broker.shovel.received import Overrun, Received, Received10
 from warren_broker.shovel.sections import message_id, passed_on
 from warren_broker.shovel.stamps import Stamps
 from warren_broker.shovel.uris import ShovelUri

@@ -10,13 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import pika
-from pika.adapters.utils.connection_workflow import (
-    AMQPConnectionWorkflowFailed,
-    AMQPConnectorPhaseErrorBase,
-    AMQPConnectorStackTimeout,
-)
+from pika.adapters.utils.connection_workflow import AMQPConnectorStackTimeout
 from pika.exceptions import (
-    AMQPConnectionError,
     AMQPHeartbeatTimeout,
     ChannelClosed,
     ChannelClosedByBroker,
@@ -31,7 +26,7 @@ from pika.exceptions import (
 
 from warren_broker import relay_names
 from warren_broker.errors import InvalidArgument
-from warren_broker.pika_connections import IOServices
+from warren_broker.pika_connections import IOServices, innermost
 from warren_broker.shovel.connection091 import ACCESS_REFUSED, Connection091, UnfitPeer
 from warren_broker.shovel.definition import ShovelEnd
 from warren_broker.shovel.locate import FoundAddresses, OwnNode, locate
@@ -140,7 +135,7 @@ def _tls(uri: ShovelUri) -> tuple[ssl.SSLContext, str]:
 
 def in_words(error: Any) -> str:
     """Return an error of pika or of the operating system in words, without a password."""
-    error = _cause(error)
+    error = innermost(error)
     if isinstance(error, ConnectionClosed | ChannelClosed):
         return f"{error.reply_code} {error.reply_text}"
     if isinstance(error, ssl.SSLError) and (refusal := refusal_in_words(error, "the other side")):
@@ -163,7 +158,7 @@ def is_access_refused(error: Any) -> bool:
     A connection that is lost during the login is no refusal, though pika says it may be one: a
     broker that stops does that, too.
     """
-    error = _cause(error)
+    error = innermost(error)
     if isinstance(error, ConnectionClosed | ChannelClosed):
         code, text = error.reply_code, error.reply_text
     elif isinstance(error, ProbableAccessDeniedError | ProbableAuthenticationError):
@@ -174,20 +169,6 @@ def is_access_refused(error: Any) -> bool:
     else:
         return False
     return code == ACCESS_REFUSED or (code == VHOST_REFUSED and "limit" not in text)
-
-
-def _cause(error: Any) -> Any:
-    while True:  # errors of pika that wrap another one
-        if isinstance(error, AMQPConnectorPhaseErrorBase):
-            error = error.exception
-        elif isinstance(error, AMQPConnectionWorkflowFailed):
-            error = error.exceptions[-1]
-        elif isinstance(error, AMQPConnectionError) and isinstance(
-            next(iter(error.args), None), BaseException
-        ):
-            error = error.args[0]
-        else:
-            return error
 
 
 class Endpoint:
@@ -356,18 +337,29 @@ class Endpoint:
     def declare(
         self, done: Callable[[Any], None], refused: Callable[[int, str], None], **queue: Any
     ) -> None:
-        """Declare a queue on a channel of its own, which a refusal closes."""
+        """Declare a queue; see `attempt`."""
+        self.attempt(
+            lambda channel, made: channel.queue_declare(callback=made, **queue), done, refused
+        )
+
+    def attempt(
+        self,
+        ask: Callable[[Any, Callable[[Any], None]], Any],
+        done: Callable[[Any], None],
+        refused: Callable[[int, str], None],
+    ) -> None:
+        """Ask something on a channel of its own, which a refusal closes."""
 
         def closed(channel: Any, reason: Any) -> None:
             if isinstance(reason, ChannelClosedByBroker):
                 refused(reason.reply_code, reason.reply_text)
 
-        def declared(channel: Any, made: Any) -> None:
+        def answered(channel: Any, answer: Any) -> None:
             channel.close()
-            done(made)
+            done(answer)
 
         def opened(channel: Any) -> None:
             channel.add_on_close_callback(closed)
-            channel.queue_declare(callback=lambda made: declared(channel, made), **queue)
+            ask(channel, lambda answer: answered(channel, answer))
 
         self._connection.channel(on_open_callback=opened)

@@ -32,9 +32,8 @@ from warren_broker.metadata.commands import DeleteParameter
 from warren_broker.metadata.records import Parameter
 from warren_broker.parameter_values import SHOVEL
 from warren_broker.shovel.definition import parse_shovel
-from warren_broker.shovel.owner import shovel_owner
 from warren_broker.shovel.sealed_uris import UriSeal
-from warren_broker.shovel.static import StaticShovels
+from warren_broker.shovel.static import StaticShovels, shovel_owner
 from warren_broker.shovel.static_settings import STATIC_VHOST
 from warren_broker.shovel.supervisor import Key, ManagedShovel, Supervisor
 from warren_raft.quoting import SHOWN_CHARACTERS_MAX, quoted

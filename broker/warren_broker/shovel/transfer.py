@@ -15,8 +15,14 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from warren_broker.errors import InvalidArgument
-from warren_broker.federation.exchange_rules import Bound, ExchangeLink, entered, may_enter
-from warren_broker.federation.journey import RECEIVED_FROM, travelled
+from warren_broker.federation.exchange_rules import (
+    RECEIVED_FROM,
+    Bound,
+    ExchangeLink,
+    entered,
+    may_enter,
+    travelled,
+)
 from warren_broker.federation.upstream_exchange import UpstreamExchange
 from warren_broker.kernel.section_types import MalformedSections
 from warren_broker.relay_names import RelayedName
@@ -25,8 +31,7 @@ from warren_broker.shovel.end091 import Source091, Target091
 from warren_broker.shovel.ends import Answers, Prepared, SourceEnd, TargetEnd
 from warren_broker.shovel.ledger import ShovelLedger
 from warren_broker.shovel.locate import OwnNode
-from warren_broker.shovel.overrun import Overrun
-from warren_broker.shovel.received import Received, Received091
+from warren_broker.shovel.received import Overrun, Received, Received091
 from warren_broker.shovel.stamps import Stamps
 from warren_broker.shovel.uris import AMQP10, ShovelUri
 

@@ -12,11 +12,7 @@ from typing import Final, TypeVar
 
 import pika
 from pika import exceptions, spec
-from pika.adapters.utils.connection_workflow import (
-    AMQPConnectionWorkflowFailed,
-    AMQPConnectorException,
-    AMQPConnectorPhaseErrorBase,
-)
+from pika.adapters.utils.connection_workflow import AMQPConnectorException
 
 from pyspark_warren.amqp.names import UNNAMED, ClientName
 from pyspark_warren.amqp.renewing import TokenCredentials, forget_refused
@@ -27,7 +23,7 @@ from pyspark_warren.password import login_address
 from warren.client_tls import client_context, tls_failure
 from warren.errors import ConnectionLost, TlsError, WarrenError
 from warren_broker.certificate_login import EXTERNAL
-from warren_broker.pika_connections import blocking_connection
+from warren_broker.pika_connections import blocking_connection, innermost
 
 T = TypeVar("T")
 _HOME_NODE_DOWN: Final = "is down or inaccessible"
@@ -170,7 +166,7 @@ def named(wrong: Exception, doing: str, at: str = "the broker") -> WarrenSparkEr
     """
     if isinstance(wrong, WarrenSparkError):
         return wrong
-    wrong = _innermost(wrong)
+    wrong = innermost(wrong)
     told = _tls(wrong, at) or wrong
     if isinstance(told, WarrenError) and not isinstance(told, ConnectionLost):
         try:
@@ -184,24 +180,9 @@ def named(wrong: Exception, doing: str, at: str = "the broker") -> WarrenSparkEr
     return BrokerUnavailableError(f"{text}; check that the broker is up, or raise requestTimeout")
 
 
-def _innermost(wrong: Exception) -> Exception:
-    """Return the error in pika's envelopes: of the last address of a host, of one phase."""
-    while True:
-        inner: object = None
-        if isinstance(wrong, AMQPConnectionWorkflowFailed):
-            inner = wrong.exceptions[-1]
-        elif isinstance(wrong, AMQPConnectorPhaseErrorBase):
-            inner = wrong.exception
-        elif isinstance(wrong, exceptions.AMQPConnectionError) and wrong.args:
-            inner = wrong.args[0]
-        if not isinstance(inner, Exception):
-            return wrong
-        wrong = inner
-
-
 def _tls(wrong: Exception, at: str) -> TlsError | None:
     """Return the refusal of one of the two sides' certificates; None: it is another error."""
-    wrong = _innermost(wrong)
+    wrong = innermost(wrong)
     if isinstance(wrong, TlsError):
         return wrong
     # With TLS 1.3 a refused client learns it from the first read; pika has only its text then.

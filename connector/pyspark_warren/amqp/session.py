@@ -270,7 +270,7 @@ class Session:
             self._connection.close()
 
     def _not_opened(self, _: Any, wrong: Any) -> None:
-        why = named(_cause(wrong), self._doing, self._at)
+        why = named(wrong, self._doing, self._at)
         if isinstance(why, BrokerRefusedError):
             forget_refused(self._login)
         self._end(why)
@@ -287,13 +287,3 @@ class Session:
 def _not_called(*_: Any) -> None:
     """The consumer's callback in pika, which sees no delivery."""
     raise AssertionError("a delivery reached pika")
-
-
-def _cause(wrong: Any) -> Exception:
-    """Return what ended the last attempt of pika's workflow of connecting."""
-    while True:
-        attempts = getattr(wrong, "exceptions", None)
-        inner = attempts[-1] if attempts else getattr(wrong, "exception", None)
-        if not isinstance(inner, Exception):
-            return wrong if isinstance(wrong, Exception) else OSError(str(wrong))
-        wrong = inner

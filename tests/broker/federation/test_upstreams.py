@@ -8,7 +8,7 @@ import pytest
 
 from broker.queue.world import Queue, config
 from warren_broker.errors import InvalidArgument
-from warren_broker.federation.journey import travelled
+from warren_broker.federation.exchange_rules import travelled
 from warren_broker.federation.links import has_demand
 from warren_broker.federation.upstreams import (
     Upstream,

@@ -15,8 +15,7 @@ from warren_broker.shovel.definition import ShovelDefinition, parse_shovel
 from warren_broker.shovel.end10 import BLOCKED_S, Source10, Target10
 from warren_broker.shovel.ends import Answers
 from warren_broker.shovel.locate import OwnNode
-from warren_broker.shovel.overrun import KEPT_BYTES
-from warren_broker.shovel.received import Received091, Received10
+from warren_broker.shovel.received import KEPT_BYTES, Received091, Received10
 from warren_broker.shovel.stamps import Stamps
 
 OWN = OwnNode("amqp", "127.0.0.1", 5672, 16 << 20)
@@ -306,7 +305,7 @@ def test_messages_that_there_is_no_credit_for_end_the_link_in_the_end(
     source: Source10, failures: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before: they were held, however many. RabbitMQ 3.10 sends some now and then."""
-    monkeypatch.setattr("warren_broker.shovel.overrun.OVERRUN_BYTES", 2 * (len(BARE) + KEPT_BYTES))
+    monkeypatch.setattr("warren_broker.shovel.received.OVERRUN_BYTES", 2 * (len(BARE) + KEPT_BYTES))
     peer, found = consuming(source, 2)
     for number in range(4):
         source.received(transfer(0, number))

@@ -22,8 +22,7 @@ from warren_broker.shovel.definition import parse_shovel
 from warren_broker.shovel.end091 import Source091
 from warren_broker.shovel.endpoint import Endpoint, in_words
 from warren_broker.shovel.locate import OwnNode
-from warren_broker.shovel.overrun import KEPT_BYTES
-from warren_broker.shovel.received import Received, Received091
+from warren_broker.shovel.received import KEPT_BYTES, Received, Received091
 from warren_broker.shovel.transfer import LINK_PREFETCHES, LinkOptions, ShovelProgress, Transfer
 from warren_broker.shovel.uris import parse_shovel_uri
 
@@ -268,7 +267,7 @@ def test_a_source_that_exceeds_the_prefetch_ends_the_run_in_the_end(
     monkeypatch: pytest.MonkeyPatch, link: LinkOptions | None
 ) -> None:
     """What it sent was held, however much."""
-    monkeypatch.setattr("warren_broker.shovel.overrun.OVERRUN_BYTES", 2 * (KEPT_BYTES + 1))
+    monkeypatch.setattr("warren_broker.shovel.received.OVERRUN_BYTES", 2 * (KEPT_BYTES + 1))
     transfer, end = _transfer(monkeypatch, link)
     transfer.fetch(True)
     allowed = PREFETCH * (1 if link is None else LINK_PREFETCHES)
