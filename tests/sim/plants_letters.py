@@ -6,7 +6,7 @@ from itertools import count
 from typing import Any
 
 from sim.planting import Replacement, by_name
-from warren_broker.cluster.client.publisher import Publisher
+from warren_broker.cluster.client.publisher import Publisher, RoutedRun
 from warren_broker.cluster.leader.letter_forwarder import LetterForwarder
 from warren_broker.queue import ack, dead_letter
 from warren_broker.queue.effects import LettersDue
@@ -18,13 +18,12 @@ def letters_are_settled_before_their_confirms() -> list[Replacement]:
     """The forwarder takes what was sent for what was confirmed."""
     send = Publisher.send
 
-    def hasty(
-        self: Publisher, vhost: str, parts: Any, told: Any, strict: bool = False, names: Any = None
-    ) -> Any:
-        if not strict:
-            return send(self, vhost, parts, told, strict, names)
-        clients = send(self, vhost, parts, None, strict)
-        for number in range(len(parts)):
+    def hasty(self: Publisher, run: RoutedRun) -> Any:
+        told = run.on_confirmed
+        if not run.strict or told is None:
+            return send(self, run)
+        clients = send(self, run._replace(on_confirmed=None))
+        for number in range(len(run.parts)):
             told(number, True, None)
         return clients
 
@@ -35,13 +34,12 @@ def a_refused_letter_counts_as_confirmed() -> list[Replacement]:
     """The forwarder does not look whether its target has taken a letter."""
     send = Publisher.send
 
-    def blind(
-        self: Publisher, vhost: str, parts: Any, told: Any, strict: bool = False, **more: Any
-    ) -> Any:
-        if not strict:
-            return send(self, vhost, parts, told, strict, **more)
+    def blind(self: Publisher, run: RoutedRun) -> Any:
+        told = run.on_confirmed
+        if not run.strict or told is None:
+            return send(self, run)
         return send(
-            self, vhost, parts, lambda number, ok, refused: told(number, True, None), True, **more
+            self, run._replace(on_confirmed=lambda number, ok, refused: told(number, True, None))
         )
 
     return [(Publisher, "send", blind)]

@@ -30,6 +30,7 @@ class _Item(NamedTuple):
     work: Work[Any]
     done: Callable[[Any], None]
     refused: Callable[[Refusal], None]
+    lasting: bool
 
 
 class Share:
@@ -77,14 +78,20 @@ class Share:
         return len(self._waiting)
 
     def run(
-        self, work: Work[T], done: Callable[[T], None], refused: Callable[[Refusal], None]
+        self,
+        work: Work[T],
+        done: Callable[[T], None],
+        refused: Callable[[Refusal], None],
+        lasting: bool = False,
     ) -> None:
         """Do work now as far as the share goes, after what waits; the rest of it in later turns.
 
         One of the two is called, once; neither if the share is closed meanwhile. Raises what is
         raised in this turn.
+
+        lasting  it is done to its end where the share is closed: some queues have the message
         """
-        item = _Item(work, done, refused)
+        item = _Item(work, done, refused, lasting)
         if self._waiting:
             self._waiting.append(item)
             return
@@ -94,7 +101,7 @@ class Share:
         tell = _continued(item)
         if tell is not None:
             tell()
-        elif not self._closed:
+        elif lasting or not self._closed:
             self.busy = True
             self._waiting.append(item)
             self._shares.wait(self)
@@ -132,12 +139,17 @@ class Share:
             on_fault(fault)
 
     def close(self) -> None:
-        """Drop what waits; further work has what this turn's share gives."""
+        """Drop what waits, unless it is lasting; further work has what this turn's share gives."""
         self._closed = True
-        self.busy = False
-        self._waiting.clear()
+        left = [item._replace(done=_nothing) for item in self._waiting if item.lasting]
+        self._waiting = deque(left)
+        self.busy = bool(left)
         self.on_free = self.on_fault = None
         self._shares.closed(self._client)
+
+
+def _nothing(result: Any) -> None:
+    pass
 
 
 def _continued(item: _Item) -> Callable[[], None] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from warren_broker import errors
 from warren_broker.cluster.client.direct_replies import REPLY_PREFIX, DirectReplies
@@ -21,6 +21,7 @@ from warren_broker.metadata.records import QueueRecord
 from warren_broker.queue.commands import Refused
 from warren_broker.queue.config import QueueConfig
 from warren_broker.queue.delay_commands import EnqueueDelayed
+from warren_broker.steps import Steps, Work
 
 OnRouted: TypeAlias = Callable[[list[Selection], int], None]
 """Called with one part per queue, and how many of them, the last ones, are for stores. A message in
@@ -35,6 +36,31 @@ Counted: TypeAlias = Callable[[int, int], None]
 """Called with each queue's group and how many messages it gets, before they are submitted."""
 Tap: TypeAlias = Callable[[list[QueuePart]], None]
 """Called with the parts of a run before they are submitted."""
+FEW_PARTS: Final = 16
+"""Queues to which a run is submitted at once."""
+PART_STEPS: Final = 8
+"""Of submitting messages to one of many queues, beside one for each STEP_BYTES of its copy."""
+STEP_BYTES: Final = 1024
+
+
+class RoutedRun(NamedTuple):
+    """Routed messages that are to be submitted.
+
+    on_confirmed  called once per part
+    strict        a queue that is deleted meanwhile refuses its messages; False: for the
+                  publisher it is as if they had never been routed to it
+    names         see `publish`; a store does not look at them
+    unknown       see `publish`
+    counted       see `publish`; not of stores
+    """
+
+    vhost: str
+    parts: list[QueuePart]
+    on_confirmed: OnConfirmed | None
+    strict: bool = False
+    names: Names | None = None
+    unknown: Callable[[], None] | None = None
+    counted: Counted | None = None
 
 
 class Publisher:
@@ -89,13 +115,11 @@ class Publisher:
                 tap(parts)
             if counted is not None:
                 self._count_exchanges(vhost, table, first, last, parts)
-            touched = self._submit(
-                vhost, parts, on_routed, on_confirmed, keep, names, unknown, counted
-            )
-            if sent is not None:
-                sent(touched)
+            run = RoutedRun(vhost, parts, on_confirmed, False, names, unknown, counted)
+            self._submit(run, on_routed, keep, of, sent)
 
-        self.route(vhost, table, first, last, flags, share, routed, refused)
+        of = self.shares.of(None) if share is None else share
+        self.route(vhost, table, first, last, flags, of, routed, refused)
 
     def route(
         self,
@@ -104,7 +128,7 @@ class Publisher:
         first: int,
         last: int,
         flags: int,
-        share: Share | None,
+        share: Share,
         routed: Callable[[list[QueuePart]], None],
         refused: OnRefused | None,
     ) -> None:
@@ -112,7 +136,6 @@ class Publisher:
 
         share, refused  see `publish`
         """
-        share = self.shares.of(None) if share is None else share
         refused = _raised if refused is None else refused
         if not flags & CC and not share.busy:
             try:
@@ -186,7 +209,7 @@ class Publisher:
         """
 
         def routed(parts: list[QueuePart]) -> None:
-            self._submit(vhost, parts, on_routed, on_confirmed, keep)
+            self._submit(RoutedRun(vhost, parts, on_confirmed), on_routed, keep, share, None)
 
         share = self.shares.of((vhost, exchange))
         self._search(
@@ -198,84 +221,86 @@ class Publisher:
     ) -> None:
         """Publish a table to one queue, whatever its routes say; see `publish`."""
         whole = Selection(table, 0, table.count)
-        self._submit(vhost, [QueuePart(queue, whole, whole)], None, on_confirmed, None)
+        self.send(RoutedRun(vhost, [QueuePart(queue, whole, whole)], on_confirmed))
 
     def _submit(
         self,
-        vhost: str,
-        parts: list[QueuePart],
+        run: RoutedRun,
         on_routed: OnRouted | None,
-        on_confirmed: OnConfirmed | None,
         keep: Keep | None,
-        names: Names | None = None,
-        unknown: Callable[[], None] | None = None,
-        counted: Counted | None = None,
-    ) -> list[GroupClient]:
+        share: Share,
+        sent: OnSent | None,
+    ) -> None:
+        """Submit routed messages; those of many queues as far as their share of the turn goes."""
         if keep is not None:
-            parts = kept_parts(parts, keep)
+            run = run._replace(parts=kept_parts(run.parts, keep))
+        parts = run.parts
         if on_routed is not None:
             on_routed([part.selection for part in parts], sum([part.kept for part in parts]))
-        if names or counted:
-            return self.send(
-                vhost, parts, on_confirmed, names=names, unknown=unknown, counted=counted
-            )
-        return self.send(vhost, parts, on_confirmed)
+        if len(parts) <= FEW_PARTS and not share.busy:
+            touched = self.send(run)
+            if sent is not None:
+                sent(touched)
+        else:
+            told = sent or (lambda touched: None)
+            share.run(self._send_in_turns(run, share.steps), told, _raised, lasting=True)
 
-    def send(
-        self,
-        vhost: str,
-        parts: list[QueuePart],
-        on_confirmed: OnConfirmed | None,
-        strict: bool = False,
-        names: Names | None = None,
-        unknown: Callable[[], None] | None = None,
-        counted: Counted | None = None,
-    ) -> list[GroupClient]:
+    def send(self, run: RoutedRun) -> list[GroupClient]:
+        """Submit routed messages to their queues; return the uplinks."""
+        touched: list[GroupClient] = []
+        for number in range(len(run.parts)):
+            self._send_part(run, number, touched)
+        return touched
+
+    def _send_in_turns(self, run: RoutedRun, steps: Steps) -> Work[list[GroupClient]]:
         """Submit routed messages to their queues; return the uplinks.
 
-        on_confirmed  called once per part
-        strict        a queue that is deleted meanwhile refuses its messages; False: for the
-                      publisher it is as if they had never been routed to it
-        names         see `publish`; a store does not look at them
-        unknown       see `publish`
-        counted       see `publish`; not of stores
+        Each queue's block is a copy: a read of 1 MiB through a fanout exchange to 10,000 queues
+        makes 10 GiB of it. A store comes first, in the turn of the routing (`_keep_history`).
         """
-        state = self._queues.definitions.state
-        policies = self._queues.definitions.policies(vhost)
-        touched = []
-        for number, (name, selection, stored, kept) in enumerate(parts):
-            queue = state.queue(vhost, name)
-            if queue is None:
-                # A queue for replies; or it was deleted while the messages were routed.
-                there = self._replies.publish(name, stored)
-                if on_confirmed is not None:
-                    gone = not there and not name.startswith(REPLY_PREFIX)
-                    on_confirmed(number, not (gone and strict), None)
-                continue
-            if self._queues.absent(queue):
-                # As in RabbitMQ: the queue's process is unreachable, so the message is nacked.
-                if on_confirmed is not None:
-                    on_confirmed(number, False, None)
-                continue
-            client = self._queues.client(queue)
-            touched.append(client)
-            if counted is not None and not kept:
-                counted(queue.group, len(selection))
-            if kept:
-                self._keep(queue, client, parts, number, on_confirmed, strict)
-            elif names:
-                told = _Told(number, on_confirmed, strict, unknown)
-                self._relay(queue, client, parts[number], told, names)
-            elif policies.config_of(queue).refuses:
-                # Part of a block may be refused: it gets its own block, so that ordinals are
-                # positions.
-                own = _OwnBlock(selection, queue.config)
-                block = own.of(stored)
-                client.with_block(ENQUEUE, block, _confirmer(number, on_confirmed, own, strict))
-            else:
-                on_reply = _confirmer(number, on_confirmed, None, strict)
-                client.publish(stored, stored.size_bytes(), on_reply)
+        touched: list[GroupClient] = []
+        for number in sorted(range(len(run.parts)), key=lambda number: not run.parts[number].kept):
+            self._send_part(run, number, touched)
+            if steps.take(PART_STEPS + run.parts[number].stored.size_bytes() // STEP_BYTES):
+                yield
         return touched
+
+    def _send_part(self, run: RoutedRun, number: int, touched: list[GroupClient]) -> None:
+        """Submit messages to their queue; add its uplink to those that are touched."""
+        vhost, parts, on_confirmed, strict, names, unknown, counted = run
+        name, selection, stored, kept = parts[number]
+        definitions = self._queues.definitions
+        queue = definitions.state.queue(vhost, name)
+        if queue is None:
+            # A queue for replies; or it was deleted while the messages were routed.
+            there = self._replies.publish(name, stored)
+            if on_confirmed is not None:
+                gone = not there and not name.startswith(REPLY_PREFIX)
+                on_confirmed(number, not (gone and strict), None)
+            return
+        if self._queues.absent(queue):
+            # As in RabbitMQ: the queue's process is unreachable, so the message is nacked.
+            if on_confirmed is not None:
+                on_confirmed(number, False, None)
+            return
+        client = self._queues.client(queue)
+        touched.append(client)
+        if counted is not None and not kept:
+            counted(queue.group, len(selection))
+        if kept:
+            self._keep(queue, client, parts, number, on_confirmed, strict)
+        elif names:
+            told = _Told(number, on_confirmed, strict, unknown)
+            self._relay(queue, client, parts[number], told, names)
+        elif definitions.policies(vhost).config_of(queue).refuses:
+            # Part of a block may be refused: it gets its own block, so that ordinals are
+            # positions.
+            own = _OwnBlock(selection, queue.config)
+            block = own.of(stored)
+            client.with_block(ENQUEUE, block, _confirmer(number, on_confirmed, own, strict))
+        else:
+            on_reply = _confirmer(number, on_confirmed, None, strict)
+            client.publish(stored, stored.size_bytes(), on_reply)
 
     def _relay(
         self,

@@ -17,7 +17,7 @@ from typing import Final
 from warren_broker.amqp091.wire.fitting import HEADER_FRAME_BYTES
 from warren_broker.block.block import Block, BlockError
 from warren_broker.cluster.client.dead_letters import TABLE_BYTES_MAX, Letters
-from warren_broker.cluster.client.publisher import Publisher
+from warren_broker.cluster.client.publisher import Publisher, RoutedRun
 from warren_broker.cluster.client.queues import QueueClients
 from warren_broker.cluster.client.routed_runs import QueuePart, kept_parts
 from warren_broker.config import Queues
@@ -339,7 +339,7 @@ class LetterForwarder:
                 self._log_refusal(letters, min(denied), name)
             self._settle_and_arm(answered)
 
-        publishing.send(queue.vhost, parts, confirmed, strict=True)
+        publishing.send(RoutedRun(queue.vhost, parts, confirmed, strict=True))
 
     def _is_way(self, queue: QueueRecord, part: QueuePart) -> bool:
         """Return whether what is in the store of an exchange comes to its queues later."""

@@ -12,6 +12,7 @@ from broker.cluster.membership.test_incarnations import Nobody
 from broker.cluster.universe import Universe
 from tests.broker.kernel import frames as f
 from warren_broker import errors
+from warren_broker.cluster.client.publisher import RoutedRun
 from warren_broker.cluster.client.reads import ReadFailed
 from warren_broker.cluster.client.routed_runs import QueuePart
 from warren_broker.kernel import PRIORITY_DEFAULT, TTL_NONE, MessageTable, Route, Selection
@@ -133,7 +134,6 @@ def test_a_queue_that_was_deleted_while_messages_were_routed_ends_no_node(
     whole = Selection(table, 0, table.count)
     told: list[bool] = []
     parts = [QueuePart("gone", whole, whole)]
-    universe.running["a"].broker.publishing.send(
-        "/", parts, lambda part, ok, refused: told.append(ok), strict
-    )
+    run = RoutedRun("/", parts, lambda part, ok, refused: told.append(ok), strict)
+    universe.running["a"].broker.publishing.send(run)
     assert told == [confirmed]

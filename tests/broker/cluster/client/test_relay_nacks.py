@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from warren_broker import errors
-from warren_broker.cluster.client.publisher import Publisher
+from warren_broker.cluster.client.publisher import Publisher, RoutedRun
 from warren_broker.cluster.client.routed_runs import QueuePart
 from warren_broker.kernel import MessageTable, Route, Selection
 from warren_broker.queue.commands import Done, Refused
@@ -44,13 +44,14 @@ def publish(queues: OneQueue) -> tuple[list[tuple[bool, list[int] | None]], list
     whole = Selection(table, 0, 1)
     told: list[tuple[bool, list[int] | None]] = []
     unknown: list[str] = []
-    Publisher(queues, None).send(  # type: ignore[arg-type]
+    run = RoutedRun(
         "/",
         [QueuePart("q", whole, whole)],
         lambda number, ok, refused: told.append((ok, refused)),
         names={0: RelayedName(7, 1, 1)},
         unknown=lambda: unknown.append("unknown"),
     )
+    Publisher(queues, None).send(run)  # type: ignore[arg-type]
     return told, unknown
 
 

@@ -11,6 +11,7 @@ import pytest
 from tests.broker.kernel import frames as f
 from warren_broker.amqp091.wire import properties
 from warren_broker.block.block import Block, BlockError, encode
+from warren_broker.cluster.client.publisher import RoutedRun
 from warren_broker.cluster.client.routed_runs import QueuePart
 from warren_broker.cluster.leader.letter_forwarder import (
     PROBE_MS,
@@ -123,13 +124,13 @@ class World:
         else:
             self.slow.append(lambda: routed(parts))
 
-    def send(self, vhost: str, parts: list[QueuePart], told: Any, strict: bool) -> None:
-        assert strict, "a queue that is deleted meanwhile has not taken a letter"
-        for number, part in enumerate(parts):
+    def send(self, run: RoutedRun) -> None:
+        assert run.strict, "a queue that is deleted meanwhile has not taken a letter"
+        for number, part in enumerate(run.parts):
             table = part.selection.table
             self.tables.append(table)
             self.published.append((part.name, [table.body(i) for i in part.selection]))
-            self.asked.append((told, number))
+            self.asked.append((run.on_confirmed, number))
 
     # -------------------------------------------------------- what happens
 
